@@ -1,0 +1,1 @@
+"""groupkeeper: a consumer-group coordinator that speaks the Kafka protocol."""

@@ -1,0 +1,1 @@
+"""What surrounds a shard: its owner, the writer with its group commit, deadlines, loading."""

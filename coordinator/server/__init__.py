@@ -1,0 +1,1 @@
+"""The Kafka port: listener, connections, their limits."""

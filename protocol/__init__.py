@@ -1,0 +1,1 @@
+"""The Kafka wire protocol: bytes and types, nothing of groups."""

@@ -1,0 +1,1 @@
+"""Where offsets and groups are kept: the OffsetStorage contract and its backends."""
