@@ -1,0 +1,173 @@
+"""Events: facts for the log. They are never read back into state.
+
+What is common to all (``log_id, seq, ts_ms, shard, lease_epoch``) is added by the writer that appends
+them; here stands what the core knows. A commit is not among them: ``records.OffsetsCommitted`` is record
+and event in one.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+
+class _Event(msgspec.Struct, frozen=True, tag_field="kind", kw_only=True, omit_defaults=True):
+    group: str = ""
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    principal: str = ""
+    api: str = ""
+
+
+class CommitRejected(_Event, tag="commit_rejected"):
+    """A commit was refused as a whole; repeats of a member are merged by the event writer."""
+
+    error: str
+    count: int = 1
+
+
+class MemberFenced(_Event, tag="member_fenced"):
+    """A request of a member was refused because another took its place or its generation is over."""
+
+    error: str
+    count: int = 1
+
+
+class MemberJoin(_Event, tag="member_join"):
+    """A member was added, or (``replaces``) a static member came back under a new id."""
+
+    group_type: str = "classic"
+    protocols: list[str] = msgspec.field(default_factory=list)
+    session_timeout_ms: int = -1
+    rebalance_timeout_ms: int = -1
+    replaces: str | None = None
+    reason: str | None = None
+
+
+class MemberLeave(_Event, tag="member_leave"):
+    """A member left, or an administrator removed it."""
+
+    reason: str | None = None
+
+
+class MemberEvicted(_Event, tag="member_evicted"):
+    """The coordinator removed a member: ``session_timeout``, ``join_timeout``, ``sync_timeout``,
+    ``new_member_timeout`` or ``group_max_size``.
+    """
+
+    reason: str
+
+
+class RebalanceStart(_Event, tag="rebalance_start"):
+    """A join phase began; ``member_id`` is the member that caused it."""
+
+    reason: str
+    members: int = 0
+
+
+class RebalanceEnd(_Event, tag="rebalance_end"):
+    """A join phase was completed; ``duration_ms`` counts from its start."""
+
+    duration_ms: int
+    members: int = 0
+    awaited: list[str] = msgspec.field(default_factory=list)
+    """Members that did not come back in time."""
+    protocol_name: str | None = None
+    leader_id: str | None = None
+
+
+class Assignment(_Event, tag="assignment"):
+    """The leader's assignment was stored: per member, what it holds."""
+
+    protocol_type: str
+    protocol_name: str | None = None
+    partitions: dict[str, dict[str, list[int]]] | None = None
+    """member id -> topic -> partitions; None when the bytes are not of the consumer protocol."""
+    opaque_bytes: dict[str, int] | None = None
+    """member id -> size of its assignment, where it is not of the consumer protocol."""
+
+
+class GroupCreated(_Event, tag="group_created"):
+    """A group came to be."""
+
+    group_type: str = "classic"
+
+
+class GroupDeleted(_Event, tag="group_deleted"):
+    """A group went: ``expired`` or ``deleted`` by an administrator."""
+
+    reason: str
+    offsets: int = 0
+
+
+class OffsetExpired(_Event, tag="offset_expired"):
+    """Retention dropped a committed offset; the value is its last."""
+
+    topic: str
+    topic_id: str = ""
+    partition: int
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+    commit_time_ms: int = -1
+
+
+class OffsetDeleted(_Event, tag="offset_deleted"):
+    """A committed offset was deleted; the value is its last."""
+
+    topic: str
+    topic_id: str = ""
+    partition: int
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+    commit_time_ms: int = -1
+    reason: str = ""
+
+
+class EndOffset(_Event, tag="end_offset"):
+    """A sample of a partition's end."""
+
+    topic: str
+    topic_id: str = ""
+    partition: int
+    offset: int
+
+
+class ShardLoaded(_Event, tag="shard_loaded"):
+    """A shard was read from storage and answers again."""
+
+    groups: int
+    offsets: int
+    duration_ms: int
+
+
+class AdminAction(_Event, tag="admin_action"):
+    """An administrator changed something that is not an offset."""
+
+    action: str
+    target: str = ""
+    detail: str = ""
+
+
+Event: TypeAlias = (
+    CommitRejected
+    | MemberFenced
+    | MemberJoin
+    | MemberLeave
+    | MemberEvicted
+    | RebalanceStart
+    | RebalanceEnd
+    | Assignment
+    | GroupCreated
+    | GroupDeleted
+    | OffsetExpired
+    | OffsetDeleted
+    | EndOffset
+    | ShardLoaded
+    | AdminAction
+)

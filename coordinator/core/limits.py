@@ -1,0 +1,24 @@
+"""The settings that the core obeys: Kafka's group.* and offset* values and the bounds of a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
+"""How long a new member may stay parked in a join phase (Kafka: CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreLimits:
+    """Given to every shard when it is made; names and defaults are Kafka's (spec section 15)."""
+
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    initial_rebalance_delay_ms: int = 3_000
+    group_max_size: int = 2_147_483_647
+    offset_metadata_max_bytes: int = 4_096
+    """Counted in UTF-16 code units, despite its name (Kafka)."""
+    offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
+    retention_check_interval_ms: int = 600_000
+    max_step_bytes: int = 16 * 1024 * 1024
+    """What a storage takes in one step; a request that would make more is refused before it changes anything."""

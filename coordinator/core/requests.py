@@ -1,0 +1,358 @@
+"""Requests to a shard and their results: one type an API, whatever version the client spoke.
+
+Handlers build requests and render results; the core has never heard of a version number. Where a version
+changes behaviour, the request carries the behaviour ("requires_known_member_id"), not the version.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from coordinator.core.errors import ErrorCode
+
+
+class GroupState(StrEnum):
+    """State of a classic group, spelled as on the wire."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Now(NamedTuple):
+    """The two clocks of design 2.7; deadlines use the first, commit times and retention the second."""
+
+    monotonic_ms: int
+    wall_ms: int
+
+
+class Client(NamedTuple):
+    """Who sent a request."""
+
+    client_id: str
+    client_host: str
+    """The peer's address as Kafka prints it, with a leading slash: ``/127.0.0.1``."""
+    principal: str = "User:ANONYMOUS"
+
+
+# --- JoinGroup ---------------------------------------------------------------------------------------
+
+
+class JoinProtocol(NamedTuple):
+    """One protocol that a member offers."""
+
+    name: str
+    metadata: bytes
+
+
+class JoinGroup(msgspec.Struct, frozen=True):
+    """Enter a group, or its next generation (spec 6.3)."""
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    protocol_type: str
+    protocols: tuple[JoinProtocol, ...]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    new_member_id: str
+    """The id to give if this join makes a member: the caller mints it, for the core has no randomness."""
+    requires_known_member_id: bool
+    """KIP-394: an unknown dynamic member is first handed an id (JoinGroup v4+)."""
+    supports_skip_assignment: bool
+    """KIP-814: a returning static leader is told that it leads (JoinGroup v9+)."""
+    client: Client
+    reason: str | None = None
+
+
+class JoinGroupMember(NamedTuple):
+    """A member as the leader is shown it."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+class JoinGroupResult(msgspec.Struct, frozen=True):
+    """Answer to a JoinGroup; with an error, generation -1, no leader, no members."""
+
+    error: ErrorCode
+    member_id: str
+    generation_id: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    members: tuple[JoinGroupMember, ...] = ()
+
+
+# --- SyncGroup ---------------------------------------------------------------------------------------
+
+
+class SyncGroup(msgspec.Struct, frozen=True):
+    """Fetch a member's assignment; the leader brings everyone's (spec 6.4)."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+    protocol_type: str | None
+    """None: not sent, not compared (SyncGroup v0-4)."""
+    protocol_name: str | None
+    assignments: tuple[tuple[str, bytes], ...]
+    client: Client
+
+
+class SyncGroupResult(msgspec.Struct, frozen=True):
+    """Answer to a SyncGroup."""
+
+    error: ErrorCode
+    assignment: bytes = b""
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+
+
+# --- Heartbeat ---------------------------------------------------------------------------------------
+
+
+class Heartbeat(msgspec.Struct, frozen=True, gc=False):
+    """Say that a member is alive (spec 6.5). Answered with a bare ErrorCode."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+    client: Client
+
+
+# --- LeaveGroup --------------------------------------------------------------------------------------
+
+
+class LeavingMember(NamedTuple):
+    """One member of a LeaveGroup: by id, or (administrative removal) by instance id alone."""
+
+    member_id: str
+    group_instance_id: str | None
+    reason: str | None = None
+
+
+class LeaveGroup(msgspec.Struct, frozen=True):
+    """Take members out of a group (spec 6.6)."""
+
+    group_id: str
+    members: tuple[LeavingMember, ...]
+    client: Client
+
+
+class LeftMember(NamedTuple):
+    """What became of one member of a LeaveGroup; ids as the request had them."""
+
+    member_id: str
+    group_instance_id: str | None
+    error: ErrorCode
+
+
+class LeaveGroupResult(msgspec.Struct, frozen=True):
+    """Answer to a LeaveGroup: a request-wide error, or one error a member."""
+
+    error: ErrorCode
+    members: tuple[LeftMember, ...] = ()
+
+
+# --- Offsets -----------------------------------------------------------------------------------------
+
+CommitPartition: TypeAlias = tuple[int, int, int, str | None]
+"""(partition, offset, leader epoch or -1, metadata)."""
+
+CommitTopic: TypeAlias = tuple[str, str, list[CommitPartition]]
+"""(name, topic id, partitions): the name is "" where the client named the topic by id, and vice versa."""
+
+
+class OffsetCommit(msgspec.Struct, frozen=True):
+    """Store offsets of a group (spec 7.1)."""
+
+    group_id: str
+    generation_id: int
+    """The generation or member epoch; -1 for simple consumers and administrators."""
+    member_id: str
+    group_instance_id: str | None
+    topics: list[CommitTopic]
+    by_topic_id: bool
+    """Topics are named by id (OffsetCommit v10)."""
+    retention_ms: int
+    """-1, or how long these offsets are to be kept (OffsetCommit v2-4)."""
+    absent_group_error: ErrorCode
+    """For a generation >= 0 at a group that is not there: GROUP_ID_NOT_FOUND, or ILLEGAL_GENERATION (v0-8)."""
+    client: Client
+
+
+CommittedTopicResult: TypeAlias = tuple[str, str, list[tuple[int, ErrorCode]]]
+"""(name, topic id, [(partition, error)]), name and id as in the request."""
+
+
+class OffsetCommitResult(msgspec.Struct, frozen=True, gc=False):
+    """Answer to an OffsetCommit."""
+
+    error: ErrorCode
+    """For every partition of the request, in its order, where ``topics`` is None."""
+    topics: list[CommittedTopicResult] | None = None
+
+
+FetchTopic: TypeAlias = tuple[str, str, list[int]]
+"""(name, topic id, partitions), one of name and id being ""."""
+
+
+class OffsetFetch(msgspec.Struct, frozen=True):
+    """Read the committed offsets of one group (spec 7.4)."""
+
+    group_id: str
+    topics: list[FetchTopic] | None
+    """None: everything that is stored."""
+    by_topic_id: bool
+    """Topics are named by id, in request and reply (OffsetFetch v10)."""
+    require_stable: bool
+    member_id: str | None = None
+    member_epoch: int = -1
+
+
+FetchedPartition: TypeAlias = tuple[int, int, int, str, ErrorCode]
+"""(partition, offset, leader epoch, metadata, error); nothing stored: offset -1, epoch -1, metadata ""."""
+
+FetchedTopic: TypeAlias = tuple[str, str, list[FetchedPartition]]
+"""(name, topic id, partitions); both are set where the topic is known, else as in the request."""
+
+
+class OffsetFetchResult(msgspec.Struct, frozen=True, gc=False):
+    """Answer to an OffsetFetch: a group-wide error, or the topics."""
+
+    error: ErrorCode
+    topics: list[FetchedTopic]
+
+
+# --- Administration ----------------------------------------------------------------------------------
+
+
+class ListGroups(msgspec.Struct, frozen=True):
+    """List the groups of one shard. Filters are lower case; empty: no filter (spec 11.1)."""
+
+    states: frozenset[str] = frozenset()
+    types: frozenset[str] = frozenset()
+
+
+class ListedGroup(NamedTuple):
+    """A group in a listing."""
+
+    group_id: str
+    protocol_type: str
+    state: GroupState
+    group_type: str
+
+
+class ListGroupsResult(msgspec.Struct, frozen=True):
+    """Answer to a ListGroups for one shard."""
+
+    error: ErrorCode
+    groups: tuple[ListedGroup, ...] = ()
+
+
+class DescribeGroup(msgspec.Struct, frozen=True):
+    """Describe one classic group (spec 11.2)."""
+
+    group_id: str
+
+
+class DescribedMember(NamedTuple):
+    """A member in a description."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+class DescribeGroupResult(msgspec.Struct, frozen=True):
+    """Answer to a DescribeGroup. GROUP_ID_NOT_FOUND: state Dead; handlers of old versions drop the error."""
+
+    error: ErrorCode
+    group_id: str
+    state: GroupState = GroupState.DEAD
+    protocol_type: str = ""
+    protocol_name: str = ""
+    members: tuple[DescribedMember, ...] = ()
+    message: str | None = None
+
+
+# --- The cluster shard (topics of static mode) ----------------------------------------------------------
+
+
+class NewTopic(NamedTuple):
+    """A topic to create; ``topic_id`` is minted by the caller, for the core has no randomness."""
+
+    name: str
+    partitions: int
+    topic_id: str
+
+
+class ChangeTopics(msgspec.Struct, frozen=True):
+    """Create, grow and delete topics, each checked on its own; answered in the same order.
+
+    ``validate_only`` answers what would be answered and changes nothing.
+    """
+
+    client: Client
+    create: tuple[NewTopic, ...] = ()
+    grow: tuple[tuple[str, int], ...] = ()
+    """(name, new number of partitions)."""
+    delete: tuple[tuple[str, str], ...] = ()
+    """(name, topic id), one of them ""."""
+    validate_only: bool = False
+
+
+class TopicChange(NamedTuple):
+    """What became of one topic of a ChangeTopics."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    error: ErrorCode
+    message: str | None
+
+
+class ChangeTopicsResult(msgspec.Struct, frozen=True):
+    """Answer to a ChangeTopics: ``error`` for the whole (NOT_CONTROLLER while loading), else per topic."""
+
+    error: ErrorCode
+    created: tuple[TopicChange, ...] = ()
+    grown: tuple[TopicChange, ...] = ()
+    deleted: tuple[TopicChange, ...] = ()
+
+
+Request: TypeAlias = (
+    JoinGroup
+    | SyncGroup
+    | Heartbeat
+    | LeaveGroup
+    | OffsetCommit
+    | OffsetFetch
+    | ListGroups
+    | DescribeGroup
+    | ChangeTopics
+)
+Result: TypeAlias = (
+    JoinGroupResult
+    | SyncGroupResult
+    | ErrorCode
+    | LeaveGroupResult
+    | OffsetCommitResult
+    | OffsetFetchResult
+    | ListGroupsResult
+    | DescribeGroupResult
+    | ChangeTopicsResult
+)

@@ -1,0 +1,31 @@
+"""What a shard gives back for one input: replies, records and events, and nothing else."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from coordinator.core.events import Event
+from coordinator.core.records import Record
+from coordinator.core.requests import Result
+
+Ticket: TypeAlias = object
+"""Whose answer it is. The core hands it back untouched and never looks inside."""
+
+
+class Reply(NamedTuple):
+    """An answer to one ticket."""
+
+    ticket: Ticket
+    result: Result
+    waits: bool = True
+    """Held until every earlier record of the shard is durable; False only where design 2.3 allows it."""
+
+
+class Step(msgspec.Struct):
+    """The effects of one call. Records were already applied to the shard that made them."""
+
+    replies: list[Reply] = msgspec.field(default_factory=list)
+    records: list[Record] = msgspec.field(default_factory=list)
+    events: list[Event] = msgspec.field(default_factory=list)

@@ -1,0 +1,131 @@
+"""The seam for third parties: what a backend promises, and what it is given.
+
+A backend keeps records and events; it interprets neither, beyond the keys that records set and clear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+import msgspec
+
+from coordinator.core.events import Event
+from coordinator.core.records import Record, SavedGroup
+
+ShardId: TypeAlias = int
+LeaseEpoch: TypeAlias = int
+
+CLUSTER_SHARD: ShardId = -1
+"""Holds what belongs to no group: topics and their ids."""
+
+
+class StorageError(Exception):
+    """A backend could not do what it was asked to; the message says what happened and what to do."""
+
+
+class StoreRefused(StorageError):
+    """The store must not be used as it is: in use by another process, written by a newer version,
+    made with another cluster id or number of shards. Retrying does not help; a person has to act.
+    """
+
+
+class StoreIdentity(NamedTuple):
+    """What is fixed when a store is created (design 2)."""
+
+    cluster_id: str
+    shards: int
+
+
+class StorageLimits(msgspec.Struct, frozen=True):
+    """What a backend can take."""
+
+    max_step_bytes: int
+    """Encoded size that one step (one batch) may have; the core refuses what would be larger."""
+    one_lane: bool
+    """True: all shards of a process are written in one transaction (memory, SQLite, PostgreSQL).
+    False: one shard at a time (ZooKeeper, Consul, Kafka), each shard a lane of its own."""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """What storage sees of one Step: atomic, in order."""
+
+    records: Sequence[Record]
+    events: Sequence[Event]
+
+
+class ShardAppend(NamedTuple):
+    """What one shard has to write in one append."""
+
+    shard: ShardId
+    fence: LeaseEpoch
+    batches: Sequence[Batch]
+    """May be empty: an append that only folds."""
+    saved: Callable[[str], SavedGroup | None]
+    """group id -> its saved state now, which holds exactly what this and earlier appends hold; None when
+    the group is gone. To be called before the append first suspends, never later."""
+
+
+class Lease(NamedTuple):
+    """The right to write a shard, and the number that proves it."""
+
+    shard: ShardId
+    owner: str
+    epoch: LeaseEpoch
+
+
+class LeaseStore(Protocol):
+    """Who owns which shard. A backend with one lane has one epoch for all shards."""
+
+    async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
+        """Take the shards that are free or ours, each under a new epoch written durably.
+
+        After return, an append with an older epoch is refused, however late it arrives.
+        """
+        ...
+
+    async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
+        """Keep the leases alive; return the shards that were lost."""
+        ...
+
+    async def release(self, leases: Collection[Lease]) -> None:
+        """Give the shards back."""
+        ...
+
+
+class OffsetStorage(LeaseStore, Protocol):
+    """Durable home of groups, offsets and events."""
+
+    limits: StorageLimits
+
+    async def open(self, identity: StoreIdentity) -> None:
+        """Open or create the store. Raises StoreRefused where it must not be used."""
+        ...
+
+    async def close(self) -> None:
+        """Release everything; further calls are an error. Safe to call twice."""
+        ...
+
+    def load(self, shards: Collection[ShardId]) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
+        """Read what was durably written, one pass for all shards, in order within a group.
+
+        A folded group comes as one SavedGroup, before whatever was written after it.
+        """
+        ...
+
+    async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
+        """Make records and events durable, in order; on return they survive a crash of this process.
+
+        Each item is written whole or not at all. Returns the shards that were fenced: a newer lease has
+        written to them and nothing of theirs was stored. Raises StorageError (or any exception) when it
+        does not know whether the items were stored; the caller drops its state and loads again.
+        """
+        ...
+
+    def unfolded(self) -> int:
+        """How many requests were written and not yet folded; 0 where nothing is folded."""
+        ...
+
+    def stats(self) -> dict[str, float]:
+        """Plain numbers for the metrics endpoint: bytes, rows, the last seq. Never blocks."""
+        ...
