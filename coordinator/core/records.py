@@ -8,7 +8,7 @@ of URL-safe base64); "" means none.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -52,7 +52,7 @@ class GroupRemoved(msgspec.Struct, frozen=True, tag="group_removed", tag_field="
     group_id: str
 
 
-class CommittedPartition(NamedTuple):
+class CommittedPartition(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One partition of a commit."""
 
     partition: int
@@ -63,7 +63,7 @@ class CommittedPartition(NamedTuple):
     metadata: str
 
 
-class CommittedTopic(NamedTuple):
+class CommittedTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One topic of a commit."""
 
     topic: str
