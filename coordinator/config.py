@@ -1,0 +1,405 @@
+"""Every setting of the daemon: its name, default, unit and reason.
+
+``config_load`` reads them from file and environment; ``config.example.toml`` and the table in
+``docs/operations.md`` are printed from here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENV_PREFIX = "GROUPKEEPER_"
+ENV_DELIMITER = "__"
+_SQLITE = "sqlite:///"
+_INT32_MAX = 2**31 - 1
+
+
+class Address(NamedTuple):
+    """A host and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """Print as it is written in the file; an IPv6 host gets its brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """Read ``HOST:PORT`` or ``[IPV6]:PORT``; port 0 lets the system choose one."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise ValueError(f"{text!r} is not HOST:PORT (an IPv6 host stands in brackets)")
+    return Address(host, int(port))
+
+
+def _check_address(text: str) -> str:
+    parse_address(text)
+    return text
+
+
+def _check_advertised(text: str) -> str:
+    if text and parse_address(text).port == 0:
+        raise ValueError("port 0 cannot be told to clients")
+    return text
+
+
+AddressText = Annotated[str, AfterValidator(_check_address)]
+AdvertisedText = Annotated[str, AfterValidator(_check_advertised)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KafkaSettings(_Section):
+    """The Kafka port."""
+
+    listen: AddressText = Field(
+        default="127.0.0.1:9092",
+        description="HOST:PORT to listen on. Loopback until you decide who may reach it: "
+        "there is no authentication yet.",
+    )
+    advertised: AdvertisedText = Field(
+        default="",
+        description='HOST:PORT told to clients; "" = the address that the client came in on. '
+        "Set it behind a NAT, a proxy or a load balancer.",
+    )
+    cluster_id: str = Field(
+        default="groupkeeper",
+        min_length=1,
+        max_length=249,
+        pattern=r"^[A-Za-z0-9._-]+$",
+        description="The cluster id told to clients. Fixed when a store is created, so that a "
+        "daemon is never pointed at another cluster's store by mistake.",
+    )
+    node_id: int = Field(
+        default=1,
+        ge=0,
+        le=1_000_000,
+        description="Our broker id in Metadata; worker i is node_id + i.",
+    )
+    workers: int = Field(
+        default=1,
+        ge=1,
+        description="Processes; worker i advertises port + 1 + i. More than one does not exist "
+        "yet.",
+    )
+    max_frame_bytes: int = Field(
+        default=8_388_608,
+        ge=1_024,
+        le=104_857_600,
+        description="Bytes of one request; a longer one closes its connection. A consumer sends "
+        "hundreds of bytes, the leader of 1,000 members half a megabyte; Kafka itself takes 100 "
+        "MiB.",
+    )
+    max_request_elements: int = Field(
+        default=50_000,
+        ge=1_000,
+        description="Elements of all arrays of one request together, checked while it is read. "
+        "Bounds the time for which one request can hold the loop.",
+    )
+    max_connections: int = Field(
+        default=10_000,
+        ge=1,
+        description="Connections at the same time; a further one is closed at once. Each costs a "
+        "file descriptor and about 10 kB, and RLIMIT_NOFILE is checked against it at start.",
+    )
+    max_connections_per_address: int = Field(
+        default=5_000,
+        ge=1,
+        description="Connections from one address at the same time, so that one runaway host "
+        "does not take the places of all others.",
+    )
+    connections_max_idle_ms: int = Field(
+        default=600_000,
+        ge=1_000,
+        description="Milliseconds after which a silent connection is closed (Kafka's "
+        "connections.max.idle.ms). One that waits for an answer of ours is not idle.",
+    )
+    max_waiting_bytes: int = Field(
+        default=1_048_576,
+        ge=65_536,
+        description="Bytes of one connection that may wait, requests read and replies not yet "
+        "sent; beyond it we stop reading from that peer until it takes what it asked for.",
+    )
+
+
+class HttpSettings(_Section):
+    """/metrics, /healthz and /readyz."""
+
+    listen: AddressText = Field(
+        default="127.0.0.1:9308",
+        description="HOST:PORT to listen on. Loopback by default: it tells the names of your "
+        "groups.",
+    )
+
+
+class StorageSettings(_Section):
+    """Where groups and offsets live."""
+
+    url: str = Field(
+        default="sqlite:///groupkeeper.db",
+        min_length=1,
+        description="memory: (forgets everything at exit) or sqlite:///PATH, a relative path being "
+        "relative to the working directory (sqlite:////var/lib/... is absolute).",
+    )
+    append_timeout_ms: int = Field(
+        default=5_000,
+        ge=100,
+        description="Milliseconds that one append may take before its shards are loaded anew and "
+        "its clients told to ask again (Kafka's offsets.commit.timeout.ms). Must lie below "
+        "group.min_session_timeout_ms, or a slow disk would evict members.",
+    )
+
+
+class LogSettings(_Section):
+    """The event log's sealed segments."""
+
+    dir: str = Field(
+        default="groupkeeper-log",
+        min_length=1,
+        description="Directory of the sealed segments. Sealing does not exist yet: until then "
+        "events stay in the store and nothing is written here.",
+    )
+
+
+class StaticTopic(_Section):
+    """A topic that must exist."""
+
+    name: str = Field(
+        min_length=1,
+        max_length=249,
+        pattern=r"^[A-Za-z0-9._-]+$",
+        description="The topic's name, by Kafka's rules.",
+    )
+    partitions: int = Field(
+        ge=1,
+        le=100_000,
+        description="The least number of partitions; it is grown to this, never cut.",
+    )
+    end_offset: int = Field(
+        default=0,
+        ge=0,
+        description="The least end of each partition, answered to ListOffsets LATEST, so that "
+        "resets and restores to a larger offset than any committed one are not clamped.",
+    )
+
+
+class StaticSettings(_Section):
+    """Topics, where there is no upstream cluster."""
+
+    auto_create_topics: bool = Field(
+        default=False,
+        description="true: Metadata creates what a client asks for, with num_partitions. Off "
+        "because a misspelt name would become a topic.",
+    )
+    num_partitions: int = Field(
+        default=1,
+        ge=1,
+        le=100_000,
+        description="Partitions of a topic that is created without a number (Kafka's "
+        "num.partitions).",
+    )
+    topics: tuple[StaticTopic, ...] = Field(
+        default=(),
+        description="The topics that must exist: created and grown at start, never deleted.",
+    )
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> StaticSettings:
+        names = [topic.name for topic in self.topics]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"topic {name!r} is listed twice")
+        return self
+
+
+class GroupSettings(_Section):
+    """Kafka's group.* settings under Kafka's names."""
+
+    min_session_timeout_ms: int = Field(
+        default=6_000,
+        ge=1,
+        le=_INT32_MAX,
+        description="Milliseconds; the least session timeout a member may ask for. Shorter ones "
+        "find the dead sooner and cost more heartbeats and false alarms.",
+    )
+    max_session_timeout_ms: int = Field(
+        default=1_800_000,
+        ge=1,
+        le=_INT32_MAX,
+        description="Milliseconds; the largest session timeout a member may ask for.",
+    )
+    initial_rebalance_delay_ms: int = Field(
+        default=3_000,
+        ge=0,
+        le=_INT32_MAX,
+        description="Milliseconds an empty group waits for more members before its first "
+        "generation, so that a fleet that starts together is assigned once. 0 in development.",
+    )
+    max_size: int = Field(
+        default=_INT32_MAX,
+        ge=1,
+        le=_INT32_MAX,
+        description="Members a group may have; Kafka's default is no limit.",
+    )
+
+
+class OffsetsSettings(_Section):
+    """Kafka's offsets.* and offset.* settings under Kafka's names."""
+
+    retention_minutes: int = Field(
+        default=10_080,
+        ge=1,
+        description="Minutes after which the offsets of a group that has no members are dropped.",
+    )
+    retention_check_interval_ms: int = Field(
+        default=600_000,
+        ge=1,
+        description="Milliseconds between two looks for expired offsets.",
+    )
+    metadata_max_bytes: int = Field(
+        default=4_096,
+        ge=0,
+        description="Length of the metadata string of a committed offset, counted in UTF-16 code "
+        "units as Kafka does despite the name.",
+    )
+    topic_num_partitions: int = Field(
+        default=50,
+        ge=1,
+        le=10_000,
+        description="Shards that groups are spread over, as over the partitions of "
+        "__consumer_offsets. Fixed when a store is created.",
+    )
+
+
+class DaemonSettings(_Section):
+    """The process."""
+
+    drain_timeout_ms: int = Field(
+        default=10_000,
+        ge=100,
+        description="Milliseconds that a clean stop (SIGTERM) may take: flush, answer parked "
+        "requests, fold the log. Keep it below what your supervisor grants before it kills.",
+    )
+
+
+class LoggingSettings(_Section):
+    """What the process says on standard error; SIGHUP reads the level again."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="debug, info, warning or error."
+    )
+    format: Literal["auto", "json", "console"] = Field(
+        default="auto", description="json, console, or auto: console on a terminal, else JSON."
+    )
+
+
+class MetricsSettings(_Section):
+    """/metrics."""
+
+    max_series: int = Field(
+        default=10_000,
+        ge=100,
+        description="Series that one scrape may hold; what is beyond is counted in "
+        "groupkeeper_metrics_dropped_series and left out, so that no client can flood your "
+        "Prometheus.",
+    )
+
+
+class UpstreamSettings(_Section):
+    """Gateway mode, when bootstrap is set. Does not exist yet."""
+
+    bootstrap: tuple[str, ...] = Field(
+        default=(),
+        description="HOST:PORT of the upstream cluster. Does not exist yet: must be empty.",
+    )
+
+
+class Settings(BaseSettings):
+    """All settings; ``config_load.load_settings`` makes them."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid",
+        frozen=True,
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter=ENV_DELIMITER,
+    )
+
+    kafka: KafkaSettings = KafkaSettings()
+    http: HttpSettings = HttpSettings()
+    storage: StorageSettings = StorageSettings()
+    log: LogSettings = LogSettings()
+    static: StaticSettings = StaticSettings()
+    group: GroupSettings = GroupSettings()
+    offsets: OffsetsSettings = OffsetsSettings()
+    daemon: DaemonSettings = DaemonSettings()
+    logging: LoggingSettings = LoggingSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    upstream: UpstreamSettings = UpstreamSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Let the environment win over the file, whose content comes as keyword arguments."""
+        return env_settings, init_settings
+
+    @model_validator(mode="after")
+    def _settings_fit_together(self) -> Settings:
+        if self.kafka.workers > 1:
+            raise ValueError(
+                "kafka.workers: more than one worker does not exist yet; leave it at 1"
+            )
+        if self.upstream.bootstrap:
+            raise ValueError("[upstream]: gateway mode does not exist yet; leave bootstrap empty")
+        if self.storage.append_timeout_ms >= self.group.min_session_timeout_ms:
+            raise ValueError(
+                f"storage.append_timeout_ms ({self.storage.append_timeout_ms}) must be below "
+                f"group.min_session_timeout_ms ({self.group.min_session_timeout_ms}), "
+                "or a slow append would outlast a session"
+            )
+        if self.group.min_session_timeout_ms > self.group.max_session_timeout_ms:
+            raise ValueError(
+                f"group.min_session_timeout_ms ({self.group.min_session_timeout_ms}) is above "
+                f"group.max_session_timeout_ms ({self.group.max_session_timeout_ms})"
+            )
+        return self
+
+
+def setting_names() -> Iterator[str]:
+    """Yield ``section.key`` of every setting, in the order of the documentation."""
+    for section, field in Settings.model_fields.items():
+        assert isinstance(field.annotation, type)
+        assert issubclass(field.annotation, BaseModel)
+        for key in field.annotation.model_fields:
+            yield f"{section}.{key}"
+
+
+def variable_of(name: str) -> str:
+    """Return the environment variable of ``section.key``."""
+    return ENV_PREFIX + name.upper().replace(".", ENV_DELIMITER)
+
+
+def absolute_storage_url(url: str) -> str:
+    """Return the URL with a relative SQLite path made whole against the working directory."""
+    if not url.startswith(_SQLITE):
+        return url
+    return _SQLITE + str(Path(url[len(_SQLITE) :]).absolute())
