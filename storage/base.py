@@ -1,6 +1,7 @@
 """The seam for third parties: what a backend promises, and what it is given.
 
-A backend keeps records and events; it interprets neither, beyond the keys that records set and clear.
+A backend keeps records and events; it interprets neither, beyond the keys that records set and
+clear.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ CLUSTER_SHARD: ShardId = -1
 
 
 class StorageError(Exception):
-    """A backend could not do what it was asked to; the message says what happened and what to do."""
+    """A backend could not do what it was asked to; the message says what happened, what to do."""
 
 
 class StoreRefused(StorageError):
@@ -35,6 +36,20 @@ class StoreIdentity(NamedTuple):
 
     cluster_id: str
     shards: int
+
+
+def refuse_other_identity(store: str, found: StoreIdentity, wanted: StoreIdentity) -> None:
+    """Raise StoreRefused, in one line, for a store of another cluster or number of shards."""
+    if found.cluster_id != wanted.cluster_id:
+        raise StoreRefused(
+            f"{store}: belongs to cluster {found.cluster_id!r}, the config says "
+            f"{wanted.cluster_id!r}; the cluster id is fixed when a store is created"
+        )
+    if found.shards != wanted.shards:
+        raise StoreRefused(
+            f"{store}: was made with {found.shards} shards, the config says {wanted.shards}; "
+            "the number of shards is fixed when a store is created"
+        )
 
 
 class StorageLimits(msgspec.Struct, frozen=True):
@@ -60,10 +75,11 @@ class ShardAppend(NamedTuple):
     shard: ShardId
     fence: LeaseEpoch
     batches: Sequence[Batch]
-    """May be empty: an append that only folds."""
+    """May be empty: such an item writes nothing and offers its shard to the fold, which takes the
+    oldest groups among the shards of the append. An append of such items alone only folds."""
     saved: Callable[[str], SavedGroup | None]
-    """group id -> its saved state now, which holds exactly what this and earlier appends hold; None when
-    the group is gone. To be called before the append first suspends, never later."""
+    """group id -> its saved state now, which holds exactly what this and earlier appends hold; None
+    when the group is gone. To be called before the append first suspends, never later."""
 
 
 class Lease(NamedTuple):
@@ -109,16 +125,19 @@ class OffsetStorage(LeaseStore, Protocol):
     def load(self, shards: Collection[ShardId]) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
         """Read what was durably written, one pass for all shards, in order within a group.
 
-        A folded group comes as one SavedGroup, before whatever was written after it.
+        A folded group comes as one SavedGroup, before records some of which it may already hold: to
+        apply those again changes nothing in the end. A backend with one lane is loaded whole, after
+        every acquire and before the first append.
         """
         ...
 
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
-        """Make records and events durable, in order; on return they survive a crash of this process.
+        """Make records and events durable, in order; on return they survive a crash of the process.
 
-        Each item is written whole or not at all. Returns the shards that were fenced: a newer lease has
-        written to them and nothing of theirs was stored. Raises StorageError (or any exception) when it
-        does not know whether the items were stored; the caller drops its state and loads again.
+        Each item is written whole or not at all. Returns the shards that were fenced: a newer lease
+        has written to them and nothing of theirs was stored. Raises StorageError (or any exception)
+        when it does not know whether the items were stored; the caller drops its state, acquires and
+        loads again, and so it does after cancelling an append. One append at a time.
         """
         ...
 
@@ -128,4 +147,11 @@ class OffsetStorage(LeaseStore, Protocol):
 
     def stats(self) -> dict[str, float]:
         """Plain numbers for the metrics endpoint: bytes, rows, the last seq. Never blocks."""
+        ...
+
+    async def check_after_unclean_end(self) -> str | None:
+        """Look the store over if its last user did not close it; None, or a line with what is wrong.
+
+        May take long and disturbs nobody: to be started once the shards answer.
+        """
         ...

@@ -1,0 +1,93 @@
+"""Events as readers see them: complete, flat dicts, one schema for every backend (pure).
+
+The schema is documented, kind by kind, in ``docs/events.md``; a house test keeps the two equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from coordinator.core.events import Event
+from coordinator.core.records import OffsetsCommitted, Record
+
+EVENT_SCHEMA_VERSION = 1
+"""Raised when a reader of the old schema would misread the new one; a new field alone does not."""
+
+EventDict: TypeAlias = dict[str, Any]
+
+COMMIT_KIND = "commit"
+
+
+class Stamp(NamedTuple):
+    """What the writer of the log adds to all events of one append."""
+
+    log_id: str
+    ts_ms: int
+    """Never decreases within a log."""
+    clock_ms: int
+    """What the clock said; differs from ``ts_ms`` only after the clock stepped back."""
+
+
+def count_events(records: Sequence[Record], events: Sequence[Event]) -> int:
+    """How many events a batch makes: its own, and one for each commit."""
+    return len(events) + sum(type(record) is OffsetsCommitted for record in records)
+
+
+def batch_events(
+    records: Sequence[Record], events: Sequence[Event]
+) -> Iterator[Event | OffsetsCommitted]:
+    """Yield the events of a batch in the order in which seq counts them: events, then commits.
+
+    A commit may create its group, and ``group_created`` reads better before it.
+    """
+    yield from events
+    for record in records:
+        if type(record) is OffsetsCommitted:
+            yield record
+
+
+def event_dict(
+    stamp: Stamp, seq: int, shard: int, lease_epoch: int, event: Event | OffsetsCommitted
+) -> EventDict:
+    """Render one event, complete: every field of its kind, defaults included."""
+    row: EventDict = {"log_id": stamp.log_id, "seq": seq, "ts_ms": stamp.ts_ms}
+    if stamp.clock_ms != stamp.ts_ms:
+        row["clock_ms"] = stamp.clock_ms
+    row["shard"] = shard
+    row["lease_epoch"] = lease_epoch
+    if isinstance(event, OffsetsCommitted):
+        row.update(_commit_fields(event))
+    else:
+        row["kind"] = event.__struct_config__.tag
+        row.update({name: getattr(event, name) for name in event.__struct_fields__})
+    # Until the consumer protocol exists every group is a classic one, and only some events say so.
+    row.setdefault("group_type", "classic" if row["group"] else "")
+    return row
+
+
+def _commit_fields(commit: OffsetsCommitted) -> EventDict:
+    return {
+        "kind": COMMIT_KIND,
+        "group": commit.group_id,
+        "generation": commit.generation_id,
+        "member_id": commit.member_id,
+        "instance_id": commit.group_instance_id,
+        "client_id": commit.client_id,
+        "client_host": commit.client_host,
+        "principal": commit.principal,
+        "api": "OffsetCommit",
+        "commit_time_ms": commit.commit_time_ms,
+        "expire_time_ms": commit.expire_time_ms,
+        "topics": [
+            {
+                "topic": topic.topic,
+                "topic_id": topic.topic_id,
+                "partitions": [
+                    {name: getattr(each, name) for name in each.__struct_fields__}
+                    for each in topic.partitions
+                ],
+            }
+            for topic in commit.topics
+        ],
+    }

@@ -1,0 +1,108 @@
+"""What a sequence of records comes to: their keys, each with its last value (pure).
+
+Records are keyed and the last write wins (``coordinator.core.records``), so a backend that does not
+want to keep history can keep this instead, and every other must load to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coordinator.core.records import (
+    GroupRecord,
+    GroupRemoved,
+    OffsetsCommitted,
+    OffsetsRemoved,
+    PartitionEnd,
+    Record,
+    SavedGroup,
+    SavedOffset,
+    TopicRecord,
+    TopicRemoved,
+)
+
+
+class _Group:
+    __slots__ = ("metadata", "offsets")
+
+    def __init__(self) -> None:
+        self.metadata: GroupRecord | None = None
+        self.offsets: dict[str, dict[int, SavedOffset]] = {}
+
+
+class KeyedRecords:
+    """The records of one shard, compacted."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._groups: dict[str, _Group] = {}
+        self._ends: dict[tuple[str, int], PartitionEnd] = {}
+        self._topics: dict[str, TopicRecord] = {}
+
+    def apply(self, record: Record) -> None:
+        """Set or clear what the record names."""
+        match record:
+            case OffsetsCommitted():
+                self._commit(record)
+            case GroupRecord():
+                self._groups.setdefault(record.group_id, _Group()).metadata = record
+            case SavedGroup():
+                group = self._groups[record.group_id] = _Group()
+                group.metadata = record.metadata
+                group.offsets = {topic: dict(rows) for topic, rows in record.offsets.items()}
+            case GroupRemoved():
+                self._groups.pop(record.group_id, None)
+            case OffsetsRemoved():
+                self._remove_offsets(record)
+            case PartitionEnd():
+                self._ends[record.topic_id, record.partition] = record
+            case TopicRecord():
+                self._topics[record.name] = record
+            case TopicRemoved():
+                self._topics.pop(record.name, None)
+
+    def records(self) -> Iterator[Record]:
+        """Yield the least sequence of records that makes this state."""
+        yield from self._topics.values()
+        yield from self._ends.values()
+        for group_id in self._groups:
+            saved = self.saved(group_id)
+            assert saved is not None
+            yield saved
+
+    def saved(self, group_id: str) -> SavedGroup | None:
+        """Return a copy of a group's state, None where there is no such group."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return None
+        offsets = {topic: dict(rows) for topic, rows in group.offsets.items()}
+        return SavedGroup(group_id, group.metadata, offsets)
+
+    def offset(self, group_id: str, topic: str, partition: int) -> SavedOffset | None:
+        """Return the committed offset of one partition."""
+        group = self._groups.get(group_id)
+        return None if group is None else group.offsets.get(topic, {}).get(partition)
+
+    def _commit(self, record: OffsetsCommitted) -> None:
+        offsets = self._groups.setdefault(record.group_id, _Group()).offsets
+        for topic in record.topics:
+            rows = offsets.setdefault(topic.topic, {})
+            for each in topic.partitions:
+                rows[each.partition] = SavedOffset(
+                    each.offset,
+                    each.leader_epoch,
+                    each.metadata,
+                    record.commit_time_ms,
+                    record.expire_time_ms,
+                    topic.topic_id,
+                )
+
+    def _remove_offsets(self, record: OffsetsRemoved) -> None:
+        group = self._groups.get(record.group_id)
+        if group is None:
+            return
+        for topic, partition in record.partitions:
+            rows = group.offsets.get(topic, {})
+            rows.pop(partition, None)
+            if not rows:
+                group.offsets.pop(topic, None)

@@ -1,0 +1,162 @@
+"""A store in the memory of the process: nothing survives it. For tests, and for trying things out.
+
+Not a mock: leases, epochs, fencing, order and atomicity are those of the contract. Closing keeps
+the content, so a second coordinator can open the same object and load what the first one wrote.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from typing import NamedTuple
+
+from coordinator.core.events import Event
+from coordinator.core.records import OffsetsCommitted, Record
+from storage.base import (
+    Lease,
+    LeaseEpoch,
+    ShardAppend,
+    ShardId,
+    StorageError,
+    StorageLimits,
+    StoreIdentity,
+    StoreRefused,
+    refuse_other_identity,
+)
+from storage.event_codec import EventDict, Stamp, batch_events, event_dict
+from storage.keyed import KeyedRecords
+from storage.log_clock import LogClock, wall_clock_ms
+
+MAX_EVENTS = 100_000
+"""Events kept; at some 500 bytes each that is 50 MB."""
+
+MAX_STEP_BYTES = 16 * 1024 * 1024
+
+LOAD_SLICE_RECORDS = 500
+
+
+class _KeptEvent(NamedTuple):
+    stamp: Stamp
+    seq: int
+    shard: ShardId
+    lease_epoch: LeaseEpoch
+    event: Event | OffsetsCommitted
+
+
+class MemoryOffsetStorage:
+    """Keeps the last value of every key, and the newest events in a ring."""
+
+    def __init__(
+        self, *, clock: Callable[[], int] = wall_clock_ms, max_events: int = MAX_EVENTS
+    ) -> None:
+        """Start empty. ``clock`` tells the wall time in milliseconds."""
+        self.limits = StorageLimits(max_step_bytes=MAX_STEP_BYTES, one_lane=True)
+        self._identity: StoreIdentity | None = None
+        self._is_open = False
+        self._log_clock = LogClock(clock)
+        self._shards: dict[ShardId, KeyedRecords] = {}
+        self._owners: dict[ShardId, str] = {}
+        self._epochs: dict[ShardId, LeaseEpoch] = {}
+        self._last_epoch: LeaseEpoch = 0
+        self._last_seq = 0
+        self._events: deque[_KeptEvent] = deque(maxlen=max_events)
+
+    async def open(self, identity: StoreIdentity) -> None:
+        """Create the store, or open it again."""
+        if self._is_open:
+            raise StoreRefused("memory: is in use by another coordinator of this process")
+        if self._identity is not None:
+            refuse_other_identity("memory:", self._identity, identity)
+        self._identity = identity
+        self._is_open = True
+
+    async def close(self) -> None:
+        """Release everything but the content."""
+        self._is_open = False
+        self._owners.clear()
+
+    async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
+        """Take the shards that are free or ours, all under one new epoch."""
+        self._check_open()
+        free = [shard for shard in shards if self._owners.get(shard, owner) == owner]
+        return self.take_over(free, owner)
+
+    def take_over(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
+        """Take the shards whoever holds them, as another process does to one that it thinks dead."""
+        self._last_epoch += 1
+        for shard in shards:
+            self._owners[shard] = owner
+            self._epochs[shard] = self._last_epoch
+        return {shard: Lease(shard, owner, self._last_epoch) for shard in shards}
+
+    async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
+        """Return the shards that were taken over; a lease in memory does not run out."""
+        self._check_open()
+        return [lease.shard for lease in leases if not self._holds(lease)]
+
+    async def release(self, leases: Collection[Lease]) -> None:
+        """Give back the shards that are still held."""
+        self._check_open()
+        for lease in leases:
+            if self._holds(lease):
+                del self._owners[lease.shard]
+
+    async def load(
+        self, shards: Collection[ShardId]
+    ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
+        """Yield the compacted records of each shard."""
+        self._check_open()
+        for shard in shards:
+            if shard not in self._shards:
+                continue
+            records = list(self._shards[shard].records())
+            for start in range(0, len(records), LOAD_SLICE_RECORDS):
+                yield shard, records[start : start + LOAD_SLICE_RECORDS]
+
+    async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
+        """Store the items of the shards that are not fenced."""
+        self._check_open()
+        stamp = self._log_clock.stamp()
+        fenced = []
+        for item in items:
+            if self._epochs.get(item.shard) == item.fence:
+                self._store(stamp, item)
+            else:
+                fenced.append(item.shard)
+        return fenced
+
+    def unfolded(self) -> int:
+        """Nothing waits: every append is compacted at once."""
+        return 0
+
+    def stats(self) -> dict[str, float]:
+        """Tell the last seq and how many events are kept."""
+        return {"last_seq": self._last_seq, "events": len(self._events)}
+
+    async def check_after_unclean_end(self) -> str | None:
+        """Nothing to check: nothing survives the process."""
+        return None
+
+    def events(self, after_seq: int = 0) -> list[EventDict]:
+        """Return the kept events above a seq, oldest first."""
+        return [event_dict(*kept) for kept in self._events if kept.seq > after_seq]
+
+    def _store(self, stamp: Stamp, item: ShardAppend) -> None:
+        keyed = self._shards.setdefault(item.shard, KeyedRecords())
+        for batch in item.batches:
+            for record in batch.records:
+                keyed.apply(record)
+            for event in batch_events(batch.records, batch.events):
+                self._last_seq += 1
+                kept = _KeptEvent(stamp, self._last_seq, item.shard, item.fence, event)
+                self._events.append(kept)
+
+    def _holds(self, lease: Lease) -> bool:
+        return (
+            self._owners.get(lease.shard) == lease.owner
+            and self._epochs[lease.shard] == lease.epoch
+        )
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise StorageError("memory: is not open")
