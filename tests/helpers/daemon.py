@@ -17,9 +17,11 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ROOT = Path(__file__).resolve().parents[2]
 START_LIMIT_S = 60
@@ -58,8 +60,8 @@ class Daemon:
         settings: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Keep what to start; ``settings`` are ``section.key`` -> value, over the defaults for
-        tests.""" directory.mkdir(parents=True, exist_ok=True)
+        """Keep what to start; ``settings`` maps ``section.key`` to a value."""
+        directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.config_file = directory / "groupkeeper.toml"
         self.log_file = directory / "daemon.log"
