@@ -136,8 +136,8 @@ class OffsetStorage(LeaseStore, Protocol):
 
         Each item is written whole or not at all. Returns the shards that were fenced: a newer lease
         has written to them and nothing of theirs was stored. Raises StorageError (or any exception)
-        when it does not know whether the items were stored; the caller drops its state, acquires and
-        loads again, and so it does after cancelling an append. One append at a time.
+        when it does not know whether the items were stored; the caller drops its state, acquires
+        and loads again, and so it does after cancelling an append. One append at a time.
         """
         ...
 
@@ -150,7 +150,7 @@ class OffsetStorage(LeaseStore, Protocol):
         ...
 
     async def check_after_unclean_end(self) -> str | None:
-        """Look the store over if its last user did not close it; None, or a line with what is wrong.
+        """Look the store over if its last user did not close it; a line on what is wrong, or None.
 
         May take long and disturbs nobody: to be started once the shards answer.
         """

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from storage.event_codec import Stamp
 
 STEP_BACK_MS = 10_000
-"""A clock that falls further behind the log than this starts a new log: clamping for that long would
+"""A clock that falls further behind the log than this starts a new log: clamping that long would
 give the events of a whole night the same instant."""
 
 

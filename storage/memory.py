@@ -82,7 +82,7 @@ class MemoryOffsetStorage:
         return self.take_over(free, owner)
 
     def take_over(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
-        """Take the shards whoever holds them, as another process does to one that it thinks dead."""
+        """Take the shards whoever holds them, as another process does with one it thinks dead."""
         self._last_epoch += 1
         for shard in shards:
             self._owners[shard] = owner
