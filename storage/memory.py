@@ -97,6 +97,10 @@ class MemoryOffsetStorage:
     async def release(self, leases: Collection[Lease]) -> None:
         """Give back the shards that are still held."""
         self._check_open()
+        self.give_back(leases)
+
+    def give_back(self, leases: Collection[Lease]) -> None:
+        """Undo a ``take_over``; the epochs stay."""
         for lease in leases:
             if self._holds(lease):
                 del self._owners[lease.shard]

@@ -23,21 +23,21 @@ class _Event(msgspec.Struct, frozen=True, tag_field="kind", kw_only=True, omit_d
     api: str = ""
 
 
-class CommitRejected(_Event, tag="commit_rejected"):
+class CommitRejected(_Event, frozen=True, kw_only=True, tag="commit_rejected"):
     """A commit was refused as a whole; repeats of a member are merged by the event writer."""
 
     error: str
     count: int = 1
 
 
-class MemberFenced(_Event, tag="member_fenced"):
+class MemberFenced(_Event, frozen=True, kw_only=True, tag="member_fenced"):
     """A request of a member was refused because another took its place or its generation is over."""
 
     error: str
     count: int = 1
 
 
-class MemberJoin(_Event, tag="member_join"):
+class MemberJoin(_Event, frozen=True, kw_only=True, tag="member_join"):
     """A member was added, or (``replaces``) a static member came back under a new id."""
 
     group_type: str = "classic"
@@ -48,13 +48,13 @@ class MemberJoin(_Event, tag="member_join"):
     reason: str | None = None
 
 
-class MemberLeave(_Event, tag="member_leave"):
+class MemberLeave(_Event, frozen=True, kw_only=True, tag="member_leave"):
     """A member left, or an administrator removed it."""
 
     reason: str | None = None
 
 
-class MemberEvicted(_Event, tag="member_evicted"):
+class MemberEvicted(_Event, frozen=True, kw_only=True, tag="member_evicted"):
     """The coordinator removed a member: ``session_timeout``, ``join_timeout``, ``sync_timeout``,
     ``new_member_timeout`` or ``group_max_size``.
     """
@@ -62,14 +62,14 @@ class MemberEvicted(_Event, tag="member_evicted"):
     reason: str
 
 
-class RebalanceStart(_Event, tag="rebalance_start"):
+class RebalanceStart(_Event, frozen=True, kw_only=True, tag="rebalance_start"):
     """A join phase began; ``member_id`` is the member that caused it."""
 
     reason: str
     members: int = 0
 
 
-class RebalanceEnd(_Event, tag="rebalance_end"):
+class RebalanceEnd(_Event, frozen=True, kw_only=True, tag="rebalance_end"):
     """A join phase was completed; ``duration_ms`` counts from its start."""
 
     duration_ms: int
@@ -80,7 +80,7 @@ class RebalanceEnd(_Event, tag="rebalance_end"):
     leader_id: str | None = None
 
 
-class Assignment(_Event, tag="assignment"):
+class Assignment(_Event, frozen=True, kw_only=True, tag="assignment"):
     """The leader's assignment was stored: per member, what it holds."""
 
     protocol_type: str
@@ -91,20 +91,20 @@ class Assignment(_Event, tag="assignment"):
     """member id -> size of its assignment, where it is not of the consumer protocol."""
 
 
-class GroupCreated(_Event, tag="group_created"):
+class GroupCreated(_Event, frozen=True, kw_only=True, tag="group_created"):
     """A group came to be."""
 
     group_type: str = "classic"
 
 
-class GroupDeleted(_Event, tag="group_deleted"):
+class GroupDeleted(_Event, frozen=True, kw_only=True, tag="group_deleted"):
     """A group went: ``expired`` or ``deleted`` by an administrator."""
 
     reason: str
     offsets: int = 0
 
 
-class OffsetExpired(_Event, tag="offset_expired"):
+class OffsetExpired(_Event, frozen=True, kw_only=True, tag="offset_expired"):
     """Retention dropped a committed offset; the value is its last."""
 
     topic: str
@@ -116,7 +116,7 @@ class OffsetExpired(_Event, tag="offset_expired"):
     commit_time_ms: int = -1
 
 
-class OffsetDeleted(_Event, tag="offset_deleted"):
+class OffsetDeleted(_Event, frozen=True, kw_only=True, tag="offset_deleted"):
     """A committed offset was deleted; the value is its last."""
 
     topic: str
@@ -129,7 +129,7 @@ class OffsetDeleted(_Event, tag="offset_deleted"):
     reason: str = ""
 
 
-class EndOffset(_Event, tag="end_offset"):
+class EndOffset(_Event, frozen=True, kw_only=True, tag="end_offset"):
     """A sample of a partition's end."""
 
     topic: str
@@ -138,7 +138,7 @@ class EndOffset(_Event, tag="end_offset"):
     offset: int
 
 
-class ShardLoaded(_Event, tag="shard_loaded"):
+class ShardLoaded(_Event, frozen=True, kw_only=True, tag="shard_loaded"):
     """A shard was read from storage and answers again."""
 
     groups: int
@@ -146,7 +146,7 @@ class ShardLoaded(_Event, tag="shard_loaded"):
     duration_ms: int
 
 
-class AdminAction(_Event, tag="admin_action"):
+class AdminAction(_Event, frozen=True, kw_only=True, tag="admin_action"):
     """An administrator changed something that is not an offset."""
 
     action: str
