@@ -1,0 +1,107 @@
+"""Request headers v1 and v2, response headers v0 and v1.
+
+A frame here is whole, with its 4-byte length in front (see ``protocol/frames.py``), so positions
+count from there.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error
+from typing import Final, NamedTuple
+
+from protocol.errors import ProtocolError
+from protocol.reader import MAX_HEADER_TAGS, Input, java_text
+from protocol.versions import API_BY_KEY, ApiKey
+
+PREFIX_BYTES: Final = 4
+"""The length in front of every frame."""
+
+_FIXED: Final = Struct(">hhih")
+_CLIENT_ID_AT: Final = PREFIX_BYTES + _FIXED.size
+
+_RESPONSE_V0: Final = Struct(">ii")
+_RESPONSE_V1: Final = Struct(">iix")
+
+
+class RequestHeader(NamedTuple):
+    """Who asks for what, and where the body begins in the frame."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_offset: int
+
+
+def _has_flexible_header(api_key: int, version: int) -> bool:
+    api = API_BY_KEY.get(api_key)
+    if api is None:
+        raise ProtocolError("unknown_api", f"the API key {api_key} is not served")
+    # KafkaApis.handleApiVersionsRequest: the one API that is answered above its range, so that a
+    # newer client learns what to fall back to.
+    answered_anyway = api_key == ApiKey.API_VERSIONS and version > api.max_version
+    if not api.serves(version) and not answered_anyway:
+        raise ProtocolError("unsupported_version", f"{api.name} v{version} is not served")
+    return api.is_flexible(version)
+
+
+_FLEXIBLE: Final = {
+    (int(api.key), version): api.is_flexible(version)
+    for api in API_BY_KEY.values()
+    for version in range(api.lowest_served, api.max_version + 1)
+}
+
+
+def _skip_tags(frame: bytes, position: int) -> int:
+    if position < len(frame) and frame[position] == 0:
+        return position + 1
+    source = Input(frame, position, MAX_HEADER_TAGS)
+    try:
+        source.skip_tags()
+    except IndexError:
+        raise ProtocolError("bad_header", "the header's tagged fields end early") from None
+    return source.position
+
+
+def read_request_header(frame: bytes) -> RequestHeader:
+    """Read the header of a frame.
+
+    An unknown key or version is an error, except that ApiVersions above its range comes back for
+    the handler to refuse.
+    """
+    try:
+        api_key, version, correlation_id, client_id_bytes = _FIXED.unpack_from(frame, PREFIX_BYTES)
+    except error:
+        raise ProtocolError("bad_header", "the frame is shorter than a request header") from None
+    position = _CLIENT_ID_AT
+    client_id: str | None = None
+    # Classic 2-byte length in both header versions; as in Kafka any negative length is null.
+    if client_id_bytes >= 0:
+        position += client_id_bytes
+        if position > len(frame):
+            raise ProtocolError("bad_header", "the client id reaches beyond the frame")
+        raw = frame[_CLIENT_ID_AT:position]
+        try:
+            client_id = raw.decode()
+        except UnicodeDecodeError:
+            client_id = java_text(raw)
+    flexible = _FLEXIBLE.get((api_key, version))
+    if flexible is None:
+        flexible = _has_flexible_header(api_key, version)
+    if flexible:
+        position = _skip_tags(frame, position)
+    return RequestHeader(api_key, version, correlation_id, client_id, position)
+
+
+def response_header(correlation_id: int, *, flexible: bool) -> bytes:
+    """Return 4 bytes of room for the length, and response header v0, or v1 without tags.
+
+    Every flexible version takes v1, except ApiVersions: a client reads that reply before it knows
+    what we speak.
+    """
+    return (_RESPONSE_V1 if flexible else _RESPONSE_V0).pack(0, correlation_id)
+
+
+def has_flexible_response_header(api_key: int, version: int) -> bool:
+    """Say whether a response of this version carries header v1."""
+    return api_key != ApiKey.API_VERSIONS and API_BY_KEY[api_key].is_flexible(version)

@@ -1,0 +1,447 @@
+"""The safe reader: any kio entity from bytes that nobody vouches for.
+
+kio's own reader reserves what a length field announces and aborts the process on 40 hostile bytes
+(design section 4), so it never sees a socket. This one is driven by the same field metadata,
+compiled once a type on first use. Nothing is reserved on the word of a length: a length is held
+against the bytes that are left, a count against the bytes that its elements need at least and
+against a budget of elements for the whole request, which also bounds the time that one request can
+take.
+
+As Kafka's generated readers do: unknown tags are skipped, bytes behind the body ignored, text that
+is not UTF-8 replaced, any negative classic length is null, and a compact string may not exceed
+32,767 bytes. Stricter than Kafka in one point: a known tag must fill exactly the size that it
+announces. Durations and times are plain integers of milliseconds, whatever kio annotates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from struct import Struct, error, unpack_from
+from types import UnionType
+from typing import Any, Final, NamedTuple, TypeAlias, get_args, get_origin
+from uuid import UUID
+
+from protocol.errors import ProtocolError
+
+MAX_STRING_BYTES: Final = 0x7FFF
+"""Kafka's generated code refuses longer strings in compact form too (MessageDataGenerator)."""
+
+INVALID_TEXT_BYTES_AN_ELEMENT: Final = 16
+"""Replacing bytes that are not UTF-8 costs time, so that many of them are charged as one element.
+"""
+
+MAX_HEADER_TAGS: Final = 1000
+"""Clients send none; Kafka has no limit."""
+
+_NULL_UUID: Final = bytes(16)
+_ENCODED_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+
+
+def java_text(raw: bytes) -> str:
+    """Decode as Java's ``new String(bytes, UTF_8)`` does, one U+FFFD for each malformed part.
+
+    Python and Java agree on where a malformed part ends, but for an encoded surrogate: Java
+    replaces it as one.
+    """
+    return _ENCODED_SURROGATE.sub(b"\xff", raw).decode("utf-8", "replace")
+
+
+class Input:
+    """A body on its way through a reader: where we are, and what is left of the budget.
+
+    Fixed-size reads past the end raise ``struct.error`` or ``IndexError``, which ``read_entity``
+    turns into "truncated".
+    """
+
+    __slots__ = ("data", "elements_left", "end", "position")
+
+    def __init__(self, data: bytes, position: int, max_elements: int) -> None:
+        """Start at ``position``; ``max_elements`` bounds all arrays and tags together."""
+        self.data = data
+        self.position = position
+        self.end = len(data)
+        self.elements_left = max_elements
+
+    def take_elements(self, count: int, min_bytes: int) -> None:
+        """Check that ``count`` elements can be there, and charge them, before anything is reserved
+        for them.
+        """
+        if count * min_bytes > self.end - self.position:
+            raise ProtocolError(
+                "count_beyond_end",
+                f"{count} elements of {min_bytes} bytes or more, {self.end - self.position} left",
+            )
+        self.elements_left -= count
+        if self.elements_left < 0:
+            raise ProtocolError(
+                "too_many_elements", "more elements than max_elements in all arrays of a request"
+            )
+
+    def unsigned_varint(self) -> int:
+        """Read a varint of at most 32 bits."""
+        data = self.data
+        position = self.position
+        byte = data[position]
+        if byte < 0x80:
+            self.position = position + 1
+            return byte
+        value = byte & 0x7F
+        for shift in (7, 14, 21, 28):
+            position += 1
+            byte = data[position]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+        else:
+            raise ProtocolError("bad_varint", "a varint of more than five bytes")
+        if value > 0xFFFF_FFFF:
+            raise ProtocolError("bad_varint", "a varint of more than 32 bits")
+        self.position = position + 1
+        return value
+
+    def take(self, size: int) -> bytes:
+        """Read ``size`` bytes as they are."""
+        start = self.position
+        stop = start + size
+        if stop > self.end:
+            raise ProtocolError("truncated", f"{size} bytes announced, {self.end - start} left")
+        self.position = stop
+        return self.data[start:stop]
+
+    def text(self, size: int) -> str:
+        """Read ``size`` bytes of text."""
+        if size > MAX_STRING_BYTES:
+            raise ProtocolError("string_too_long", f"a string of {size} bytes")
+        raw = self.take(size)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            self.take_elements(1 + size // INVALID_TEXT_BYTES_AN_ELEMENT, 0)
+            return java_text(raw)
+
+    def skip_tags(self) -> None:
+        """Pass over tagged fields, of which none is known."""
+        data = self.data
+        if self.position < self.end and data[self.position] == 0:
+            self.position += 1
+            return
+        count = self.unsigned_varint()
+        self.take_elements(count, 2)
+        for _ in range(count):
+            self.unsigned_varint()
+            self.take_skipped(self.unsigned_varint())
+
+    def take_skipped(self, size: int) -> None:
+        """Pass over ``size`` bytes."""
+        stop = self.position + size
+        if stop > self.end:
+            raise ProtocolError(
+                "truncated", f"a tag of {size} bytes, {self.end - self.position} left"
+            )
+        self.position = stop
+
+
+# --- single values: Input -> value ----------------------------------------------------------------
+
+EntityClass: TypeAlias = Any
+"""A class of kio's: to a type checker no more than Any, since every version has its own."""
+
+Read = Callable[[Input], Any]
+"""Reads one value and moves on."""
+
+
+class _Codec(NamedTuple):
+    """How a field is read, and the fewest bytes that it takes."""
+
+    read: Read
+    min_bytes: int
+    layout: str = ""
+    """The struct letter where the value is fixed-size and needs no conversion."""
+
+
+def _null(what: str) -> ProtocolError:
+    return ProtocolError("null_not_allowed", f"{what} may not be null")
+
+
+def _compact_length(source: Input) -> int:
+    return source.unsigned_varint() - 1
+
+
+_INT16: Final = Struct(">h").unpack_from
+_INT32: Final = Struct(">i").unpack_from
+
+
+def _classic_int16_length(source: Input) -> int:
+    length: int = _INT16(source.data, source.position)[0]
+    source.position += 2
+    return length
+
+
+def _classic_int32_length(source: Input) -> int:
+    length: int = _INT32(source.data, source.position)[0]
+    source.position += 4
+    return length
+
+
+def _sized(
+    read_length: Callable[[Input], int],
+    take: Callable[[Input, int], Any],
+    *,
+    nullable: bool,
+    what: str,
+) -> Read:
+    def read(source: Input) -> Any:
+        length = read_length(source)
+        if length < 0:
+            if nullable:
+                return None
+            raise _null(what)
+        return take(source, length)
+
+    return read
+
+
+def _read_uuid(source: Input) -> UUID | None:
+    raw = source.take(16)
+    return None if raw == _NULL_UUID else UUID(bytes=raw)
+
+
+_LAYOUTS: Final = {
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+    "float64": "d",
+    "bool": "?",
+    "error_code": "h",
+    "timedelta_i32": "i",
+    "timedelta_i64": "q",
+    "datetime_i64": "q",
+}
+
+
+_SIZED: Final[dict[str, tuple[Callable[[Input, int], Any], Callable[[Input], int], int]]] = {
+    "string": (Input.text, _classic_int16_length, 2),
+    "bytes": (Input.take, _classic_int32_length, 4),
+    "records": (Input.take, _classic_int32_length, 4),
+}
+"""How the bytes are taken, how their length is read where versions are not flexible, its size."""
+
+
+def _fixed(layout: str) -> Read:
+    whole = Struct(">" + layout)
+    unpack, size = whole.unpack_from, whole.size
+
+    def read(source: Input) -> Any:
+        (value,) = unpack(source.data, source.position)
+        source.position += size
+        return value
+
+    return read
+
+
+def _primitive(kafka_type: str, what: str, *, flexible: bool, nullable: bool) -> _Codec:
+    layout = _LAYOUTS.get(kafka_type)
+    if layout is not None:
+        return _Codec(_fixed(layout), Struct(">" + layout).size, layout)
+    if kafka_type == "uuid":
+        return _Codec(_read_uuid, 16)
+    take, classic, size = _SIZED[kafka_type]
+    if flexible:
+        return _Codec(_sized(_compact_length, take, nullable=nullable, what=what), 1)
+    return _Codec(_sized(classic, take, nullable=nullable, what=what), size)
+
+
+# --- arrays and entities --------------------------------------------------------------------------
+
+
+def _array(item: _Codec, what: str, *, flexible: bool, nullable: bool) -> _Codec:
+    read_item, layout = item.read, item.layout
+    # Kafka has no element without a byte; should a schema bring one, a count must still cost the
+    # sender something.
+    min_bytes = max(1, item.min_bytes)
+
+    def read_items(source: Input, count: int) -> tuple[Any, ...]:
+        source.take_elements(count, min_bytes)
+        if layout:
+            values = unpack_from(f">{count}{layout}", source.data, source.position)
+            source.position += count * min_bytes
+            return values
+        return tuple([read_item(source) for _ in range(count)])
+
+    length = _compact_length if flexible else _classic_int32_length
+    return _Codec(_sized(length, read_items, nullable=nullable, what=what), 1 if flexible else 4)
+
+
+def _nullable_entity(entity: _Codec) -> _Codec:
+    def read(source: Input) -> Any:
+        marker = source.take(1)[0]
+        return entity.read(source) if marker < 0x80 else None  # KIP-893: -1 is null
+
+    return _Codec(read, 1)
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    if get_origin(annotation) is UnionType:
+        members = [member for member in get_args(annotation) if member is not type(None)]
+        assert len(members) == 1, annotation
+        return members[0], True
+    return annotation, False
+
+
+def _is_entity(annotation: Any) -> bool:
+    return is_dataclass(annotation)
+
+
+def _field_codec(entity_type: EntityClass, entity_field: Field[Any]) -> _Codec:
+    flexible: bool = entity_type.__flexible__
+    what = f"{entity_type.__name__}.{entity_field.name}"
+    annotation, nullable = _without_none(entity_field.type)
+    if get_origin(annotation) is tuple:
+        item_type: EntityClass = get_args(annotation)[0]
+        if _is_entity(item_type):
+            item = _entity_codec(item_type)
+        else:
+            item = _primitive(
+                entity_field.metadata["kafka_type"], what, flexible=flexible, nullable=False
+            )
+        return _array(item, what, flexible=flexible, nullable=nullable)
+    if _is_entity(annotation):
+        entity = _entity_codec(annotation)
+        return _nullable_entity(entity) if nullable else entity
+    return _primitive(
+        entity_field.metadata["kafka_type"], what, flexible=flexible, nullable=nullable
+    )
+
+
+Step = Callable[[Input, list[Any]], None]
+"""Reads one or several fields in the order of the wire and appends their values."""
+
+
+def _run_step(layouts: str) -> Step:
+    """Read neighbouring fixed-size fields at once."""
+    run = Struct(">" + layouts)
+    unpack, size = run.unpack_from, run.size
+
+    def step(source: Input, values: list[Any]) -> None:
+        values += unpack(source.data, source.position)
+        source.position += size
+
+    return step
+
+
+def _single_step(read: Read) -> Step:
+    def step(source: Input, values: list[Any]) -> None:
+        values.append(read(source))
+
+    return step
+
+
+def _steps(codecs: list[_Codec]) -> list[Step]:
+    steps: list[Step] = []
+    run = ""
+    for codec in codecs:
+        if codec.layout:
+            run += codec.layout
+            continue
+        if run:
+            steps.append(_run_step(run))
+            run = ""
+        steps.append(_single_step(codec.read))
+    if run:
+        steps.append(_run_step(run))
+    return steps
+
+
+Setter = Callable[[Any, Any], None]
+
+
+def _slot_setter(entity_type: EntityClass, name: str) -> Setter:
+    # The __init__ of a frozen dataclass costs several times this.
+    setter: Setter = getattr(entity_type, name).__set__
+    return setter
+
+
+def _default(entity_field: Field[Any]) -> Any:
+    """Return what a tagged field is when it is not sent."""
+    if entity_field.default is not MISSING:
+        return entity_field.default
+    raise NotImplementedError(f"the tagged field {entity_field.name} without a default")
+
+
+def _read_tags(known: dict[int, tuple[Read, Setter]]) -> Callable[[Input, Any], None]:
+    def read_tags(source: Input, entity: Any) -> None:
+        count = source.unsigned_varint()
+        source.take_elements(count, 2)
+        for _ in range(count):
+            tag = source.unsigned_varint()
+            size = source.unsigned_varint()
+            start = source.position
+            source.take_skipped(size)
+            if tag in known:
+                # A tag that comes twice: the last one counts, as in Kafka.
+                read, setter = known[tag]
+                source.position = start
+                setter(entity, read(source))
+                if source.position != start + size:
+                    raise ProtocolError(
+                        "bad_tag_size", f"the tag {tag} does not fill its {size} bytes"
+                    )
+
+    return read_tags
+
+
+@cache
+def _entity_codec(entity_type: EntityClass) -> _Codec:
+    plain = [f for f in fields(entity_type) if "tag" not in f.metadata]
+    tagged = [f for f in fields(entity_type) if "tag" in f.metadata]
+    codecs = [_field_codec(entity_type, f) for f in plain]
+    steps = _steps(codecs)
+    setters = [_slot_setter(entity_type, f.name) for f in plain]
+    defaults = [(_slot_setter(entity_type, f.name), _default(f)) for f in tagged]
+    known = {
+        f.metadata["tag"]: (_field_codec(entity_type, f).read, _slot_setter(entity_type, f.name))
+        for f in tagged
+    }
+    read_tags = _read_tags(known) if known else None
+    flexible: bool = entity_type.__flexible__
+    new = entity_type.__new__
+
+    def read(source: Input) -> Any:
+        values: list[Any] = []
+        for step in steps:
+            step(source, values)
+        entity = new(entity_type)
+        for setter, value in zip(setters, values, strict=True):
+            setter(entity, value)
+        for setter, value in defaults:
+            setter(entity, value)
+        if read_tags is not None:
+            read_tags(source, entity)
+        elif flexible:
+            source.skip_tags()
+        return entity
+
+    return _Codec(read, sum(c.min_bytes for c in codecs) + (1 if flexible else 0))
+
+
+def read_entity(entity_type: EntityClass, data: bytes, offset: int, max_elements: int) -> Any:
+    """Read one entity that begins at ``offset`` and may end before ``data`` does.
+
+    Raises ProtocolError on anything else than a valid encoding within the budget, and no other
+    exception.
+    """
+    source = Input(data, offset, max_elements)
+    try:
+        return _entity_codec(entity_type).read(source)
+    except (IndexError, error):
+        raise ProtocolError(
+            "truncated", f"{entity_type.__name__} v{entity_type.__version__} ends early"
+        ) from None

@@ -1,0 +1,203 @@
+"""The APIs that we serve, as data: what is read, what is advertised, and what is missing.
+
+The numbers are Apache Kafka 4.3.1's (design 2.8): ApiVersions lists exactly its ranges for what we
+serve. Versions that Kafka 4 dropped and old clients still send without negotiating are served
+unadvertised (spec section 2). ``python -m protocol.versions`` prints docs/protocol-support.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+
+class ApiKey(IntEnum):
+    """The key of an API that we serve."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    CREATE_PARTITIONS = 37
+    DESCRIBE_CLUSTER = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """One API: its versions, and what we do not do of it."""
+
+    key: ApiKey
+    name: str
+    """Kafka's spelling: ``JoinGroup``."""
+    min_version: int
+    """The lowest version that Kafka 4.3.1 has a schema for, and we serve."""
+    max_version: int
+    first_flexible: int
+    """From here on: compact lengths, tagged fields, header v2."""
+    advertised_min: int
+    """What ApiVersions says; above or below what is served, see ``notes``."""
+    lowest_served: int
+    """Below ``min_version`` where old clients send what Kafka 4 dropped."""
+    notes: tuple[str, ...] = field(default=())
+    """What differs from a broker, for docs/protocol-support.md."""
+
+    def serves(self, version: int) -> bool:
+        """Say whether a request of this version is read."""
+        return self.lowest_served <= version <= self.max_version
+
+    def is_flexible(self, version: int) -> bool:
+        """Say whether this version has compact lengths and tagged fields."""
+        return version >= self.first_flexible
+
+
+def _api(  # noqa: PLR0913  one line of a table
+    key: ApiKey,
+    name: str,
+    min_version: int,
+    max_version: int,
+    first_flexible: int,
+    *notes: str,
+    advertised_min: int | None = None,
+    lowest_served: int | None = None,
+) -> Api:
+    return Api(
+        key=key,
+        name=name,
+        min_version=min_version,
+        max_version=max_version,
+        first_flexible=first_flexible,
+        advertised_min=min_version if advertised_min is None else advertised_min,
+        lowest_served=min_version if lowest_served is None else lowest_served,
+        notes=notes,
+    )
+
+
+_NO_RECORDS = "We keep topics and offsets, not records"
+
+APIS: Final[tuple[Api, ...]] = (
+    _api(
+        ApiKey.PRODUCE,
+        "Produce",
+        3,
+        13,
+        9,
+        f"{_NO_RECORDS}: every partition is refused with POLICY_VIOLATION.",
+        "Advertised from 0 as Kafka does, for old librdkafka; 0-2 close the connection.",
+        advertised_min=0,
+    ),
+    _api(
+        ApiKey.FETCH,
+        "Fetch",
+        4,
+        18,
+        12,
+        f"{_NO_RECORDS}: waits and returns nothing; above the partition's end OFFSET_OUT_OF_RANGE.",
+        "No sessions: session id 0, FETCH_SESSION_ID_NOT_FOUND for others.",
+    ),
+    _api(
+        ApiKey.LIST_OFFSETS,
+        "ListOffsets",
+        1,
+        11,
+        6,
+        "EARLIEST (-2, -4) is 0, LATEST (-1) the partition's end; any other timestamp answers -1.",
+    ),
+    _api(ApiKey.METADATA, "Metadata", 0, 13, 9, "We are the leader of every partition."),
+    _api(
+        ApiKey.OFFSET_COMMIT,
+        "OffsetCommit",
+        2,
+        10,
+        8,
+        "0-1 are served unadvertised: clients that do not negotiate still send them.",
+        "The timestamp of v1 is ignored.",
+        lowest_served=0,
+    ),
+    _api(
+        ApiKey.OFFSET_FETCH,
+        "OffsetFetch",
+        1,
+        10,
+        6,
+        "0 is served unadvertised, with the meaning of 1.",
+        lowest_served=0,
+    ),
+    _api(ApiKey.FIND_COORDINATOR, "FindCoordinator", 0, 6, 3),
+    _api(ApiKey.JOIN_GROUP, "JoinGroup", 0, 9, 6),
+    _api(ApiKey.HEARTBEAT, "Heartbeat", 0, 4, 4),
+    _api(ApiKey.LEAVE_GROUP, "LeaveGroup", 0, 5, 4),
+    _api(ApiKey.SYNC_GROUP, "SyncGroup", 0, 5, 4),
+    _api(ApiKey.DESCRIBE_GROUPS, "DescribeGroups", 0, 6, 5),
+    _api(ApiKey.LIST_GROUPS, "ListGroups", 0, 5, 3),
+    _api(
+        ApiKey.API_VERSIONS,
+        "ApiVersions",
+        0,
+        4,
+        3,
+        "Above 4: UNSUPPORTED_VERSION in the layout of v0, as Kafka answers.",
+    ),
+    _api(ApiKey.CREATE_TOPICS, "CreateTopics", 2, 7, 5),
+    _api(ApiKey.DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
+    _api(ApiKey.CREATE_PARTITIONS, "CreatePartitions", 0, 3, 2),
+    _api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
+)
+"""Everything that is served, by key."""
+
+API_BY_KEY: Final[dict[int, Api]] = {int(api.key): api for api in APIS}
+"""The same by the number on the wire."""
+
+
+class Feature(NamedTuple):
+    """A feature as ApiVersions v3+ lists it."""
+
+    name: str
+    min_version: int
+    max_version: int
+    finalized: int
+
+
+FEATURES: Final[tuple[Feature, ...]] = (Feature("group.version", 0, 1, 1),)
+"""Finalized features: ``group.version`` alone (design 2.8)."""
+
+_HEAD = """\
+# Protocol support
+
+Printed by `python -m protocol.versions` from `protocol/versions.py`; a test keeps the two equal.
+
+Ranges are those of Apache Kafka 4.3.1. *Flexible from* is the first version with compact lengths
+and tagged fields. An API or version that is not served closes the connection, as in Kafka.
+
+| Key | API | Served | Advertised | Flexible from | Notes |
+| ---: | --- | --- | --- | --- | --- |
+"""
+
+
+def support_page() -> str:
+    """Print the table of what we serve, as docs/protocol-support.md holds it."""
+    lines = [
+        f"| {api.key.value} | {api.name} | {api.lowest_served}-{api.max_version} "
+        f"| {api.advertised_min}-{api.max_version} | {api.first_flexible} | {' '.join(api.notes)} |"
+        for api in APIS
+    ]
+    features = ", ".join(f"`{f.name}` = {f.finalized}" for f in FEATURES)
+    table = "\n".join(lines)
+    return f"{_HEAD}{table}\n\nFinalized features: {features}.\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(support_page())
