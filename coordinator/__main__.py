@@ -1,0 +1,49 @@
+"""The console script. First checks that the import names it is about to use are ours.
+
+``coordinator``, ``protocol`` and ``storage`` are words that any other distribution may use too;
+with one of them shadowed, the first import would fail in a way that names neither culprit nor cure.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+IMPORT_NAMES = ("coordinator", "protocol", "storage")
+"""The packages of this distribution (pyproject.toml, wheel)."""
+
+
+def foreign_packages(home: Path) -> list[str]:
+    """Return one line for each import name that does not lead to the directory of ours."""
+    problems = []
+    for name in IMPORT_NAMES:
+        spec = importlib.util.find_spec(name)
+        expected = home / name / "__init__.py"
+        origin = spec.origin if spec is not None else None
+        if origin is None:
+            problems.append(f"the package {name!r} of groupkeeper is missing from {home}")
+        elif Path(origin).resolve() != expected.resolve():
+            problems.append(f"the package {name!r} is taken from {origin}, not from {home}")
+    return problems
+
+
+def main() -> None:
+    """Run the command line."""
+    problems = foreign_packages(Path(__file__).resolve().parent.parent)
+    if problems:
+        for problem in problems:
+            sys.stderr.write(f"groupkeeper: {problem}\n")
+        sys.stderr.write(
+            "groupkeeper: another distribution or a file in the working directory owns that name; "
+            "install groupkeeper into an environment of its own\n"
+        )
+        raise SystemExit(1)
+    # late, for these imports are what was just checked
+    from coordinator.cli.main import app
+
+    app(prog_name="groupkeeper")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""What ``groupkeeper check-config`` prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from coordinator.config import absolute_storage_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from coordinator.config_load import LoadedSettings
+
+
+def describe(loaded: LoadedSettings) -> Iterator[str]:
+    """Yield one line a setting: its name, its value in force and where that came from."""
+    content = loaded.settings.model_dump(mode="json")
+    shown = {
+        name: json.dumps(_whole(name, content[name.split(".")[0]][name.split(".")[1]]))
+        for name in loaded.origins
+    }
+    left = max(len(f"{name} = {value}") for name, value in shown.items() if len(value) < 60)
+    for name, origin in loaded.origins.items():
+        yield f"{name} = {shown[name]}".ljust(left) + f"  # {origin}"
+
+
+def _whole(name: str, value: object) -> object:
+    if name == "storage.url":
+        return _without_password(absolute_storage_url(str(value)))
+    if name == "log.dir":
+        return str(Path(str(value)).absolute())
+    return value
+
+
+def _without_password(url: str) -> str:
+    password = urlsplit(url).password
+    return url if password is None else url.replace(f":{password}@", ":***@")

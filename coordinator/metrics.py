@@ -1,0 +1,305 @@
+"""Every Prometheus metric, named and explained in one place.
+
+Whoever counts keeps plain integers (``Counts``, ``Histogram``, or its own); they are read when a
+scrape comes, through the sources that the composition root hands over. Nothing here is called on
+the hot path except ``Histogram.observe``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Literal, TypeAlias
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+NAMESPACE = "groupkeeper"
+LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+BATCH_BOUNDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
+
+
+class Histogram:
+    """Plain integers in buckets; ``observe`` costs a binary search over a dozen bounds."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        """Start empty, with one bucket a bound and one beyond the last."""
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+Series: TypeAlias = Mapping[tuple[str, ...], float]
+"""label values, in the order of the definition -> value."""
+Source: TypeAlias = Callable[[], float | Series | Histogram]
+"""Called at each scrape, on the loop; must not block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A metric: ``groupkeeper_<name>``; counters get their ``_total`` when they are written out."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    help: str
+    advice: str
+    """What an operator does with it; for ``docs/operations.md``."""
+
+    @property
+    def full_name(self) -> str:
+        """The name as Prometheus shows it."""
+        return f"{NAMESPACE}_{self.name}" + ("_total" if self.kind == "counter" else "")
+
+
+DEFINITIONS: tuple[Definition, ...] = (
+    Definition(
+        "build_info",
+        "gauge",
+        ("version", "python"),
+        "Always 1; the labels tell the version.",
+        "See in a graph when a version was rolled out.",
+    ),
+    Definition(
+        "start_time_seconds",
+        "gauge",
+        (),
+        "When this process started, in seconds since the epoch.",
+        "A change is a restart.",
+    ),
+    Definition(
+        "ready",
+        "gauge",
+        (),
+        "1 when groups are served, else 0.",
+        "Alert when it is 0 for a minute; /readyz says why.",
+    ),
+    Definition(
+        "connections",
+        "gauge",
+        (),
+        "Open connections on the Kafka port.",
+        "Compare with kafka.max_connections.",
+    ),
+    Definition(
+        "connections_accepted",
+        "counter",
+        (),
+        "Connections accepted since the start.",
+        "A high rate is a client that reconnects in a loop; the log names refused ones.",
+    ),
+    Definition(
+        "connections_closed",
+        "counter",
+        ("reason",),
+        "Connections that we closed, by reason.",
+        "idle is normal. Others name what the peer sent or which limit it met; the log has its "
+        "address.",
+    ),
+    Definition(
+        "requests",
+        "counter",
+        ("api", "version", "error"),
+        "Requests answered, by API, version and the first error of the answer.",
+        "COORDINATOR_LOAD_IN_PROGRESS and NOT_COORDINATOR mean the store was away. "
+        "UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean clients were evicted or are too slow.",
+    ),
+    Definition(
+        "groups",
+        "gauge",
+        ("type", "state"),
+        "Groups, by type and state.",
+        "Groups that stay in PreparingRebalance wait for a member that does not come back.",
+    ),
+    Definition(
+        "offsets",
+        "gauge",
+        (),
+        "Committed offsets held.",
+        "Memory grows with it, about 300 bytes each.",
+    ),
+    Definition(
+        "rebalances",
+        "counter",
+        ("reason",),
+        "Join phases that began, by the reason.",
+        "member_evicted and rejoin storms point at session timeouts that are too short.",
+    ),
+    Definition(
+        "members_evicted",
+        "counter",
+        ("reason",),
+        "Members removed by the coordinator, by the reason.",
+        "session_timeout: the process died or stalls. The event log names each one.",
+    ),
+    Definition(
+        "offset_commits",
+        "counter",
+        ("result",),
+        "OffsetCommit requests: accepted or rejected.",
+        "Rejected ones lose work: see requests_total for the error, the event log for the group.",
+    ),
+    Definition(
+        "offsets_expired",
+        "counter",
+        (),
+        "Committed offsets dropped by retention.",
+        "Raise offsets.retention_minutes if it hits groups that come back.",
+    ),
+    Definition(
+        "storage_up",
+        "gauge",
+        ("backend",),
+        "1 while appends succeed, 0 while shards wait to be loaded.",
+        "Alert at 0: nothing is acknowledged until it is 1 again, and nobody is evicted meanwhile.",
+    ),
+    Definition(
+        "storage_flush_duration_seconds",
+        "histogram",
+        (),
+        "Time of one append, until it is durable.",
+        "Commits wait for this. Above 100 ms look at the disk.",
+    ),
+    Definition(
+        "storage_flush_batch_size",
+        "histogram",
+        (),
+        "Requests written by one append.",
+        "Large batches mean that the disk is slower than the load; that is what they are for.",
+    ),
+    Definition(
+        "storage_failures",
+        "counter",
+        (),
+        "Appends that failed, timed out or were fenced.",
+        "Each one made its shards load anew; the log says why.",
+    ),
+    Definition(
+        "storage_loads",
+        "counter",
+        (),
+        "Loads of all shards of a lane, the first one included.",
+        "More than one a process means that an append failed.",
+    ),
+    Definition(
+        "storage_unfolded_requests",
+        "gauge",
+        (),
+        "Requests written that no folded row holds yet.",
+        "Bounds the time of the next start; stays below about 50,000.",
+    ),
+    Definition(
+        "log_last_seq",
+        "gauge",
+        (),
+        "Sequence number of the last durable event.",
+        "Its rate is events a second.",
+    ),
+    Definition(
+        "log_bytes",
+        "gauge",
+        (),
+        "Bytes of the store's main file, event log included.",
+        "Grows with every event until sealing exists; plan the disk for it.",
+    ),
+    Definition(
+        "storage_wal_bytes",
+        "gauge",
+        (),
+        "Bytes of SQLite's write-ahead log.",
+        "Above 100 MB some reader keeps a transaction open.",
+    ),
+    Definition(
+        "event_loop_lag_seconds",
+        "gauge",
+        (),
+        "Largest delay of the event loop since the last scrape.",
+        "Above 0.1 the process is starved or one request is too large.",
+    ),
+    Definition(
+        "internal_errors",
+        "counter",
+        (),
+        "Requests answered UNKNOWN_SERVER_ERROR: bugs of ours.",
+        "Must be 0. The log has the input; please report it.",
+    ),
+    Definition(
+        "metrics_dropped_series",
+        "counter",
+        (),
+        "Series left out of scrapes by metrics.max_series.",
+        "Raise metrics.max_series, or find out what makes so many.",
+    ),
+)
+
+
+class Exposition(Collector):
+    """Renders the metrics whose sources were given; a registry of its own, nothing global."""
+
+    def __init__(self, sources: Mapping[str, Source], max_series: int) -> None:
+        """Take the sources, by the name of their definition."""
+        unknown = sources.keys() - {definition.name for definition in DEFINITIONS}
+        assert not unknown, f"not defined: {unknown}"
+        self._sources = sources
+        self._max_series = max_series
+        self._dropped = 0
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def render(self) -> bytes:
+        """Return the page in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def describe(self) -> Iterable[Metric]:
+        """Name nothing in advance: registering must not call the sources."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Read every source once, and stop adding series at the cap."""
+        left = self._max_series
+        for definition in DEFINITIONS:
+            source = self._sources.get(definition.name)
+            if source is None:
+                continue
+            family, used = _family(definition, source(), left)
+            self._dropped += used - min(used, left)
+            left -= min(used, left)
+            yield family
+        dropped = next(d for d in DEFINITIONS if d.name == "metrics_dropped_series")
+        yield _family(dropped, float(self._dropped), 1)[0]
+
+
+def _family(
+    definition: Definition, value: float | Series | Histogram, room: int
+) -> tuple[Metric, int]:
+    name = f"{NAMESPACE}_{definition.name}"
+    if isinstance(value, Histogram):
+        histogram = HistogramMetricFamily(name, definition.help)
+        ends = [*map(str, value.bounds), "+Inf"]
+        buckets = list(zip(ends, map(float, accumulate(value.counts)), strict=True))
+        if room >= len(buckets) + 2:
+            histogram.add_metric([], buckets, value.total)
+        return histogram, len(buckets) + 2
+    series: Series = value if isinstance(value, Mapping) else {(): value}
+    family = (CounterMetricFamily if definition.kind == "counter" else GaugeMetricFamily)(
+        name, definition.help, labels=definition.labels
+    )
+    # a copy, for a source may hand out the counter itself
+    for labels, number in list(series.items())[:room]:
+        family.add_metric(list(labels), number)
+    return family, len(series)

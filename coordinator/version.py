@@ -1,0 +1,5 @@
+"""The version of this distribution; ``pyproject.toml`` says the same, and a test compares them."""
+
+from __future__ import annotations
+
+VERSION = "0.1.0.dev0"

@@ -1,0 +1,50 @@
+"""The pages of the HTTP port, as a Starlette application that knows nothing of what it reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.requests import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """What the pages show, asked anew each time; on the loop, so it must not block."""
+
+    metrics: Callable[[], bytes]
+    not_ready: Callable[[], str | None]
+    """Why groups are not served, in one line; None when they are."""
+
+
+def make_pages(reports: Reports) -> Starlette:
+    """Build the application."""
+
+    async def metrics(_: Request) -> Response:
+        return Response(reports.metrics(), media_type=CONTENT_TYPE_LATEST)
+
+    async def healthz(_: Request) -> Response:
+        # that this is answered at all is the news: the loop turns
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_: Request) -> Response:
+        reason = reports.not_ready()
+        if reason is None:
+            return PlainTextResponse("ready\n")
+        return PlainTextResponse(f"not ready: {reason}\n", status_code=503)
+
+    return Starlette(
+        routes=[
+            Route("/metrics", metrics),
+            Route("/healthz", healthz),
+            Route("/readyz", readyz),
+        ]
+    )
