@@ -21,7 +21,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from struct import Struct, error, unpack_from
 from types import UnionType
-from typing import Any, Final, NamedTuple, TypeAlias, get_args, get_origin
+from typing import Any, Final, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from protocol.errors import ProtocolError
@@ -300,10 +300,10 @@ def _is_entity(annotation: Any) -> bool:
     return is_dataclass(annotation)
 
 
-def _field_codec(entity_type: EntityClass, entity_field: Field[Any]) -> _Codec:
+def _field_codec(entity_type: EntityClass, entity_field: Field[Any], hint: Any) -> _Codec:
     flexible: bool = entity_type.__flexible__
     what = f"{entity_type.__name__}.{entity_field.name}"
-    annotation, nullable = _without_none(entity_field.type)
+    annotation, nullable = _without_none(hint)
     if get_origin(annotation) is tuple:
         item_type: EntityClass = get_args(annotation)[0]
         if _is_entity(item_type):
@@ -402,12 +402,16 @@ def _read_tags(known: dict[int, tuple[Read, Setter]]) -> Callable[[Input, Any], 
 def _entity_codec(entity_type: EntityClass) -> _Codec:
     plain = [f for f in fields(entity_type) if "tag" not in f.metadata]
     tagged = [f for f in fields(entity_type) if "tag" in f.metadata]
-    codecs = [_field_codec(entity_type, f) for f in plain]
+    hints = get_type_hints(entity_type)
+    codecs = [_field_codec(entity_type, f, hints[f.name]) for f in plain]
     steps = _steps(codecs)
     setters = [_slot_setter(entity_type, f.name) for f in plain]
     defaults = [(_slot_setter(entity_type, f.name), _default(f)) for f in tagged]
     known = {
-        f.metadata["tag"]: (_field_codec(entity_type, f).read, _slot_setter(entity_type, f.name))
+        f.metadata["tag"]: (
+            _field_codec(entity_type, f, hints[f.name]).read,
+            _slot_setter(entity_type, f.name),
+        )
         for f in tagged
     }
     read_tags = _read_tags(known) if known else None
