@@ -1,8 +1,8 @@
 """Events: facts for the log. They are never read back into state.
 
-What is common to all (``log_id, seq, ts_ms, shard, lease_epoch``) is added by the writer that appends
-them; here stands what the core knows. A commit is not among them: ``records.OffsetsCommitted`` is record
-and event in one.
+What is common to all (``log_id, seq, ts_ms, shard, lease_epoch``) is added by the writer that
+appends them; here stands what the core knows. A commit is not among them:
+``records.OffsetsCommitted`` is record and event in one.
 """
 
 from __future__ import annotations

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""How long a new member may stay parked in a join phase (Kafka: CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS)."""
+"""How long a new member may stay parked in a join phase (Kafka:
+CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,5 +22,9 @@ class CoreLimits:
     """Counted in UTF-16 code units, despite its name (Kafka)."""
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     retention_check_interval_ms: int = 600_000
+    max_partitions: int = 100_000
+    """Partitions of all topics of static mode; Metadata lists every one."""
     max_step_bytes: int = 16 * 1024 * 1024
-    """What a storage takes in one step; a request that would make more is refused before it changes anything."""
+    """What a storage takes in one step; a request that would make more is refused before it
+    changes anything.
+    """

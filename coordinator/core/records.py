@@ -1,9 +1,9 @@
 """Records: the hard state of a shard, durable and keyed; the last write to a key wins.
 
 A SQL row, a znode, a Consul key and a compacted topic can all hold them. ``Shard.apply`` is the one
-place that turns them into state, live and on load alike. Each class says which keys it sets or clears.
-Times are wall-clock milliseconds since the epoch. A topic id is Kafka's own printed form (22 characters
-of URL-safe base64); "" means none.
+place that turns them into state, live and on load alike. Each class says which keys it sets or
+clears. Times are wall-clock milliseconds since the epoch. A topic id is Kafka's own printed form
+(22 characters of URL-safe base64); "" means none.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class CommittedTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class OffsetsCommitted(msgspec.Struct, frozen=True, tag="commit", tag_field="record"):
-    """Sets the offset of each (group, topic, partition) named. Record and event in one, one a request.
+    """Sets the offset of each (group, topic, partition) named. Record and event in one, one a
+    request.
 
     Creates the group, without a protocol type, where there is none (a "simple" group).
     """

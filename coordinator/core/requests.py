@@ -1,7 +1,8 @@
 """Requests to a shard and their results: one type an API, whatever version the client spoke.
 
-Handlers build requests and render results; the core has never heard of a version number. Where a version
-changes behaviour, the request carries the behaviour ("requires_known_member_id"), not the version.
+Handlers build requests and render results; the core has never heard of a version number. Where a
+version changes behaviour, the request carries the behaviour ("requires_known_member_id"), not the
+version.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ class GroupState(StrEnum):
 
 
 class Now(NamedTuple):
-    """The two clocks of design 2.7; deadlines use the first, commit times and retention the second."""
+    """The two clocks of design 2.7; deadlines use the first, commit times and retention the
+    second.
+    """
 
     monotonic_ms: int
     wall_ms: int
@@ -40,7 +43,8 @@ class Client(NamedTuple):
     principal: str = "User:ANONYMOUS"
 
 
-# --- JoinGroup ---------------------------------------------------------------------------------------
+# --- JoinGroup
+# ---------------------------------------------------------------------------------------
 
 
 class JoinProtocol(NamedTuple):
@@ -61,7 +65,9 @@ class JoinGroup(msgspec.Struct, frozen=True):
     session_timeout_ms: int
     rebalance_timeout_ms: int
     new_member_id: str
-    """The id to give if this join makes a member: the caller mints it, for the core has no randomness."""
+    """The id to give if this join makes a member: the caller mints it, for the core has no
+    randomness.
+    """
     requires_known_member_id: bool
     """KIP-394: an unknown dynamic member is first handed an id (JoinGroup v4+)."""
     supports_skip_assignment: bool
@@ -91,7 +97,8 @@ class JoinGroupResult(msgspec.Struct, frozen=True):
     members: tuple[JoinGroupMember, ...] = ()
 
 
-# --- SyncGroup ---------------------------------------------------------------------------------------
+# --- SyncGroup
+# ---------------------------------------------------------------------------------------
 
 
 class SyncGroup(msgspec.Struct, frozen=True):
@@ -117,7 +124,8 @@ class SyncGroupResult(msgspec.Struct, frozen=True):
     protocol_name: str | None = None
 
 
-# --- Heartbeat ---------------------------------------------------------------------------------------
+# --- Heartbeat
+# ---------------------------------------------------------------------------------------
 
 
 class Heartbeat(msgspec.Struct, frozen=True, gc=False):
@@ -130,7 +138,8 @@ class Heartbeat(msgspec.Struct, frozen=True, gc=False):
     client: Client
 
 
-# --- LeaveGroup --------------------------------------------------------------------------------------
+# --- LeaveGroup
+# --------------------------------------------------------------------------------------
 
 
 class LeavingMember(NamedTuple):
@@ -164,13 +173,16 @@ class LeaveGroupResult(msgspec.Struct, frozen=True):
     members: tuple[LeftMember, ...] = ()
 
 
-# --- Offsets -----------------------------------------------------------------------------------------
+# --- Offsets
+# -----------------------------------------------------------------------------------------
 
 CommitPartition: TypeAlias = tuple[int, int, int, str | None]
 """(partition, offset, leader epoch or -1, metadata)."""
 
 CommitTopic: TypeAlias = tuple[str, str, list[CommitPartition]]
-"""(name, topic id, partitions): the name is "" where the client named the topic by id, and vice versa."""
+"""(name, topic id, partitions): the name is "" where the client named the topic by id, and vice
+versa.
+"""
 
 
 class OffsetCommit(msgspec.Struct, frozen=True):
@@ -187,7 +199,9 @@ class OffsetCommit(msgspec.Struct, frozen=True):
     retention_ms: int
     """-1, or how long these offsets are to be kept (OffsetCommit v2-4)."""
     absent_group_error: ErrorCode
-    """For a generation >= 0 at a group that is not there: GROUP_ID_NOT_FOUND, or ILLEGAL_GENERATION (v0-8)."""
+    """For a generation >= 0 at a group that is not there: GROUP_ID_NOT_FOUND, or
+    ILLEGAL_GENERATION (v0-8).
+    """
     client: Client
 
 
@@ -221,7 +235,9 @@ class OffsetFetch(msgspec.Struct, frozen=True):
 
 
 FetchedPartition: TypeAlias = tuple[int, int, int, str, ErrorCode]
-"""(partition, offset, leader epoch, metadata, error); nothing stored: offset -1, epoch -1, metadata ""."""
+"""(partition, offset, leader epoch, metadata, error); nothing stored: offset -1, epoch -1,
+metadata "".
+"""
 
 FetchedTopic: TypeAlias = tuple[str, str, list[FetchedPartition]]
 """(name, topic id, partitions); both are set where the topic is known, else as in the request."""
@@ -234,7 +250,8 @@ class OffsetFetchResult(msgspec.Struct, frozen=True, gc=False):
     topics: list[FetchedTopic]
 
 
-# --- Administration ----------------------------------------------------------------------------------
+# --- Administration
+# ----------------------------------------------------------------------------------
 
 
 class ListGroups(msgspec.Struct, frozen=True):
@@ -278,7 +295,9 @@ class DescribedMember(NamedTuple):
 
 
 class DescribeGroupResult(msgspec.Struct, frozen=True):
-    """Answer to a DescribeGroup. GROUP_ID_NOT_FOUND: state Dead; handlers of old versions drop the error."""
+    """Answer to a DescribeGroup. GROUP_ID_NOT_FOUND: state Dead; handlers of old versions drop
+    the error.
+    """
 
     error: ErrorCode
     group_id: str
@@ -289,7 +308,8 @@ class DescribeGroupResult(msgspec.Struct, frozen=True):
     message: str | None = None
 
 
-# --- The cluster shard (topics of static mode) ----------------------------------------------------------
+# --- The cluster shard (topics of static mode)
+# ----------------------------------------------------------
 
 
 class NewTopic(NamedTuple):
@@ -326,7 +346,9 @@ class TopicChange(NamedTuple):
 
 
 class ChangeTopicsResult(msgspec.Struct, frozen=True):
-    """Answer to a ChangeTopics: ``error`` for the whole (NOT_CONTROLLER while loading), else per topic."""
+    """Answer to a ChangeTopics: ``error`` for the whole (NOT_CONTROLLER while loading), else per
+    topic.
+    """
 
     error: ErrorCode
     created: tuple[TopicChange, ...] = ()

@@ -20,7 +20,9 @@ class Reply(NamedTuple):
     ticket: Ticket
     result: Result
     waits: bool = True
-    """Held until every earlier record of the shard is durable; False only where design 2.3 allows it."""
+    """Held until every earlier record of the shard is durable; False only where design 2.3 allows
+    it.
+    """
 
 
 class Step(msgspec.Struct):

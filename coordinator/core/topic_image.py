@@ -22,7 +22,9 @@ class TopicImage:
     by_name: dict[str, TopicInfo]
     by_id: dict[str, TopicInfo] = field(default_factory=dict)
     accepts_any: bool = False
-    """No source of topics (embedded use): every topic and partition is taken to exist, without an id."""
+    """No source of topics (embedded use): every topic and partition is taken to exist, without an
+    id.
+    """
 
     @classmethod
     def of(cls, *topics: TopicInfo) -> TopicImage:

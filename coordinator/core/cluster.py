@@ -1,0 +1,188 @@
+"""The cluster shard (-1): what belongs to no group. In static mode, the topics and their ids.
+
+Same manners as ``Shard``: requests and time in, steps out, hard state changed by ``apply`` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.events import AdminAction
+from coordinator.core.limits import CoreLimits
+from coordinator.core.records import Record, SavedGroup, TopicRecord, TopicRemoved
+from coordinator.core.requests import (
+    ChangeTopics,
+    ChangeTopicsResult,
+    NewTopic,
+    Now,
+    Request,
+    TopicChange,
+)
+from coordinator.core.step import Reply, Step, Ticket
+from coordinator.core.topic_image import TopicImage, TopicInfo
+from coordinator.core.topic_names import topic_name_error
+
+
+class ClusterShard:
+    """The topics of static mode."""
+
+    def __init__(self, limits: CoreLimits) -> None:
+        """Start with no topics."""
+        self.limits = limits
+        self.topics: dict[str, TopicInfo] = {}
+        self.ids: dict[str, str] = {}
+        """Topic id -> name."""
+        self.partition_count = 0
+
+    def image(self) -> TopicImage:
+        """The topics as they are now."""
+        return TopicImage.of(*self.topics.values())
+
+    def apply(self, record: Record) -> None:
+        """Change the topics: the one place that does, live and on load alike."""
+        if isinstance(record, TopicRecord):
+            self._forget(record.name)
+            info = TopicInfo(record.name, record.topic_id, record.partitions)
+            self.topics[record.name] = info
+            self.ids[record.topic_id] = record.name
+            self.partition_count += record.partitions
+        elif isinstance(record, TopicRemoved):
+            self._forget(record.name)
+        else:
+            raise TypeError(f"{type(record).__name__} does not belong to the cluster shard")
+
+    def _forget(self, name: str) -> None:
+        info = self.topics.pop(name, None)
+        if info is not None:
+            del self.ids[info.topic_id]
+            self.partition_count -= info.partitions
+
+    def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
+        """Take a ChangeTopics; each topic in it is judged on its own, in its order."""
+        assert isinstance(request, ChangeTopics), "the cluster shard knows topics alone"
+        change = _Change(self, request)
+        result = ChangeTopicsResult(
+            ErrorCode.NONE,
+            tuple(change.create(topic) for topic in request.create),
+            tuple(change.grow(name, count) for name, count in request.grow),
+            tuple(change.delete(name, topic_id) for name, topic_id in request.delete),
+        )
+        step = Step(replies=[Reply(ticket, result)])
+        if not request.validate_only:
+            step.records.extend(change.records)
+            for record in change.records:
+                step.events.append(_event(request, record))
+        return step
+
+    def expire(self, now: Now) -> Step:
+        """Nothing of this shard ever falls due."""
+        return Step()
+
+    def next_deadline(self) -> int | None:
+        """Nothing of this shard ever falls due."""
+        return None
+
+    def loaded(self, now: Now) -> Step:
+        """End a load; there is no live state to make."""
+        return Step()
+
+    def parked_tickets(self) -> list[Ticket]:
+        """Nothing is ever parked here."""
+        return []
+
+    def saved(self, group_id: str) -> SavedGroup | None:
+        """There are no groups here."""
+        return None
+
+
+class _Change:
+    """One ChangeTopics under way. Validating works on a copy, so that it sees its own changes."""
+
+    def __init__(self, shard: ClusterShard, request: ChangeTopics) -> None:
+        self.records: list[Record] = []
+        self._limits = shard.limits
+        self._target = shard
+        if request.validate_only:
+            self._target = ClusterShard(shard.limits)
+            for info in shard.topics.values():
+                self._target.apply(TopicRecord(info.name, info.topic_id, info.partitions))
+        self._repeated = _repeated(topic.name for topic in request.create)
+
+    def _apply(self, record: Record) -> None:
+        self._target.apply(record)
+        self.records.append(record)
+
+    def create(self, topic: NewTopic) -> TopicChange:
+        error, message = self._create_error(topic)
+        if error is ErrorCode.NONE:
+            self._apply(TopicRecord(topic.name, topic.topic_id, topic.partitions))
+            return TopicChange(topic.name, topic.topic_id, topic.partitions, error, None)
+        return TopicChange(topic.name, "", -1, error, message)
+
+    def _create_error(self, topic: NewTopic) -> tuple[ErrorCode, str | None]:
+        wrong_name = topic_name_error(topic.name)
+        if topic.name in self._repeated:
+            return ErrorCode.INVALID_REQUEST, "Duplicate topic name."
+        if wrong_name is not None:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, wrong_name
+        if topic.name in self._target.topics:
+            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists."
+        if topic.partitions < 1:
+            return ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0."
+        return self._room_error(topic.partitions)
+
+    def _room_error(self, more: int) -> tuple[ErrorCode, str | None]:
+        """Metadata lists every partition, so their number is limited."""
+        limit = self._limits.max_partitions
+        if self._target.partition_count + more > limit:
+            return ErrorCode.POLICY_VIOLATION, f"More than {limit} partitions in all."
+        return ErrorCode.NONE, None
+
+    def grow(self, name: str, count: int) -> TopicChange:
+        info = self._target.topics.get(name)
+        if info is None:
+            error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host it."
+            return TopicChange(name, "", -1, error, message)
+        if count <= info.partitions:
+            message = f"The topic has {info.partitions} partitions: it can only grow."
+            return TopicChange(name, "", -1, ErrorCode.INVALID_PARTITIONS, message)
+        error, no_room = self._room_error(count - info.partitions)
+        if error is not ErrorCode.NONE:
+            return TopicChange(name, "", -1, error, no_room)
+        self._apply(TopicRecord(name, info.topic_id, count))
+        return TopicChange(name, info.topic_id, count, ErrorCode.NONE, None)
+
+    def delete(self, name: str, topic_id: str) -> TopicChange:
+        found = self._target.ids.get(topic_id) if topic_id else name
+        info = self._target.topics.get(found or "")
+        if info is None:
+            error = ErrorCode.UNKNOWN_TOPIC_ID if topic_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return TopicChange(name, topic_id, -1, error, None)
+        self._apply(TopicRemoved(info.name))
+        return TopicChange(info.name, info.topic_id, info.partitions, ErrorCode.NONE, None)
+
+
+def _repeated(names: Iterable[str]) -> set[str]:
+    seen: set[str] = set()
+    repeated: set[str] = set()
+    for name in names:
+        (repeated if name in seen else seen).add(name)
+    return repeated
+
+
+def _event(request: ChangeTopics, record: Record) -> AdminAction:
+    client = request.client
+    if isinstance(record, TopicRecord):
+        action, target, detail = "set_topic", record.name, f"partitions={record.partitions}"
+    else:
+        assert isinstance(record, TopicRemoved), "a change of topics makes no other record"
+        action, target, detail = "delete_topic", record.name, ""
+    return AdminAction(
+        client_id=client.client_id,
+        client_host=client.client_host,
+        principal=client.principal,
+        action=action,
+        target=target,
+        detail=detail,
+    )

@@ -1,0 +1,254 @@
+"""SyncGroup, Heartbeat and LeaveGroup, and the end of a member's session (spec 6.4 to 6.7)."""
+
+from __future__ import annotations
+
+from coordinator.core import rebalance
+from coordinator.core.assignment_event import assignment_event
+from coordinator.core.errors import ErrorCode
+from coordinator.core.events import MemberFenced, MemberLeave
+from coordinator.core.group import Group, Member, encoded_bytes
+from coordinator.core.requests import (
+    GroupState,
+    Heartbeat,
+    LeaveGroup,
+    LeaveGroupResult,
+    LeavingMember,
+    LeftMember,
+    SyncGroup,
+    SyncGroupResult,
+)
+from coordinator.core.state import ShardState
+from coordinator.core.step import Ticket
+from coordinator.core.transitions import (
+    AFTER_LEAVE,
+    HEARTBEAT_ANSWER,
+    SYNC_ACTION,
+    SYNC_REFUSAL,
+    MembershipChange,
+    SyncAction,
+)
+
+
+def _generation_error(
+    group: Group, member_id: str, group_instance_id: str | None, generation_id: int
+) -> ErrorCode:
+    """Whether a request speaks for a member in the current generation; identity is looked at
+    first.
+    """
+    error = group.identity_error(member_id, group_instance_id)
+    if error is ErrorCode.NONE and generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error
+
+
+def _note_fenced(
+    shard: ShardState, group: Group, request: Heartbeat | SyncGroup, error: ErrorCode
+) -> None:
+    client = request.client
+    shard.event(
+        MemberFenced(
+            group=group.group_id,
+            generation=request.generation_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            client_id=client.client_id,
+            client_host=client.client_host,
+            principal=client.principal,
+            api=type(request).__name__,
+            error=error.name,
+        )
+    )
+
+
+# --- Heartbeat
+# -------------------------------------------------------------------------------------
+
+
+def heartbeat(shard: ShardState, request: Heartbeat, ticket: Ticket) -> None:
+    """Answer a Heartbeat; NONE and REBALANCE_IN_PROGRESS need not wait for earlier writes (design
+    2.3).
+    """
+    if request.group_id == "":
+        shard.reply(ticket, ErrorCode.INVALID_GROUP_ID)
+        return
+    group = shard.groups.get(request.group_id)
+    if group is None:
+        shard.reply(ticket, ErrorCode.UNKNOWN_MEMBER_ID)
+        return
+    error = _generation_error(
+        group, request.member_id, request.group_instance_id, request.generation_id
+    )
+    if error is not ErrorCode.NONE:
+        _note_fenced(shard, group, request, error)
+        shard.reply(ticket, error)
+        return
+    answer = HEARTBEAT_ANSWER[group.state]
+    rebalance.restart_session(shard, group.members[request.member_id])
+    shard.reply(ticket, answer, waits=False)
+
+
+# --- SyncGroup
+# -------------------------------------------------------------------------------------
+
+
+def sync_group(shard: ShardState, request: SyncGroup, ticket: Ticket) -> None:
+    """Answer a SyncGroup, or park it until the leader's has arrived."""
+    group = shard.groups.get(request.group_id)
+    error = _sync_error(group, request)
+    if error is not ErrorCode.NONE:
+        if group is not None and error is not ErrorCode.REBALANCE_IN_PROGRESS:
+            _note_fenced(shard, group, request, error)
+        shard.reply(ticket, SyncGroupResult(error))
+        return
+    assert group is not None, "no group is an error"
+    member = group.members[request.member_id]
+    if SYNC_ACTION[group.state] is SyncAction.ANSWER:
+        rebalance.synced(shard, group, member)
+        shard.reply(ticket, rebalance.sync_result(group, member, ErrorCode.NONE))
+        return
+    is_leader = member.member_id == group.leader_id
+    if is_leader and not _fits(shard, group, request):
+        shard.reply(ticket, SyncGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR))
+        return
+    _park_sync(shard, group, member, ticket)
+    if is_leader:
+        _store_assignment(shard, group, request)
+
+
+def _sync_error(group: Group | None, request: SyncGroup) -> ErrorCode:
+    """The checks of spec 6.4 in their order."""
+    if request.group_id == "":
+        return ErrorCode.INVALID_GROUP_ID
+    if group is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error = _generation_error(
+        group, request.member_id, request.group_instance_id, request.generation_id
+    )
+    if error is not ErrorCode.NONE:
+        return error
+    for told, known in (
+        (request.protocol_type, group.protocol_type),
+        (request.protocol_name, group.protocol_name),
+    ):
+        if told is not None and known is not None and told != known:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return SYNC_REFUSAL.get(group.state, ErrorCode.NONE)
+
+
+def _park_sync(shard: ShardState, group: Group, member: Member, ticket: Ticket) -> None:
+    superseded, member.parked_sync = member.parked_sync, ticket
+    if superseded is not None:
+        shard.reply(superseded, SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
+    rebalance.synced(shard, group, member)
+
+
+def _fits(shard: ShardState, group: Group, request: SyncGroup) -> bool:
+    """Whether the group's record, with these assignments in it, can be stored (and its event
+    beside).
+    """
+    assigned = sum(encoded_bytes(len(data)) for member_id, data in request.assignments)
+    return 2 * assigned + group.size_bytes <= shard.limits.max_step_bytes
+
+
+def _store_assignment(shard: ShardState, group: Group, request: SyncGroup) -> None:
+    """The leader's assignment makes the group Stable: whoever it leaves out gets nothing (edge
+    32).
+    """
+    assigned = dict(request.assignments)
+    for member in group.members.values():
+        member.assignment = assigned.get(member.member_id, b"")
+    group.transition_to(GroupState.STABLE, shard.now.wall_ms)
+    shard.record(group.to_record())
+    shard.event(assignment_event(group))
+    for member in group.members.values():
+        if member.parked_sync is not None:
+            rebalance.answer_sync(shard, group, member, ErrorCode.NONE)
+
+
+# --- LeaveGroup
+# ------------------------------------------------------------------------------------
+
+
+def leave_group(shard: ShardState, request: LeaveGroup, ticket: Ticket) -> None:
+    """Take members out, each judged on its own; what follows for the group comes once, at the
+    end.
+    """
+    if request.group_id == "":
+        shard.reply(ticket, LeaveGroupResult(ErrorCode.INVALID_GROUP_ID))
+        return
+    group = shard.groups.get(request.group_id)
+    left = tuple(
+        LeftMember(
+            leaving.member_id,
+            leaving.group_instance_id,
+            ErrorCode.UNKNOWN_MEMBER_ID
+            if group is None
+            else _leave(shard, group, leaving, request),
+        )
+        for leaving in request.members
+    )
+    shard.reply(ticket, LeaveGroupResult(ErrorCode.NONE, left))
+    gone = [member for member in left if member.error is ErrorCode.NONE]
+    if group is not None and gone:
+        change = AFTER_LEAVE[group.state]
+        rebalance.follow_up(shard, group, change, "member_leave", gone[0].member_id)
+
+
+def _leave(
+    shard: ShardState, group: Group, leaving: LeavingMember, request: LeaveGroup
+) -> ErrorCode:
+    """One entry of the batch (spec 6.6)."""
+    member_id = leaving.member_id
+    if member_id == "":
+        # Administrative removal names the instance alone.
+        known = group.static_members.get(leaving.group_instance_id or "")
+        if leaving.group_instance_id is None or known is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        member_id = known
+    elif member_id in group.pending_members:
+        shard.deadlines.clear(group.pending_members.pop(member_id))
+        return ErrorCode.NONE
+    else:
+        error = group.identity_error(member_id, leaving.group_instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+    member = group.members[member_id]
+    shard.event(
+        MemberLeave(
+            group=group.group_id,
+            generation=group.generation_id,
+            member_id=member_id,
+            instance_id=member.group_instance_id,
+            client_id=request.client.client_id,
+            client_host=request.client.client_host,
+            principal=request.client.principal,
+            reason=leaving.reason,
+        )
+    )
+    rebalance.remove_member(shard, group, member)
+    return ErrorCode.NONE
+
+
+# --- sessions
+# --------------------------------------------------------------------------------------
+
+
+def session_due(shard: ShardState, group: Group, member_id: str) -> None:
+    """Nothing was heard of a member, or of a handed-out id, for its session timeout (spec 6.7)."""
+    if group.pending_members.pop(member_id, None) is not None:
+        rebalance.try_complete_join_phase(shard, group)
+        return
+    member = group.members.get(member_id)
+    if member is None:
+        return
+    is_parked = member.parked_join is not None or member.parked_sync is not None
+    if is_parked and not member.is_new:
+        return  # it waits for us: its session starts again with the answer
+    reason = "new_member_timeout" if member.is_new else "session_timeout"
+    rebalance.evict(shard, group, member, reason)
+    change = AFTER_LEAVE[group.state]
+    if change is not MembershipChange.TRY_COMPLETE:
+        rebalance.follow_up(shard, group, change, reason, member_id)
+    elif group.all_joined():
+        # Even during the initial delay (Kafka: removeMemberAndUpdateGroup).
+        rebalance.complete_join_phase(shard, group)

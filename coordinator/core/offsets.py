@@ -1,0 +1,385 @@
+"""OffsetCommit and OffsetFetch (spec 7.1 to 7.4; Kafka's KafkaApis and OffsetMetadataManager)."""
+
+from __future__ import annotations
+
+from coordinator.core import rebalance
+from coordinator.core.errors import ErrorCode
+from coordinator.core.events import CommitRejected, GroupCreated
+from coordinator.core.group import Group
+from coordinator.core.records import (
+    NO_TIMESTAMP,
+    CommittedPartition,
+    CommittedTopic,
+    OffsetsCommitted,
+    PartitionEnd,
+    SavedOffset,
+)
+from coordinator.core.requests import (
+    CommitPartition,
+    CommittedTopicResult,
+    FetchedPartition,
+    FetchedTopic,
+    FetchTopic,
+    GroupState,
+    OffsetCommit,
+    OffsetCommitResult,
+    OffsetFetch,
+    OffsetFetchResult,
+)
+from coordinator.core.state import ShardState
+from coordinator.core.step import Ticket
+from coordinator.core.topic_image import TopicImage, TopicInfo
+from coordinator.core.transitions import COMMIT_ANSWER, COMMIT_EXTENDS_SESSION
+
+NO_OFFSET = -1
+"""Nothing is stored (on the wire, and as ``previous_offset``)."""
+
+PARTITION_BYTES = 96
+"""An upper bound of one encoded partition of a commit, its metadata not counted."""
+
+_OK = OffsetCommitResult(ErrorCode.NONE)
+
+
+# --- OffsetCommit
+# ----------------------------------------------------------------------------------
+
+
+def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> None:
+    """Store offsets; each partition is judged on its own, group and member once for all."""
+    known, errors = _existing(shard.image, request)
+    if not known:
+        # Neither group nor member is looked at, and no group is created (spec 7.1 step 4).
+        shard.reply(ticket, OffsetCommitResult(ErrorCode.NONE, _rejected_first(request, errors)))
+        return
+    group = shard.groups.get(request.group_id)
+    error = _member_error(group, request)
+    if error is not ErrorCode.NONE:
+        if group is not None:
+            _note_rejected(shard, group, request, error)
+        _reply_commit(shard, request, ticket, errors, error)
+        return
+    record = _to_record(shard, group, known, request, errors)
+    if record is not None:
+        if _size_bytes(record) > shard.limits.max_step_bytes:
+            # Kafka's answer to a record that is too large (spec 4.3).
+            _reply_commit(shard, request, ticket, errors, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
+        _store(shard, group, record, request)
+    if group is not None and group.state in COMMIT_EXTENDS_SESSION:
+        rebalance.restart_session(shard, group.members[request.member_id])
+    if errors:
+        result = OffsetCommitResult(ErrorCode.NONE, _rejected_first(request, errors))
+        shard.reply(ticket, result)
+    else:
+        shard.reply(ticket, _OK)
+
+
+class _Errors(dict[tuple[int, int], ErrorCode]):
+    """(index of the topic, index of the partition) -> why it was not stored.
+
+    ``early`` tells those that never reached the group: Kafka's reply lists them first.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.early: set[tuple[int, int]] = set()
+
+    def reject_early(self, topic_at: int, partition_at: int, error: ErrorCode) -> None:
+        self[topic_at, partition_at] = error
+        self.early.add((topic_at, partition_at))
+
+
+_Known = list[tuple[int, TopicInfo, list[CommitPartition]]]
+"""(index of the topic in the request, the topic, its partitions as in the request)."""
+
+
+def _existing(image: TopicImage, request: OffsetCommit) -> tuple[_Known, _Errors]:
+    """Find the topics, and reject partitions that do not exist (spec 7.1 steps 2 and 3)."""
+    known: _Known = []
+    errors = _Errors()
+    for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
+        info = _find(image, name, topic_id, by_id=request.by_topic_id)
+        if info is None:
+            error = (
+                ErrorCode.UNKNOWN_TOPIC_ID
+                if request.by_topic_id
+                else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            for partition_at in range(len(partitions)):
+                errors.reject_early(topic_at, partition_at, error)
+            continue
+        count = info.partitions
+        found = 0
+        for partition_at, partition in enumerate(partitions):
+            if 0 <= partition[0] < count:
+                found += 1
+            else:
+                errors.reject_early(topic_at, partition_at, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if found:
+            known.append((topic_at, info, partitions))
+    return known, errors
+
+
+_ANY_PARTITION = 2**31
+"""As the number of partitions of a host that keeps no topics: every index exists."""
+
+
+def _find(image: TopicImage, name: str, topic_id: str, *, by_id: bool) -> TopicInfo | None:
+    if image.accepts_any:
+        return TopicInfo(name or topic_id, "", _ANY_PARTITION)
+    return image.by_id.get(topic_id) if by_id else image.by_name.get(name)
+
+
+def _member_error(group: Group | None, request: OffsetCommit) -> ErrorCode:
+    """Who may commit: the table of spec 7.2."""
+    generation_id = request.generation_id
+    if group is None:
+        return ErrorCode.NONE if generation_id < 0 else request.absent_group_error
+    if group.state is GroupState.EMPTY and generation_id < 0:
+        return ErrorCode.NONE  # whoever it says it is: edge 62
+    if group.state is GroupState.EMPTY:
+        return COMMIT_ANSWER[group.state]
+    error = group.identity_error(request.member_id, request.group_instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    return COMMIT_ANSWER[group.state]
+
+
+def _to_record(
+    shard: ShardState,
+    group: Group | None,
+    known: _Known,
+    request: OffsetCommit,
+    errors: _Errors,
+) -> OffsetsCommitted | None:
+    """What is to be stored; None where no partition is left."""
+    limit = shard.limits.offset_metadata_max_bytes
+    stored = {} if group is None else group.offsets
+    topics = []
+    for topic_at, info, partitions in known:
+        previous = stored.get(info.name)
+        committed = []
+        for partition_at, (partition, offset, leader_epoch, metadata) in enumerate(partitions):
+            if errors and (topic_at, partition_at) in errors:
+                continue
+            if metadata and _too_long(metadata, limit):
+                errors[topic_at, partition_at] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            before = None if previous is None else previous.get(partition)
+            committed.append(
+                CommittedPartition(
+                    partition,
+                    offset,
+                    NO_OFFSET if before is None else before.offset,
+                    leader_epoch,
+                    metadata or "",
+                )
+            )
+        if committed:
+            topics.append(CommittedTopic(info.name, info.topic_id, committed))
+    if not topics:
+        return None
+    wall_ms = shard.now.wall_ms
+    client = request.client
+    return OffsetsCommitted(
+        request.group_id,
+        request.generation_id,
+        request.member_id,
+        request.group_instance_id,
+        client.client_id,
+        client.client_host,
+        client.principal,
+        wall_ms,
+        NO_TIMESTAMP if request.retention_ms < 0 else wall_ms + request.retention_ms,
+        topics,
+    )
+
+
+def _too_long(metadata: str, limit: int) -> bool:
+    """``offset.metadata.max.bytes`` counts UTF-16 units, of which a character has one or two."""
+    if 2 * len(metadata) <= limit:
+        return False
+    return len(metadata) + sum(c > "\uffff" for c in metadata) > limit
+
+
+def _size_bytes(record: OffsetsCommitted) -> int:
+    """An upper bound of the encoded record; no character takes more than six bytes in JSON."""
+    size = 512 + 6 * (len(record.group_id) + len(record.member_id) + len(record.client_id))
+    for topic in record.topics:
+        size += PARTITION_BYTES * (1 + len(topic.partitions)) + 6 * len(topic.topic)
+        for partition in topic.partitions:
+            if partition.metadata:
+                size += 6 * len(partition.metadata)
+    return size
+
+
+def _store(
+    shard: ShardState, group: Group | None, record: OffsetsCommitted, request: OffsetCommit
+) -> None:
+    if group is None:
+        client = request.client
+        shard.event(
+            GroupCreated(
+                group=record.group_id,
+                client_id=client.client_id,
+                client_host=client.client_host,
+                principal=client.principal,
+                api="OffsetCommit",
+            )
+        )
+    lowered = [] if group is None else _lowered_ends(shard, group, record)
+    shard.record(record)
+    for end in lowered:
+        shard.record(end)
+
+
+def _lowered_ends(shard: ShardState, group: Group, record: OffsetsCommitted) -> list[PartitionEnd]:
+    """The ends that only the offset held which this commit lowers (design 1, LATEST)."""
+    lowered = []
+    for topic in record.topics:
+        stored = group.offsets.get(topic.topic)
+        for partition in topic.partitions:
+            if partition.offset < partition.previous_offset and stored is not None:
+                end = held_end(shard, stored[partition.partition], partition.partition)
+                if end is not None:
+                    lowered.append(end)
+    return lowered
+
+
+def held_end(shard: ShardState, stored: SavedOffset, partition: int) -> PartitionEnd | None:
+    """The record that keeps a partition's end when the offset goes that holds it; None: it does
+    not.
+    """
+    topic_id = stored.topic_id
+    if not topic_id or stored.offset < shard.ends_by_topic[topic_id].get(partition, NO_OFFSET):
+        return None
+    if shard.saved_ends.get((topic_id, partition), NO_OFFSET) >= stored.offset:
+        return None
+    return PartitionEnd(topic_id, partition, stored.offset)
+
+
+def _note_rejected(
+    shard: ShardState, group: Group, request: OffsetCommit, error: ErrorCode
+) -> None:
+    client = request.client
+    shard.event(
+        CommitRejected(
+            group=group.group_id,
+            generation=request.generation_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            client_id=client.client_id,
+            client_host=client.client_host,
+            principal=client.principal,
+            api="OffsetCommit",
+            error=error.name,
+        )
+    )
+
+
+def _reply_commit(
+    shard: ShardState, request: OffsetCommit, ticket: Ticket, errors: _Errors, error: ErrorCode
+) -> None:
+    """Answer one error to every partition that has none of its own."""
+    if not errors:
+        shard.reply(ticket, OffsetCommitResult(error))
+        return
+    for topic_at, (_, _, partitions) in enumerate(request.topics):
+        for partition_at in range(len(partitions)):
+            errors.setdefault((topic_at, partition_at), error)
+    shard.reply(ticket, OffsetCommitResult(ErrorCode.NONE, _rejected_first(request, errors)))
+
+
+def _rejected_first(request: OffsetCommit, errors: _Errors) -> list[CommittedTopicResult]:
+    """The reply in Kafka's order: topics with early rejections first, and these first within a
+    topic.
+
+    A topic appears once, even if the request repeats it (Kafka: OffsetCommitResponse.Builder).
+    """
+    results: dict[tuple[str, str], list[tuple[int, ErrorCode]]] = {}
+    for early in (True, False):
+        for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
+            for partition_at, partition in enumerate(partitions):
+                at = (topic_at, partition_at)
+                if (at in errors.early) is early:
+                    error = errors.get(at, ErrorCode.NONE)
+                    results.setdefault((name, topic_id), []).append((partition[0], error))
+    return [(name, topic_id, parts) for (name, topic_id), parts in results.items()]
+
+
+# --- OffsetFetch
+# -----------------------------------------------------------------------------------
+
+
+def fetch_offsets(shard: ShardState, request: OffsetFetch, ticket: Ticket) -> None:
+    """Read offsets; an absent group, topic or partition is no error but has none (spec 7.4)."""
+    group = shard.groups.get(request.group_id)
+    offsets = {} if group is None else group.offsets
+    if request.topics is None:
+        topics = _all_stored(shard.image, offsets, by_id=request.by_topic_id)
+    else:
+        topics = _named(shard.image, offsets, request.topics, by_id=request.by_topic_id)
+    shard.reply(ticket, OffsetFetchResult(ErrorCode.NONE, topics))
+
+
+def _named(
+    image: TopicImage,
+    offsets: dict[str, dict[int, SavedOffset]],
+    topics: list[FetchTopic],
+    *,
+    by_id: bool,
+) -> list[FetchedTopic]:
+    fetched: list[FetchedTopic] = []
+    unknown: list[FetchedTopic] = []
+    for name, topic_id, partitions in topics:
+        info = _find(image, name, topic_id, by_id=by_id)
+        if info is None and by_id:
+            nothing = [_nothing(p, ErrorCode.UNKNOWN_TOPIC_ID) for p in partitions]
+            unknown.append((name, topic_id, nothing))
+            continue
+        # By name a topic need not exist: what was stored for it is told as long as it is kept.
+        known_name, known_id = (name, "") if info is None else (info.name, info.topic_id)
+        stored = offsets.get(known_name)
+        fetched.append((known_name, known_id, _fetched(stored, known_id, partitions)))
+    return fetched + unknown
+
+
+def _fetched(
+    stored: dict[int, SavedOffset] | None, topic_id: str, partitions: list[int]
+) -> list[FetchedPartition]:
+    result: list[FetchedPartition] = []
+    for partition in partitions:
+        offset = None if stored is None else stored.get(partition)
+        if offset is None or (offset.topic_id != topic_id and offset.topic_id and topic_id):
+            # Of a topic that was deleted and made again nothing is stored yet (edge 69).
+            result.append((partition, NO_OFFSET, -1, "", ErrorCode.NONE))
+        else:
+            result.append(
+                (partition, offset.offset, offset.leader_epoch, offset.metadata, ErrorCode.NONE)
+            )
+    return result
+
+
+def _nothing(partition: int, error: ErrorCode) -> FetchedPartition:
+    return partition, NO_OFFSET, -1, "", error
+
+
+def _all_stored(
+    image: TopicImage, offsets: dict[str, dict[int, SavedOffset]], *, by_id: bool
+) -> list[FetchedTopic]:
+    fetched: list[FetchedTopic] = []
+    for name, stored in offsets.items():
+        info = image.by_name.get(name)
+        if by_id and info is None:
+            continue
+        topic_id = "" if info is None else info.topic_id
+        partitions: list[FetchedPartition] = [
+            (partition, o.offset, o.leader_epoch, o.metadata, ErrorCode.NONE)
+            for partition, o in stored.items()
+            if not (by_id and o.topic_id and o.topic_id != topic_id)
+        ]
+        if partitions:
+            fetched.append((name, topic_id, partitions))
+    return fetched

@@ -1,0 +1,254 @@
+"""A rebalance: the join phase (PreparingRebalance), then the sync phase (CompletingRebalance).
+
+Spec 6.3.2 to 6.3.4 and 6.7; Kafka's GroupMetadataManager.prepareRebalance and
+completeClassicGroupJoin.
+"""
+
+from __future__ import annotations
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.events import MemberEvicted, RebalanceEnd, RebalanceStart
+from coordinator.core.group import Group, Member
+from coordinator.core.requests import (
+    GroupState,
+    JoinGroupResult,
+    SyncGroupResult,
+)
+from coordinator.core.state import ShardState
+from coordinator.core.transitions import MembershipChange
+
+
+def follow_up(
+    shard: ShardState, group: Group, change: MembershipChange, reason: str, member_id: str
+) -> None:
+    """Do what the tables AFTER_JOIN and AFTER_LEAVE say."""
+    if change is MembershipChange.PREPARE:
+        prepare(shard, group, reason, member_id)
+    elif change is MembershipChange.TRY_COMPLETE:
+        try_complete_join_phase(shard, group)
+
+
+def prepare(shard: ShardState, group: Group, reason: str, member_id: str) -> None:
+    """Start a join phase (spec 6.3.3); ``member_id`` is the member that caused it."""
+    now = shard.now
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        _abandon_sync_phase(shard, group)
+    group.pending_sync.clear()
+    shard.deadlines.clear(group.sync_phase)
+    group.is_initial_rebalance = group.state is GroupState.EMPTY
+    group.transition_to(GroupState.PREPARING_REBALANCE, now.wall_ms)
+    group.rebalance_started_ms = now.monotonic_ms
+    group.new_member_added = False
+    shard.event(
+        RebalanceStart(
+            group=group.group_id,
+            generation=group.generation_id,
+            member_id=member_id,
+            reason=reason,
+            members=len(group.members),
+        )
+    )
+    if group.is_initial_rebalance:
+        # KIP-134: give the other members of a group that starts up the time to arrive.
+        delay_ms = shard.limits.initial_rebalance_delay_ms
+        group.initial_delay_left_ms = max(group.largest_rebalance_timeout_ms() - delay_ms, 0)
+        shard.deadlines.arm(group.join_phase, now.monotonic_ms + delay_ms)
+    elif group.all_joined():
+        complete_join_phase(shard, group)
+    else:
+        shard.deadlines.arm(
+            group.join_phase, now.monotonic_ms + group.largest_rebalance_timeout_ms()
+        )
+
+
+def _abandon_sync_phase(shard: ShardState, group: Group) -> None:
+    """The assignment that was being made is void: who waits for it must join again."""
+    for member in group.members.values():
+        member.assignment = b""
+        if member.parked_sync is not None:
+            answer_sync(shard, group, member, ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+def try_complete_join_phase(shard: ShardState, group: Group) -> None:
+    """Complete the join phase early, if everybody is there; the initial delay is never cut short."""
+    if (
+        group.state is GroupState.PREPARING_REBALANCE
+        and not group.is_initial_rebalance
+        and group.all_joined()
+    ):
+        complete_join_phase(shard, group)
+
+
+def join_phase_due(shard: ShardState, group: Group) -> None:
+    """The join timer fired: complete, or wait once more where newcomers still arrive (KIP-134)."""
+    if group.state is not GroupState.PREPARING_REBALANCE:
+        return
+    if group.is_initial_rebalance and group.new_member_added and group.initial_delay_left_ms > 0:
+        delay_ms = shard.limits.initial_rebalance_delay_ms
+        group.new_member_added = False
+        step_ms = min(delay_ms, group.initial_delay_left_ms)
+        group.initial_delay_left_ms -= step_ms
+        shard.deadlines.arm(group.join_phase, shard.now.monotonic_ms + step_ms)
+        return
+    complete_join_phase(shard, group)
+
+
+def complete_join_phase(shard: ShardState, group: Group) -> None:
+    """End the join phase: next generation, and every parked join is answered (spec 6.3.4)."""
+    now = shard.now
+    shard.deadlines.clear(group.join_phase)
+    awaited = [m for m in group.members.values() if m.parked_join is None]
+    for member in awaited:
+        if member.group_instance_id is None:
+            evict(shard, group, member, "join_timeout")
+    if group.members and not _elect_leader(group):
+        # Only static members that did not come back are left: they have until their sessions end.
+        shard.deadlines.arm(
+            group.join_phase, now.monotonic_ms + group.largest_rebalance_timeout_ms()
+        )
+        return
+    group.next_generation()
+    if group.members:
+        group.protocol_name = group.select_protocol()
+        group.transition_to(GroupState.COMPLETING_REBALANCE, now.wall_ms)
+        _answer_joins(shard, group)
+        shard.deadlines.arm(
+            group.sync_phase, now.monotonic_ms + group.largest_rebalance_timeout_ms()
+        )
+    else:
+        group.protocol_name = None
+        group.transition_to(GroupState.EMPTY, now.wall_ms)
+        shard.record(group.to_record())
+    shard.event(
+        RebalanceEnd(
+            group=group.group_id,
+            generation=group.generation_id,
+            duration_ms=now.monotonic_ms - group.rebalance_started_ms,
+            members=len(group.members),
+            awaited=[m.member_id for m in awaited],
+            protocol_name=group.protocol_name,
+            leader_id=group.leader_id,
+        )
+    )
+
+
+def _elect_leader(group: Group) -> bool:
+    """Keep the leader if it is there, else take any parked member; False: nobody is parked."""
+    leader = group.members.get(group.leader_id or "")
+    if leader is not None and leader.parked_join is not None:
+        return True
+    for member in group.members.values():
+        if member.parked_join is not None:
+            group.leader_id = member.member_id
+            return True
+    return False
+
+
+def _answer_joins(shard: ShardState, group: Group) -> None:
+    """Tell everyone the new generation; sessions start again, for absent static members too."""
+    for member in group.members.values():
+        ticket = group.release_join(member)
+        if ticket is not None:
+            shard.reply(ticket, generation_result(group, member))
+        member.is_new = False
+        restart_session(shard, member)
+        group.pending_sync.add(member.member_id)
+
+
+def generation_result(group: Group, member: Member) -> JoinGroupResult:
+    """The answer to a join that belongs to the current generation; the leader sees the members."""
+    return JoinGroupResult(
+        ErrorCode.NONE,
+        member.member_id,
+        group.generation_id,
+        group.protocol_type,
+        group.protocol_name,
+        group.leader_id or "",
+        False,
+        group.members_for_leader() if member.member_id == group.leader_id else (),
+    )
+
+
+def sync_phase_due(shard: ShardState, group: Group) -> None:
+    """The sync timer fired: who joined but never synced goes, Stable or not (spec 6.4, edge 40)."""
+    if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+        return
+    laggards = [group.members[member_id] for member_id in sorted(group.pending_sync)]
+    if not laggards:
+        return
+    for member in laggards:
+        evict(shard, group, member, "sync_timeout")
+    prepare(shard, group, "sync_timeout", laggards[0].member_id)
+
+
+def synced(shard: ShardState, group: Group, member: Member) -> None:
+    """A member's SyncGroup arrived in this generation."""
+    group.pending_sync.discard(member.member_id)
+    if not group.pending_sync:
+        shard.deadlines.clear(group.sync_phase)
+
+
+def answer_sync(shard: ShardState, group: Group, member: Member, error: ErrorCode) -> None:
+    """Answer a member's parked sync and start its session afresh."""
+    ticket, member.parked_sync = member.parked_sync, None
+    assert ticket is not None, "nothing is parked"
+    shard.reply(ticket, sync_result(group, member, error))
+    restart_session(shard, member)
+
+
+def sync_result(group: Group, member: Member, error: ErrorCode) -> SyncGroupResult:
+    """The answer to a sync: the member's assignment, or an error and nothing else."""
+    if error is not ErrorCode.NONE:
+        return SyncGroupResult(error)
+    return SyncGroupResult(
+        ErrorCode.NONE, member.assignment, group.protocol_type, group.protocol_name
+    )
+
+
+def restart_session(shard: ShardState, member: Member) -> None:
+    """The member was heard of: its session lasts from now."""
+    shard.deadlines.arm(member.session, shard.now.monotonic_ms + member.session_timeout_ms)
+
+
+def evict(shard: ShardState, group: Group, member: Member, reason: str) -> None:
+    """Remove a member by the coordinator's own decision; what follows is the caller's."""
+    shard.event(
+        MemberEvicted(
+            group=group.group_id,
+            generation=group.generation_id,
+            member_id=member.member_id,
+            instance_id=member.group_instance_id,
+            client_id=member.client.client_id,
+            client_host=member.client.client_host,
+            principal=member.client.principal,
+            reason=reason,
+        )
+    )
+    remove_member(shard, group, member)
+
+
+def remove_member(shard: ShardState, group: Group, member: Member) -> None:
+    """Take a member out; what it has parked is answered UNKNOWN_MEMBER_ID.
+
+    Kafka drops a parked sync of a removed member; nothing may go unanswered here (spec 19.2, edge
+    118).
+    """
+    shard.deadlines.clear(member.session)
+    ticket = group.release_join(member)
+    if ticket is not None:
+        shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID, ""))
+    ticket, member.parked_sync = member.parked_sync, None
+    if ticket is not None:
+        shard.reply(ticket, SyncGroupResult(ErrorCode.UNKNOWN_MEMBER_ID))
+    group.remove(member)
+
+
+def fence_parked(shard: ShardState, group: Group, member: Member) -> None:
+    """Another client took the place of this static member: what it has parked is answered so."""
+    ticket = group.release_join(member)
+    if ticket is not None:
+        result = JoinGroupResult(ErrorCode.FENCED_INSTANCE_ID, member.member_id)
+        shard.reply(ticket, result)
+    ticket, member.parked_sync = member.parked_sync, None
+    if ticket is not None:
+        shard.reply(ticket, SyncGroupResult(ErrorCode.FENCED_INSTANCE_ID))

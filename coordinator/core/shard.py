@@ -1,0 +1,149 @@
+"""The state machine of one shard of groups: requests, time and topics in, steps out.
+
+Pure and deterministic (design 2.1): no I/O, no clock, no randomness, no await. Hard state changes
+in ``apply`` alone. Whoever drives a shard keeps what it returns in order, and lets nothing of it
+out before the records that came before are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from coordinator.core import admin, joining, membership, offsets, rebalance, retention, topic_sweep
+from coordinator.core.deadlines import Deadline, DeadlineKind
+from coordinator.core.group import Group
+from coordinator.core.requests import (
+    DescribeGroup,
+    GroupState,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    Now,
+    OffsetCommit,
+    OffsetFetch,
+    Request,
+    SyncGroup,
+)
+from coordinator.core.state import ShardState
+from coordinator.core.step import Step, Ticket
+from coordinator.core.topic_image import TopicImage
+
+MAX_EXPIRIES_PER_STEP = 256
+"""Deadlines that one step takes; the rest stay due, so that a step stays small and the loop free.
+"""
+
+_HANDLERS: Final[dict[type, Callable[..., None]]] = {
+    Heartbeat: membership.heartbeat,
+    OffsetCommit: offsets.commit_offsets,
+    OffsetFetch: offsets.fetch_offsets,
+    JoinGroup: joining.join_group,
+    SyncGroup: membership.sync_group,
+    LeaveGroup: membership.leave_group,
+    ListGroups: admin.list_groups,
+    DescribeGroup: admin.describe_group,
+}
+
+
+class Shard(ShardState):
+    """One shard. All times are those of the ``Now`` that is passed in."""
+
+    def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
+        """Take a request. Its ticket is answered in this step, or, if it is parked, in a later
+        one.
+        """
+        self.now = now
+        self.step = step = Step()
+        _HANDLERS[type(request)](self, request, ticket)
+        return step
+
+    def expire(self, now: Now) -> Step:
+        """Do what is due, but not more than a step may hold: call again while ``next_deadline``
+        is due.
+        """
+        self.now = now
+        self.step = step = Step()
+        for _ in range(MAX_EXPIRIES_PER_STEP):
+            deadline = self.deadlines.pop_due(now.monotonic_ms)
+            if deadline is None:
+                break
+            self._due(deadline)
+        return step
+
+    def _due(self, deadline: Deadline) -> None:
+        kind = deadline.kind
+        group_id, member_id = deadline.subject
+        if kind is DeadlineKind.RETENTION:
+            retention.retention_due(self)
+        elif kind is DeadlineKind.SWEEP:
+            topic_sweep.sweep_due(self)
+        elif (group := self.groups.get(group_id)) is None:
+            return
+        elif kind is DeadlineKind.SESSION:
+            membership.session_due(self, group, member_id)
+        elif kind is DeadlineKind.JOIN_PHASE:
+            rebalance.join_phase_due(self, group)
+        elif kind is DeadlineKind.SYNC_PHASE:
+            rebalance.sync_phase_due(self, group)
+
+    def next_deadline(self) -> int | None:
+        """When ``expire`` is to be called next (monotonic ms); early is harmless. O(1)."""
+        return self.deadlines.next_at()
+
+    def topics_changed(self, image: TopicImage, now: Now) -> Step:
+        """Take a new image of topics; what was stored for topics that are gone goes, bit by bit."""
+        self.now = now
+        self.step = step = Step()
+        self.image = image
+        topic_sweep.start_sweep(self)
+        return step
+
+    def loaded(self, now: Now) -> Step:
+        """End a load: make the live state, start every session afresh at full length (spec 6.10)."""
+        self.now = now
+        self.step = step = Step()
+        for group in list(self.groups.values()):
+            self._restore(group)
+        retention.arm(self)
+        topic_sweep.start_sweep(self)
+        return step
+
+    def _restore(self, group: Group) -> None:
+        group.restore()
+        for member in group.members.values():
+            rebalance.restart_session(self, member)
+        if len(group.members) > self.limits.group_max_size:
+            rebalance.prepare(self, group, "group_max_size", "")
+
+    # --- for whoever drives the shard
+    # --------------------------------------------------------------
+
+    def parked_tickets(self) -> list[Ticket]:
+        """The tickets of parked joins and syncs: they are owed an answer when the shard is
+        dropped.
+        """
+        parked: list[Ticket] = []
+        for group in self.groups.values():
+            for member in group.members.values():
+                parked += [t for t in (member.parked_join, member.parked_sync) if t is not None]
+        return parked
+
+    def group_count(self) -> int:
+        """How many groups there are."""
+        return len(self.groups)
+
+    def offset_count(self) -> int:
+        """How many committed offsets there are. Walks all groups."""
+        return sum(len(parts) for g in self.groups.values() for parts in g.offsets.values())
+
+    def member_count(self) -> int:
+        """How many members there are. Walks all groups."""
+        return sum(len(group.members) for group in self.groups.values())
+
+    def groups_by_state(self) -> dict[GroupState, int]:
+        """How many groups are in each state. Walks all groups."""
+        counts = dict.fromkeys(GroupState, 0)
+        for group in self.groups.values():
+            counts[group.state] += 1
+        return counts

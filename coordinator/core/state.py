@@ -1,0 +1,172 @@
+"""What the functions of the core work on: the groups of one shard, and the step that is being
+made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coordinator.core.deadlines import Deadline, DeadlineKind, Deadlines
+from coordinator.core.events import Event
+from coordinator.core.group import Group
+from coordinator.core.limits import CoreLimits
+from coordinator.core.records import (
+    GroupRecord,
+    GroupRemoved,
+    OffsetsCommitted,
+    OffsetsRemoved,
+    PartitionEnd,
+    Record,
+    SavedGroup,
+    SavedOffset,
+)
+from coordinator.core.requests import Now, Result
+from coordinator.core.step import Reply, Step, Ticket
+from coordinator.core.topic_image import TopicImage
+
+
+class ShardState:
+    """Groups, topics, deadlines; ``now`` and ``step`` belong to the call that is under way."""
+
+    def __init__(self, shard_id: int, limits: CoreLimits, image: TopicImage) -> None:
+        """Start with no groups."""
+        self.shard_id = shard_id
+        self.limits = limits
+        self.image = image
+        self.groups: dict[str, Group] = {}
+        self.deadlines = Deadlines()
+        self.retention = Deadline(DeadlineKind.RETENTION, ("", ""))
+        self.sweep = Deadline(DeadlineKind.SWEEP, ("", ""))
+        self.sweep_left: list[str] = []
+        """Groups that may still hold offsets of topics that are gone."""
+        self.ends_by_topic: dict[str, dict[int, int]] = {}
+        """Topic id -> partition -> the largest offset that was ever stored in this shard (design
+        1).
+        """
+        self.saved_ends: dict[tuple[str, int], int] = {}
+        """The ends that stand in records of their own, because no stored offset holds them any
+        more.
+        """
+        self.now = Now(0, 0)
+        self.step = Step()
+
+    # --- effects ---------------------------------------------------------------------------------
+
+    def reply(self, ticket: Ticket, result: Result, waits: bool = True) -> None:
+        """Answer a ticket; ``waits`` is False only for what a crash may take back (design 2.3)."""
+        self.step.replies.append(Reply(ticket, result, waits))
+
+    def record(self, record: Record) -> None:
+        """Make a change of hard state: apply it here and have it written."""
+        self.apply(record)
+        self.step.records.append(record)
+
+    def event(self, event: Event) -> None:
+        """Note a fact for the log."""
+        self.step.events.append(event)
+
+    # --- hard state ------------------------------------------------------------------------------
+
+    def apply(self, record: Record) -> None:
+        """Change hard state: the one place that does, live and on load alike (design 2.2)."""
+        if isinstance(record, OffsetsCommitted):
+            self._apply_commit(record)
+        elif isinstance(record, GroupRecord):
+            self._group(record.group_id).saved = record
+        elif isinstance(record, SavedGroup):
+            self._apply_saved_group(record)
+        elif isinstance(record, OffsetsRemoved):
+            self._apply_offsets_removed(record)
+        elif isinstance(record, GroupRemoved):
+            self.groups.pop(record.group_id, None)
+        elif isinstance(record, PartitionEnd):
+            self._apply_end(record)
+        else:
+            raise TypeError(f"{type(record).__name__} does not belong to a shard of groups")
+
+    def _group(self, group_id: str) -> Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = Group(group_id)
+        return group
+
+    def _apply_commit(self, record: OffsetsCommitted) -> None:
+        offsets = self._group(record.group_id).offsets
+        commit_time_ms = record.commit_time_ms
+        expire_time_ms = record.expire_time_ms
+        for topic in record.topics:
+            topic_id = topic.topic_id
+            stored = offsets.get(topic.topic)
+            if stored is None:
+                stored = offsets[topic.topic] = {}
+            ends = self._ends(topic_id)
+            for part in topic.partitions:
+                offset = part.offset
+                stored[part.partition] = SavedOffset(
+                    offset,
+                    part.leader_epoch,
+                    part.metadata,
+                    commit_time_ms,
+                    expire_time_ms,
+                    topic_id,
+                )
+                if offset > ends.get(part.partition, -1):
+                    ends[part.partition] = offset
+
+    def _apply_saved_group(self, record: SavedGroup) -> None:
+        group = self._group(record.group_id)
+        group.saved = record.metadata
+        # The record may be shared with whoever made it; what is ours is changed in place later.
+        group.offsets = {topic: dict(parts) for topic, parts in record.offsets.items()}
+        for _, partition, stored in group.stored_offsets():
+            ends = self._ends(stored.topic_id)
+            if stored.offset > ends.get(partition, -1):
+                ends[partition] = stored.offset
+
+    def _apply_offsets_removed(self, record: OffsetsRemoved) -> None:
+        group = self.groups.get(record.group_id)
+        if group is None:
+            return
+        for topic, partition in record.partitions:
+            stored = group.offsets.get(topic)
+            if stored is not None:
+                stored.pop(partition, None)
+                if not stored:
+                    del group.offsets[topic]
+
+    def _apply_end(self, record: PartitionEnd) -> None:
+        key = (record.topic_id, record.partition)
+        if record.end_offset < 0:
+            self.saved_ends.pop(key, None)
+            self._ends(record.topic_id).pop(record.partition, None)
+            return
+        self.saved_ends[key] = record.end_offset
+        ends = self._ends(record.topic_id)
+        ends[record.partition] = max(record.end_offset, ends.get(record.partition, -1))
+
+    def _ends(self, topic_id: str) -> dict[int, int]:
+        ends = self.ends_by_topic.get(topic_id)
+        if ends is None:
+            ends = self.ends_by_topic[topic_id] = {}
+        return ends
+
+    # --- what is saved, for folds and comparisons
+    # --------------------------------------------------
+
+    def saved(self, group_id: str) -> SavedGroup | None:
+        """The saved state of a group now; None where there is no group."""
+        group = self.groups.get(group_id)
+        return None if group is None else group.to_saved()
+
+    def saved_groups(self) -> Iterator[SavedGroup]:
+        """The saved state of every group."""
+        return (group.to_saved() for group in self.groups.values())
+
+    def ends(self) -> dict[tuple[str, int], int]:
+        """(topic id, partition) -> the largest offset that was ever stored in this shard."""
+        return {
+            (topic_id, partition): end
+            for topic_id, ends in self.ends_by_topic.items()
+            if topic_id
+            for partition, end in ends.items()
+        }

@@ -1,0 +1,23 @@
+"""Which topic names are legal (Kafka: org.apache.kafka.common.internals.Topic)."""
+
+from __future__ import annotations
+
+import re
+
+MAX_TOPIC_NAME_LENGTH = 249
+"""Kafka's limit: a directory named ``<topic>-<partition>`` must fit into 255 bytes."""
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def topic_name_error(name: str) -> str | None:
+    """Say what is wrong with a topic name; None where nothing is."""
+    if name == "":
+        return "Topic name is invalid: the empty string is not allowed"
+    if name in (".", ".."):
+        return "Topic name is invalid: '.' or '..' is not allowed"
+    if len(name) > MAX_TOPIC_NAME_LENGTH:
+        return f"Topic name is invalid: longer than {MAX_TOPIC_NAME_LENGTH} characters"
+    if _LEGAL.fullmatch(name) is None:
+        return "Topic name is invalid: only ASCII letters, digits, '.', '_' and '-' are allowed"
+    return None

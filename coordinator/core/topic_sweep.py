@@ -1,0 +1,85 @@
+"""What was stored for topics that are gone, goes (spec 7.8), cut to steps of a bounded size."""
+
+from __future__ import annotations
+
+from coordinator.core import offsets
+from coordinator.core.events import OffsetDeleted
+from coordinator.core.group import Group
+from coordinator.core.records import OffsetsRemoved, PartitionEnd, SavedOffset
+from coordinator.core.state import ShardState
+from coordinator.core.topic_image import TopicImage
+
+MAX_OFFSETS_PER_STEP = 1_000
+"""Offsets that one step removes."""
+
+
+def start_sweep(shard: ShardState) -> None:
+    """Remove a first portion now and leave the rest to a deadline that is due at once."""
+    if shard.image.accepts_any:
+        return  # a host without topics: nothing says that one is gone
+    _forget_ends(shard)
+    shard.sweep_left = [g for g in shard.groups if _has_gone(shard.image, shard.groups[g])]
+    sweep_due(shard)
+
+
+def sweep_due(shard: ShardState) -> None:
+    """Remove the next portion."""
+    room = MAX_OFFSETS_PER_STEP
+    while shard.sweep_left and room > 0:
+        group = shard.groups.get(shard.sweep_left[-1])
+        gone = [] if group is None else _gone(shard.image, group)
+        if len(gone) <= room:
+            shard.sweep_left.pop()
+        if group is not None and gone:
+            _remove(shard, group, gone[:room])
+        room -= len(gone)
+    if shard.sweep_left:
+        shard.deadlines.arm(shard.sweep, shard.now.monotonic_ms)
+
+
+def _is_gone(image: TopicImage, topic: str, topic_id: str) -> bool:
+    """By its id where one was stored: a topic made again under the name is another topic."""
+    return topic_id not in image.by_id if topic_id else topic not in image.by_name
+
+
+def _has_gone(image: TopicImage, group: Group) -> bool:
+    return any(
+        _is_gone(image, topic, o.topic_id)
+        for topic, stored in group.offsets.items()
+        for o in stored.values()
+    )
+
+
+def _gone(image: TopicImage, group: Group) -> list[tuple[str, int, SavedOffset]]:
+    return [
+        (topic, partition, offset)
+        for topic, partition, offset in group.stored_offsets()
+        if _is_gone(image, topic, offset.topic_id)
+    ]
+
+
+def _remove(shard: ShardState, group: Group, gone: list[tuple[str, int, SavedOffset]]) -> None:
+    shard.record(OffsetsRemoved(group.group_id, [(topic, part) for topic, part, _ in gone]))
+    for topic, partition, offset in gone:
+        shard.event(
+            OffsetDeleted(
+                group=group.group_id,
+                topic=topic,
+                topic_id=offset.topic_id,
+                partition=partition,
+                offset=offset.offset,
+                metadata=offset.metadata,
+                leader_epoch=offset.leader_epoch,
+                commit_time_ms=offset.commit_time_ms,
+                reason="topic_deleted",
+            )
+        )
+
+
+def _forget_ends(shard: ShardState) -> None:
+    """A partition's end goes with its topic."""
+    known = shard.image.by_id
+    for topic_id, partition in [key for key in shard.saved_ends if key[0] not in known]:
+        shard.record(PartitionEnd(topic_id, partition, offsets.NO_OFFSET))
+    for topic_id in [t for t in shard.ends_by_topic if t and t not in known]:
+        del shard.ends_by_topic[topic_id]

@@ -1,0 +1,159 @@
+"""The bytes that clients of protocol type ``consumer`` put into JoinGroup and SyncGroup.
+
+ConsumerProtocolSubscription and ConsumerProtocolAssignment: a version, then classic (non-flexible) fields;
+a newer version only adds fields at the end, so what is known of an unknown version is read as the newest.
+Plain struct code, safe on any bytes: the core imports this module, and nothing else of ``protocol``.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+_I16 = struct.Struct(">h")
+_I32 = struct.Struct(">i")
+
+
+class ConsumerProtocolError(ValueError):
+    """The bytes are not what a consumer sends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a member wants, and (v1+) holds."""
+
+    version: int
+    topics: list[str]
+    user_data: bytes | None = None
+    owned_partitions: dict[str, list[int]] = field(default_factory=dict)
+    generation_id: int = -1
+    rack_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerAssignment:
+    """What a member is given."""
+
+    version: int
+    partitions: dict[str, list[int]]
+    user_data: bytes | None = None
+
+
+def decode_subscription(data: bytes) -> Subscription:
+    """Read a subscription. Raises ConsumerProtocolError."""
+    reader = _Reader(data)
+    version = reader.version()
+    topics = [reader.string() for _ in range(reader.count(2))]
+    user_data = reader.nullable_bytes()
+    owned = reader.partitions() if version >= 1 else {}
+    generation_id = reader.i32() if version >= 2 else -1
+    rack_id = reader.nullable_string() if version >= 3 else None
+    return Subscription(version, topics, user_data, owned, generation_id, rack_id)
+
+
+def subscribed_topics(data: bytes) -> list[str]:
+    """Read the topics alone, the part that never changed. Raises ConsumerProtocolError."""
+    reader = _Reader(data)
+    reader.version()
+    return [reader.string() for _ in range(reader.count(2))]
+
+
+def decode_assignment(data: bytes) -> ConsumerAssignment:
+    """Read an assignment. Raises ConsumerProtocolError."""
+    reader = _Reader(data)
+    version = reader.version()
+    partitions = reader.partitions()
+    return ConsumerAssignment(version, partitions, reader.nullable_bytes())
+
+
+def encode_subscription(subscription: Subscription) -> bytes:
+    """Write a subscription in its version."""
+    out = [_I16.pack(subscription.version), _I32.pack(len(subscription.topics))]
+    out += [_string(topic) for topic in subscription.topics]
+    out.append(_nullable_bytes(subscription.user_data))
+    if subscription.version >= 1:
+        out.append(_partitions(subscription.owned_partitions))
+    if subscription.version >= 2:
+        out.append(_I32.pack(subscription.generation_id))
+    if subscription.version >= 3:
+        rack_id = subscription.rack_id
+        out.append(_I16.pack(-1) if rack_id is None else _string(rack_id))
+    return b"".join(out)
+
+
+def encode_assignment(assignment: ConsumerAssignment) -> bytes:
+    """Write an assignment in its version."""
+    head = _I16.pack(assignment.version)
+    return head + _partitions(assignment.partitions) + _nullable_bytes(assignment.user_data)
+
+
+class _Reader:
+    """Reads from the front; every length is checked against what is left."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, length: int) -> bytes:
+        end = self._at + length
+        if length < 0 or end > len(self._data):
+            raise ConsumerProtocolError("the bytes end early")
+        taken = self._data[self._at : end]
+        self._at = end
+        return taken
+
+    def i16(self) -> int:
+        value: int = _I16.unpack(self.take(2))[0]
+        return value
+
+    def i32(self) -> int:
+        value: int = _I32.unpack(self.take(4))[0]
+        return value
+
+    def version(self) -> int:
+        version = self.i16()
+        if version < 0:
+            raise ConsumerProtocolError(f"version {version}")
+        return version
+
+    def count(self, least_bytes: int) -> int:
+        count = self.i32()
+        if count < 0 or count * least_bytes > len(self._data) - self._at:
+            raise ConsumerProtocolError(f"a count of {count} is beyond the end")
+        return count
+
+    def string(self) -> str:
+        return self.take(self.i16()).decode("utf-8", "replace")
+
+    def nullable_string(self) -> str | None:
+        length = self.i16()
+        return None if length < 0 else self.take(length).decode("utf-8", "replace")
+
+    def nullable_bytes(self) -> bytes | None:
+        length = self.i32()
+        return None if length < 0 else self.take(length)
+
+    def partitions(self) -> dict[str, list[int]]:
+        result: dict[str, list[int]] = {}
+        for _ in range(self.count(6)):
+            topic = self.string()
+            count = self.count(4)
+            numbers = struct.unpack(f">{count}i", self.take(4 * count))
+            result.setdefault(topic, []).extend(numbers)
+        return result
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return _I16.pack(len(data)) + data
+
+
+def _nullable_bytes(data: bytes | None) -> bytes:
+    return _I32.pack(-1) if data is None else _I32.pack(len(data)) + data
+
+
+def _partitions(partitions: dict[str, list[int]]) -> bytes:
+    out = [_I32.pack(len(partitions))]
+    for topic, numbers in partitions.items():
+        out += [_string(topic), struct.pack(f">{len(numbers) + 1}i", len(numbers), *numbers)]
+    return b"".join(out)
