@@ -314,7 +314,7 @@ class MetricsSettings(_Section):
         default=10_000,
         ge=100,
         description="Series that one scrape may hold; what is beyond is counted in "
-        "groupkeeper_metrics_dropped_series and left out, so that no client can flood your "
+        "groupkeeper_metrics_dropped_series_total and left out, so that no client can flood your "
         "Prometheus.",
     )
 

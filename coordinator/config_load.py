@@ -108,7 +108,7 @@ def _misspelt_variables() -> Iterator[str]:
 
 
 def _nearest(word: str, candidates: list[str]) -> str:
-    close = difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word, candidates, n=1, cutoff=0.4)
     if close:
         return f"did you mean {close[0]}?"
     return "there are: " + ", ".join(candidates)

@@ -54,9 +54,12 @@ def root(
         print(context.get_help())
 
 
-@app.command()
+@app.command("serve")
 def serve(config: ConfigOption = None) -> None:
-    """Run the daemon until SIGTERM or SIGINT; SIGHUP reads the log level again."""
+    """Run the daemon.
+
+    SIGTERM and SIGINT end it cleanly, SIGHUP reads the log level again.
+    """
     loaded = _load(config)
     # late: check-config and --version need none of it
     from coordinator.app import StartFailed, run

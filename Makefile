@@ -1,0 +1,69 @@
+# The menu of this project. `make run` and `make test` set up everything they need in .venv.
+# Needs python3 (3.11 or later) with venv, and make; nothing else.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -p no:benchmark
+SOURCES := coordinator protocol storage
+
+.PHONY: help setup run test ci lint types imports unit fmt docs bench clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "groupkeeper needs Python 3.11 or later with venv (Debian: apt install python3-venv)." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/installed: .venv/bin/python pyproject.toml constraints.txt
+	@echo "Installing groupkeeper into .venv (a minute, the first time)"
+	PIP_CONSTRAINT=constraints.txt $(PIP) install -e .
+	@touch $@
+
+.venv/installed-for-tests: .venv/bin/python pyproject.toml constraints.txt
+	@echo "Installing groupkeeper and what its tests need into .venv (a minute, the first time)"
+	PIP_CONSTRAINT=constraints.txt $(PIP) install -e '.[test]'
+	@touch $@ .venv/installed
+
+setup: .venv/installed-for-tests ## Create .venv with everything for development
+
+run: .venv/installed ## Run the daemon: Kafka 127.0.0.1:9092, HTTP 127.0.0.1:9308, SQLite in var/
+	@mkdir -p var
+	exec $(BIN)/groupkeeper serve --config deploy/run.toml
+
+test: lint types imports unit ## Everything that needs only Python: lint, types, layers, all tests
+
+ci: ## What must pass before anything lands; a skipped test is a failure here
+	REQUIRE_ALL=1 $(MAKE) test
+
+lint: .venv/installed-for-tests ## Style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/installed-for-tests ## mypy --strict
+	$(BIN)/mypy
+
+imports: .venv/installed-for-tests ## The layers of docs/architecture.md
+	$(BIN)/lint-imports
+
+unit: .venv/installed-for-tests ## All tests, without the linters
+	$(PYTEST) -q -n $(WORKERS) --dist worksteal
+
+fmt: .venv/installed-for-tests ## Format and mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: .venv/installed-for-tests ## Print config.example.toml and the tables of docs/ from the code
+	$(BIN)/python -m tests.helpers.printed_docs
+
+bench: .venv/installed-for-tests ## Benchmarks of our own, with a peer beside them
+	$(BIN)/python -m pytest -q bench
+
+clean: ## Forget .venv and every cache, never var/
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

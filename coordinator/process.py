@@ -1,0 +1,93 @@
+"""What the daemon asks of the operating system: descriptors, sockets; and how late it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import socket
+
+from coordinator.config import Address
+
+SPARE_FILES = 128
+"""Descriptors for the store, the HTTP port, the logs and the interpreter."""
+LAG_PROBE_S = 0.25
+"""How often the loop's lag is looked at: rarely enough to cost nothing, often enough to be hit."""
+
+
+class StartFailed(Exception):
+    """The daemon cannot start; the message is one line: what happened, why, what to do."""
+
+
+def raise_file_limit(max_connections: int) -> int:
+    """Raise RLIMIT_NOFILE as far as needed, and return how many connections it allows."""
+    needed = max_connections + SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY:
+        return max_connections
+    return min(max_connections, soft - SPARE_FILES)
+
+
+def bind(address: Address, setting: str) -> socket.socket:
+    """Bind without listening: the port is ours, and nobody gets through before we are ready."""
+    try:
+        found = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as error:
+        raise StartFailed(
+            f"{setting} = {address}: the host is not known ({error.strerror}); "
+            "name an address of this machine"
+        ) from None
+    family, kind, protocol, _, where = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+    except OSError as error:
+        listener.close()
+        raise StartFailed(
+            f"{setting} = {address}: cannot listen there ({os.strerror(error.errno or 0)}); "
+            f"stop what uses it, or set {setting} to another address"
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+def bound_address(listener: socket.socket) -> Address:
+    """Return where a socket listens; tells the port that the system chose for port 0."""
+    host, port, *_ = listener.getsockname()
+    return Address(host, port)
+
+
+class LoopLag:
+    """The largest delay of the event loop since it was last asked for."""
+
+    def __init__(self) -> None:
+        """Measure nothing before ``start``."""
+        self._worst = 0.0
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Probe until ``stop``."""
+        loop = asyncio.get_running_loop()
+        self._due = loop.time() + LAG_PROBE_S
+        self._timer = loop.call_at(self._due, self._probe)
+
+    def stop(self) -> None:
+        """End the probes."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def take(self) -> float:
+        """Return the largest delay in seconds, and begin anew."""
+        worst, self._worst = self._worst, 0.0
+        return worst
+
+    def _probe(self) -> None:
+        self._worst = max(self._worst, asyncio.get_running_loop().time() - self._due)
+        self.start()

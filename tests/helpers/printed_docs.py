@@ -1,0 +1,122 @@
+"""Documents printed from the code: the example config, the tables of operations.md, the CLI help.
+
+``make docs`` writes them, ``tests/house`` compares. Text between two markers of a document belongs
+to this file; everything around it is written by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from coordinator.cli.main import app
+from coordinator.config import Settings, StaticSettings, StaticTopic
+from coordinator.metrics import DEFINITIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "config.example.toml"
+OPERATIONS = ROOT / "docs" / "operations.md"
+
+_HEAD = """\
+# Every setting of groupkeeper with its default. Printed from the code by `make docs`.
+# The environment wins over this file: GROUPKEEPER_KAFKA__LISTEN, GROUPKEEPER_STORAGE__URL ...
+# `groupkeeper check-config --config FILE` shows what is in force and where it came from.
+"""
+
+
+def example_toml() -> str:
+    """``config.example.toml``: every key, its default, its unit and its reason."""
+    parts = [_HEAD]
+    for section, field in Settings.model_fields.items():
+        model = type(field.default)
+        parts.append(f"[{section}]{' ' * (24 - len(section))}# {_first_line(model.__doc__)}")
+        for key, setting in model.model_fields.items():
+            if (section, key) == ("static", "topics"):
+                continue
+            parts.append(_comment(setting.description or ""))
+            parts.append(f"{key} = {json.dumps(setting.default)}\n")
+        if section == "static":
+            parts += _example_topic()
+    return "\n".join(parts)
+
+
+def _example_topic() -> list[str]:
+    lines = [_comment(StaticSettings.model_fields["topics"].description)]
+    lines.append("# [[static.topics]]")
+    for key, setting in StaticTopic.model_fields.items():
+        value = {"name": "orders", "partitions": 12}.get(key, setting.default)
+        lines.append(_comment(setting.description))
+        lines.append(f"# {key} = {json.dumps(value)}")
+    return [*lines, ""]
+
+
+def settings_table() -> str:
+    """The settings as a Markdown table."""
+    lines = ["| setting | default | what it is and why |", "| --- | --- | --- |"]
+    for section, field in Settings.model_fields.items():
+        for key, setting in type(field.default).model_fields.items():
+            default = json.dumps(setting.default)
+            lines.append(f"| `{section}.{key}` | `{default}` | {setting.description} |")
+    for key, setting in StaticTopic.model_fields.items():
+        default = "" if setting.is_required() else f"`{json.dumps(setting.default)}`"
+        lines.append(f"| `static.topics[].{key}` | {default} | {setting.description} |")
+    return "\n".join(lines)
+
+
+def metrics_table() -> str:
+    """The metrics as a Markdown table."""
+    lines = ["| metric | kind | what it says | what to do with it |", "| --- | --- | --- | --- |"]
+    for definition in DEFINITIONS:
+        labels = "{" + ", ".join(definition.labels) + "}" if definition.labels else ""
+        name = f"`{definition.full_name}{labels}`"
+        lines.append(f"| {name} | {definition.kind} | {definition.help} | {definition.advice} |")
+    return "\n".join(lines)
+
+
+def cli_help() -> str:
+    """The help of every command, as a terminal of 80 columns shows it."""
+    texts = []
+    for arguments in ([], *([command.name] for command in app.registered_commands)):
+        shown = CliRunner().invoke(
+            app, [*filter(None, arguments), "--help"], prog_name="groupkeeper", terminal_width=80
+        )
+        assert shown.exit_code == 0, shown.output
+        line = " ".join(["groupkeeper", *filter(None, arguments), "--help"])
+        texts.append(f"$ {line}\n{shown.output.rstrip()}")
+    return "```\n" + "\n\n".join(texts) + "\n```"
+
+
+SECTIONS: Mapping[str, Callable[[], str]] = {
+    "settings": settings_table,
+    "metrics": metrics_table,
+    "command line": cli_help,
+}
+
+
+def with_printed_sections(text: str) -> str:
+    """The document with what stands between its markers printed anew."""
+    for name, printed in SECTIONS.items():
+        begin, end = f"<!-- printed: {name} -->", f"<!-- end: {name} -->"
+        assert begin in text, f"operations.md lacks {begin}"
+        pattern = re.escape(begin) + ".*?" + re.escape(end)
+        body = f"{begin}\n\n{printed()}\n\n{end}"
+        text = re.sub(pattern, lambda _, body=body: body, text, flags=re.DOTALL)
+    return text
+
+
+def _comment(text: str | None) -> str:
+    return textwrap.fill(text or "", 98, initial_indent="# ", subsequent_indent="# ")
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").splitlines()[0]
+
+
+if __name__ == "__main__":
+    EXAMPLE.write_text(example_toml())
+    OPERATIONS.write_text(with_printed_sections(OPERATIONS.read_text()))

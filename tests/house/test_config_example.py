@@ -1,0 +1,55 @@
+"""``config.example.toml`` and the printed parts of ``docs/operations.md`` are what the code
+says."""
+
+from __future__ import annotations
+
+import tomllib
+
+from coordinator.config import Settings, setting_names
+from coordinator.config_load import load_settings
+from coordinator.metrics import DEFINITIONS
+from tests.helpers.printed_docs import (
+    EXAMPLE,
+    OPERATIONS,
+    ROOT,
+    example_toml,
+    with_printed_sections,
+)
+
+
+def test_example_is_printed_from_the_code():
+    assert EXAMPLE.read_text() == example_toml(), "run `make docs`"
+
+
+def test_example_holds_every_key_with_its_default():
+    example = tomllib.loads(EXAMPLE.read_text())
+    named = {f"{section}.{key}" for section, keys in example.items() for key in keys}
+    assert named == set(setting_names()) - {"static.topics"}
+    assert load_settings(EXAMPLE).settings == Settings()
+
+
+def test_every_commented_key_of_the_example_is_valid():
+    text = EXAMPLE.read_text()
+    begin = text.index("# [[static.topics]]")
+    topic = text[begin : text.index("[group]")]
+    lines = [line[2:] for line in topic.splitlines() if " = " in line or "[[" in line]
+    parsed = tomllib.loads("\n".join(lines))
+    assert Settings(**parsed).static.topics[0].partitions == 12
+
+
+def test_operations_has_every_setting_metric_and_command_as_the_code_has_them():
+    text = OPERATIONS.read_text()
+    assert text == with_printed_sections(text), "run `make docs`"
+    for name in setting_names():
+        assert f"`{name}`" in text
+    for definition in DEFINITIONS:
+        assert definition.full_name in text
+
+
+def test_settings_of_make_run_are_valid_and_have_example_topics_on_sqlite():
+    settings = load_settings(ROOT / "deploy" / "run.toml").settings
+    assert settings.kafka.listen == "127.0.0.1:9092"
+    assert settings.http.listen == "127.0.0.1:9308"
+    assert settings.storage.url.startswith("sqlite:///")
+    assert settings.group.initial_rebalance_delay_ms == 0
+    assert settings.static.topics

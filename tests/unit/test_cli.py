@@ -1,0 +1,90 @@
+"""The command line in-process: what it prints and how it exits."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from typer.testing import CliRunner
+
+from coordinator.__main__ import IMPORT_NAMES, foreign_packages
+from coordinator.cli.main import app
+from coordinator.config import setting_names
+from coordinator.version import VERSION
+from tests.helpers.printed_docs import ROOT
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_in_the_environment(monkeypatch):
+    for variable in [v for v in os.environ if v.startswith("GROUPKEEPER_")]:
+        monkeypatch.delenv(variable)
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, list(arguments), prog_name="groupkeeper")
+
+
+def test_version_is_printed():
+    result = run("--version")
+    assert (result.exit_code, result.output) == (0, f"groupkeeper {VERSION}\n")
+
+
+def test_without_a_command_the_help_is_shown():
+    result = run()
+    assert result.exit_code == 0
+    assert "check-config" in result.output
+
+
+def test_an_unknown_command_exits_2_and_names_the_nearest():
+    result = run("serv")
+    assert result.exit_code == 2
+    assert "Did you mean 'serve'?" in result.output
+
+
+def test_check_config_prints_every_setting_and_its_origin(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "g.toml"
+    file.write_text("[kafka]\nnode_id = 7\n")
+    monkeypatch.setenv("GROUPKEEPER_HTTP__LISTEN", "127.0.0.1:1")
+    result = run("check-config", "--config", str(file))
+    assert result.exit_code == 0
+    lines = {line.split(" = ")[0]: line for line in result.output.splitlines()}
+    assert list(lines) == list(setting_names())
+    assert lines["kafka.node_id"].split() == ["kafka.node_id", "=", "7", "#", str(file)]
+    assert lines["http.listen"].endswith("# GROUPKEEPER_HTTP__LISTEN")
+    assert lines["kafka.listen"].endswith("# default")
+
+
+def test_check_config_prints_relative_paths_whole(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    output = run("check-config").output
+    assert f'storage.url = "sqlite:///{tmp_path}/groupkeeper.db"' in output
+    assert f'log.dir = "{tmp_path}/groupkeeper-log"' in output
+
+
+def test_check_config_hides_passwords(monkeypatch):
+    monkeypatch.setenv("GROUPKEEPER_STORAGE__URL", "postgresql://me:hush@db/groups")
+    output = run("check-config").output
+    assert "postgresql://me:***@db/groups" in output
+    assert "hush" not in output
+
+
+@pytest.mark.parametrize("command", ["serve", "check-config"])
+def test_wrong_settings_exit_2_with_one_line_a_problem(command, tmp_path):
+    file = tmp_path / "g.toml"
+    file.write_text("[kafka]\nlistn = 1\nnode_id = 'x'\n")
+    result = run(command, "--config", str(file))
+    assert result.exit_code == 2
+    lines = result.output.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith(f"groupkeeper: {file}: kafka.") for line in lines)
+
+
+def test_our_packages_are_found_where_they_belong():
+    assert foreign_packages(ROOT) == []
+
+
+def test_a_package_of_another_owner_is_named_with_its_place(tmp_path):
+    problems = foreign_packages(tmp_path)
+    assert len(problems) == len(IMPORT_NAMES)
+    assert all(str(ROOT) in problem and str(tmp_path) in problem for problem in problems)
