@@ -4,10 +4,9 @@ read.
 
 from __future__ import annotations
 
-from protocol.consumer_protocol import ConsumerProtocolError, decode_assignment
-
 from coordinator.core.events import Assignment
 from coordinator.core.group import Group
+from protocol.consumer_protocol import ConsumerProtocolError, decode_assignment
 
 CONSUMER = "consumer"
 """The protocol type whose bytes we understand; Connect's and others' are opaque."""

@@ -31,7 +31,7 @@ class CommitRejected(_Event, frozen=True, kw_only=True, tag="commit_rejected"):
 
 
 class MemberFenced(_Event, frozen=True, kw_only=True, tag="member_fenced"):
-    """A request of a member was refused because another took its place or its generation is over."""
+    """A member was refused: another took its place, or its generation is over."""
 
     error: str
     count: int = 1

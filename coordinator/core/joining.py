@@ -106,7 +106,7 @@ def _note_fenced(shard: ShardState, group: Group, request: JoinGroup, error: Err
 
 
 def _without_duplicates(protocols: tuple[JoinProtocol, ...]) -> tuple[JoinProtocol, ...]:
-    """Keep the first of each name: Kafka never answers a first joiner that repeats one (edge 21)."""
+    """Keep the first of each name: Kafka never answers a joiner that repeats one (edge 21)."""
     unique = {p.name: p for p in reversed(protocols)}
     if len(unique) == len(protocols):
         return protocols

@@ -37,6 +37,9 @@ NO_OFFSET = -1
 PARTITION_BYTES = 96
 """An upper bound of one encoded partition of a commit, its metadata not counted."""
 
+TOPIC_BYTES = 512
+"""An upper bound of one encoded topic of a commit beside its partitions; legal names are short."""
+
 _OK = OffsetCommitResult(ErrorCode.NONE)
 
 
@@ -60,7 +63,7 @@ def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> 
         return
     record = _to_record(shard, group, known, request, errors)
     if record is not None:
-        if _size_bytes(record) > shard.limits.max_step_bytes:
+        if _size_bytes(request) > shard.limits.max_step_bytes:
             # Kafka's answer to a record that is too large (spec 4.3).
             _reply_commit(shard, request, ticket, errors, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
@@ -99,23 +102,17 @@ def _existing(image: TopicImage, request: OffsetCommit) -> tuple[_Known, _Errors
     errors = _Errors()
     for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
         info = _find(image, name, topic_id, by_id=request.by_topic_id)
-        if info is None:
+        count = 0 if info is None else info.partitions
+        rejected = [at for at, part in enumerate(partitions) if not 0 <= part[0] < count]
+        if rejected:
             error = (
                 ErrorCode.UNKNOWN_TOPIC_ID
-                if request.by_topic_id
+                if info is None and request.by_topic_id
                 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
-            for partition_at in range(len(partitions)):
+            for partition_at in rejected:
                 errors.reject_early(topic_at, partition_at, error)
-            continue
-        count = info.partitions
-        found = 0
-        for partition_at, partition in enumerate(partitions):
-            if 0 <= partition[0] < count:
-                found += 1
-            else:
-                errors.reject_early(topic_at, partition_at, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if found:
+        if info is not None and len(rejected) < len(partitions):
             known.append((topic_at, info, partitions))
     return known, errors
 
@@ -204,14 +201,13 @@ def _too_long(metadata: str, limit: int) -> bool:
     return len(metadata) + sum(c > "\uffff" for c in metadata) > limit
 
 
-def _size_bytes(record: OffsetsCommitted) -> int:
+def _size_bytes(request: OffsetCommit) -> int:
     """An upper bound of the encoded record; no character takes more than six bytes in JSON."""
-    size = 512 + 6 * (len(record.group_id) + len(record.member_id) + len(record.client_id))
-    for topic in record.topics:
-        size += PARTITION_BYTES * (1 + len(topic.partitions)) + 6 * len(topic.topic)
-        for partition in topic.partitions:
-            if partition.metadata:
-                size += 6 * len(partition.metadata)
+    size = 512 + 6 * (len(request.group_id) + len(request.member_id))
+    size += 6 * len(request.client.client_id)
+    for name, _, partitions in request.topics:
+        size += TOPIC_BYTES + PARTITION_BYTES * len(partitions) + 6 * len(name)
+        size += 6 * sum(len(p[3]) for p in partitions if p[3])
     return size
 
 

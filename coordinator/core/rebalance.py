@@ -70,7 +70,7 @@ def _abandon_sync_phase(shard: ShardState, group: Group) -> None:
 
 
 def try_complete_join_phase(shard: ShardState, group: Group) -> None:
-    """Complete the join phase early, if everybody is there; the initial delay is never cut short."""
+    """Complete the join phase early, if all are there; the initial delay is never cut short."""
     if (
         group.state is GroupState.PREPARING_REBALANCE
         and not group.is_initial_rebalance

@@ -100,7 +100,7 @@ class Shard(ShardState):
         return step
 
     def loaded(self, now: Now) -> Step:
-        """End a load: make the live state, start every session afresh at full length (spec 6.10)."""
+        """End a load: make the live state, start every session at full length (spec 6.10)."""
         self.now = now
         self.step = step = Step()
         for group in list(self.groups.values()):
