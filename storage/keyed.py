@@ -54,6 +54,8 @@ class KeyedRecords:
                 self._groups.pop(record.group_id, None)
             case OffsetsRemoved():
                 self._remove_offsets(record)
+            case PartitionEnd() if record.end_offset < 0:
+                self._ends.pop((record.topic_id, record.partition), None)
             case PartitionEnd():
                 self._ends[record.topic_id, record.partition] = record
             case TopicRecord():

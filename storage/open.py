@@ -1,0 +1,33 @@
+"""From the setting ``storage.url`` to a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from storage.base import OffsetStorage, StoreRefused
+from storage.log_clock import wall_clock_ms
+from storage.memory import MemoryOffsetStorage
+from storage.sqlite import SqliteOffsetStorage
+
+_SQLITE = "sqlite:///"
+_NOT_YET = ("postgresql", "zookeeper", "consul", "kafka")
+
+
+def open_storage(
+    url: str, *, append_timeout_ms: int, clock: Callable[[], int] = wall_clock_ms
+) -> OffsetStorage:
+    """Make the backend that the URL names; it still has to be opened.
+
+    ``sqlite:///PATH`` is relative to the working directory, ``sqlite:////PATH`` is absolute. Raises
+    StoreRefused, in one line, for a URL that names none.
+    """
+    if url == "memory:":
+        return MemoryOffsetStorage(clock=clock)
+    if url.startswith(_SQLITE) and len(url) > len(_SQLITE):
+        path = url[len(_SQLITE) :]
+        return SqliteOffsetStorage(path, append_timeout_ms=append_timeout_ms, clock=clock)
+    known = "use sqlite:///PATH or memory:"
+    scheme = url.partition(":")[0]
+    if scheme in _NOT_YET:
+        raise StoreRefused(f"storage.url: {scheme} storage does not exist yet; {known}")
+    raise StoreRefused(f"storage.url: {url!r} names no storage; {known}")

@@ -1,0 +1,154 @@
+"""How an append is written down: one JSON document, format version 1 (pure).
+
+    {"version": 1, "log_id": "…", "ts_ms": 1, "clock_ms": 1, "folded_row": 0,
+     "items": [{"shard": 7, "lease_epoch": 3, "batches": [{"records": […], "events": […]}]}]}
+
+A record carries its type in ``record``, an event in ``kind``; bytes are base64. The format is
+msgspec's reading of the types in ``coordinator.core``: a field may be added there with a default,
+but none may be removed or change its meaning without a new version here. It is encoded once, on the
+loop, and decoded by a load and by readers of events. A saved group (what a fold writes) is one
+``SavedGroup`` document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from coordinator.core.records import (
+    GroupRecord,
+    GroupRemoved,
+    OffsetsCommitted,
+    OffsetsRemoved,
+    PartitionEnd,
+    Record,
+    SavedGroup,
+    TopicRecord,
+    TopicRemoved,
+)
+from storage.base import Batch, LeaseEpoch, ShardAppend, ShardId, StorageError
+from storage.event_codec import EventDict, Stamp, batch_events, event_dict
+
+FORMAT_VERSION = 1
+
+
+class PayloadItem(msgspec.Struct, frozen=True):
+    """What one shard wrote."""
+
+    shard: ShardId
+    lease_epoch: LeaseEpoch
+    batches: Sequence[Batch]
+
+
+class PayloadHead(msgspec.Struct, frozen=True):
+    """The head of a payload: enough to go on writing after it."""
+
+    version: int
+    log_id: str
+    ts_ms: int
+    clock_ms: int
+    folded_row: int
+    """Everything up to this log row was in the folded tables when the payload was written."""
+
+
+class Payload(PayloadHead, frozen=True):
+    """One append."""
+
+    items: list[PayloadItem]
+
+
+_H = TypeVar("_H", bound=PayloadHead)
+
+_encoder = msgspec.json.Encoder()
+_payload_decoder = msgspec.json.Decoder(Payload)
+_head_decoder = msgspec.json.Decoder(PayloadHead)
+_saved_decoder = msgspec.json.Decoder(SavedGroup)
+_record_decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
+
+
+def encode_payload(stamp: Stamp, folded_row: int, items: Sequence[ShardAppend]) -> bytes:
+    """Encode an append; items without batches leave no trace."""
+    return _encoder.encode(
+        Payload(
+            FORMAT_VERSION,
+            stamp.log_id,
+            stamp.ts_ms,
+            stamp.clock_ms,
+            folded_row,
+            [PayloadItem(item.shard, item.fence, item.batches) for item in items if item.batches],
+        )
+    )
+
+
+def decode_payload(data: bytes) -> Payload:
+    """Decode an append. Raises StorageError for what this version cannot read."""
+    try:
+        payload = _payload_decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise StorageError(f"a log row cannot be read: {error}") from error
+    return _check_version(payload)
+
+
+def decode_head(data: bytes) -> PayloadHead:
+    """Decode the head of a payload alone."""
+    try:
+        head = _head_decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise StorageError(f"a log row cannot be read: {error}") from error
+    return _check_version(head)
+
+
+def encode_saved(group: SavedGroup) -> bytes:
+    """Encode the folded state of a group."""
+    return _encoder.encode(group)
+
+
+def decode_saved(data: bytes) -> SavedGroup:
+    """Decode the folded state of a group."""
+    try:
+        return _saved_decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise StorageError(f"a saved group cannot be read: {error}") from error
+
+
+def encode_record(record: Record) -> bytes:
+    """Encode one record, tagged with its type."""
+    return _encoder.encode(record)
+
+
+def decode_record(data: bytes) -> Record:
+    """Decode one record."""
+    try:
+        return _record_decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise StorageError(f"a record cannot be read: {error}") from error
+
+
+def payload_events(first_seq: int, payload: Payload) -> Iterator[EventDict]:
+    """Yield the events of a payload, complete and numbered from ``first_seq``."""
+    stamp = Stamp(payload.log_id, payload.ts_ms, payload.clock_ms)
+    seq = first_seq
+    for item in payload.items:
+        for batch in item.batches:
+            for event in batch_events(batch.records, batch.events):
+                yield event_dict(stamp, seq, item.shard, item.lease_epoch, event)
+                seq += 1
+
+
+def group_of(record: Record) -> str | None:
+    """The group that a record changes; None for a record with a key of its own."""
+    match record:
+        case OffsetsCommitted() | GroupRecord() | OffsetsRemoved() | GroupRemoved() | SavedGroup():
+            return record.group_id
+        case PartitionEnd() | TopicRecord() | TopicRemoved():
+            return None
+
+
+def _check_version(head: _H) -> _H:
+    if head.version != FORMAT_VERSION:
+        raise StorageError(
+            f"a log row has format version {head.version}, this groupkeeper reads {FORMAT_VERSION}"
+        )
+    return head

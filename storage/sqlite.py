@@ -1,0 +1,469 @@
+"""The default backend: one SQLite file, one writer thread, one row an append (design 3).
+
+Every statement of the writer thread is a fight with the loop for the interpreter lock, so an append
+is one statement, a fold one more, and what they write was encoded on the loop. Reading happens on
+connections of its own: a WAL lets them be, in this process and in others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from coordinator.core.records import PartitionEnd, Record, TopicRecord, TopicRemoved
+from storage import sqlite_schema as schema
+from storage.base import (
+    Lease,
+    LeaseEpoch,
+    ShardAppend,
+    ShardId,
+    StorageError,
+    StorageLimits,
+    StoreIdentity,
+)
+from storage.event_codec import count_events
+from storage.file_lock import FileLock
+from storage.job_thread import JobThread
+from storage.log_clock import LogClock, mint_log_id, wall_clock_ms
+from storage.record_codec import (
+    Payload,
+    PayloadHead,
+    decode_head,
+    decode_payload,
+    decode_record,
+    decode_saved,
+    encode_payload,
+    encode_record,
+)
+from storage.sqlite_fold import (
+    FOLD_AFTER_REQUESTS,
+    Changes,
+    FoldedGroup,
+    FoldMap,
+    changes_of,
+    note_groups,
+)
+
+MAX_STEP_BYTES = 16 * 1024 * 1024
+"""Far below SQLite's limit of a value (1 GB); what a step above it would cost the loop decides."""
+
+LOAD_CHUNK_GROUPS = 200
+LOAD_CHUNK_ROWS = 16
+"""Rows read and decoded in one job of the thread; the loop gets the lock between two."""
+
+_T = TypeVar("_T")
+
+
+class _Append(NamedTuple):
+    """Everything that the thread needs for one append, encoded on the loop."""
+
+    epoch: LeaseEpoch
+    event_count: int
+    payload: bytes | None
+    """None: only folds."""
+    keyed: list[tuple[ShardId, str, bytes | None]]
+    folded: list[FoldedGroup]
+    folded_row: int
+
+
+class _LogEnd(NamedTuple):
+    """Where the log stands."""
+
+    row: int
+    next_seq: int
+    head: PayloadHead
+    folded_row: int
+
+
+class SqliteOffsetStorage:
+    """One file, one lane: all shards are written in one transaction under one epoch."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        append_timeout_ms: int = 5_000,
+        clock: Callable[[], int] = wall_clock_ms,
+        new_log_id: Callable[[], str] = mint_log_id,
+        fold_after: int = FOLD_AFTER_REQUESTS,
+        connect: schema.Connect = schema.connect_writer,
+    ) -> None:
+        """Touch nothing yet. ``connect`` opens the writer's connection: a seam for tests."""
+        self.limits = StorageLimits(max_step_bytes=MAX_STEP_BYTES, one_lane=True)
+        # Two names of one file must be one lock.
+        self._path = Path(path).resolve()
+        # Waiting for another process's write lock must end before the caller gives the append up.
+        self._busy_timeout_s = append_timeout_ms / 2 / 1000
+        self._fold_after = fold_after
+        self._connect = connect
+        self._log_clock = LogClock(clock, new_log_id)
+        self._lock: FileLock | None = None
+        self._thread: JobThread | None = None
+        self._connection: sqlite3.Connection | None = None
+        self._checking: sqlite3.Connection | None = None
+        self._is_marked = False
+        """The store says that it is running: it was not refused, and is ours to close."""
+        self._ended_uncleanly = False
+        self._epoch: LeaseEpoch = 0
+        self._may_append = False
+        """A load went before, and no append since has failed, been given up or is in flight."""
+        self._fold = FoldMap(fold_after)
+        self._last_row = 0
+        self._next_seq = 1
+        self._saved_folded_row = 0
+
+    # --- opening and closing -------------------------------------------------------------------
+
+    async def open(self, identity: StoreIdentity) -> None:
+        """Lock the file, create or migrate its tables, check whose it is."""
+        assert self._lock is None, "opened twice"
+        if not self._path.parent.is_dir():
+            raise StorageError(f"{self._path}: the directory does not exist")
+        self._lock = FileLock(self._path)
+        self._thread = JobThread("sqlite-writer")
+        try:
+            self._ended_uncleanly = await self._run(partial(self._open, identity))
+        except BaseException:
+            await self.close()
+            raise
+
+    def _open(self, identity: StoreIdentity) -> bool:
+        self._connection = connection = self._connect(self._path, self._busy_timeout_s)
+        schema.prepare(connection, self._path)
+        schema.migrate(connection, self._path)
+        unclean = schema.identify(connection, self._path, identity, self._log_clock.stamp())
+        self._is_marked = True
+        end = self._log_end(connection)
+        self._log_clock.resume(end.head.log_id, end.head.ts_ms)
+        return unclean
+
+    async def close(self) -> None:
+        """Note the clean end, copy the WAL into the file, give the lock back."""
+        if self._lock is None:
+            return
+        assert self._thread is not None
+        lock, self._lock = self._lock, None
+        if (checking := self._checking) is not None:
+            with suppress(sqlite3.ProgrammingError):  # it may end by itself at this moment
+                checking.interrupt()
+        folded_row = self._fold.folded_row(self._last_row) if self._may_append else 0
+        self._may_append = False
+        try:
+            await self._thread.submit(partial(self._close, folded_row))
+        finally:
+            self._thread.stop()
+            lock.release()
+
+    def _close(self, folded_row: int) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            if self._is_marked:
+                _save_folded_row(connection, folded_row, self._epoch)
+                connection.execute("UPDATE store SET value = 0 WHERE key = 'running'")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error:
+            pass  # what was acknowledged is in the WAL; the next start sees an unclean end
+        finally:
+            connection.close()
+
+    # --- the lease -------------------------------------------------------------------------------
+
+    async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
+        """Write a new epoch, which holds for every shard; the lock on the file is the lease."""
+        self._may_append = False
+        self._epoch = epoch = await self._run(partial(self._raise_epoch, owner))
+        return {shard: Lease(shard, owner, epoch) for shard in shards}
+
+    def _raise_epoch(self, owner: str) -> LeaseEpoch:
+        rows = self._writer().execute(
+            "UPDATE lease SET epoch = epoch + 1, owner = ? RETURNING epoch", (owner,)
+        )
+        ((epoch,),) = rows.fetchall()
+        return int(epoch)
+
+    async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
+        """Return the shards of older epochs; the lock lasts as long as the process."""
+        return [lease.shard for lease in leases if lease.epoch != self._epoch]
+
+    async def release(self, leases: Collection[Lease]) -> None:
+        """Append nothing more under these leases."""
+        if any(lease.epoch == self._epoch for lease in leases):
+            self._may_append = False
+
+    # --- loading ---------------------------------------------------------------------------------
+
+    async def load(
+        self, shards: Collection[ShardId]
+    ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
+        """Read the folded tables, then every row above ``folded_row``, in one read transaction."""
+        wanted = frozenset(shards)
+        fold = FoldMap(self._fold_after)
+        reader = await self._run(partial(schema.connect_reader, self._path, self._busy_timeout_s))
+        try:
+            await self._run(partial(reader.execute, "BEGIN"))
+            end = await self._run(partial(self._log_end, reader))
+            async for shard, records in self._load_folded(reader):
+                if shard in wanted:
+                    yield shard, records
+            rows = await self._run(partial(_select_rows, reader, end.folded_row))
+            while chunk := await self._run(partial(_fetch_rows, rows)):
+                for row, payload in chunk:
+                    fold.note(row, _changes_in(payload))
+                    for item in payload.items:
+                        if item.shard in wanted:
+                            yield item.shard, [r for batch in item.batches for r in batch.records]
+        finally:
+            await self._close_reader(reader)
+        self._go_on_from(end, fold)
+
+    async def _load_folded(
+        self, reader: sqlite3.Connection
+    ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
+        keyed = partial(reader.execute, "SELECT shard, CAST(record AS BLOB) FROM keyed")
+        for shard, data in await self._run(lambda: keyed().fetchall()):
+            yield shard, [decode_record(data)]
+        groups = await self._run(
+            partial(
+                reader.execute,
+                "SELECT shard, CAST(state AS BLOB) FROM groups ORDER BY shard, group_id",
+            )
+        )
+        while chunk := await self._run(partial(_fetch_groups, groups)):
+            for shard, rows in itertools.groupby(chunk, key=lambda row: row[0]):
+                yield shard, [record for _, record in rows]
+
+    async def _close_reader(self, reader: sqlite3.Connection) -> None:
+        try:
+            await self._run(reader.close)
+        except StorageError:
+            reader.close()  # the storage was closed during the load, so the thread is through
+
+    def _go_on_from(self, end: _LogEnd, fold: FoldMap) -> None:
+        self._last_row = end.row
+        self._next_seq = end.next_seq
+        self._saved_folded_row = end.folded_row
+        self._fold = fold
+        self._log_clock.resume(end.head.log_id, end.head.ts_ms)
+        self._may_append = True
+
+    def _log_end(self, connection: sqlite3.Connection) -> _LogEnd:
+        ((row, next_seq, head, folded_row),) = connection.execute(
+            'SELECT "row", first_seq + count, CAST(payload AS BLOB), folded_row FROM log, fold '
+            'ORDER BY "row" DESC LIMIT 1'
+        ).fetchall()
+        decoded = decode_head(head)
+        return _LogEnd(row, next_seq, decoded, max(folded_row, decoded.folded_row))
+
+    # --- appending -------------------------------------------------------------------------------
+
+    async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
+        """Write the items as one row, and some groups that are due for it into the fold."""
+        fenced = [item.shard for item in items if item.fence != self._epoch]
+        ours = [item for item in items if item.fence == self._epoch]
+        if not ours:
+            return fenced
+        if not self._may_append:
+            raise StorageError(
+                f"{self._path}: an append is refused before a load, and while another is in flight"
+            )
+        changes = changes_of(ours)
+        append = self._encode(ours, changes)
+        if append.payload is None and not append.folded:
+            return fenced
+        self._may_append = False
+        row = await self._run(partial(self._append, append))
+        if row is None:
+            return [item.shard for item in items]
+        if append.payload is not None:
+            self._last_row = row
+            self._next_seq += append.event_count
+            self._fold.note(row, changes)
+        self._fold.fold(self._last_row, append.folded)
+        self._saved_folded_row = append.folded_row
+        self._may_append = True
+        return fenced
+
+    def _encode(self, items: Sequence[ShardAppend], changes: Changes) -> _Append:
+        folded_row = self._fold.folded_row(self._last_row)
+        payload = None
+        if any(item.batches for item in items):
+            payload = encode_payload(self._log_clock.stamp(), folded_row, items)
+        batches = [batch for item in items for batch in item.batches]
+        return _Append(
+            epoch=self._epoch,
+            event_count=sum(count_events(batch.records, batch.events) for batch in batches),
+            payload=payload,
+            keyed=_keyed_changes(items),
+            folded=self._fold.slice(items, changes),
+            folded_row=folded_row,
+        )
+
+    def _append(self, append: _Append) -> int | None:
+        """Run on the thread. None: fenced, nothing stored.
+
+        The groups are written after the row, never before: a crash between the two leaves a fold
+        that is merely older than it could be.
+        """
+        writer = self._writer()
+        row = 0
+        if append.payload is not None:
+            arguments = (append.event_count, append.payload, append.epoch)
+            cursor = writer.execute(schema.APPEND, arguments)
+            if cursor.rowcount != 1:
+                return None
+            row = cursor.lastrowid or 0
+        elif append.folded_row > self._saved_folded_row:
+            # No payload to tell it in.
+            _save_folded_row(writer, append.folded_row, append.epoch)
+        if append.keyed:
+            _write_keyed(writer, append.keyed, append.epoch)
+        if append.folded:
+            _write_groups(writer, append.folded, append.epoch)
+        return row
+
+    # --- looking after it ------------------------------------------------------------------------
+
+    def unfolded(self) -> int:
+        """Tell how many requests a load would have to apply."""
+        return self._fold.unfolded
+
+    def stats(self) -> dict[str, float]:
+        """Tell sizes of the files, rows, the last seq, and what waits for the fold."""
+        return {
+            "database_bytes": _size(self._path),
+            "wal_bytes": _size(self._path.with_name(self._path.name + "-wal")),
+            "last_seq": self._next_seq - 1,
+            "rows": self._last_row,
+            "unfolded": self._fold.unfolded,
+        }
+
+    async def check_after_unclean_end(self) -> str | None:
+        """Run ``PRAGMA quick_check`` on a connection and a thread of its own."""
+        if not self._ended_uncleanly:
+            return None
+        thread = JobThread("sqlite-check")
+        try:
+            return await thread.submit(self._quick_check)
+        finally:
+            thread.stop()
+
+    def _quick_check(self) -> str | None:
+        self._checking = connection = schema.connect_reader(self._path, self._busy_timeout_s)
+        try:
+            found = [text for (text,) in connection.execute("PRAGMA quick_check(5)").fetchall()]
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
+                return None  # closed meanwhile
+            found = [str(error)]
+        finally:
+            self._checking = None
+            connection.close()
+        if found == ["ok"]:
+            return None
+        return f"{self._path}: is damaged ({'; '.join(found)}); restore a copy of it"
+
+    def _writer(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise StorageError(f"{self._path}: is not open")
+        return self._connection
+
+    async def _run(self, work: Callable[[], _T]) -> _T:
+        if self._thread is None or self._lock is None:
+            raise StorageError(f"{self._path}: is not open")
+        try:
+            return await self._thread.submit(work)
+        except sqlite3.Error as error:
+            raise StorageError(f"{self._path}: {error}") from error
+
+
+def _keyed_changes(items: Sequence[ShardAppend]) -> list[tuple[ShardId, str, bytes | None]]:
+    """Find the last record of each key of its own; None where it was cleared.
+
+    They are few, so they go into their table with the append itself and are never waited for.
+    """
+    changes: dict[tuple[ShardId, str], Record | None] = {}
+    for item in items:
+        for batch in item.batches:
+            for record in batch.records:
+                if isinstance(record, PartitionEnd):
+                    key = f"end/{record.topic_id}/{record.partition}"
+                    changes[item.shard, key] = record if record.end_offset >= 0 else None
+                elif isinstance(record, TopicRecord):
+                    changes[item.shard, f"topic/{record.name}"] = record
+                elif isinstance(record, TopicRemoved):
+                    changes[item.shard, f"topic/{record.name}"] = None
+    return [
+        (shard, key, None if record is None else encode_record(record))
+        for (shard, key), record in changes.items()
+    ]
+
+
+def _write_keyed(
+    writer: sqlite3.Connection,
+    keyed: Sequence[tuple[ShardId, str, bytes | None]],
+    epoch: LeaseEpoch,
+) -> None:
+    set_ = [row for row in keyed if row[2] is not None]
+    cleared = [row[:2] for row in keyed if row[2] is None]
+    for part in _parts(set_):
+        writer.execute(schema.save_keyed(len(part)), (*itertools.chain(*part), epoch))
+    for gone in _parts(cleared):
+        writer.execute(schema.remove_keyed(len(gone)), (*itertools.chain(*gone), epoch))
+
+
+def _write_groups(
+    writer: sqlite3.Connection, folded: Sequence[FoldedGroup], epoch: LeaseEpoch
+) -> None:
+    saved = [group for group in folded if group.state is not None]
+    gone = [group[:2] for group in folded if group.state is None]
+    if saved:
+        writer.execute(schema.save_groups(len(saved)), (*itertools.chain(*saved), epoch))
+    if gone:
+        writer.execute(schema.remove_groups(len(gone)), (*itertools.chain(*gone), epoch))
+
+
+def _save_folded_row(writer: sqlite3.Connection, folded_row: int, epoch: LeaseEpoch) -> None:
+    writer.execute(schema.SAVE_FOLDED_ROW, (folded_row, folded_row, epoch))
+
+
+def _parts(rows: Sequence[_T], size: int = 1_000) -> Iterator[Sequence[_T]]:
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
+def _select_rows(reader: sqlite3.Connection, folded_row: int) -> sqlite3.Cursor:
+    return reader.execute(
+        'SELECT "row", CAST(payload AS BLOB) FROM log WHERE "row" > ? ORDER BY "row"', (folded_row,)
+    )
+
+
+def _fetch_rows(rows: sqlite3.Cursor) -> list[tuple[int, Payload]]:
+    return [(row, decode_payload(data)) for row, data in rows.fetchmany(LOAD_CHUNK_ROWS)]
+
+
+def _fetch_groups(groups: sqlite3.Cursor) -> list[tuple[ShardId, Record]]:
+    return [(shard, decode_saved(data)) for shard, data in groups.fetchmany(LOAD_CHUNK_GROUPS)]
+
+
+def _changes_in(payload: Payload) -> Changes:
+    groups: dict[tuple[ShardId, str], None] = {}
+    requests = 0
+    for item in payload.items:
+        for batch in item.batches:
+            requests += note_groups(groups, item.shard, batch.records)
+    return Changes(list(groups), requests)
+
+
+def _size(path: Path) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
