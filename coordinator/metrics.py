@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Literal, TypeAlias
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -276,30 +276,34 @@ class Exposition(Collector):
             source = self._sources.get(definition.name)
             if source is None:
                 continue
-            family, used = _family(definition, source(), left)
-            self._dropped += used - min(used, left)
-            left -= min(used, left)
+            family, shown, dropped = _family(definition, source(), left)
+            left -= shown
+            self._dropped += dropped
             yield family
-        dropped = next(d for d in DEFINITIONS if d.name == "metrics_dropped_series")
-        yield _family(dropped, float(self._dropped), 1)[0]
+        definition = next(d for d in DEFINITIONS if d.name == "metrics_dropped_series")
+        yield _family(definition, float(self._dropped), 1)[0]
 
 
 def _family(
     definition: Definition, value: float | Series | Histogram, room: int
-) -> tuple[Metric, int]:
+) -> tuple[Metric, int, int]:
+    """Return the metric with at most ``room`` series, and how many were shown and left out."""
     name = f"{NAMESPACE}_{definition.name}"
     if isinstance(value, Histogram):
         histogram = HistogramMetricFamily(name, definition.help)
-        ends = [*map(str, value.bounds), "+Inf"]
-        buckets = list(zip(ends, map(float, accumulate(value.counts)), strict=True))
-        if room >= len(buckets) + 2:
-            histogram.add_metric([], buckets, value.total)
-        return histogram, len(buckets) + 2
+        bounds = [*map(str, value.bounds), "+Inf"]
+        size = len(bounds) + 2
+        if room < size:
+            # half a histogram is a wrong one
+            return histogram, 0, size
+        buckets = zip(bounds, map(float, accumulate(value.counts)), strict=True)
+        histogram.add_metric([], list(buckets), value.total)
+        return histogram, size, 0
     series: Series = value if isinstance(value, Mapping) else {(): value}
     family = (CounterMetricFamily if definition.kind == "counter" else GaugeMetricFamily)(
         name, definition.help, labels=definition.labels
     )
-    # a copy, for a source may hand out the counter itself
-    for labels, number in list(series.items())[:room]:
+    for labels, number in islice(series.items(), room):
         family.add_metric(list(labels), number)
-    return family, len(series)
+    shown = min(len(series), room)
+    return family, shown, len(series) - shown

@@ -1,0 +1,110 @@
+"""House rules that a linter does not know."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+
+import pytest
+
+from coordinator.version import VERSION
+from tests.helpers.printed_docs import ROOT
+
+MAX_LINES = 500
+"""A file is one noun; what is longer is two."""
+
+TEXT = (".py", ".md", ".toml", ".txt", ".sh", ".yml", "Makefile", "run", "Dockerfile")
+
+
+def _tracked() -> list[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode == 0:
+        return [name for name in listed.stdout.split("\0") if name]
+    # an unpacked archive has no git; its files are the project's
+    return [str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if ".venv" not in path.parts]
+
+
+FILES = sorted(n for n in _tracked() if n.endswith(TEXT) and (ROOT / n).is_file())
+SOURCES = [
+    n
+    for n in FILES
+    if n.endswith(".py") and n.startswith(("coordinator/", "protocol/", "storage/"))
+]
+
+
+def test_there_are_files_to_look_at():
+    assert "pyproject.toml" in FILES
+    assert len(SOURCES) > 20
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_source_file_is_one_noun(name):
+    lines = (ROOT / name).read_text().count("\n")
+    assert lines <= MAX_LINES, f"{name} has {lines} lines: which two nouns are in it?"
+
+
+@pytest.mark.parametrize("name", [n for n in SOURCES if n.endswith("__init__.py")])
+def test_nothing_is_exported_again_from_an_init(name):
+    text = (ROOT / name).read_text()
+    assert not re.search(r"^\s*(from|import) ", text, re.MULTILINE)
+
+
+def test_no_file_names_a_place_of_one_machine():
+    # built from pieces, so that this file passes its own test
+    homes = re.compile("|".join(f"/{place}/" for place in ("home", "root", "Users", "work")))
+    found = [name for name in FILES if homes.search((ROOT / name).read_text())]
+    assert found == []
+
+
+def test_no_note_to_do_something_later_stands_alone():
+    words = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX")) + r")\b")
+    found = [name for name in FILES if words.search((ROOT / name).read_text())]
+    assert found == []
+
+
+def test_no_test_is_skipped_or_expected_to_fail():
+    marks = re.compile(r"mark\.(" + "|".join(("skip", "xf" + "ail")) + r")\b")
+    tests = [name for name in FILES if name.startswith("tests/") and name.endswith(".py")]
+    assert [name for name in tests if marks.search((ROOT / name).read_text())] == []
+
+
+@pytest.mark.parametrize("folder", ["unit", "property", "scenarios", "simulation", "wire"])
+def test_deterministic_tests_do_not_sleep_for_real(folder):
+    sleep = re.compile(r"\btime\.sleep\(|asyncio\.sleep\((?!0\))")
+    tests = [n for n in FILES if n.startswith(f"tests/{folder}/") and n.endswith(".py")]
+    assert [name for name in tests if sleep.search((ROOT / name).read_text())] == []
+
+
+def test_the_version_is_said_once_in_two_places():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == VERSION
+
+
+def test_constraints_pin_exact_versions_and_name_no_address():
+    lines = [
+        line
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if not line.startswith("#")
+    ]
+    assert lines
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line) for line in lines)
+
+
+def test_every_direct_dependency_is_pinned_and_has_its_reason_in_the_decisions():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    names = {re.split(r"[>=;\[ ]", requirement)[0] for requirement in wanted}
+    pinned = {
+        line.split("==")[0].lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+    }
+    assert names <= pinned
+    reasons = (ROOT / "docs" / "decisions" / "0001-dependencies.md").read_text()
+    assert [name for name in sorted(names) if f"| {name} |" not in reasons] == []
