@@ -5,11 +5,8 @@ read.
 from __future__ import annotations
 
 from coordinator.core.events import Assignment
-from coordinator.core.group import Group
+from coordinator.core.group import CONSUMER, Group
 from protocol.consumer_protocol import ConsumerProtocolError, decode_assignment
-
-CONSUMER = "consumer"
-"""The protocol type whose bytes we understand; Connect's and others' are opaque."""
 
 MAX_DECODED_BYTES = 256 * 1024
 """Above this an assignment is only measured: reading it would hold up everyone else's requests."""

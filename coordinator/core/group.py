@@ -15,6 +15,10 @@ from coordinator.core.records import GroupRecord, SavedGroup, SavedMember, Saved
 from coordinator.core.requests import Client, GroupState, JoinGroupMember, JoinProtocol
 from coordinator.core.step import Ticket
 from coordinator.core.transitions import PREDECESSORS
+from protocol.consumer_protocol import ConsumerProtocolError, subscribed_topics
+
+CONSUMER = "consumer"
+"""The protocol type whose bytes we understand; Connect's and others' are opaque."""
 
 MAX_GENERATION = 2**31 - 1
 
@@ -100,6 +104,7 @@ class Group:
         "state",
         "state_timestamp_ms",
         "static_members",
+        "subscribed_topics",
         "support",
         "sync_phase",
     )
@@ -123,6 +128,8 @@ class Group:
         self.pending_members: dict[str, Deadline] = {}
         """Ids handed out by MEMBER_ID_REQUIRED that have not joined yet (KIP-394)."""
         self.pending_sync: set[str] = set()
+        self.subscribed_topics: frozenset[str] | None = None
+        """What the members of this generation subscribe to; None: not known (spec 7.5)."""
         self.support: Counter[str] = Counter()
         """How many members offer each protocol."""
         self.parked_joins = 0
@@ -262,6 +269,19 @@ class Group:
             for m in self.members.values()
         )
 
+    def compute_subscribed_topics(self) -> frozenset[str] | None:
+        """The union of the members' subscriptions; None where they cannot be read."""
+        if self.protocol_type != CONSUMER:
+            return None
+        try:
+            return frozenset(
+                topic
+                for member in self.members.values()
+                for topic in subscribed_topics(member.metadata(self.protocol_name))
+            )
+        except ConsumerProtocolError:
+            return None
+
     # --- saved -----------------------------------------------------------------------------------
 
     def to_record(self) -> GroupRecord:
@@ -318,6 +338,7 @@ class Group:
             member.assignment = kept.assignment
             self.add(member)
         self.leader_id = saved.leader_id
+        self.subscribed_topics = self.compute_subscribed_topics()
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
 
     def stored_offsets(self) -> Iterator[tuple[str, int, SavedOffset]]:

@@ -110,6 +110,7 @@ def complete_join_phase(shard: ShardState, group: Group) -> None:
     group.next_generation()
     if group.members:
         group.protocol_name = group.select_protocol()
+        group.subscribed_topics = group.compute_subscribed_topics()
         group.transition_to(GroupState.COMPLETING_REBALANCE, now.wall_ms)
         _answer_joins(shard, group)
         shard.deadlines.arm(
@@ -117,6 +118,7 @@ def complete_join_phase(shard: ShardState, group: Group) -> None:
         )
     else:
         group.protocol_name = None
+        group.subscribed_topics = None
         group.transition_to(GroupState.EMPTY, now.wall_ms)
         shard.record(group.to_record())
     shard.event(

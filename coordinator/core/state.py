@@ -37,6 +37,8 @@ class ShardState:
         self.deadlines = Deadlines()
         self.retention = Deadline(DeadlineKind.RETENTION, ("", ""))
         self.sweep = Deadline(DeadlineKind.SWEEP, ("", ""))
+        self.retention_left: list[str] = []
+        """Groups that the pass under way has still to look at."""
         self.sweep_left: list[str] = []
         """Groups that may still hold offsets of topics that are gone."""
         self.ends_by_topic: dict[str, dict[int, int]] = {}
