@@ -1,8 +1,9 @@
 """The bytes that clients of protocol type ``consumer`` put into JoinGroup and SyncGroup.
 
-ConsumerProtocolSubscription and ConsumerProtocolAssignment: a version, then classic (non-flexible) fields;
-a newer version only adds fields at the end, so what is known of an unknown version is read as the newest.
-Plain struct code, safe on any bytes: the core imports this module, and nothing else of ``protocol``.
+ConsumerProtocolSubscription and ConsumerProtocolAssignment: a version, then classic (non-flexible)
+fields; a newer version only adds fields at the end, so what is known of an unknown version is read
+as the newest. Plain struct code, safe on any bytes: the core imports this module, and nothing else
+of ``protocol``.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class FrameError(ProtocolError):
     """A length that no frame of ours can have; what follows in the stream means nothing."""
 
     def __init__(self, reason: str, message: str, frames: list[bytes]) -> None:
-        """Keep the whole frames that came before it in the same read: they can still be answered."""
+        """Keep the whole frames that came before it in the same read: they can be answered."""
         super().__init__(reason, message)
         self.frames = frames
 

@@ -1,0 +1,564 @@
+"""The hot messages by plain struct code: Heartbeat, OffsetCommit and OffsetFetch, in and out.
+
+Requests become plain tuples of what the core's types need, replies whole frames. A reader here
+takes the common shape of a message alone; whatever is odd about the bytes (a null, a tag, text that
+is not UTF-8, an early end, a count beyond the budget) makes it start over with ``protocol.reader``,
+which decides. So both accept and refuse the same bytes with the same reasons, and nothing is
+reserved here that is not there: a slice is never longer than the frame.
+
+Topic ids are Kafka's printed form, 22 characters of URL-safe base64, "" for the zero id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
+from struct import Struct, unpack_from
+from typing import Any, Final, TypeAlias
+
+from protocol.codec import read_request, uuid_to_topic_id
+from protocol.packing import (
+    GIVE_UP,
+    INT32,
+    INT64,
+    NO_TAGS,
+    PACK_INT16,
+    PACK_INT32,
+    Odd,
+    classic,
+    classic_bytes,
+    classic_count,
+    classic_or_none,
+    compact,
+    compact_bytes,
+    compact_count,
+    compact_or_none,
+    framed,
+    no_tags,
+    printed_topic_id,
+    raw_topic_id,
+    rows,
+    varint,
+)
+from protocol.versions import ApiKey
+
+HeartbeatFields: TypeAlias = tuple[str, int, str, str | None]
+"""(group id, generation, member id, instance id)."""
+
+CommitPartition: TypeAlias = tuple[int, int, int, str | None]
+"""(partition, offset, leader epoch or -1, metadata), as in coordinator/core/requests.py."""
+
+CommitTopic: TypeAlias = tuple[str, str, list[CommitPartition]]
+"""(name, topic id, partitions); one of name and id is ""."""
+
+OffsetCommitFields: TypeAlias = tuple[str, int, str, str | None, int, list[CommitTopic]]
+"""(group id, generation, member id, instance id, retention in ms or -1, topics)."""
+
+FetchTopic: TypeAlias = tuple[str, str, list[int]]
+"""(name, topic id, partitions); one of name and id is ""."""
+
+OffsetFetchGroup: TypeAlias = tuple[str, str | None, int, list[FetchTopic] | None]
+"""(group id, member id, member epoch or -1, topics; None: all)."""
+
+OffsetFetchFields: TypeAlias = tuple[list[OffsetFetchGroup], bool]
+"""(groups, require stable); one group before v8."""
+
+FetchedPartition: TypeAlias = tuple[int, int, int, str, int]
+"""(partition, offset, leader epoch, metadata, error)."""
+
+FetchedTopic: TypeAlias = tuple[str, str, list[FetchedPartition]]
+"""(name, topic id, partitions)."""
+
+
+# --- Heartbeat ----------------------------------------------------------------------
+
+
+def read_heartbeat(version: int, frame: bytes, offset: int, max_elements: int) -> HeartbeatFields:
+    """Read a Heartbeat whose body begins at ``offset``; raises ProtocolError as
+    ``codec.read_request``.
+    """
+    try:
+        if version >= 4:
+            group_id, position = compact(frame, offset)
+            (generation_id,) = INT32(frame, position)
+            member_id, position = compact(frame, position + 4)
+            instance_id, position = compact_or_none(frame, position)
+            if frame[position] == 0:
+                return group_id, generation_id, member_id, instance_id
+        else:
+            group_id, position = classic(frame, offset)
+            (generation_id,) = INT32(frame, position)
+            member_id, position = classic(frame, position + 4)
+            if version < 3:
+                return group_id, generation_id, member_id, None
+            instance_id, position = classic_or_none(frame, position)
+            if position <= len(frame):
+                return group_id, generation_id, member_id, instance_id
+    except GIVE_UP:
+        pass
+    request = read_request(ApiKey.HEARTBEAT, version, frame, offset, max_elements)
+    instance = request.group_instance_id if version >= 3 else None
+    return request.group_id, request.generation_id, request.member_id, instance
+
+
+_HEARTBEAT_REPLIES: Final = {
+    0: (Struct(">iih").pack, 6),
+    1: (Struct(">ii4xh").pack, 10),
+    2: (Struct(">ii4xh").pack, 10),
+    3: (Struct(">ii4xh").pack, 10),
+    4: (Struct(">ii5xhx").pack, 12),
+}
+"""Length, correlation id, (no tags), throttle time 0, error, (no tags)."""
+
+
+def pack_heartbeat(version: int, correlation_id: int, error_code: int) -> bytes:
+    """Return the frame of a Heartbeat reply."""
+    pack, size = _HEARTBEAT_REPLIES[version]
+    return pack(size, correlation_id, error_code)
+
+
+# --- OffsetCommit ----------------------------------------------------------------------
+
+
+def read_offset_commit(
+    version: int, frame: bytes, offset: int, max_elements: int
+) -> OffsetCommitFields:
+    """Read an OffsetCommit (0-10); raises ProtocolError as ``codec.read_request``."""
+    try:
+        if version >= 8:
+            return _read_commit_flexible(version, frame, offset, max_elements)
+        return _read_commit_classic(version, frame, offset, max_elements)
+    except GIVE_UP:
+        return _read_commit_carefully(version, frame, offset, max_elements)
+
+
+_COMMIT_PARTITION: Final = Struct(">iqi2x").iter_unpack
+_COMMIT_PARTITION_HEAD: Final = Struct(">iqiB").unpack_from
+
+
+def _read_commit_flexible(
+    version: int, frame: bytes, position: int, elements_left: int
+) -> OffsetCommitFields:
+    group_id, position = compact(frame, position)
+    (generation_id,) = INT32(frame, position)
+    member_id, position = compact(frame, position + 4)
+    instance_id, position = compact_or_none(frame, position)
+    count, position = compact_count(frame, position)
+    elements_left -= count
+    topics: list[CommitTopic] = []
+    for _ in range(count):
+        name = topic_id = ""
+        if version >= 10:
+            topic_id = printed_topic_id(frame[position : position + 16])
+            position += 16
+        else:
+            name, position = compact(frame, position)
+        size, position = compact_count(frame, position)
+        elements_left -= size
+        if elements_left < 0:
+            raise Odd
+        stop = position + 18 * size
+        raw = frame[position:stop]
+        empty = raw[16::18].count(1)
+        if raw[17::18].count(0) == size == empty:
+            # No partition has metadata, so each takes 18 bytes: the length of an empty string, and
+            # no tags.
+            partitions: list[CommitPartition] = [
+                (p, o, e, "") for p, o, e in _COMMIT_PARTITION(raw)
+            ]
+            position = stop
+        else:
+            partitions, position = _read_partitions_flexible(frame, position, size)
+        topics.append((name, topic_id, partitions))
+        position = no_tags(frame, position)
+    no_tags(frame, position)
+    if elements_left < 0:
+        raise Odd
+    return group_id, generation_id, member_id, instance_id, -1, topics
+
+
+def _read_partitions_flexible(
+    frame: bytes, position: int, count: int
+) -> tuple[list[CommitPartition], int]:
+    partitions: list[CommitPartition] = []
+    metadata: str | None
+    for _ in range(count):
+        partition, offset, epoch, size = _COMMIT_PARTITION_HEAD(frame, position)
+        if size > 1:
+            metadata, position = compact(frame, position + 16)
+        else:
+            metadata = "" if size else None
+            position += 17
+        position = no_tags(frame, position)
+        partitions.append((partition, offset, epoch, metadata))
+    return partitions, position
+
+
+class _ClassicCommit:
+    """Where a classic version keeps its fields: the partition up to its metadata, and what precedes
+    the topics.
+    """
+
+    __slots__ = ("epoch", "head", "instance", "member", "retention", "rows", "size")
+
+    def __init__(self, layout: str, *fields: str) -> None:
+        self.epoch = layout == "iqi"
+        self.member = "member" in fields
+        self.retention = "retention" in fields
+        self.instance = "instance" in fields
+        self.head = Struct(">" + layout).unpack_from
+        self.rows = Struct(">" + layout + "2x").iter_unpack
+        self.size = Struct(">" + layout).size
+
+
+_CLASSIC_COMMITS: Final = {
+    0: _ClassicCommit("iq"),
+    1: _ClassicCommit("iq8x", "member"),  # a timestamp of the client's, which we do not use
+    2: _ClassicCommit("iq", "member", "retention"),
+    3: _ClassicCommit("iq", "member", "retention"),
+    4: _ClassicCommit("iq", "member", "retention"),
+    5: _ClassicCommit("iq", "member"),
+    6: _ClassicCommit("iqi", "member"),
+    7: _ClassicCommit("iqi", "member", "instance"),
+}
+
+
+def _read_commit_classic(
+    version: int, frame: bytes, position: int, elements_left: int
+) -> OffsetCommitFields:
+    layout = _CLASSIC_COMMITS[version]
+    generation_id, member_id, retention_ms = -1, "", -1
+    instance_id: str | None = None
+    group_id, position = classic(frame, position)
+    if layout.member:
+        (generation_id,) = INT32(frame, position)
+        member_id, position = classic(frame, position + 4)
+    if layout.instance:
+        instance_id, position = classic_or_none(frame, position)
+    if layout.retention:
+        (retention_ms,) = INT64(frame, position)
+        position += 8
+    count, position = classic_count(frame, position)
+    elements_left -= count
+    topics: list[CommitTopic] = []
+    for _ in range(count):
+        name, position = classic(frame, position)
+        size, position = classic_count(frame, position)
+        elements_left -= size
+        if elements_left < 0:
+            raise Odd
+        partitions, position = _read_partitions_classic(layout, frame, position, size)
+        topics.append((name, "", partitions))
+    if position > len(frame) or elements_left < 0:
+        raise Odd
+    return group_id, generation_id, member_id, instance_id, retention_ms, topics
+
+
+def _read_partitions_classic(
+    layout: _ClassicCommit, frame: bytes, position: int, count: int
+) -> tuple[list[CommitPartition], int]:
+    stride = layout.size + 2
+    stop = position + stride * count
+    raw = frame[position:stop]
+    if raw[stride - 2 :: stride].count(0) == count == raw[stride - 1 :: stride].count(0):
+        # No partition has metadata: a fixed stride, which ends in the length of an empty string.
+        if layout.epoch:
+            return [(p, o, e, "") for p, o, e in layout.rows(raw)], stop
+        return [(p, o, -1, "") for p, o in layout.rows(raw)], stop
+    partitions: list[CommitPartition] = []
+    for _ in range(count):
+        head = layout.head(frame, position)
+        metadata, position = classic_or_none(frame, position + layout.size)
+        partitions.append((head[0], head[1], head[2] if layout.epoch else -1, metadata))
+    return partitions, position
+
+
+def _read_commit_carefully(
+    version: int, frame: bytes, offset: int, max_elements: int
+) -> OffsetCommitFields:
+    request = read_request(ApiKey.OFFSET_COMMIT, version, frame, offset, max_elements)
+    topics: list[CommitTopic] = [
+        (
+            "" if version >= 10 else topic.name,
+            uuid_to_topic_id(topic.topic_id) if version >= 10 else "",
+            [
+                (
+                    p.partition_index,
+                    p.committed_offset,
+                    p.committed_leader_epoch if version >= 6 else -1,
+                    p.committed_metadata,
+                )
+                for p in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return (
+        request.group_id,
+        request.generation_id_or_member_epoch if version >= 1 else -1,
+        request.member_id if version >= 1 else "",
+        request.group_instance_id if version >= 7 else None,
+        request.retention_time if 2 <= version <= 4 else -1,
+        topics,
+    )
+
+
+def pack_offset_commit(
+    version: int, correlation_id: int, topics: Iterable[CommitTopic], error_code: int
+) -> bytes:
+    """Return the frame of an OffsetCommit reply with one error for every partition."""
+    return _pack_commit_reply(
+        version,
+        correlation_id,
+        [
+            (name, topic_id, [number for p in partitions for number in (p[0], error_code)])
+            for name, topic_id, partitions in topics
+        ],
+    )
+
+
+def pack_offset_commit_results(
+    version: int,
+    correlation_id: int,
+    topics: Iterable[tuple[str, str, Sequence[tuple[int, int]]]],
+) -> bytes:
+    """Return the frame of an OffsetCommit reply from (name, topic id, [(partition, error)])."""
+    return _pack_commit_reply(
+        version,
+        correlation_id,
+        [(name, topic_id, list(chain.from_iterable(rows))) for name, topic_id, rows in topics],
+    )
+
+
+def _pack_commit_reply(
+    version: int, correlation_id: int, topics: list[tuple[str, str, list[int]]]
+) -> bytes:
+    """Pack from (name, topic id, [partition, error, partition, error...])."""
+    if version < 8:
+        pieces = [PACK_INT32(len(topics))]
+        for name, _, values in topics:
+            count = len(values) // 2
+            pieces += (classic_bytes(name), PACK_INT32(count), rows("ih", values, count))
+        body = b"".join(pieces)
+        return framed(correlation_id, body, flexible=False, throttle=version >= 3)
+    pieces = [varint(len(topics) + 1)]
+    for name, topic_id, values in topics:
+        count = len(values) // 2
+        pieces += (
+            raw_topic_id(topic_id) if version >= 10 else compact_bytes(name),
+            varint(count + 1),
+            rows("ihx", values, count),
+            NO_TAGS,
+        )
+    pieces.append(NO_TAGS)
+    return framed(correlation_id, b"".join(pieces), flexible=True, throttle=True)
+
+
+# --- OffsetFetch ----------------------------------------------------------------------
+
+
+def read_offset_fetch(
+    version: int, frame: bytes, offset: int, max_elements: int
+) -> OffsetFetchFields:
+    """Read an OffsetFetch (0-10); raises ProtocolError as ``codec.read_request``."""
+    try:
+        if version >= 8:
+            return _read_fetch_groups(version, frame, offset, max_elements)
+        if version >= 6:
+            return _read_fetch_flexible(version, frame, offset, max_elements)
+        return _read_fetch_classic(version, frame, offset, max_elements)
+    except GIVE_UP:
+        return _read_fetch_carefully(version, frame, offset, max_elements)
+
+
+def _read_fetch_classic(
+    version: int, frame: bytes, position: int, elements_left: int
+) -> OffsetFetchFields:
+    group_id, position = classic(frame, position)
+    (count,) = INT32(frame, position)
+    position += 4
+    if count == -1 and version >= 2:
+        return [(group_id, None, -1, None)], False
+    elements_left -= count
+    topics: list[FetchTopic] = []
+    if count < 0:
+        raise Odd
+    for _ in range(count):
+        name, position = classic(frame, position)
+        size, position = classic_count(frame, position)
+        elements_left -= size
+        if elements_left < 0:
+            raise Odd
+        topics.append((name, "", list(unpack_from(f">{size}i", frame, position))))
+        position += 4 * size
+    if elements_left < 0:
+        raise Odd
+    return [(group_id, None, -1, topics)], False
+
+
+def _read_fetch_flexible(
+    version: int, frame: bytes, position: int, elements_left: int
+) -> OffsetFetchFields:
+    group_id, position = compact(frame, position)
+    topics, position, _ = _read_fetch_topics(frame, position, elements_left, by_id=False)
+    require_stable = False
+    if version >= 7:
+        require_stable = frame[position] != 0
+        position += 1
+    no_tags(frame, position)
+    return [(group_id, None, -1, topics)], require_stable
+
+
+def _read_fetch_groups(
+    version: int, frame: bytes, position: int, elements_left: int
+) -> OffsetFetchFields:
+    count, position = compact_count(frame, position)
+    elements_left -= count
+    groups: list[OffsetFetchGroup] = []
+    for _ in range(count):
+        member_id, member_epoch = None, -1
+        group_id, position = compact(frame, position)
+        if version >= 9:
+            member_id, position = compact_or_none(frame, position)
+            (member_epoch,) = INT32(frame, position)
+            position += 4
+        topics, position, elements_left = _read_fetch_topics(
+            frame, position, elements_left, by_id=version >= 10
+        )
+        position = no_tags(frame, position)
+        groups.append((group_id, member_id, member_epoch, topics))
+    require_stable = frame[position] != 0
+    no_tags(frame, position + 1)
+    if elements_left < 0:
+        raise Odd
+    return groups, require_stable
+
+
+def _read_fetch_topics(
+    frame: bytes, position: int, elements_left: int, *, by_id: bool
+) -> tuple[list[FetchTopic] | None, int, int]:
+    if frame[position] == 0:
+        return None, position + 1, elements_left
+    count, position = compact_count(frame, position)
+    elements_left -= count
+    topics: list[FetchTopic] = []
+    for _ in range(count):
+        name = topic_id = ""
+        if by_id:
+            topic_id = printed_topic_id(frame[position : position + 16])
+            position += 16
+        else:
+            name, position = compact(frame, position)
+        size, position = compact_count(frame, position)
+        elements_left -= size
+        if elements_left < 0:
+            raise Odd
+        topics.append((name, topic_id, list(unpack_from(f">{size}i", frame, position))))
+        position = no_tags(frame, position + 4 * size)
+    if elements_left < 0:
+        raise Odd
+    return topics, position, elements_left
+
+
+def _read_fetch_carefully(
+    version: int, frame: bytes, offset: int, max_elements: int
+) -> OffsetFetchFields:
+    request = read_request(ApiKey.OFFSET_FETCH, version, frame, offset, max_elements)
+
+    def plain(topics: Any) -> list[FetchTopic] | None:
+        if topics is None:
+            return None
+        if version >= 10:
+            return [("", uuid_to_topic_id(t.topic_id), list(t.partition_indexes)) for t in topics]
+        return [(t.name, "", list(t.partition_indexes)) for t in topics]
+
+    if version < 8:
+        group: OffsetFetchGroup = (request.group_id, None, -1, plain(request.topics))
+        return [group], request.require_stable if version >= 7 else False
+    if version == 8:
+        groups: list[OffsetFetchGroup] = [
+            (g.group_id, None, -1, plain(g.topics)) for g in request.groups
+        ]
+    else:
+        groups = [
+            (g.group_id, g.member_id, g.member_epoch, plain(g.topics)) for g in request.groups
+        ]
+    return groups, request.require_stable
+
+
+def pack_offset_fetch(
+    version: int, correlation_id: int, topics: Sequence[FetchedTopic], error_code: int
+) -> bytes:
+    """Return the frame of an OffsetFetch reply v0-7; v0-1 have no room for ``error_code``."""
+    assert version < 8, version
+    if version >= 6:
+        pieces = [*_flexible_fetched(topics, by_id=False), PACK_INT16(error_code), NO_TAGS]
+        return framed(correlation_id, b"".join(pieces), flexible=True, throttle=True)
+    pieces = [PACK_INT32(len(topics))]
+    for name, _, partitions in topics:
+        pieces += (classic_bytes(name), PACK_INT32(len(partitions)))
+        pieces.append(_classic_partitions(partitions, with_epoch=version >= 5))
+    if version >= 2:
+        pieces.append(PACK_INT16(error_code))
+    return framed(correlation_id, b"".join(pieces), flexible=False, throttle=version >= 3)
+
+
+def pack_offset_fetch_groups(
+    version: int,
+    correlation_id: int,
+    groups: Sequence[tuple[str, Sequence[FetchedTopic], int]],
+) -> bytes:
+    """Return the frame of an OffsetFetch reply v8-10 from (group id, topics, error)."""
+    assert version >= 8, version
+    pieces = [varint(len(groups) + 1)]
+    for group_id, topics, error_code in groups:
+        pieces.append(compact_bytes(group_id))
+        pieces += _flexible_fetched(topics, by_id=version >= 10)
+        pieces += (PACK_INT16(error_code), NO_TAGS)
+    pieces.append(NO_TAGS)
+    return framed(correlation_id, b"".join(pieces), flexible=True, throttle=True)
+
+
+def _flexible_fetched(topics: Sequence[FetchedTopic], *, by_id: bool) -> list[bytes]:
+    pieces = [varint(len(topics) + 1)]
+    for name, topic_id, partitions in topics:
+        pieces += (
+            raw_topic_id(topic_id) if by_id else compact_bytes(name),
+            varint(len(partitions) + 1),
+            _flexible_partitions(partitions),
+            NO_TAGS,
+        )
+    return pieces
+
+
+_FLEXIBLE_HEAD: Final = Struct(">iqi").pack
+_FLEXIBLE_TAIL: Final = Struct(">hx").pack
+
+
+def _flexible_partitions(partitions: Sequence[FetchedPartition]) -> bytes:
+    if not partitions:
+        return b""
+    indexes, offsets, epochs, texts, errors = zip(*partitions, strict=True)
+    if not any(texts):
+        # The byte 1 is the length of an empty compact string.
+        values = list(chain.from_iterable(zip(indexes, offsets, epochs, repeat(1), errors)))
+        return rows("iqiBhx", values, len(partitions))
+    return b"".join(
+        _FLEXIBLE_HEAD(partition, offset, epoch) + compact_bytes(text) + _FLEXIBLE_TAIL(code)
+        for partition, offset, epoch, text, code in partitions
+    )
+
+
+_CLASSIC_HEAD: Final = Struct(">iq").pack
+
+
+def _classic_partitions(partitions: Sequence[FetchedPartition], *, with_epoch: bool) -> bytes:
+    if with_epoch:
+        return b"".join(
+            _FLEXIBLE_HEAD(partition, offset, epoch) + classic_bytes(text) + PACK_INT16(code)
+            for partition, offset, epoch, text, code in partitions
+        )
+    return b"".join(
+        _CLASSIC_HEAD(partition, offset) + classic_bytes(text) + PACK_INT16(code)
+        for partition, offset, _, text, code in partitions
+    )
