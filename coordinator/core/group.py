@@ -143,7 +143,7 @@ class Group:
         self.join_phase = Deadline(DeadlineKind.JOIN_PHASE, (group_id, ""))
         self.sync_phase = Deadline(DeadlineKind.SYNC_PHASE, (group_id, ""))
 
-    # --- state -----------------------------------------------------------------------------------
+    # --- state ---
 
     def transition_to(self, state: GroupState, wall_ms: int) -> None:
         """Enter a state; the table says from where that is possible."""
@@ -165,7 +165,7 @@ class Group:
         """How long a phase may last: the largest rebalance timeout among the members."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
-    # --- members ---------------------------------------------------------------------------------
+    # --- members ---
 
     def identity_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
         """Whether a request speaks for a member of this group (spec 6.3, "identity check")."""
@@ -282,7 +282,7 @@ class Group:
         except ConsumerProtocolError:
             return None
 
-    # --- saved -----------------------------------------------------------------------------------
+    # --- saved ---
 
     def to_record(self) -> GroupRecord:
         """What is to be saved of the group now (spec 6.10)."""

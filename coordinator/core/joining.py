@@ -113,8 +113,7 @@ def _without_duplicates(protocols: tuple[JoinProtocol, ...]) -> tuple[JoinProtoc
     return tuple(p for p in protocols if unique[p.name] is p)
 
 
-# --- limits
-# ----------------------------------------------------------------------------------------
+# --- limits ---
 
 
 def _has_room(shard: ShardState, group: Group, member_id: str) -> bool:
@@ -157,8 +156,7 @@ def _fits(
     return group.size_bytes + added <= shard.limits.max_step_bytes
 
 
-# --- newcomers
-# -------------------------------------------------------------------------------------
+# --- newcomers ---
 
 
 def _join_unknown(
@@ -249,8 +247,7 @@ def _note_join(
     )
 
 
-# --- members that come back
-# ------------------------------------------------------------------------
+# --- members that come back ---
 
 
 def _rejoin(

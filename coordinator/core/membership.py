@@ -60,8 +60,7 @@ def _note_fenced(
     )
 
 
-# --- Heartbeat
-# -------------------------------------------------------------------------------------
+# --- Heartbeat ---
 
 
 def heartbeat(shard: ShardState, request: Heartbeat, ticket: Ticket) -> None:
@@ -87,8 +86,7 @@ def heartbeat(shard: ShardState, request: Heartbeat, ticket: Ticket) -> None:
     shard.reply(ticket, answer, waits=False)
 
 
-# --- SyncGroup
-# -------------------------------------------------------------------------------------
+# --- SyncGroup ---
 
 
 def sync_group(shard: ShardState, request: SyncGroup, ticket: Ticket) -> None:
@@ -165,8 +163,7 @@ def _store_assignment(shard: ShardState, group: Group, request: SyncGroup) -> No
             rebalance.answer_sync(shard, group, member, ErrorCode.NONE)
 
 
-# --- LeaveGroup
-# ------------------------------------------------------------------------------------
+# --- LeaveGroup ---
 
 
 def leave_group(shard: ShardState, request: LeaveGroup, ticket: Ticket) -> None:
@@ -229,8 +226,7 @@ def _leave(
     return ErrorCode.NONE
 
 
-# --- sessions
-# --------------------------------------------------------------------------------------
+# --- sessions ---
 
 
 def session_due(shard: ShardState, group: Group, member_id: str) -> None:

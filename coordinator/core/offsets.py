@@ -43,8 +43,7 @@ TOPIC_BYTES = 512
 _OK = OffsetCommitResult(ErrorCode.NONE)
 
 
-# --- OffsetCommit
-# ----------------------------------------------------------------------------------
+# --- OffsetCommit ---
 
 
 def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> None:
@@ -305,8 +304,7 @@ def _rejected_first(request: OffsetCommit, errors: _Errors) -> list[CommittedTop
     return [(name, topic_id, parts) for (name, topic_id), parts in results.items()]
 
 
-# --- OffsetFetch
-# -----------------------------------------------------------------------------------
+# --- OffsetFetch ---
 
 
 def fetch_offsets(shard: ShardState, request: OffsetFetch, ticket: Ticket) -> None:

@@ -43,8 +43,7 @@ class Client(NamedTuple):
     principal: str = "User:ANONYMOUS"
 
 
-# --- JoinGroup
-# ---------------------------------------------------------------------------------------
+# --- JoinGroup ---
 
 
 class JoinProtocol(NamedTuple):
@@ -97,8 +96,7 @@ class JoinGroupResult(msgspec.Struct, frozen=True):
     members: tuple[JoinGroupMember, ...] = ()
 
 
-# --- SyncGroup
-# ---------------------------------------------------------------------------------------
+# --- SyncGroup ---
 
 
 class SyncGroup(msgspec.Struct, frozen=True):
@@ -124,8 +122,7 @@ class SyncGroupResult(msgspec.Struct, frozen=True):
     protocol_name: str | None = None
 
 
-# --- Heartbeat
-# ---------------------------------------------------------------------------------------
+# --- Heartbeat ---
 
 
 class Heartbeat(msgspec.Struct, frozen=True, gc=False):
@@ -138,8 +135,7 @@ class Heartbeat(msgspec.Struct, frozen=True, gc=False):
     client: Client
 
 
-# --- LeaveGroup
-# --------------------------------------------------------------------------------------
+# --- LeaveGroup ---
 
 
 class LeavingMember(NamedTuple):
@@ -173,8 +169,7 @@ class LeaveGroupResult(msgspec.Struct, frozen=True):
     members: tuple[LeftMember, ...] = ()
 
 
-# --- Offsets
-# -----------------------------------------------------------------------------------------
+# --- Offsets ---
 
 CommitPartition: TypeAlias = tuple[int, int, int, str | None]
 """(partition, offset, leader epoch or -1, metadata)."""
@@ -250,8 +245,7 @@ class OffsetFetchResult(msgspec.Struct, frozen=True, gc=False):
     topics: list[FetchedTopic]
 
 
-# --- Administration
-# ----------------------------------------------------------------------------------
+# --- Administration ---
 
 
 class ListGroups(msgspec.Struct, frozen=True):
@@ -308,8 +302,7 @@ class DescribeGroupResult(msgspec.Struct, frozen=True):
     message: str | None = None
 
 
-# --- The cluster shard (topics of static mode)
-# ----------------------------------------------------------
+# --- The cluster shard (topics of static mode) ---
 
 
 class NewTopic(NamedTuple):

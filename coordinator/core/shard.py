@@ -116,8 +116,7 @@ class Shard(ShardState):
         if len(group.members) > self.limits.group_max_size:
             rebalance.prepare(self, group, "group_max_size", "")
 
-    # --- for whoever drives the shard
-    # --------------------------------------------------------------
+    # --- for whoever drives the shard ---
 
     def parked_tickets(self) -> list[Ticket]:
         """The tickets of parked joins and syncs: they are owed an answer when the shard is

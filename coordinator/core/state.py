@@ -52,7 +52,7 @@ class ShardState:
         self.now = Now(0, 0)
         self.step = Step()
 
-    # --- effects ---------------------------------------------------------------------------------
+    # --- effects ---
 
     def reply(self, ticket: Ticket, result: Result, waits: bool = True) -> None:
         """Answer a ticket; ``waits`` is False only for what a crash may take back (design 2.3)."""
@@ -67,7 +67,7 @@ class ShardState:
         """Note a fact for the log."""
         self.step.events.append(event)
 
-    # --- hard state ------------------------------------------------------------------------------
+    # --- hard state ---
 
     def apply(self, record: Record) -> None:
         """Change hard state: the one place that does, live and on load alike (design 2.2)."""
@@ -152,8 +152,7 @@ class ShardState:
             ends = self.ends_by_topic[topic_id] = {}
         return ends
 
-    # --- what is saved, for folds and comparisons
-    # --------------------------------------------------
+    # --- what is saved, for folds and comparisons ---
 
     def saved(self, group_id: str) -> SavedGroup | None:
         """The saved state of a group now; None where there is no group."""
