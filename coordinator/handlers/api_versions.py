@@ -1,0 +1,104 @@
+"""ApiVersions (18): what we serve, and the features that are switched on.
+
+| version | change |
+| --- | --- |
+| 1 | throttle time |
+| 3 | client software name and version; tagged features; flexible, but for the response header |
+| 4 | lists features whose minimum is 0 |
+
+Above 4: answered in the layout of v0 with UNSUPPORTED_VERSION and our range, so that a newer client
+can ask again (KafkaApis.handleApiVersionsRequest).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING
+
+from coordinator.core.errors import ErrorCode
+from coordinator.handlers.packing import begin, finish
+from coordinator.handlers.reading import read
+from protocol.codec import respond
+from protocol.versions import API_BY_KEY, APIS, FEATURES, ApiKey
+
+if TYPE_CHECKING:
+    from coordinator.handlers.exchange import Exchange
+    from coordinator.handlers.services import Services
+
+KEY = ApiKey.API_VERSIONS
+MAX_VERSION = API_BY_KEY[KEY].max_version
+
+_BODY_OFFSET = 8
+"""Length and correlation id: the response header of ApiVersions is always v0."""
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""KIP-511, ApiVersionsRequest.isValid."""
+
+
+def handle(exchange: Exchange, services: Services) -> None:
+    """Answer at once; nothing here depends on the state of anything."""
+    request = read(exchange, services)
+    version = exchange.version
+    valid = version < 3 or (
+        _SOFTWARE.fullmatch(request.client_software_name) is not None
+        and _SOFTWARE.fullmatch(request.client_software_version) is not None
+    )
+    exchange.error = ErrorCode.NONE if valid else ErrorCode.INVALID_REQUEST
+    body = _body(version) if valid else _invalid_body(version)
+    out = begin(exchange.correlation_id, flexible_header=False)
+    out += body
+    exchange.send(finish(out))
+
+
+def handle_unsupported(exchange: Exchange, _services: Services) -> None:
+    """Answer a version above ours."""
+    exchange.error = ErrorCode.UNSUPPORTED_VERSION
+    api = API_BY_KEY[KEY]
+    entry = {"api_key": KEY, "min_version": api.advertised_min, "max_version": api.max_version}
+    exchange.send(
+        respond(
+            KEY,
+            0,
+            exchange.correlation_id,
+            error_code=ErrorCode.UNSUPPORTED_VERSION,
+            api_keys=[entry],
+        )
+    )
+
+
+@functools.cache
+def _body(version: int) -> bytes:
+    """Render once: every connection of every client begins with this."""
+    return respond(
+        KEY,
+        version,
+        0,
+        error_code=ErrorCode.NONE,
+        api_keys=[
+            {
+                "api_key": api.key,
+                "min_version": api.advertised_min,
+                "max_version": api.max_version,
+            }
+            for api in APIS
+        ],
+        # In v3 a feature whose minimum level is 0 is left out: its schema allows only 1 and up.
+        supported_features=[
+            {"name": f.name, "min_version": f.min_version, "max_version": f.max_version}
+            for f in FEATURES
+            if version >= 4 or f.min_version > 0
+        ],
+        finalized_features_epoch=1,
+        finalized_features=[
+            {"name": f.name, "max_version_level": f.finalized, "min_version_level": f.finalized}
+            for f in FEATURES
+        ],
+    )[_BODY_OFFSET:]
+
+
+@functools.cache
+def _invalid_body(version: int) -> bytes:
+    return respond(KEY, version, 0, error_code=ErrorCode.INVALID_REQUEST, api_keys=[])[
+        _BODY_OFFSET:
+    ]

@@ -1,0 +1,29 @@
+"""The one broker that clients see: ourselves, under one id and address in every answer (spec
+5.1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.handlers.services import Endpoint
+
+if TYPE_CHECKING:
+    from coordinator.handlers.exchange import Exchange
+    from coordinator.handlers.services import Services
+
+CLUSTER_OPERATIONS = 8096
+"""All rights on a cluster: CREATE 5, ALTER 7, DESCRIBE 8, CLUSTER_ACTION 9, DESCRIBE_CONFIGS 10,
+ALTER_CONFIGS 11, IDEMPOTENT_WRITE 12 as a bit field (AclEntry.supportedOperations)."""
+
+TOPIC_OPERATIONS = 3576
+"""All rights on a topic: READ 3, WRITE 4, CREATE 5, DELETE 6, ALTER 7, DESCRIBE 8, DESCRIBE_CONFIGS
+10, ALTER_CONFIGS 11."""
+
+GROUP_OPERATIONS = 3400
+"""All rights on a group: READ 3, DELETE 6, DESCRIBE 8, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11."""
+
+
+def endpoint(exchange: Exchange, services: Services) -> Endpoint:
+    """Tell where the client of this exchange reaches us: as configured, else as it did."""
+    return services.advertised or Endpoint(*exchange.channel.local_address())

@@ -1,0 +1,83 @@
+"""CreatePartitions (37): make topics of static mode larger.
+
+| version | change |
+| --- | --- |
+| 2 | flexible |
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.requests import ChangeTopics, TopicChange
+from coordinator.handlers import topic_changes
+from coordinator.handlers.packing import begin, finish, wire_count, wire_string
+from coordinator.handlers.reading import read
+
+if TYPE_CHECKING:
+    from coordinator.handlers.exchange import Exchange
+    from coordinator.handlers.services import Services
+
+FIRST_FLEXIBLE = 2
+
+_ERROR = struct.Struct(">h")
+_THROTTLE = bytes(4)
+
+
+def handle(exchange: Exchange, services: Services) -> None:
+    """Submit what can be asked of us; answered once the partitions are durable."""
+    wire = read(exchange, services)
+    twice = topic_changes.repeated([topic.name for topic in wire.topics])
+    judged = [_judge(topic, twice, services) for topic in wire.topics]
+    change = ChangeTopics(
+        client=exchange.client,
+        grow=tuple(
+            [
+                (topic.name, topic.count)
+                for topic, refused in zip(wire.topics, judged, strict=True)
+                if refused is None
+            ]
+        ),
+        validate_only=wire.validate_only,
+    )
+    topic_changes.submit(exchange, services, change, judged, render)
+
+
+def _judge(topic: Any, twice: frozenset[str], services: Services) -> TopicChange | None:
+    if topic.name in twice:
+        return topic_changes.refusal(topic.name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    if topic.assignments is None:
+        return None
+    known = services.topics.image.by_name.get(topic.name)
+    if known is None or topic.count <= known.partitions:
+        return None  # the cluster shard says what is wrong with it
+    if len(topic.assignments) != topic.count - known.partitions or any(
+        tuple(a.broker_ids) != (services.node_id,) for a in topic.assignments
+    ):
+        return topic_changes.refusal(
+            topic.name,
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"every new partition must be on broker {services.node_id} alone",
+        )
+    return None
+
+
+def render(changes: list[TopicChange], exchange: Exchange) -> bytes:
+    """Render for the version asked."""
+    flexible = exchange.version >= FIRST_FLEXIBLE
+    shown = topic_changes.unique(changes)
+    exchange.error = topic_changes.first_error(shown)
+    out = begin(exchange.correlation_id, flexible)
+    out += _THROTTLE
+    out += wire_count(len(shown), flexible)
+    for change in shown:
+        out += wire_string(change.name, flexible)
+        out += _ERROR.pack(change.error)
+        out += wire_string(change.message, flexible)
+        if flexible:
+            out.append(0)
+    if flexible:
+        out.append(0)
+    return finish(out)

@@ -1,0 +1,103 @@
+"""DescribeGroups (15): classic groups and their members (spec 11.2).
+
+| version | change |
+| --- | --- |
+| 1 | throttle time |
+| 3 | authorized operations |
+| 4 | group instance id |
+| 5 | flexible |
+| 6 | an absent group is GROUP_ID_NOT_FOUND with a message; before, it is Dead without an error |
+
+A group that is named twice is answered twice.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.requests import DescribeGroup, DescribeGroupResult
+from coordinator.handlers.brokers import GROUP_OPERATIONS
+from coordinator.handlers.gather import Gather
+from coordinator.handlers.packing import (
+    NO_OPERATIONS,
+    begin,
+    finish,
+    wire_bytes,
+    wire_count,
+    wire_string,
+)
+from coordinator.handlers.reading import read
+
+if TYPE_CHECKING:
+    from coordinator.handlers.exchange import Exchange
+    from coordinator.handlers.services import Services
+
+FIRST_FLEXIBLE = 5
+
+_ERROR = struct.Struct(">h")
+_OPERATIONS = struct.Struct(">i")
+_THROTTLE = bytes(4)
+
+
+def handle(exchange: Exchange, services: Services) -> None:
+    """Ask for group after group, and answer in the order of the request."""
+    wire = read(exchange, services)
+    version = exchange.version
+    with_operations = version >= 3 and wire.include_authorized_operations
+
+    def render_part(result: DescribeGroupResult, _index: int) -> bytes:
+        exchange.error = exchange.error or result.error
+        return render_group(result, version, with_operations=with_operations)
+
+    def render_all(parts: list[bytes]) -> bytes:
+        flexible = version >= FIRST_FLEXIBLE
+        out = begin(exchange.correlation_id, flexible)
+        if version >= 1:
+            out += _THROTTLE
+        out += wire_count(len(parts), flexible)
+        out += b"".join(parts)
+        if flexible:
+            out.append(0)
+        return finish(out)
+
+    requests = [DescribeGroup(group_id) for group_id in wire.groups]
+    Gather(exchange, services, requests, render_part, render_all).begin()
+
+
+def render_group(result: DescribeGroupResult, version: int, *, with_operations: bool) -> bytes:
+    """Render one group for the version asked."""
+    flexible = version >= FIRST_FLEXIBLE
+    error = result.error
+    if version < 6 and error is ErrorCode.GROUP_ID_NOT_FOUND:
+        error = ErrorCode.NONE
+    out = bytearray(_ERROR.pack(error))
+    if version >= 6:
+        out += wire_string(None if error is ErrorCode.NONE else result.message, flexible)
+    out += wire_string(result.group_id, flexible)
+    out += wire_string(result.state if error in _WITH_STATE else "", flexible)
+    out += wire_string(result.protocol_type, flexible)
+    out += wire_string(result.protocol_name, flexible)
+    out += wire_count(len(result.members), flexible)
+    for member in result.members:
+        out += wire_string(member.member_id, flexible)
+        if version >= 4:
+            out += wire_string(member.group_instance_id, flexible)
+        out += wire_string(member.client_id, flexible)
+        out += wire_string(member.client_host, flexible)
+        out += wire_bytes(member.metadata, flexible)
+        out += wire_bytes(member.assignment, flexible)
+        if flexible:
+            out.append(0)
+    if version >= 3:
+        # An entry with an error is not filled; a Dead one of v5, which has none, is.
+        filled = with_operations and error is ErrorCode.NONE
+        out += _OPERATIONS.pack(GROUP_OPERATIONS if filled else NO_OPERATIONS)
+    if flexible:
+        out.append(0)
+    return bytes(out)
+
+
+_WITH_STATE = frozenset({ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND})
+"""Other errors, as COORDINATOR_LOAD_IN_PROGRESS, leave the state empty: nothing is known of it."""

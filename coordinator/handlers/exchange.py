@@ -1,0 +1,113 @@
+"""One request of one connection, and its answer: what the core calls a ticket.
+
+Whoever answers calls ``resolve`` once; the exchange renders for the version that the client spoke
+and hands the bytes to the connection, which writes them when everything before them was written.
+Nothing here awaits, and no future or task stands between a request and its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+from coordinator.core.requests import Client
+
+Render: TypeAlias = Callable[[Any, "Exchange"], bytes]
+"""(result, exchange) -> the whole reply frame, its length in front."""
+
+
+class Channel(Protocol):
+    """What an exchange needs of the connection that it came in on."""
+
+    def answered(self, exchange: Exchange) -> None:
+        """The exchange has its reply: write it as soon as it is its turn."""
+        ...
+
+    def failed(self, exchange: Exchange, error: BaseException) -> None:
+        """Rendering raised, which is a bug of ours: there is no reply to write."""
+        ...
+
+    def refused(self, exchange: Exchange, reason: str) -> None:
+        """The exchange must not be answered: its connection ends, counted under the reason."""
+        ...
+
+    def local_address(self) -> tuple[str, int]:
+        """The address of ours that the client connected to."""
+        ...
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Run the call once after the delay (0: in the next turn of the loop); return what cancels
+        it.
+        """
+        ...
+
+
+class Exchange:
+    """A request that waits for its answer."""
+
+    __slots__ = (
+        "asked",
+        "channel",
+        "client",
+        "correlation_id",
+        "error",
+        "frame",
+        "holds",
+        "key",
+        "offset",
+        "on_closed",
+        "render",
+        "reply",
+        "version",
+    )
+
+    def __init__(  # noqa: PLR0913 - what a header holds; made once a request, so without a wrapper
+        self,
+        channel: Channel,
+        key: int,
+        version: int,
+        correlation_id: int,
+        client: Client,
+        frame: bytes,
+        offset: int,
+    ) -> None:
+        """Keep what the header said; ``offset`` is where the body begins in ``frame``."""
+        self.channel = channel
+        self.key = key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client = client
+        self.frame = frame
+        self.offset = offset
+        self.render: Render = _unset
+        self.asked: Any = None
+        """What a renderer needs of the request."""
+        self.error: int = 0
+        """The first error of the answer, for the metrics."""
+        self.reply: bytes | None = None
+        """The reply frame once there is one; empty for a request that gets no answer (Produce,
+        acks=0).
+        """
+        self.holds = True
+        """While this waits, nothing that follows on its connection is begun (spec 1). Handlers
+        clear it for what may be pipelined: commits, plain fetches, heartbeats."""
+        self.on_closed: Callable[[], None] | None = None
+        """Called when the connection goes while this waits, to let go of what waits only for it."""
+
+    def resolve(self, result: Any) -> None:
+        """Take the answer. To be called once, by whoever answers."""
+        try:
+            self.reply = self.render(result, self)
+        except Exception as error:  # noqa: BLE001 - a bug in rendering must not stop other replies
+            self.channel.failed(self, error)
+            return
+        self.channel.answered(self)
+
+    def send(self, reply: bytes) -> None:
+        """Answer with a frame that is already rendered."""
+        self.reply = reply
+        self.channel.answered(self)
+
+
+def _unset(result: Any, exchange: Exchange) -> bytes:
+    raise AssertionError(f"API {exchange.key} was submitted without a renderer")

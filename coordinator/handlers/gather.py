@@ -1,0 +1,112 @@
+"""Asking for many groups in one request: a window at a time, so that the loop stays free.
+
+Each answer is rendered when it comes, and only its bytes are kept. A request may name one large
+group a thousand times; what would make too large a reply closes the connection instead of eating
+the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from coordinator.core.requests import Request
+    from coordinator.handlers.exchange import Exchange
+    from coordinator.handlers.services import Services
+
+WINDOW_REQUESTS = 64
+WINDOW_BYTES = 262_144
+"""After so many questions, or so many bytes of answers, the loop serves others first."""
+
+REPLY_TOO_LARGE = "reply_too_large"
+
+
+class Gather:
+    """The tickets of one exchange that asks the coordinator several questions."""
+
+    __slots__ = (
+        "_bytes",
+        "_exchange",
+        "_finish",
+        "_missing",
+        "_next",
+        "_parts",
+        "_render",
+        "_requests",
+        "_services",
+        "_submitting",
+    )
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        services: Services,
+        requests: Sequence[Request],
+        render: Callable[[Any, int], bytes],
+        finish: Callable[[list[bytes]], bytes],
+    ) -> None:
+        """``render`` makes one part of the reply (its index is that of the request), ``finish`` the
+        frame.
+        """
+        self._exchange = exchange
+        self._services = services
+        self._requests = requests
+        self._render = render
+        self._finish = finish
+        self._parts = [b""] * len(requests)
+        self._bytes = 0
+        self._next = 0
+        self._missing = 0
+        self._submitting = False
+
+    def begin(self) -> None:
+        """Ask; the exchange is answered when the last answer is in, at once if all come at once."""
+        requests = self._requests
+        self._exchange.on_closed = None
+        stop = min(self._next + WINDOW_REQUESTS, len(requests))
+        full = self._bytes + WINDOW_BYTES
+        self._submitting = True
+        while self._next < stop and self._bytes < full:
+            index = self._next
+            self._next += 1
+            self._missing += 1
+            self._services.coordinator.submit(requests[index], _Part(self, index))
+        self._submitting = False
+        if not self._missing:
+            self._advance()
+
+    def took(self, index: int, result: Any) -> None:
+        """Take one answer."""
+        try:
+            part = self._render(result, index)
+        except Exception as error:  # noqa: BLE001 - as Exchange.resolve
+            self._exchange.channel.failed(self._exchange, error)
+            return
+        self._parts[index] = part
+        self._bytes += len(part)
+        self._missing -= 1
+        if not self._missing and not self._submitting:
+            self._advance()
+
+    def _advance(self) -> None:
+        exchange = self._exchange
+        if self._bytes > self._services.max_reply_bytes:
+            exchange.channel.refused(exchange, REPLY_TOO_LARGE)
+        elif self._next < len(self._requests):
+            exchange.on_closed = exchange.channel.later(0, self.begin)
+        else:
+            exchange.send(self._finish(self._parts))
+
+
+class _Part:
+    """The ticket of one question."""
+
+    __slots__ = ("_gather", "_index")
+
+    def __init__(self, gather: Gather, index: int) -> None:
+        self._gather = gather
+        self._index = index
+
+    def resolve(self, result: Any) -> None:
+        self._gather.took(self._index, result)

@@ -1,0 +1,38 @@
+"""Heartbeat (12): a member is alive (spec 6.5). The hottest request of all.
+
+| version | change |
+| --- | --- |
+| 1 | throttle time |
+| 3 | group instance id |
+| 4 | flexible |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.core.requests import Heartbeat
+from protocol.packed import pack_heartbeat, read_heartbeat
+
+if TYPE_CHECKING:
+    from coordinator.core.errors import ErrorCode
+    from coordinator.handlers.exchange import Exchange
+    from coordinator.handlers.services import Services
+
+
+def handle(exchange: Exchange, services: Services) -> None:
+    """Submit; as a rule the answer is there before this returns."""
+    group_id, generation_id, member_id, instance_id = read_heartbeat(
+        exchange.version, exchange.frame, exchange.offset, services.max_request_elements
+    )
+    exchange.holds = False
+    exchange.render = render
+    services.coordinator.submit(
+        Heartbeat(group_id, generation_id, member_id, instance_id, exchange.client), exchange
+    )
+
+
+def render(result: ErrorCode, exchange: Exchange) -> bytes:
+    """Render for the version asked."""
+    exchange.error = result
+    return pack_heartbeat(exchange.version, exchange.correlation_id, result)

@@ -1,0 +1,92 @@
+"""JoinGroup (11): enter a group, or its next generation (spec 6.3).
+
+| version | change |
+| --- | --- |
+| 1 | rebalance timeout; before, the session timeout serves as it |
+| 2 | throttle time |
+| 4 | an unknown dynamic member is handed an id first: MEMBER_ID_REQUIRED (KIP-394) |
+| 5 | group instance id (KIP-345) |
+| 6 | flexible |
+| 7 | protocol type in the reply; the protocol name may be null, and is with an error |
+| 8 | reason |
+| 9 | skip-assignment flag (KIP-814) |
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from coordinator.core.requests import Client, JoinGroup, JoinGroupResult, JoinProtocol
+from coordinator.handlers.packing import begin, finish, wire_bytes, wire_count, wire_string
+from coordinator.handlers.reading import read
+
+if TYPE_CHECKING:
+    from coordinator.handlers.exchange import Exchange
+    from coordinator.handlers.services import Services
+
+FIRST_FLEXIBLE = 6
+
+_ERROR_AND_GENERATION = struct.Struct(">hi")
+_THROTTLE = bytes(4)
+
+
+def handle(exchange: Exchange, services: Services) -> None:
+    """Submit the join; it parks until the join phase is over."""
+    wire = read(exchange, services)
+    exchange.render = render
+    request = parse(wire, exchange.version, exchange.client, str(services.mint()))
+    services.coordinator.submit(request, exchange)
+
+
+def parse(wire: Any, version: int, client: Client, new_uuid: str) -> JoinGroup:
+    """Turn a request of any version into the core's."""
+    instance_id = wire.group_instance_id if version >= 5 else None
+    # Spec 6.1: "<client id>-<uuid>", or "<instance id>-<uuid>" for a static member.
+    owner = client.client_id if instance_id is None else instance_id
+    return JoinGroup(
+        group_id=wire.group_id,
+        member_id=wire.member_id,
+        group_instance_id=instance_id,
+        protocol_type=wire.protocol_type,
+        protocols=tuple([JoinProtocol(p.name, p.metadata) for p in wire.protocols]),
+        session_timeout_ms=wire.session_timeout,
+        rebalance_timeout_ms=wire.rebalance_timeout if version >= 1 else wire.session_timeout,
+        new_member_id=f"{owner}-{new_uuid}",
+        requires_known_member_id=version >= 4,
+        supports_skip_assignment=version >= 9,
+        client=client,
+        reason=wire.reason if version >= 8 else None,
+    )
+
+
+def render(result: JoinGroupResult, exchange: Exchange) -> bytes:
+    """Render for the version asked."""
+    exchange.error = result.error
+    version = exchange.version
+    flexible = version >= FIRST_FLEXIBLE
+    out = begin(exchange.correlation_id, flexible)
+    if version >= 2:
+        out += _THROTTLE
+    out += _ERROR_AND_GENERATION.pack(result.error, result.generation_id)
+    if version >= 7:
+        out += wire_string(result.protocol_type, flexible)
+        # JoinGroupResponse: an empty name is null from v7 on, a null name is empty before.
+        out += wire_string(result.protocol_name or None, flexible)
+    else:
+        out += wire_string(result.protocol_name or "", flexible)
+    out += wire_string(result.leader, flexible)
+    if version >= 9:
+        out.append(result.skip_assignment)
+    out += wire_string(result.member_id, flexible)
+    out += wire_count(len(result.members), flexible)
+    for member in result.members:
+        out += wire_string(member.member_id, flexible)
+        if version >= 5:
+            out += wire_string(member.group_instance_id, flexible)
+        out += wire_bytes(member.metadata, flexible)
+        if flexible:
+            out.append(0)
+    if flexible:
+        out.append(0)
+    return finish(out)

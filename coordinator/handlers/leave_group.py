@@ -1,0 +1,73 @@
+"""LeaveGroup (13): take members out of a group (spec 6.6).
+
+| version | change |
+| --- | --- |
+| 1 | throttle time |
+| 3 | a batch of members, by id or by instance id, an error each; before, one, its error on top |
+| 4 | flexible |
+| 5 | reason |
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.requests import Client, LeaveGroup, LeaveGroupResult, LeavingMember
+from coordinator.handlers.packing import begin, finish, wire_count, wire_string
+from coordinator.handlers.reading import read
+
+if TYPE_CHECKING:
+    from coordinator.handlers.exchange import Exchange
+    from coordinator.handlers.services import Services
+
+FIRST_FLEXIBLE = 4
+
+_ERROR = struct.Struct(">h")
+_THROTTLE = bytes(4)
+
+
+def handle(exchange: Exchange, services: Services) -> None:
+    """Submit the leave."""
+    wire = read(exchange, services)
+    exchange.render = render
+    services.coordinator.submit(parse(wire, exchange.version, exchange.client), exchange)
+
+
+def parse(wire: Any, version: int, client: Client) -> LeaveGroup:
+    """Turn a request of any version into the core's."""
+    if version < 3:
+        members: tuple[LeavingMember, ...] = (LeavingMember(wire.member_id, None),)
+    elif version < 5:
+        members = tuple([LeavingMember(m.member_id, m.group_instance_id) for m in wire.members])
+    else:
+        members = tuple(
+            [LeavingMember(m.member_id, m.group_instance_id, m.reason) for m in wire.members]
+        )
+    return LeaveGroup(group_id=wire.group_id, members=members, client=client)
+
+
+def render(result: LeaveGroupResult, exchange: Exchange) -> bytes:
+    """Render for the version asked."""
+    version = exchange.version
+    flexible = version >= FIRST_FLEXIBLE
+    error = result.error
+    if version < 3 and error is ErrorCode.NONE and result.members:
+        error = result.members[0].error
+    exchange.error = error or next((m.error for m in result.members if m.error), error)
+    out = begin(exchange.correlation_id, flexible)
+    if version >= 1:
+        out += _THROTTLE
+    out += _ERROR.pack(error)
+    if version >= 3:
+        out += wire_count(len(result.members), flexible)
+        for member in result.members:
+            out += wire_string(member.member_id, flexible)
+            out += wire_string(member.group_instance_id, flexible)
+            out += _ERROR.pack(member.error)
+            if flexible:
+                out.append(0)
+    if flexible:
+        out.append(0)
+    return finish(out)

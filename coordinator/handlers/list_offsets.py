@@ -1,0 +1,93 @@
+"""ListOffsets (2): where a partition begins and ends (design 1).
+
+| version | change |
+| --- | --- |
+| 2 | isolation level, throttle time |
+| 4 | current leader epoch in the request, leader epoch in the reply |
+| 6 | flexible |
+| 7-9, 11 | further special timestamps, which we answer as we do any other: -1 |
+| 10 | timeout |
+
+EARLIEST (-2, -4) is 0, LATEST (-1) the partition's end; there are no records to look up times in.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from coordinator.core.errors import ErrorCode
+from coordinator.handlers.packing import begin, finish, wire_count, wire_string
+from coordinator.handlers.partitions import LEADER_EPOCH, check_partition, find_by_name
+from coordinator.handlers.reading import read
+
+if TYPE_CHECKING:
+    from coordinator.core.topic_image import TopicInfo
+    from coordinator.handlers.exchange import Exchange
+    from coordinator.handlers.services import Services, TopicSource
+
+FIRST_FLEXIBLE = 6
+
+LATEST = -1
+EARLIEST = frozenset({-2, -4})
+"""Of the log, and of what the leader holds itself."""
+
+_V1 = struct.Struct(">ihqq")
+_V4 = struct.Struct(">ihqqi")
+_FLEXIBLE = struct.Struct(">ihqqix")
+_THROTTLE = bytes(4)
+
+
+def handle(exchange: Exchange, services: Services) -> None:
+    """Answer at once."""
+    exchange.send(render(read(exchange, services), exchange, services.topics))
+
+
+def look_up(
+    topics: TopicSource, topic: TopicInfo | ErrorCode, wire: Any, version: int
+) -> tuple[ErrorCode, int, int]:
+    """Find (error, offset, leader epoch) for one partition of the request."""
+    error = check_partition(
+        topic, wire.partition_index, wire.current_leader_epoch if version >= 4 else -1
+    )
+    if error is not ErrorCode.NONE or isinstance(topic, ErrorCode):
+        return error, -1, -1
+    if wire.timestamp == LATEST:
+        return error, topics.end_offset(topic.topic_id, wire.partition_index), LEADER_EPOCH
+    if wire.timestamp in EARLIEST:
+        return error, 0, LEADER_EPOCH
+    return error, -1, -1
+
+
+def render(wire: Any, exchange: Exchange, topics: TopicSource) -> bytes:
+    """Render for the version asked; the timestamp of a special offset is always -1."""
+    version = exchange.version
+    flexible = version >= FIRST_FLEXIBLE
+    image = topics.image
+    out = begin(exchange.correlation_id, flexible)
+    if version >= 2:
+        out += _THROTTLE
+    out += wire_count(len(wire.topics), flexible)
+    seen: set[tuple[str, int]] = set()
+    for asked in wire.topics:
+        topic = find_by_name(image, asked.name)
+        out += wire_string(asked.name, flexible)
+        out += wire_count(len(asked.partitions), flexible)
+        for partition in asked.partitions:
+            error, offset, epoch = look_up(topics, topic, partition, version)
+            key = (asked.name, partition.partition_index)
+            if key in seen:
+                error, offset, epoch = ErrorCode.INVALID_REQUEST, -1, -1
+            seen.add(key)
+            exchange.error = exchange.error or error
+            if flexible:
+                out += _FLEXIBLE.pack(partition.partition_index, error, -1, offset, epoch)
+            elif version >= 4:
+                out += _V4.pack(partition.partition_index, error, -1, offset, epoch)
+            else:
+                out += _V1.pack(partition.partition_index, error, -1, offset)
+        if flexible:
+            out.append(0)
+    if flexible:
+        out.append(0)
+    return finish(out)

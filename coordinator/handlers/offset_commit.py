@@ -1,0 +1,66 @@
+"""OffsetCommit (8): store offsets of a group (spec 7.1).
+
+| version | change |
+| --- | --- |
+| 0 | (unadvertised) no generation and no member: as generation -1 |
+| 1 | (unadvertised) generation and member; a timestamp a partition, which is ignored |
+| 2-4 | retention time |
+| 3 | throttle time |
+| 6 | leader epoch |
+| 7 | group instance id |
+| 8 | flexible |
+| 9 | a generation at an absent group is GROUP_ID_NOT_FOUND; before, ILLEGAL_GENERATION |
+| 10 | topic ids instead of names |
+
+There is no error for the whole: it is copied to every partition of the request (spec 4.2).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.requests import OffsetCommit, OffsetCommitResult
+from protocol.packed import pack_offset_commit, pack_offset_commit_results, read_offset_commit
+
+if TYPE_CHECKING:
+    from coordinator.handlers.exchange import Exchange
+    from coordinator.handlers.services import Services
+
+
+def handle(exchange: Exchange, services: Services) -> None:
+    """Submit; answered once the offsets are durable, while further requests are begun."""
+    version = exchange.version
+    group_id, generation_id, member_id, instance_id, retention_ms, topics = read_offset_commit(
+        version, exchange.frame, exchange.offset, services.max_request_elements
+    )
+    exchange.frame = b""
+    exchange.holds = False
+    exchange.asked = topics
+    exchange.render = render
+    services.coordinator.submit(
+        OffsetCommit(
+            group_id,
+            generation_id,
+            member_id,
+            instance_id,
+            topics,
+            version >= 10,
+            retention_ms,
+            ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION,
+            exchange.client,
+        ),
+        exchange,
+    )
+
+
+def render(result: OffsetCommitResult, exchange: Exchange) -> bytes:
+    """Render for the version asked."""
+    topics = result.topics
+    if topics is None:
+        exchange.error = result.error
+        return pack_offset_commit(
+            exchange.version, exchange.correlation_id, exchange.asked, result.error
+        )
+    exchange.error = next((e for _, _, rows in topics for _, e in rows if e), ErrorCode.NONE)
+    return pack_offset_commit_results(exchange.version, exchange.correlation_id, topics)

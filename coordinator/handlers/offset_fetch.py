@@ -1,0 +1,98 @@
+"""OffsetFetch (9): read committed offsets (spec 7.4).
+
+| version | change |
+| --- | --- |
+| 0 | (unadvertised) as 1; ZooKeeper-era Kafka read from ZooKeeper |
+| 2 | null topics: everything that is stored; an error for the whole |
+| 3 | throttle time |
+| 5 | leader epoch |
+| 6 | flexible |
+| 7 | require stable |
+| 8 | many groups, each with its own error, answered in request order |
+| 9 | member id and epoch |
+| 10 | topic ids instead of names |
+
+A request-wide error goes to every partition (0-1), to the top (2-7) or to the group (8+; spec 4.2).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.requests import FetchTopic, OffsetFetch, OffsetFetchResult
+from coordinator.handlers.gather import Gather
+from coordinator.handlers.packing import begin, finish, wire_count
+from protocol.packed import pack_offset_fetch, pack_offset_fetch_groups, read_offset_fetch
+
+if TYPE_CHECKING:
+    from coordinator.handlers.exchange import Exchange
+    from coordinator.handlers.services import Services
+
+MANY_GROUPS = 8
+TOPIC_IDS = 10
+
+_THROTTLE = bytes(4)
+_GROUP_OFFSET = 14
+"""In a reply with one group: length, correlation id, header tags, throttle time, number of
+groups.
+"""
+
+
+def handle(exchange: Exchange, services: Services) -> None:
+    """Submit one request a group."""
+    version = exchange.version
+    groups, require_stable = read_offset_fetch(
+        version, exchange.frame, exchange.offset, services.max_request_elements
+    )
+    exchange.frame = b""
+    by_id = version >= TOPIC_IDS
+    requests = [
+        OffsetFetch(group_id, topics, by_id, require_stable, member_id, member_epoch)
+        for group_id, member_id, member_epoch, topics in groups
+    ]
+    if len(requests) == 1:
+        exchange.holds = False
+        exchange.asked = requests[0]
+        exchange.render = render
+        services.coordinator.submit(requests[0], exchange)
+        return
+
+    def render_part(result: OffsetFetchResult, index: int) -> bytes:
+        exchange.error = exchange.error or result.error
+        topics: Any = result.topics
+        group = (requests[index].group_id, topics, result.error)
+        return pack_offset_fetch_groups(version, 0, [group])[_GROUP_OFFSET:-1]
+
+    def render_all(parts: list[bytes]) -> bytes:
+        out = begin(exchange.correlation_id, flexible_header=True)
+        out += _THROTTLE
+        out += wire_count(len(parts), True)
+        out += b"".join(parts)
+        out.append(0)
+        return finish(out)
+
+    Gather(exchange, services, requests, render_part, render_all).begin()
+
+
+def render(result: OffsetFetchResult, exchange: Exchange) -> bytes:
+    """Render the answer to one group for the version asked."""
+    version = exchange.version
+    request: OffsetFetch = exchange.asked
+    exchange.error = result.error
+    topics: Any = result.topics  # ErrorCode where packing says int: lists are invariant
+    if version >= MANY_GROUPS:
+        group = (request.group_id, topics, result.error)
+        return pack_offset_fetch_groups(version, exchange.correlation_id, [group])
+    if version < 2 and result.error is not ErrorCode.NONE:
+        topics = _on_every_partition(request.topics or [], result.error)
+    return pack_offset_fetch(version, exchange.correlation_id, topics, result.error)
+
+
+def _on_every_partition(
+    topics: list[FetchTopic], error: ErrorCode
+) -> list[tuple[str, str, list[tuple[int, int, int, str, ErrorCode]]]]:
+    return [
+        (name, topic_id, [(partition, -1, -1, "", error) for partition in partitions])
+        for name, topic_id, partitions in topics
+    ]

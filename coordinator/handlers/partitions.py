@@ -1,0 +1,38 @@
+"""What static mode knows of a partition, for the APIs that a leader answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from coordinator.core.errors import ErrorCode
+from protocol.codec import uuid_to_topic_id
+
+if TYPE_CHECKING:
+    from coordinator.core.topic_image import TopicImage, TopicInfo
+
+LEADER_EPOCH = 0
+"""Leaders never change here (design 1)."""
+
+
+def find_by_name(image: TopicImage, name: str) -> TopicInfo | ErrorCode:
+    """Look a topic up by name."""
+    return image.by_name.get(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def find_by_id(image: TopicImage, topic_id: UUID | None) -> TopicInfo | ErrorCode:
+    """Look a topic up by id; the zero id is unknown too."""
+    return image.by_id.get(uuid_to_topic_id(topic_id)) or ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def check_partition(topic: TopicInfo | ErrorCode, partition: int, leader_epoch: int) -> ErrorCode:
+    """Say whether we lead the partition, at the epoch that the client knows (-1: it did not
+    say).
+    """
+    if isinstance(topic, ErrorCode):
+        return topic
+    if not 0 <= partition < topic.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if leader_epoch > LEADER_EPOCH:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.NONE

@@ -1,0 +1,71 @@
+"""SyncGroup (14): fetch a member's assignment; the leader brings everyone's (spec 6.4).
+
+| version | change |
+| --- | --- |
+| 1 | throttle time |
+| 3 | group instance id |
+| 4 | flexible |
+| 5 | protocol type and name, both ways; mandatory in the request, though they may be null |
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.requests import Client, SyncGroup, SyncGroupResult
+from coordinator.handlers.packing import begin, finish, wire_bytes, wire_string
+from coordinator.handlers.reading import read
+
+if TYPE_CHECKING:
+    from coordinator.handlers.exchange import Exchange
+    from coordinator.handlers.services import Services
+
+FIRST_FLEXIBLE = 4
+
+_ERROR = struct.Struct(">h")
+_THROTTLE = bytes(4)
+
+
+def handle(exchange: Exchange, services: Services) -> None:
+    """Submit the sync; a follower's parks until the leader has brought the assignment."""
+    wire = read(exchange, services)
+    exchange.render = render
+    if exchange.version >= 5 and (wire.protocol_type is None or wire.protocol_name is None):
+        # Before anything else, authorisation included (KafkaApis.handleSyncGroupRequest).
+        exchange.resolve(SyncGroupResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return
+    services.coordinator.submit(parse(wire, exchange.version, exchange.client), exchange)
+
+
+def parse(wire: Any, version: int, client: Client) -> SyncGroup:
+    """Turn a request of any version into the core's."""
+    return SyncGroup(
+        group_id=wire.group_id,
+        generation_id=wire.generation_id,
+        member_id=wire.member_id,
+        group_instance_id=wire.group_instance_id if version >= 3 else None,
+        protocol_type=wire.protocol_type if version >= 5 else None,
+        protocol_name=wire.protocol_name if version >= 5 else None,
+        assignments=tuple([(a.member_id, a.assignment) for a in wire.assignments]),
+        client=client,
+    )
+
+
+def render(result: SyncGroupResult, exchange: Exchange) -> bytes:
+    """Render for the version asked."""
+    exchange.error = result.error
+    version = exchange.version
+    flexible = version >= FIRST_FLEXIBLE
+    out = begin(exchange.correlation_id, flexible)
+    if version >= 1:
+        out += _THROTTLE
+    out += _ERROR.pack(result.error)
+    if version >= 5:
+        out += wire_string(result.protocol_type, flexible)
+        out += wire_string(result.protocol_name, flexible)
+    out += wire_bytes(result.assignment, flexible)
+    if flexible:
+        out.append(0)
+    return finish(out)

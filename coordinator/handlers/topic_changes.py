@@ -1,0 +1,86 @@
+"""What CreateTopics, CreatePartitions and DeleteTopics have in common.
+
+Each topic of a request is judged on its own. What the wire alone shows to be wrong is answered
+here, the rest by the cluster shard; answers are in the order of the request, and a name that comes
+twice is answered once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.requests import ChangeTopics, ChangeTopicsResult, TopicChange
+
+if TYPE_CHECKING:
+    from coordinator.handlers.exchange import Exchange
+    from coordinator.handlers.services import Services
+
+
+def refusal(name: str, error: ErrorCode, message: str, topic_id: str = "") -> TopicChange:
+    """Make the answer to a topic that the cluster shard is not asked about."""
+    return TopicChange(name, topic_id, -1, error, message)
+
+
+def submit(
+    exchange: Exchange,
+    services: Services,
+    change: ChangeTopics,
+    judged: Sequence[TopicChange | None],
+    render: Callable[[list[TopicChange], Exchange], bytes],
+) -> None:
+    """Ask for the change; ``judged`` has the refusals made here, and None where the shard
+    decides.
+    """
+
+    def render_all(result: ChangeTopicsResult, exchange: Exchange) -> bytes:
+        return render(_merge(result, change, judged), exchange)
+
+    exchange.render = render_all
+    if all(judged):
+        exchange.resolve(ChangeTopicsResult(ErrorCode.NONE))
+    else:
+        services.coordinator.submit(change, exchange)
+
+
+def _merge(
+    result: ChangeTopicsResult, change: ChangeTopics, judged: Sequence[TopicChange | None]
+) -> list[TopicChange]:
+    if result.error is not ErrorCode.NONE:
+        decided = iter(
+            [
+                refusal(name, result.error, result.error.name, topic_id)
+                for name, topic_id in _named(change)
+            ]
+        )
+    else:
+        decided = iter((*result.created, *result.grown, *result.deleted))
+    return [next(decided) if known is None else known for known in judged]
+
+
+def _named(change: ChangeTopics) -> list[tuple[str, str]]:
+    return [
+        *[(topic.name, "") for topic in change.create],
+        *[(name, "") for name, _ in change.grow],
+        *change.delete,
+    ]
+
+
+def unique(changes: list[TopicChange]) -> list[TopicChange]:
+    """Keep the first answer for each name."""
+    return list({change.name: change for change in reversed(changes)}.values())[::-1]
+
+
+def repeated(names: Sequence[Any]) -> frozenset[Any]:
+    """Find what comes more than once."""
+    seen: set[Any] = set()
+    twice: set[Any] = set()
+    for name in names:
+        (twice if name in seen else seen).add(name)
+    return frozenset(twice)
+
+
+def first_error(changes: list[TopicChange]) -> ErrorCode:
+    """Find the first error, for the metrics."""
+    return next((change.error for change in changes if change.error), ErrorCode.NONE)

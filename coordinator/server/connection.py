@@ -1,0 +1,410 @@
+"""One connection of the Kafka port: bytes in, requests begun in order, replies written in order.
+
+Nothing is awaited here. A request that can be answered at once is answered within the same
+``data_received``, and all replies of one turn leave in one write. What a request waits for, it
+waits for as an ``Exchange`` in ``_owed``; replies leave in the order of that queue whatever the
+order in which they become ready. While a request that *holds* is unanswered (JoinGroup, SyncGroup,
+Fetch...), or too much waits, or the peer does not take its replies, later frames stay in
+``_backlog`` and reading stops at the limits: a peer can only ever slow down itself.
+
+A connection that is refused is read no further; what was begun before is answered, then it is
+closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import structlog
+
+from coordinator.core.requests import Client
+from coordinator.handlers import api_versions
+from coordinator.handlers.exchange import Exchange
+from coordinator.handlers.table import ROUTES
+from coordinator.server.stats import CloseReason
+from protocol.errors import ProtocolError
+from protocol.frames import FrameError, FrameSplitter
+from protocol.headers import read_request_header
+
+if TYPE_CHECKING:
+    from coordinator.handlers.services import Services
+    from coordinator.server.limits import ServerLimits
+    from coordinator.server.refusals import RefusalLog
+    from coordinator.server.stats import ServerStats
+
+_log = structlog.get_logger("groupkeeper.server")
+
+
+class Hub(Protocol):
+    """What the connections of one listener share."""
+
+    services: Services
+    limits: ServerLimits
+    stats: ServerStats
+    refusals: RefusalLog
+    loop: asyncio.AbstractEventLoop
+
+    def opened(self, connection: Connection) -> CloseReason | None:
+        """Take the connection in, or say why not."""
+        ...
+
+    def closed(self, connection: Connection) -> None:
+        """Forget the connection."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    """The server's side of one connection."""
+
+    __slots__ = (
+        "_backlog",
+        "_backlog_bytes",
+        "_client",
+        "_client_host",
+        "_closed",
+        "_doomed",
+        "_held_by",
+        "_hub",
+        "_idle_since",
+        "_out",
+        "_owed",
+        "_reading",
+        "_scheduled",
+        "_seen",
+        "_splitter",
+        "_stored_bytes",
+        "_transport",
+        "_turning",
+        "_writable",
+        "peer",
+        "requests",
+    )
+
+    def __init__(self, hub: Hub) -> None:
+        """Make the connection of a listener; it comes to life with ``connection_made``."""
+        self._hub = hub
+        self._splitter = FrameSplitter(hub.limits.max_frame_bytes)
+        self.peer = ""
+        """The peer's address."""
+        self.requests = 0
+        """Requests begun."""
+        # What came in and was not begun, what was begun and not written, what is written next.
+        self._backlog: deque[bytes] = deque()
+        self._backlog_bytes = 0
+        self._owed: deque[Exchange] = deque()
+        self._stored_bytes = 0
+        self._out: list[bytes] = []
+        # What stops us.
+        self._held_by: Exchange | None = None
+        self._doomed: str | None = None
+        self._closed = False
+        self._writable = True
+        self._reading = True
+        self._turning = False
+        self._scheduled = False
+        # For the sweep of idle connections.
+        self._seen = -1
+        self._idle_since = 0.0
+
+    # --- Called by the event loop -----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take note of the peer; a connection beyond the limits ends here."""
+        self._transport = cast("asyncio.Transport", transport)
+        peername = transport.get_extra_info("peername")
+        self.peer = str(peername[0]) if peername else "unknown"
+        self._client_host = "/" + _java_address(self.peer)
+        self._client = Client("", self._client_host)
+        refused = self._hub.opened(self)
+        if refused is not None:
+            self._count(refused)
+            self._closed = True
+            transport.close()
+            return
+        self._transport.set_write_buffer_limits(high=self._hub.limits.max_waiting_bytes)
+
+    def data_received(self, data: bytes) -> None:
+        """Begin what came in."""
+        if self._closed or self._doomed is not None:
+            return
+        self._hub.stats.bytes_in += len(data)
+        broken: FrameError | None = None
+        try:
+            frames = self._splitter.feed(data)
+        except FrameError as error:
+            frames = error.frames
+            broken = error
+        if frames:
+            self._backlog.extend(frames)
+            for frame in frames:
+                self._backlog_bytes += len(frame)
+            self._turn()
+        if broken is not None:
+            self._refuse(broken.reason, error=broken.message)
+
+    def pause_writing(self) -> None:
+        """The peer does not take its replies: begin nothing more until it does."""
+        self._writable = False
+        self._balance()
+
+    def resume_writing(self) -> None:
+        """The peer took its replies."""
+        self._writable = True
+        self._continue_later()
+        self._balance()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Drop what was owed. Members stay: their sessions decide (spec 19.4)."""
+        self._closed = True
+        self._hub.closed(self)
+        self._backlog.clear()
+        owed, self._owed = self._owed, deque()
+        for exchange in owed:
+            if exchange.on_closed is not None:
+                exchange.on_closed()
+
+    # --- Called by exchanges ----------------------------------------------------------------------
+
+    def answered(self, exchange: Exchange) -> None:
+        """Write the reply, and those behind it that were ready, as soon as it is their turn."""
+        if self._closed:
+            return
+        counts = self._hub.stats.requests
+        kind = (exchange.key, exchange.version, exchange.error)
+        counts[kind] = counts.get(kind, 0) + 1
+        owed = self._owed
+        if exchange is self._held_by:
+            self._held_by = None
+        reply = exchange.reply
+        if owed[0] is not exchange:
+            self._stored_bytes += len(cast("bytes", reply))
+            return
+        owed.popleft()
+        if reply:
+            self._out.append(reply)
+        while owed and (reply := owed[0].reply) is not None:
+            owed.popleft()
+            self._stored_bytes -= len(reply)
+            if reply:
+                self._out.append(reply)
+        if not self._turning:
+            self._flush()
+            # Not now: whoever answers us may be in the middle of answering others.
+            self._continue_later()
+
+    def failed(self, exchange: Exchange, error: BaseException) -> None:
+        """A bug of ours has taken the reply; without it the connection is of no use."""
+        if self._closed:
+            return
+        _log.error(
+            "reply could not be rendered",
+            api_key=exchange.key,
+            api_version=exchange.version,
+            peer=self.peer,
+            exc_info=error,
+        )
+        self.abort(CloseReason.INTERNAL_ERROR)
+
+    def refused(self, exchange: Exchange, reason: str) -> None:
+        """The handler found that the request must not be answered."""
+        self._drop(exchange)
+        self._refuse(reason, api_key=exchange.key, api_version=exchange.version)
+
+    def local_address(self) -> tuple[str, int]:
+        """The address of ours that the client connected to."""
+        sockname = self._transport.get_extra_info("sockname")
+        return (str(sockname[0]), int(sockname[1]))
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Run the call once after the delay (0: in the next turn); return what cancels it."""
+        loop = self._hub.loop
+        handle = loop.call_soon(call) if delay_s <= 0 else loop.call_later(delay_s, call)
+        return handle.cancel
+
+    # --- Called by the listener -------------------------------------------------------------------
+
+    @property
+    def owes(self) -> int:
+        """Requests that were begun and not answered."""
+        return len(self._owed)
+
+    def sweep(self, now_s: float, idle_s: float) -> None:
+        """Close the connection if it has been idle for too long.
+
+        Only whole requests count as activity: a peer that sends a byte a minute does not.
+        """
+        if self._closed:
+            return
+        if self._seen != self.requests or (self._owed and self._writable):
+            self._seen = self.requests
+            self._idle_since = now_s
+        elif now_s - self._idle_since >= idle_s:
+            if not self._writable:
+                self.abort(CloseReason.NOT_READING)
+            elif self._splitter.waiting_bytes:
+                self.abort(CloseReason.INCOMPLETE_FRAME)
+            else:
+                self.abort(CloseReason.IDLE)
+
+    def abort(self, reason: CloseReason) -> None:
+        """Close at once; what is owed is dropped, what was written and fits goes out."""
+        if self._closed:
+            return
+        self._count(reason)
+        self._flush()
+        self._closed = True
+        if self._writable:
+            self._transport.close()
+        else:
+            self._transport.abort()
+
+    def stop_reading(self) -> None:
+        """Begin nothing more (drain)."""
+        if self._doomed is None:
+            self._doomed = CloseReason.SHUTDOWN
+            self._backlog.clear()
+            self._backlog_bytes = 0
+            self._balance()
+
+    # --- Our own ----------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """Begin what may be begun now, then write what was answered."""
+        if self._turning:
+            return
+        self._turning = True
+        limits = self._hub.limits
+        left = limits.max_turn_requests
+        backlog = self._backlog
+        try:
+            while (
+                backlog
+                and left
+                and self._held_by is None
+                and self._writable
+                and not self._closed
+                and len(self._owed) < limits.max_waiting_requests
+                and self._stored_bytes < limits.max_waiting_bytes
+            ):
+                left -= 1
+                frame = backlog.popleft()
+                self._backlog_bytes -= len(frame)
+                self._begin(frame)
+        finally:
+            self._turning = False
+        self._flush()
+        if backlog and not left:
+            self._continue_later()
+        if backlog or not self._reading:
+            self._balance()
+        if self._doomed is not None:
+            self._close_when_answered()
+
+    def _begin(self, frame: bytes) -> None:
+        hub = self._hub
+        try:
+            key, version, correlation_id, client_id, offset = read_request_header(frame)
+        except ProtocolError as error:
+            self._refuse(error.reason, error=error.message)
+            return
+        # The header reader lets nothing else through that is not served.
+        handle = ROUTES.get((key, version), api_versions.handle_unsupported)
+        self.requests += 1
+        client = self._client
+        if client.client_id != client_id:
+            client = self._client = Client(client_id or "", self._client_host)
+        exchange = Exchange(self, key, version, correlation_id, client, frame, offset)
+        self._owed.append(exchange)
+        try:
+            handle(exchange, hub.services)
+        except ProtocolError as error:
+            self._drop(exchange)
+            self._refuse(error.reason, api_key=key, api_version=version, error=error.message)
+        except Exception as error:  # noqa: BLE001 - a bug in one handler must stop nobody else
+            self.failed(exchange, error)
+        else:
+            if exchange.reply is None and exchange.holds and self._doomed is None:
+                self._held_by = exchange
+
+    def _drop(self, exchange: Exchange) -> None:
+        """Take back an exchange that will not be answered; it was the last one begun."""
+        self._owed.remove(exchange)
+        if self._held_by is exchange:
+            self._held_by = None
+
+    def _refuse(self, reason: str, **detail: Any) -> None:
+        """Read no further; close once what was begun before is answered."""
+        if self._doomed is not None or self._closed:
+            return
+        self._count(reason, **detail)
+        self._doomed = reason
+        self._backlog.clear()
+        self._backlog_bytes = 0
+        if not self._turning:
+            self._close_when_answered()
+
+    def _close_when_answered(self) -> None:
+        self._balance()
+        if self._doomed is CloseReason.SHUTDOWN or self._owed or self._closed:
+            return
+        self._flush()
+        self._closed = True
+        self._transport.close()
+
+    def _count(self, reason: str, **detail: Any) -> None:
+        self._hub.stats.count_closed(reason)
+        self._hub.refusals.write(reason, self.peer, **detail)
+
+    def _continue_later(self) -> None:
+        if self._scheduled or self._closed or not (self._backlog or self._doomed is not None):
+            if not self._reading:
+                self._balance()
+            return
+        self._scheduled = True
+        self._hub.loop.call_soon(self._continue)
+
+    def _continue(self) -> None:
+        self._scheduled = False
+        if not self._closed:
+            self._turn()
+
+    def _flush(self) -> None:
+        out = self._out
+        if not out or self._closed:
+            return
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        self._hub.stats.bytes_out += len(data)
+        self._transport.write(data)
+
+    def _balance(self) -> None:
+        """Read while we have room for what comes."""
+        limits = self._hub.limits
+        wanted = (
+            self._doomed is None
+            and self._writable
+            and self._backlog_bytes < limits.max_waiting_bytes
+            and len(self._backlog) < limits.max_waiting_requests
+        )
+        if wanted == self._reading or self._closed:
+            return
+        self._reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+
+def _java_address(address: str) -> str:
+    """Print an address as Java does, which Kafka's client host shows: IPv6 without "::"."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if parsed.version == 4:
+        return address
+    return ":".join(f"{int(group, 16):x}" for group in parsed.exploded.split(":"))

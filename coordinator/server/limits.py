@@ -1,0 +1,25 @@
+"""What the Kafka port takes from its peers: every limit of it, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """Limits of a listener; names and defaults are those of ``[kafka]`` in the config."""
+
+    max_frame_bytes: int = 8_388_608
+    max_request_elements: int = 50_000
+    max_connections: int = 10_000
+    max_connections_per_address: int = 5_000
+    connections_max_idle_ms: int = 600_000
+    max_waiting_bytes: int = 1_048_576
+    """Of one connection: requests that were read and not begun, replies that were made and not
+    taken.
+    """
+    max_waiting_requests: int = 1_000
+    """Of one connection: requests that were begun and not answered (pipelined commits)."""
+    max_turn_requests: int = 128
+    """Requests of one connection begun in one turn of the loop; the rest goes on in the next, after
+    everyone else had theirs."""

@@ -1,0 +1,47 @@
+"""The log lines of refused peers, limited in rate: a flood of bad input must not become a flood of
+log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from coordinator.server.stats import CloseReason
+
+WINDOW_S = 10.0
+LINES_PER_WINDOW = 5
+"""Lines of one reason in one window; what is over is counted and told with the next line."""
+
+QUIET: frozenset[str] = frozenset({CloseReason.IDLE, CloseReason.SHUTDOWN})
+"""Closed without fault of the peer: counted, and logged at debug level only."""
+
+
+class RefusalLog:
+    """Writes one line a refusal, up to a rate, per reason."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """``clock`` is monotonic, in seconds."""
+        self._clock = clock
+        self._log = structlog.get_logger("groupkeeper.server")
+        self._windows: dict[str, tuple[float, int, int]] = {}
+        """Reason -> (begin of its window, lines written in it, lines left out since the last)."""
+
+    def write(self, reason: str, peer: str, **detail: Any) -> None:
+        """Say why the peer was closed, if the rate allows it."""
+        if reason in QUIET:
+            self._log.debug("connection closed", reason=str(reason), peer=peer, **detail)
+            return
+        now = self._clock()
+        begin, written, left_out = self._windows.get(reason, (now, 0, 0))
+        if now - begin >= WINDOW_S:
+            begin, written = now, 0
+        if written >= LINES_PER_WINDOW:
+            self._windows[reason] = (begin, written, left_out + 1)
+            return
+        if left_out:
+            detail["left_out"] = left_out
+        self._windows[reason] = (begin, written + 1, 0)
+        self._log.warning("connection refused", reason=str(reason), peer=peer, **detail)
