@@ -1,0 +1,91 @@
+"""What records mean, as plainly as it can be said: a flat dict of keys, the last write wins.
+
+Written apart from ``storage.keyed`` and the core's ``apply``, so that tests can hold both to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from coordinator.core.records import (
+    GroupRecord,
+    GroupRemoved,
+    OffsetsCommitted,
+    OffsetsRemoved,
+    PartitionEnd,
+    Record,
+    SavedGroup,
+    SavedOffset,
+    TopicRecord,
+    TopicRemoved,
+)
+
+Key = tuple[Any, ...]
+
+
+class RecordModel:
+    """The keys that are set: ("group", shard, id), ("offset", shard, id, topic, partition), …"""
+
+    def __init__(self) -> None:
+        self.keys: dict[Key, Any] = {}
+
+    def apply(self, shard: int, record: Record) -> None:  # noqa: C901 - one case a type
+        match record:
+            case GroupRecord():
+                self.keys["group", shard, record.group_id] = record
+            case OffsetsCommitted():
+                self.keys.setdefault(("group", shard, record.group_id), None)
+                for topic in record.topics:
+                    for part in topic.partitions:
+                        key = ("offset", shard, record.group_id, topic.topic, part.partition)
+                        self.keys[key] = (
+                            part.offset,
+                            part.leader_epoch,
+                            part.metadata,
+                            record.commit_time_ms,
+                            record.expire_time_ms,
+                            topic.topic_id,
+                        )
+            case OffsetsRemoved():
+                for topic_name, partition in record.partitions:
+                    self.keys.pop(("offset", shard, record.group_id, topic_name, partition), None)
+            case GroupRemoved():
+                self._clear_group(shard, record.group_id)
+            case SavedGroup():
+                self._clear_group(shard, record.group_id)
+                self.keys["group", shard, record.group_id] = record.metadata
+                for topic_name, rows in record.offsets.items():
+                    for partition, saved in rows.items():
+                        key = ("offset", shard, record.group_id, topic_name, partition)
+                        self.keys[key] = msgspec.structs.astuple(saved)
+            case PartitionEnd():
+                end_key = ("end", shard, record.topic_id, record.partition)
+                self.keys[end_key] = record.end_offset
+                if record.end_offset < 0:
+                    del self.keys[end_key]
+            case TopicRecord():
+                self.keys["topic", shard, record.name] = (record.topic_id, record.partitions)
+            case TopicRemoved():
+                self.keys.pop(("topic", shard, record.name), None)
+
+    def apply_all(self, shard: int, records: Iterable[Record]) -> None:
+        for record in records:
+            self.apply(shard, record)
+
+    def saved(self, shard: int, group_id: str) -> SavedGroup | None:
+        """The state of a group as a fold writes it."""
+        if ("group", shard, group_id) not in self.keys:
+            return None
+        offsets: dict[str, dict[int, SavedOffset]] = {}
+        for key, value in self.keys.items():
+            if key[:3] == ("offset", shard, group_id):
+                offsets.setdefault(key[3], {})[key[4]] = SavedOffset(*value)
+        return SavedGroup(group_id, self.keys["group", shard, group_id], offsets)
+
+    def _clear_group(self, shard: int, group_id: str) -> None:
+        self.keys.pop(("group", shard, group_id), None)
+        for key in [key for key in self.keys if key[:3] == ("offset", shard, group_id)]:
+            del self.keys[key]

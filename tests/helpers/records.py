@@ -1,0 +1,63 @@
+"""Records as tests need them: what matters is named, the rest is filled in."""
+
+from __future__ import annotations
+
+from coordinator.core.records import (
+    CommittedPartition,
+    CommittedTopic,
+    GroupRecord,
+    OffsetsCommitted,
+    SavedMember,
+)
+
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+def commit(
+    group_id: str,
+    offset: int,
+    *,
+    topic: str = "orders",
+    partitions: int = 1,
+    metadata: str = "",
+    expire_time_ms: int = -1,
+) -> OffsetsCommitted:
+    """A commit of the same offset for the first so many partitions of a topic."""
+    rows = [CommittedPartition(number, offset, -1, 0, metadata) for number in range(partitions)]
+    return OffsetsCommitted(
+        group_id=group_id,
+        generation_id=3,
+        member_id=f"consumer-1-{'0' * 36}",
+        group_instance_id=None,
+        client_id="consumer-1",
+        client_host="/127.0.0.1",
+        principal="User:ANONYMOUS",
+        commit_time_ms=1_700_000_000_000 + offset,
+        expire_time_ms=expire_time_ms,
+        topics=[CommittedTopic(topic, TOPIC_ID, rows)],
+    )
+
+
+def group_record(group_id: str, generation_id: int = 1, members: int = 1) -> GroupRecord:
+    """A Stable group of so many members, with bytes that are not text in them."""
+    return GroupRecord(
+        group_id=group_id,
+        protocol_type="consumer",
+        generation_id=generation_id,
+        protocol_name="range",
+        leader_id="m-0" if members else None,
+        state_timestamp_ms=1_700_000_000_000,
+        members=tuple(
+            SavedMember(
+                member_id=f"m-{number}",
+                group_instance_id="static" if number else None,
+                client_id="consumer-1",
+                client_host="/127.0.0.1",
+                rebalance_timeout_ms=300_000,
+                session_timeout_ms=45_000,
+                subscription=b"\x00\x01\xff",
+                assignment=b"\x00\x00" + bytes([number]),
+            )
+            for number in range(members)
+        ),
+    )

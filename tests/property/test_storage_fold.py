@@ -1,0 +1,208 @@
+"""replay(log) == replay(folded tables plus the rest of the log) == model, for any records.
+
+The fold is tried as a whole, on SQLite itself: what it may get wrong lies between the statements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.core.records import (
+    CommittedPartition,
+    CommittedTopic,
+    GroupRecord,
+    GroupRemoved,
+    OffsetsCommitted,
+    OffsetsRemoved,
+    PartitionEnd,
+    Record,
+    SavedGroup,
+    SavedMember,
+    SavedOffset,
+    TopicRecord,
+    TopicRemoved,
+)
+from storage.base import Batch, ShardAppend
+from storage.event_codec import Stamp
+from storage.keyed import KeyedRecords
+from storage.record_codec import (
+    decode_payload,
+    decode_record,
+    decode_saved,
+    encode_payload,
+    encode_record,
+    encode_saved,
+)
+from storage.sqlite import SqliteOffsetStorage
+from tests.helpers.record_model import RecordModel
+from tests.helpers.storage_owner import SHARDS, Owner
+
+# Few names, so that records meet.
+group_ids = st.sampled_from(["", "a", "b\u0000'\"", "\U0001f600"])
+topics = st.sampled_from(["orders", "pay.ments", "a'\"b"])
+topic_ids = st.sampled_from(["", "AAAAAAAAAAAAAAAAAAAAAQ"])
+partitions = st.integers(0, 2)
+offsets = st.integers(0, 2**63 - 1)
+text = st.text(max_size=5)
+times = st.integers(-1, 2**45)
+
+members = st.builds(
+    SavedMember,
+    member_id=text,
+    group_instance_id=st.none() | text,
+    client_id=text,
+    client_host=text,
+    rebalance_timeout_ms=st.integers(0, 2**31 - 1),
+    session_timeout_ms=st.integers(0, 2**31 - 1),
+    subscription=st.binary(max_size=8),
+    assignment=st.binary(max_size=8),
+)
+group_records = st.builds(
+    GroupRecord,
+    group_id=group_ids,
+    protocol_type=st.none() | text,
+    generation_id=st.integers(0, 2**31 - 1),
+    protocol_name=st.none() | text,
+    leader_id=st.none() | text,
+    state_timestamp_ms=times,
+    members=st.lists(members, max_size=2).map(tuple),
+)
+committed_partitions = st.builds(
+    CommittedPartition,
+    partition=partitions,
+    offset=offsets,
+    previous_offset=st.just(-1),
+    leader_epoch=st.integers(-1, 5),
+    metadata=text,
+)
+commits = st.builds(
+    OffsetsCommitted,
+    group_id=group_ids,
+    generation_id=st.integers(-1, 5),
+    member_id=text,
+    group_instance_id=st.none() | text,
+    client_id=text,
+    client_host=text,
+    principal=text,
+    commit_time_ms=times,
+    expire_time_ms=times,
+    topics=st.lists(
+        st.builds(
+            CommittedTopic,
+            topics,
+            topic_ids,
+            st.lists(committed_partitions, min_size=1, max_size=3),
+        ),
+        min_size=1,
+        max_size=2,
+    ),
+)
+saved_offsets = st.builds(SavedOffset, offsets, st.integers(-1, 5), text, times, times, topic_ids)
+group_changes: st.SearchStrategy[Record] = st.one_of(
+    commits,
+    commits,
+    group_records,
+    st.builds(GroupRemoved, group_ids),
+    st.builds(OffsetsRemoved, group_ids, st.lists(st.tuples(topics, partitions), max_size=3)),
+    st.builds(PartitionEnd, topic_ids, partitions, st.integers(-1, 100)),
+)
+topic_changes: st.SearchStrategy[Record] = st.one_of(
+    st.builds(TopicRecord, topics, topic_ids, st.integers(1, 9)), st.builds(TopicRemoved, topics)
+)
+steps = st.one_of(
+    st.tuples(st.sampled_from([0, 1]), st.lists(group_changes, min_size=1, max_size=4)),
+    st.tuples(st.just(-1), st.lists(topic_changes, min_size=1, max_size=2)),
+)
+appends = st.lists(steps, max_size=4)
+"""Several steps in one append; an empty one only folds."""
+
+
+Append = list[tuple[int, list[Record]]]
+
+
+async def write(path: Path, history: list[tuple[Append, bool]], fold_after: int) -> None:
+    """Write the history, and after the appends that say so compare a load with the model."""
+    owner = await Owner(SqliteOffsetStorage(path, fold_after=fold_after)).start()
+    try:
+        for append, reload in history:
+            for shard, records in append:
+                owner.model.apply_all(shard, records)
+            items = [owner.item(shard, Batch(records, [])) for shard, records in append]
+            assert not await owner.storage.append(items or [owner.item(s) for s in SHARDS])
+            if reload:
+                wanted = owner.model.keys
+                await owner.reload()
+                assert owner.model.keys == wanted
+    finally:
+        await owner.storage.close()
+    for _ in range(2):
+        again = await Owner(SqliteOffsetStorage(path)).start()
+        try:
+            assert again.model.keys == owner.model.keys
+            await again.fold_all()
+        finally:
+            await again.storage.close()
+
+
+@given(
+    history=st.lists(st.tuples(appends, st.booleans()), max_size=8),
+    fold_after=st.sampled_from([0, 3, 50_000]),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_load_yields_the_model_whatever_was_folded(
+    history: list[tuple[Append, bool]], fold_after: int
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(write(Path(directory) / "store.db", history, fold_after))
+
+
+@given(records=st.lists(group_changes | topic_changes, max_size=20), cut=st.integers(0, 20))
+@settings(max_examples=200, deadline=None)
+def test_replaying_a_suffix_over_what_already_holds_it_changes_nothing(
+    records: list[Record], cut: int
+) -> None:
+    """Why a fold may run ahead of folded_row: a state, then records that it already holds."""
+    once, twice = RecordModel(), RecordModel()
+    once.apply_all(0, records)
+    twice.apply_all(0, records)
+    twice.apply_all(0, records[cut:])
+    assert twice.keys == once.keys
+
+
+@given(records=st.lists(group_changes | topic_changes, max_size=20))
+@settings(max_examples=200, deadline=None)
+def test_keyed_records_are_the_model(records: list[Record]) -> None:
+    keyed, model, compacted = KeyedRecords(), RecordModel(), RecordModel()
+    for record in records:
+        keyed.apply(record)
+        model.apply(0, record)
+    compacted.apply_all(0, keyed.records())
+    assert compacted.keys == model.keys
+
+
+@given(records=st.lists(group_changes | topic_changes, max_size=5))
+@settings(max_examples=200, deadline=None)
+def test_records_come_out_of_the_codec_as_they_went_in(records: list[Record]) -> None:
+    item = ShardAppend(0, 7, [Batch(records, [])], lambda _: None)
+    payload = decode_payload(encode_payload(Stamp("log", 5, 4), 3, [item]))
+    assert (payload.log_id, payload.ts_ms, payload.clock_ms, payload.folded_row) == ("log", 5, 4, 3)
+    assert [list(batch.records) for batch in payload.items[0].batches] == [records]
+    assert [decode_record(encode_record(record)) for record in records] == records
+
+
+@given(
+    group=st.builds(
+        SavedGroup,
+        group_ids,
+        st.none() | group_records,
+        st.dictionaries(topics, st.dictionaries(partitions, saved_offsets, max_size=3), max_size=3),
+    )
+)
+@settings(max_examples=200, deadline=None)
+def test_a_saved_group_comes_out_of_the_codec_as_it_went_in(group: SavedGroup) -> None:
+    assert decode_saved(encode_saved(group)) == group

@@ -1,0 +1,81 @@
+"""The backends that the contract is held against."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from storage.base import OffsetStorage
+from storage.event_codec import EventDict
+from storage.event_log import read_events
+from storage.memory import MemoryOffsetStorage
+from storage.sqlite import SqliteOffsetStorage
+from tests.helpers.storage_owner import Owner
+
+
+class WallClock:
+    """Tells the time that the test says it is."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+@dataclass
+class Store:
+    """One store, which may be opened again and again."""
+
+    make: Callable[[], OffsetStorage]
+    events: Callable[[], list[EventDict]]
+    clock: WallClock
+    opened: list[OffsetStorage] = field(default_factory=list)
+
+    async def owner(self) -> Owner:
+        """Open the store (again) and load it."""
+        self.opened.append(self.make())
+        return await Owner(self.opened[-1]).start()
+
+    async def restarted(self, owner: Owner) -> Owner:
+        """Close the store and open it again."""
+        await owner.storage.close()
+        return await self.owner()
+
+
+def sqlite_store(tmp_path: Path, fold_after: int) -> Store:
+    path = tmp_path / "store.db"
+    clock = WallClock()
+    return Store(
+        make=lambda: SqliteOffsetStorage(path, clock=clock, fold_after=fold_after),
+        events=lambda: list(read_events(path)),
+        clock=clock,
+    )
+
+
+def memory_store() -> Store:
+    clock = WallClock()
+    storage = MemoryOffsetStorage(clock=clock)
+    return Store(make=lambda: storage, events=storage.events, clock=clock)
+
+
+@pytest.fixture(params=["memory", "sqlite", "sqlite-folding-always"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    match request.param:
+        case "memory":
+            store = memory_store()
+        case "sqlite":
+            store = sqlite_store(tmp_path, fold_after=50_000)
+        case _:
+            store = sqlite_store(tmp_path, fold_after=0)
+    yield store
+    for storage in store.opened:
+        await storage.close()
+
+
+@pytest.fixture
+def clock() -> WallClock:
+    return WallClock()
