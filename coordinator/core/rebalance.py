@@ -7,7 +7,7 @@ completeClassicGroupJoin.
 from __future__ import annotations
 
 from coordinator.core.errors import ErrorCode
-from coordinator.core.events import MemberEvicted, RebalanceEnd, RebalanceStart
+from coordinator.core.events import MemberEvicted, MemberFenced, RebalanceEnd, RebalanceStart
 from coordinator.core.group import Group, Member
 from coordinator.core.requests import (
     GroupState,
@@ -247,10 +247,24 @@ def remove_member(shard: ShardState, group: Group, member: Member) -> None:
 
 def fence_parked(shard: ShardState, group: Group, member: Member) -> None:
     """Another client took the place of this static member: what it has parked is answered so."""
-    ticket = group.release_join(member)
-    if ticket is not None:
-        result = JoinGroupResult(ErrorCode.FENCED_INSTANCE_ID, member.member_id)
-        shard.reply(ticket, result)
-    ticket, member.parked_sync = member.parked_sync, None
-    if ticket is not None:
-        shard.reply(ticket, SyncGroupResult(ErrorCode.FENCED_INSTANCE_ID))
+    join_ticket = group.release_join(member)
+    sync_ticket, member.parked_sync = member.parked_sync, None
+    error = ErrorCode.FENCED_INSTANCE_ID
+    if join_ticket is not None:
+        shard.reply(join_ticket, JoinGroupResult(error, member.member_id))
+    if sync_ticket is not None:
+        shard.reply(sync_ticket, SyncGroupResult(error))
+    if join_ticket is not None or sync_ticket is not None:
+        shard.event(
+            MemberFenced(
+                group=group.group_id,
+                generation=group.generation_id,
+                member_id=member.member_id,
+                instance_id=member.group_instance_id,
+                client_id=member.client.client_id,
+                client_host=member.client.client_host,
+                principal=member.client.principal,
+                api="JoinGroup" if join_ticket is not None else "SyncGroup",
+                error=error.name,
+            )
+        )
