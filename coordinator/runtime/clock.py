@@ -1,0 +1,91 @@
+"""The two clocks of design 2.7, read in one place and passed down.
+
+The monotonic part advances by at most one second between two turns of the loop. So a process that
+was stopped (SIGSTOP, a paused machine) or starved reads what waits in its sockets before any
+session ends: the time it did not run does not count against its members.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from coordinator.core.requests import Now
+
+MAX_ADVANCE_NS = 1_000_000_000
+"""What one turn of the loop may add to the monotonic part."""
+
+TICK_S = 0.5
+"""How often an idle loop is woken, so that idle time does not count as time stopped."""
+
+
+class Clock(Protocol):
+    """Tells the time."""
+
+    def now(self) -> Now:
+        """Return both clocks; cheap, called once a request."""
+        ...
+
+
+class LoopClock:
+    """The real clocks, read once a turn of the loop.
+
+    Whatever happens in one turn happens at one instant. The first reading of a turn asks the loop
+    to call back at the start of the next one; a loop that sleeps is woken by a timer.
+    """
+
+    def __init__(
+        self,
+        read_monotonic_ns: Callable[[], int] = time.monotonic_ns,
+        read_wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """Make a clock that is not bound to a loop yet: until ``start`` each call reads anew."""
+        self._read_monotonic_ns = read_monotonic_ns
+        self._read_wall_ns = read_wall_ns
+        self._last_ns = read_monotonic_ns()
+        self._elapsed_ns = self._last_ns
+        self._now = Now(0, 0)
+        self._is_read = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tick_timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Bind to the running loop and begin to tick."""
+        assert self._loop is None, "started twice"
+        self._loop = asyncio.get_running_loop()
+        self._tick()
+
+    def stop(self) -> None:
+        """Stop ticking."""
+        if self._tick_timer is not None:
+            self._tick_timer.cancel()
+        self._tick_timer = None
+        self._loop = None
+        self._is_read = False
+
+    def now(self) -> Now:
+        """Return the time of this turn."""
+        if self._is_read:
+            return self._now
+        return self._read()
+
+    def _read(self) -> Now:
+        reading_ns = self._read_monotonic_ns()
+        self._elapsed_ns += min(reading_ns - self._last_ns, MAX_ADVANCE_NS)
+        self._last_ns = reading_ns
+        self._now = Now(self._elapsed_ns // 1_000_000, self._read_wall_ns() // 1_000_000)
+        if self._loop is not None:
+            self._is_read = True
+            self._loop.call_soon(self._end_turn)
+        return self._now
+
+    def _end_turn(self) -> None:
+        self._is_read = False
+
+    def _tick(self) -> None:
+        assert self._loop is not None
+        self._is_read = False  # a timer begins a turn
+        self._read()
+        self._tick_timer = self._loop.call_later(TICK_S, self._tick)

@@ -1,0 +1,337 @@
+"""Group commit: one append in flight, and the next one gathering (design 2.4).
+
+A storage that writes all shards in one transaction has one lane for all of them; one that writes a
+shard at a time has a lane a shard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from coordinator.core.records import GroupRecord, OffsetsCommitted
+from coordinator.runtime.slot import Slot, Write
+from storage.base import Batch, OffsetStorage, ShardAppend, ShardId
+
+if TYPE_CHECKING:
+    from coordinator.core.events import Event
+    from coordinator.core.records import Record
+    from coordinator.core.step import Reply
+    from coordinator.runtime.clock import Clock
+    from coordinator.runtime.settings import CoordinatorConfig
+    from coordinator.runtime.stats import Stats
+
+
+class LaneHost(Protocol):
+    """What a lane needs of the owner of all lanes."""
+
+    def durable(self, write: Write) -> None:
+        """Records of a slot are durable and its replies are about to be released."""
+        ...
+
+    def append_failed(self, lane: Lane, error: BaseException) -> None:
+        """Nobody knows what was stored: all slots of the lane have to be loaded again."""
+        ...
+
+    def fenced(self, lane: Lane, slots: Sequence[Slot]) -> None:
+        """Another owner has written to these; nothing of theirs was stored."""
+        ...
+
+
+class Append:
+    """One call of ``storage.append`` in the making, or in flight."""
+
+    __slots__ = ("abandoned", "bytes", "done", "events", "requests", "started_ms", "writes")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.writes: dict[Slot, Write] = {}
+        self.requests = 0
+        """Steps with records."""
+        self.events = 0
+        """Events of steps without records."""
+        self.bytes = 0
+        self.started_ms = 0
+        self.abandoned = False
+        """It took too long: whatever it says now is not heard."""
+        self.done: asyncio.Future[None] | None = None
+        """Set when the append ended, well or not; for those who fold."""
+
+    def write_of(self, slot: Slot) -> Write:
+        """Return the slot's part, made on first use."""
+        write = self.writes.get(slot)
+        if write is None:
+            write = self.writes[slot] = Write(slot)
+        return write
+
+
+class Lane:
+    """The slots that are written together, and the pipeline that writes them."""
+
+    def __init__(
+        self,
+        storage: OffsetStorage,
+        config: CoordinatorConfig,
+        clock: Clock,
+        stats: Stats,
+        host: LaneHost,
+    ) -> None:
+        """Make a lane without slots."""
+        self.slots: list[Slot] = []
+        self.is_full = False
+        """Too much waits: what would write is refused until the append in flight has ended."""
+        self.failures = 0
+        """Appends that failed since the last one that did not."""
+        self.last_append_ms = 0
+        self.max_waiting = config.max_waiting_requests
+        self._storage = storage
+        self._config = config
+        self._clock = clock
+        self._stats = stats
+        self._host = host
+        self._gathering: Append | None = None
+        self._in_flight: Append | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._abandoned: set[asyncio.Task[None]] = set()
+        self._ride_timer: asyncio.TimerHandle | None = None
+        self._holds = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    # --- What slots call --------------------------------------------------------------------------
+
+    def gather(self, slot: Slot, batch: Batch) -> Write:
+        """Add a step with records to the next append, and start it at the end of this turn of the
+        loop if none is in flight, so that all requests of one turn share it.
+        """
+        append = self._gathering
+        if append is None:
+            append = self._gathering = Append()
+        write = append.write_of(slot)
+        write.batches.append(batch)
+        slot.unfinished = write
+        append.requests += 1
+        append.bytes += estimated_bytes(batch.records)
+        if (
+            append.requests >= self._config.max_waiting_requests
+            or append.bytes >= self._config.max_waiting_bytes
+        ):
+            self.is_full = True
+        if self._task is None:
+            self._start()
+        return write
+
+    def ride(self, slot: Slot, events: list[Event]) -> None:
+        """Let events without a record go with the next append, or soon by themselves."""
+        append = self._gathering
+        if append is None:
+            append = self._gathering = Append()
+        if append.events + len(events) > self._config.max_riding_events:
+            self._stats.events_dropped += len(events)
+            return
+        append.events += len(events)
+        append.write_of(slot).batches.append(Batch((), events))
+        if self._task is None and self._ride_timer is None:
+            loop = asyncio.get_running_loop()
+            self._ride_timer = loop.call_later(self._config.events_delay_ms / 1000, self._start)
+
+    def forget(self, slot: Slot) -> list[Reply]:
+        """Take a dropped slot out of everything that is not durable; return the replies that
+        waited.
+        """
+        replies: list[Reply] = []
+        for append in (self._in_flight, self._gathering):
+            write = append.writes.pop(slot, None) if append is not None else None
+            if write is not None:
+                replies += write.replies
+                write.replies.clear()
+        if self._gathering is not None and not self._gathering.writes:
+            self._gathering = None
+            self.is_full = False
+        return replies
+
+    def waiting(self, slot: Slot) -> list[Reply]:
+        """Return the replies of a slot that wait for an append."""
+        writes = [a.writes.get(slot) for a in (self._in_flight, self._gathering) if a is not None]
+        return [reply for write in writes if write is not None for reply in write.replies]
+
+    # --- What the owner calls ---------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is in flight and nothing waits."""
+        return self._task is None and self._gathering is None
+
+    async def hold(self) -> None:
+        """Wait until nothing is in flight; start nothing until ``let_go``. What comes gathers."""
+        self._holds += 1
+        await self._idle.wait()
+
+    def let_go(self) -> None:
+        """End one ``hold``."""
+        self._holds -= 1
+        if self._gathering is not None and self._task is None:
+            self._start()
+
+    async def flush(self) -> None:
+        """Wait until nothing is in flight and nothing gathers, events included."""
+        while not self.is_idle:
+            if self._task is None:
+                self._start()
+            await self._idle.wait()
+            await asyncio.sleep(0)
+
+    async def fold(self) -> None:
+        """Make one append that only folds, unless something else is under way."""
+        if not self.is_idle or self._holds:
+            return
+        append = self._gathering = Append()
+        for slot in self.slots:
+            if slot.shard is not None:
+                append.write_of(slot)
+        append.done = asyncio.get_running_loop().create_future()
+        self._start()
+        await append.done
+
+    def abandon(self) -> None:
+        """Let go of an append in flight: the owner stops and has no time left."""
+        if self._in_flight is not None:
+            self._give_up(self._in_flight)
+
+    # --- The append -------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self._ride_timer is not None:
+            self._ride_timer.cancel()
+            self._ride_timer = None
+        if self._task is None and self._holds == 0 and self._gathering is not None:
+            self._idle.clear()
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        """Append what has gathered, until nothing has."""
+        while self._gathering is not None and self._holds == 0:
+            append, items = self._begin()
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(self._config.append_timeout_ms / 1000, self._check_time, append)
+            try:
+                fenced = await self._storage.append(items)
+            except asyncio.CancelledError:
+                if append.abandoned:
+                    return
+                self._end(append)
+                self._host.append_failed(self, asyncio.CancelledError("the append was cancelled"))
+                raise
+            except Exception as error:  # noqa: BLE001 - the contract: any exception means "unknown"
+                if not append.abandoned:
+                    self._end(append)
+                    self._failed(error)
+                return
+            finally:
+                timer.cancel()
+            if append.abandoned:
+                return
+            self._finish(append, fenced)
+        self._task = None
+        self._idle.set()
+
+    def _begin(self) -> tuple[Append, list[ShardAppend]]:
+        append = self._gathering
+        assert append is not None
+        self._gathering = None
+        self._in_flight = append
+        self.is_full = False
+        append.started_ms = self.last_append_ms = self._clock.now().monotonic_ms
+        if self._storage.unfolded():
+            for slot in self.slots:  # offer every shard to the fold, not only those that write
+                if slot.shard is not None:
+                    append.write_of(slot)
+        items = []
+        for slot, write in append.writes.items():
+            assert slot.shard is not None, "a dropped slot was not taken out"
+            assert slot.lease is not None
+            saved = slot.shard.saved
+            items.append(ShardAppend(slot.shard_id, slot.lease.epoch, write.batches, saved))
+        return append, items
+
+    def _finish(self, append: Append, fenced: Iterable[ShardId]) -> None:
+        """The append returned: release what it made durable, and let the owner drop what was
+        fenced.
+        """
+        lost = set(fenced)
+        if append.requests:
+            took_ms = self._clock.now().monotonic_ms - append.started_ms
+            self._stats.append_seconds.observe(took_ms / 1000)
+            self._stats.append_requests.observe(append.requests)
+        for slot in list(append.writes):
+            write = append.writes.get(
+                slot
+            )  # gone if a release before this one had the slot dropped
+            if write is not None and slot.shard_id not in lost:
+                self._host.durable(write)
+                slot.release(write)
+        if lost:
+            self.failures += 1
+            self._stats.appends_failed += 1
+            slots = [slot for slot in append.writes if slot.shard_id in lost]
+            # A store with one epoch for all its shards (SQLite) cannot say more than "all of
+            # these".
+            everything = len(slots) == len(append.writes)
+            self._host.fenced(self, self.slots if everything else slots)
+        else:
+            self.failures = 0
+        self._in_flight = None
+        if append.done is not None:
+            append.done.set_result(None)
+
+    def _check_time(self, append: Append) -> None:
+        """The timer of an append came up. The clock that counts is ours, which stands still while
+        the process is stopped: an answer that waits for us is not late.
+        """
+        elapsed_ms = self._clock.now().monotonic_ms - append.started_ms
+        left_ms = self._config.append_timeout_ms - elapsed_ms
+        if append is not self._in_flight:
+            return
+        if left_ms > 0:
+            loop = asyncio.get_running_loop()
+            loop.call_later(left_ms / 1000, self._check_time, append)
+            return
+        self._give_up(append)
+        self._failed(TimeoutError(f"the append took longer than {elapsed_ms} ms"))
+
+    def _give_up(self, append: Append) -> None:
+        task = self._task
+        assert task is not None
+        append.abandoned = True
+        self._abandoned.add(task)
+        task.add_done_callback(self._abandoned.discard)
+        task.cancel()
+        self._end(append)
+
+    def _end(self, append: Append) -> None:
+        self._task = None
+        self._idle.set()
+        if append.done is not None and not append.done.done():
+            append.done.set_result(None)
+
+    def _failed(self, error: BaseException) -> None:
+        self.failures += 1
+        self._stats.appends_failed += 1
+        self._host.append_failed(self, error)
+        self._in_flight = None
+
+
+def estimated_bytes(records: Sequence[Record]) -> int:
+    """Return roughly what the records take when they are encoded; cheap."""
+    total = 0
+    for record in records:
+        total += 200
+        if isinstance(record, OffsetsCommitted):
+            for topic in record.topics:
+                total += 40 + 30 * len(topic.partitions)
+                total += sum([len(partition.metadata) for partition in topic.partitions])
+        elif isinstance(record, GroupRecord):
+            for member in record.members:
+                total += 150 + len(member.subscription) + len(member.assignment)
+    return total

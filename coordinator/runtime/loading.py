@@ -1,0 +1,51 @@
+"""Reading shards from storage without holding the loop (design 2.5)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from coordinator.core.records import Record
+from coordinator.runtime.shards import AnyShard
+from storage.base import OffsetStorage, ShardId
+
+_CHECK_EVERY = 32
+"""Records between two looks at the time; one that holds a large group takes longest, some 100 us.
+"""
+
+
+class Slicer:
+    """Lets the loop turn whenever a slice of time is used up."""
+
+    def __init__(self, slice_ms: float, timer: Callable[[], float] = time.perf_counter) -> None:
+        """Begin a slice."""
+        self._slice_s = slice_ms / 1000
+        self._timer = timer
+        self._until = timer() + self._slice_s
+
+    async def pause(self) -> None:
+        """Yield to the loop if the slice is used up."""
+        if self._timer() >= self._until:
+            await asyncio.sleep(0)
+            self._until = self._timer() + self._slice_s
+
+
+async def load_records(
+    storage: OffsetStorage,
+    read: Collection[ShardId],
+    into: Mapping[ShardId, AnyShard],
+    slicer: Slicer,
+) -> None:
+    """Apply what the storage holds of ``read`` to those of its shards that are in ``into``."""
+    async for shard_id, records in storage.load(read):
+        shard = into.get(shard_id)
+        if shard is not None:
+            await _apply(shard, records, slicer)
+
+
+async def _apply(shard: AnyShard, records: Sequence[Record], slicer: Slicer) -> None:
+    for start in range(0, len(records), _CHECK_EVERY):
+        for record in records[start : start + _CHECK_EVERY]:
+            shard.apply(record)
+        await slicer.pause()

@@ -1,0 +1,91 @@
+"""The event writer's one rule of its own: refusals of a member are merged (design 2.4).
+
+A member that was fenced may repeat its request hundreds of times a second. The first refusal is an
+event at once; repeats within a window become one event with a count when the window ends.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from coordinator.core.events import CommitRejected, Event, MemberFenced
+from storage.base import ShardId
+
+_Refusal: TypeAlias = CommitRejected | MemberFenced
+_Key: TypeAlias = tuple[type, str, str, str | None, str]
+
+
+class _Window:
+    """Repeats of one refusal since the window began."""
+
+    __slots__ = ("count", "ends_ms", "last", "shard")
+
+    def __init__(self, shard: ShardId, event: _Refusal, ends_ms: int) -> None:
+        self.shard = shard
+        self.last = event
+        self.ends_ms = ends_ms
+        self.count = 0
+
+
+class Merged(NamedTuple):
+    """An event whose window ended, and the shard whose log it belongs to."""
+
+    shard: ShardId
+    event: Event
+
+
+class RefusalMerger:
+    """Windows of refused members, bounded; oldest first, since all windows are equally long."""
+
+    def __init__(self, window_ms: int, max_members: int) -> None:
+        """Start with no window open."""
+        self._window_ms = window_ms
+        self._max_members = max_members
+        self._windows: OrderedDict[_Key, _Window] = OrderedDict()
+
+    def admit(self, shard: ShardId, events: Sequence[Event], now_ms: int) -> list[Event]:
+        """Return the events to write now; repeats are kept back and counted."""
+        return [e for e in events if not self._is_repeat(shard, e, now_ms)]
+
+    def due(self, now_ms: int) -> list[Merged]:
+        """End the windows that are over. One that saw repeats begins anew, so that a refusal which
+        goes on makes one event a window.
+        """
+        merged = []
+        while self._windows:
+            key, window = next(iter(self._windows.items()))
+            if window.ends_ms > now_ms and len(self._windows) <= self._max_members:
+                break
+            del self._windows[key]
+            if window.count == 0:
+                continue
+            merged.append(_merged(window))
+            if window.ends_ms <= now_ms:
+                self._windows[key] = _Window(window.shard, window.last, now_ms + self._window_ms)
+        return merged
+
+    def end_all(self) -> list[Merged]:
+        """End every window: the process stops."""
+        merged = [_merged(window) for window in self._windows.values() if window.count]
+        self._windows.clear()
+        return merged
+
+    def _is_repeat(self, shard: ShardId, event: Event, now_ms: int) -> bool:
+        if not isinstance(event, CommitRejected | MemberFenced):
+            return False
+        key = (type(event), event.group, event.member_id, event.instance_id, event.error)
+        window = self._windows.get(key)
+        if window is not None:
+            window.count += event.count
+            window.last = event
+            return True
+        self._windows[key] = _Window(shard, event, now_ms + self._window_ms)
+        return False
+
+
+def _merged(window: _Window) -> Merged:
+    return Merged(window.shard, msgspec.structs.replace(window.last, count=window.count))

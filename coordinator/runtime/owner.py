@@ -1,0 +1,401 @@
+"""The owner of all shards of this process: lanes, leases, loading, deadlines, and the way out.
+
+There is one recovery path (design 2.5): whatever goes wrong, shards are dropped, everything that
+waited is answered, and they are loaded again, with back-off, for as long as it takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+import structlog
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.events import (
+    Event,
+    MemberEvicted,
+    OffsetExpired,
+    RebalanceStart,
+    ShardLoaded,
+)
+from coordinator.core.limits import CoreLimits
+from coordinator.core.requests import JoinGroup, Now, Request
+from coordinator.core.step import Step
+from coordinator.core.topic_image import TopicImage
+from coordinator.runtime.alarm import Alarm
+from coordinator.runtime.lane import Lane
+from coordinator.runtime.loading import Slicer, load_records
+from coordinator.runtime.merge import RefusalMerger
+from coordinator.runtime.refusals import refuse
+from coordinator.runtime.slot import Owed, Slot, Ticket, Write
+from coordinator.runtime.stats import Stats, count_reason
+from storage.base import OffsetStorage, StoreRefused
+
+if TYPE_CHECKING:
+    from coordinator.runtime.clock import Clock
+    from coordinator.runtime.settings import CoordinatorConfig
+    from coordinator.runtime.shards import AnyShard, MakeShard
+
+log = structlog.get_logger(__name__)
+
+_HOUSE_S = 1.0
+"""How often the owner looks for an idle log, ended windows and leases to renew."""
+_REMEMBERED_BUGS = 256
+_LOGGED_INPUT_CHARS = 4_000
+
+
+class Observer(Protocol):
+    """Hears what became durable and what was loaded; how the topics learn of ends (design 1)."""
+
+    @property
+    def image(self) -> TopicImage:
+        """The image that shards are made with."""
+        ...
+
+    def loaded(self, shard_id: int, shard: AnyShard) -> None:
+        """A shard is about to answer again."""
+        ...
+
+    def durable(self, write: Write) -> None:
+        """Records are durable; their replies follow."""
+        ...
+
+
+class ShardOwner:
+    """Runs shards over a storage."""
+
+    def __init__(
+        self,
+        storage: OffsetStorage,
+        config: CoordinatorConfig,
+        clock: Clock,
+        observer: Observer,
+        makers: dict[int, MakeShard],
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Make the places of the shards; ``makers`` tells which there are and how each is made."""
+        self.stats = Stats()
+        self._storage = storage
+        self._config = config
+        self._clock = clock
+        self._observer = observer
+        self._makers = makers
+        self._timer = timer
+        limits = storage.limits
+        self._limits: CoreLimits = _bounded(config.core, limits.max_step_bytes)
+        self._merger = RefusalMerger(config.merge_window_ms, config.max_merged_members)
+        self._alarm = Alarm(clock, self._timer)
+        self.lanes: list[Lane] = []
+        self.slots: dict[int, Slot] = {}
+        for shard_id in makers:
+            if not self.lanes or not limits.one_lane:
+                self.lanes.append(Lane(storage, config, clock, self.stats, self))
+            slot = Slot(shard_id, self.lanes[-1], self)
+            self.lanes[-1].slots.append(slot)
+            self.slots[shard_id] = slot
+        self._alarm.watch([_SlotExpiry(self, slot) for slot in self.slots.values()])
+        self._recoveries: dict[Lane, asyncio.Task[None]] = {}
+        self._house: asyncio.Task[None] | None = None
+        self._fingerprints: dict[int, None] = {}
+        self._has_loaded = False
+        self._is_stopping = False
+
+    # --- Life -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Take the leases and load; returns when every shard answers.
+
+        Raises StoreRefused where a person has to act; anything else is tried again until it works.
+        """
+        for lane in self.lanes:  # the cluster shard's lane is the first: others need its topics
+            await self._recover(lane)
+        self._has_loaded = True
+        self._house = asyncio.get_running_loop().create_task(self._keep_house())
+
+    def drain(self) -> None:
+        """Drain: nothing is submitted any more; what is parked gets NOT_COORDINATOR."""
+        self._is_stopping = True
+        self._alarm.stop()
+        for task in (self._house, *self._recoveries.values()):
+            if task is not None:
+                task.cancel()
+        for slot in self.slots.values():
+            slot.settle(slot.close_parked())
+
+    async def finish(self, timeout_ms: int) -> None:
+        """Flush what waits, fold what fits into the time, give the leases back."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                for merged in self._merger.end_all():
+                    self._ride(merged.shard, merged.event)
+                for lane in self.lanes:
+                    await lane.flush()
+                await self._fold()
+        except TimeoutError:
+            log.warning("drain_timed_out", timeout_ms=timeout_ms)
+        for lane in self.lanes:
+            lane.abandon()
+        self._drop(list(self.slots.values()))
+        leases = [slot.lease for slot in self.slots.values() if slot.lease is not None]
+        await self._storage.release(leases)
+
+    def loading_count(self) -> int:
+        """Tell how many shards are LOADING."""
+        return sum(slot.shard is None for slot in self.slots.values())
+
+    def push_image(self, image: TopicImage) -> None:
+        """Give a new image of topics to every shard that lives; others get it when loaded."""
+        now = self._clock.now()
+        for slot in self.slots.values():
+            if slot.shard is not None:
+                self._step(slot, lambda shard: shard.topics_changed(image, now))
+
+    # --- What slots and lanes call ----------------------------------------------------------------
+
+    def admit_events(self, slot: Slot, events: list[Event]) -> list[Event]:
+        """Count events and merge repeats; return those to write now."""
+        for event in events:
+            if isinstance(event, MemberEvicted):
+                count_reason(self.stats.members_evicted, event.reason)
+            elif isinstance(event, RebalanceStart):
+                count_reason(self.stats.rebalances, event.reason)
+            elif isinstance(event, OffsetExpired):
+                self.stats.offsets_expired += 1
+        return self._merger.admit(slot.shard_id, events, self._clock.now().monotonic_ms)
+
+    def core_failed(self, slot: Slot, request: Request, ticket: Ticket, error: Exception) -> None:
+        """An exception inside the core is a bug: log the input, answer, load the shard again.
+
+        The same request a second time closes its connection, where the ticket can do that: a client
+        that repeats it for ever would keep the shard loading for ever.
+        """
+        fingerprint = _fingerprint(request)
+        is_repeated = fingerprint in self._fingerprints
+        if len(self._fingerprints) >= _REMEMBERED_BUGS:
+            del self._fingerprints[next(iter(self._fingerprints))]
+        self._fingerprints[fingerprint] = None
+        slot.disown(ticket)
+        self._bug(slot, error, repr(request)[:_LOGGED_INPUT_CHARS])
+        abort: Callable[[], None] | None = getattr(ticket, "abort", None)
+        if is_repeated and abort is not None:
+            abort()
+        else:
+            slot.settle([(ticket, refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR))])
+
+    def ticket_failed(self, error: Exception) -> None:
+        """A ticket raised when it was given its answer: others must not suffer."""
+        self.stats.tickets_failed += 1
+        log.error("ticket_failed", exc_info=error)
+
+    def alarm(self, at_ms: int | None) -> None:
+        """A shard has a deadline at this time."""
+        self._alarm.set(at_ms)
+
+    def durable(self, write: Write) -> None:
+        """Records of a slot are durable and its replies are about to be released."""
+        self._observer.durable(write)
+
+    def append_failed(self, lane: Lane, error: BaseException) -> None:
+        """Nobody knows what was stored: load all slots of the lane again, under a new epoch."""
+        log.error("append_failed", error=str(error) or repr(error), shards=len(lane.slots))
+        self._lose(lane, lane.slots)
+
+    def fenced(self, lane: Lane, slots: Sequence[Slot]) -> None:
+        """Another owner has written to these; nothing of theirs was stored."""
+        log.error("append_fenced", shards=[slot.shard_id for slot in slots])
+        self._lose(lane, slots)
+
+    def expire(self, slot: Slot, now: Now) -> None:
+        """Take one portion of what is due in a slot."""
+        self._step(slot, lambda shard: shard.expire(now))
+
+    # --- Dropping and loading ---------------------------------------------------------------------
+
+    def _lose(self, lane: Lane, slots: Sequence[Slot]) -> None:
+        for slot in slots:
+            slot.needs_lease = True
+        self._drop(slots)
+        self._begin_recovery(lane)
+
+    def _drop(self, slots: Iterable[Slot]) -> None:
+        """Drop all of them before anybody hears of it: an answer may bring the next request."""
+        owed: list[tuple[Slot, list[Owed]]] = [(slot, slot.drop()) for slot in slots]
+        for slot, answers in owed:
+            slot.settle(answers)
+
+    def _bug(self, slot: Slot, error: Exception, while_doing: str) -> None:
+        self.stats.bugs += 1
+        log.error("core_failed", shard=slot.shard_id, input=while_doing, exc_info=error)
+        self._drop([slot])
+        self._begin_recovery(slot.lane, self._config.retry_min_ms)
+
+    def _step(self, slot: Slot, call: Callable[[AnyShard], Step]) -> None:
+        """Carry out a step of our own making; an exception in it is a bug like any other."""
+        assert slot.shard is not None
+        try:
+            step = call(slot.shard)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a bug of the core
+            self._bug(slot, error, "a step of our own making")
+            return
+        slot.take(step)
+        if slot.shard is not None:
+            self._alarm.set(slot.shard.next_deadline())
+
+    def _begin_recovery(self, lane: Lane, delay_ms: int = 0) -> None:
+        if lane not in self._recoveries and not self._is_stopping:
+            task = asyncio.get_running_loop().create_task(self._recover(lane, delay_ms))
+            self._recoveries[lane] = task
+
+    async def _recover(self, lane: Lane, delay_ms: int = 0) -> None:
+        """Load the dropped slots of a lane, for as long as it takes."""
+        config = self._config
+        retry_ms = min(config.retry_min_ms * 2 ** min(lane.failures, 10), config.retry_max_ms)
+        if lane.failures > 1:  # it loads and then fails to append, again and again
+            delay_ms = retry_ms
+        while any(slot.shard is None for slot in lane.slots):
+            await asyncio.sleep(delay_ms / 1000)
+            delay_ms = retry_ms
+            retry_ms = min(2 * retry_ms, config.retry_max_ms)
+            await lane.hold()
+            try:
+                await self._load(lane)
+            except StoreRefused as error:
+                if not self._has_loaded:
+                    raise
+                log.error("load_refused", error=str(error), retry_ms=delay_ms)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
+                self.stats.loads_failed += 1
+                log.error("load_failed", error=str(error) or repr(error), retry_ms=delay_ms)
+            finally:
+                lane.let_go()
+        self._recoveries.pop(lane, None)
+
+    async def _load(self, lane: Lane) -> None:
+        """Load the dropped slots of a lane; nothing of it is in flight meanwhile."""
+        lost = [slot for slot in lane.slots if slot.shard is None]
+        started = self._clock.now()
+        await self._take_leases([slot for slot in lost if slot.needs_lease])
+        ready = [slot for slot in lost if not slot.needs_lease]
+        image = self._observer.image
+        shards = {
+            s.shard_id: self._makers[s.shard_id](s.shard_id, self._limits, image) for s in ready
+        }
+        slicer = Slicer(self._config.load_slice_ms, self._timer)
+        # A lane is read whole (storage.base): others' records are passed over.
+        read = [slot.shard_id for slot in lane.slots] if ready else []
+        await load_records(self._storage, read, shards, slicer)
+        for slot in ready:  # the cluster shard, if it is among them, is the first
+            self._activate(slot, shards[slot.shard_id], started)
+            await slicer.pause()
+        self.stats.loads += 1
+        self.stats.load_ms_last = self._clock.now().monotonic_ms - started.monotonic_ms
+        log.info("loaded", shards=len(ready), duration_ms=self.stats.load_ms_last)
+
+    async def _take_leases(self, slots: Sequence[Slot]) -> None:
+        if not slots:
+            return
+        wanted = [slot.shard_id for slot in slots]
+        leases = await self._storage.acquire(wanted, self._config.owner)
+        for slot in slots:
+            lease = leases.get(slot.shard_id)
+            if lease is not None:
+                slot.lease = lease
+                slot.needs_lease = False
+
+    def _activate(self, slot: Slot, shard: AnyShard, started: Now) -> None:
+        """Let a loaded shard answer: with today's topics, and every session afresh."""
+        now = self._clock.now()
+        self._observer.loaded(slot.shard_id, shard)
+        # Before ``loaded``: it removes what belongs to topics that are not in the image.
+        steps = [shard.topics_changed(self._observer.image, now), shard.loaded(now)]
+        slot.shard = shard
+        for step in steps:
+            slot.take(step)
+        groups, duration_ms = shard.group_count(), now.monotonic_ms - started.monotonic_ms
+        if groups:
+            event = ShardLoaded(
+                groups=groups, offsets=shard.offset_count(), duration_ms=duration_ms
+            )
+            slot.lane.ride(slot, [event])
+        self._alarm.set(shard.next_deadline())
+
+    # --- Housekeeping -----------------------------------------------------------------------------
+
+    async def _keep_house(self) -> None:
+        renewed_ms = self._clock.now().monotonic_ms
+        while True:
+            await asyncio.sleep(_HOUSE_S)
+            now_ms = self._clock.now().monotonic_ms
+            for merged in self._merger.due(now_ms):
+                self._ride(merged.shard, merged.event)
+            try:
+                if now_ms - renewed_ms >= self._config.renew_interval_ms:
+                    renewed_ms = now_ms
+                    await self._renew()
+                await self._fold_if_idle(now_ms)
+            except Exception as error:  # noqa: BLE001 - tried again next time
+                log.warning("housekeeping_failed", error=str(error) or repr(error))
+
+    async def _renew(self) -> None:
+        held = [s.lease for s in self.slots.values() if s.lease is not None and not s.needs_lease]
+        lost = set(await self._storage.renew(held))
+        for lane in self.lanes:
+            slots = [s for s in lane.slots if s.shard_id in lost and s.shard is not None]
+            if slots:
+                log.error("leases_lost", shards=[slot.shard_id for slot in slots])
+                self._lose(lane, slots)
+
+    async def _fold_if_idle(self, now_ms: int) -> None:
+        idle_since_ms = max(lane.last_append_ms for lane in self.lanes)
+        if now_ms - idle_since_ms >= self._config.fold_idle_ms and not self.loading_count():
+            await self._fold()
+
+    async def _fold(self) -> None:
+        """Fold until nothing is left, or nothing moves, or somebody needs the lane."""
+        while (before := self._storage.unfolded()) > 0:
+            for lane in self.lanes:
+                await lane.fold()
+            if self._storage.unfolded() >= before:
+                return
+
+    def _ride(self, shard_id: int, event: Event) -> None:
+        slot = self.slots[shard_id]
+        if slot.shard is None:
+            self.stats.events_dropped += 1
+        else:
+            slot.lane.ride(slot, [event])
+
+
+class _SlotExpiry:
+    """A slot as the alarm sees it."""
+
+    __slots__ = ("_owner", "_slot")
+
+    def __init__(self, owner: ShardOwner, slot: Slot) -> None:
+        self._owner = owner
+        self._slot = slot
+
+    def next_deadline(self) -> int | None:
+        shard = self._slot.shard
+        return None if shard is None else shard.next_deadline()
+
+    def expire(self, now: Now) -> None:
+        self._owner.expire(self._slot, now)
+
+
+def _bounded(limits: CoreLimits, max_step_bytes: int) -> CoreLimits:
+    """The core refuses what would be too large for the storage."""
+    least = min(limits.max_step_bytes, max_step_bytes)
+    return dataclasses.replace(limits, max_step_bytes=least)
+
+
+def _fingerprint(request: Request) -> int:
+    """Tell whether two requests are the same; a minted id does not count."""
+    if isinstance(request, JoinGroup):
+        request = msgspec.structs.replace(request, new_member_id="")
+    return hash(repr(request))

@@ -1,0 +1,61 @@
+"""The settings of a coordinator in a process of its own or in a host's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from coordinator.core.limits import CoreLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorConfig:
+    """What a GroupCoordinator is made with; every limit with its reason."""
+
+    core: CoreLimits = field(default_factory=CoreLimits)
+    cluster_id: str = "groupkeeper"
+    shards: int = 50
+    """Kafka's own number of ``__consumer_offsets`` partitions. Fixed when a store is created."""
+    owner: str = "groupkeeper"
+    """Who we are to the lease store: unique among processes that share one."""
+    append_timeout_ms: int = 5_000
+    """Kafka's ``offsets.commit.timeout.ms``. Below the least session timeout, or a slow append
+    would outlast a session (design 2.3).
+    """
+    drain_timeout_ms: int = 10_000
+    """How long ``stop`` may take for what waits and for the fold."""
+    events_delay_ms: int = 50
+    """How long an event without a record waits for an append to ride with."""
+    merge_window_ms: int = 10_000
+    """Refusals of one member within this time are one event with a count."""
+    max_merged_members: int = 10_000
+    """Members whose refusals are merged at the same time; beyond it the oldest window ends early.
+    """
+    max_riding_events: int = 20_000
+    """Events without records that may wait for an append; at some 500 bytes each that is 10 MB."""
+    max_waiting_requests: int = 8_192
+    """Requests that may gather for one append. An append that takes 100 ms at 50,000 commits a
+    second gathers 5,000; more means that storage does not keep up, and clients are told to come
+    back.
+    """
+    max_waiting_bytes: int = 16 * 1024 * 1024
+    """Their estimated size: with one step on top, what a storage has to take in one append."""
+    load_slice_ms: float = 5.0
+    """How long a load may hold the loop (design 2.5)."""
+    retry_min_ms: int = 100
+    retry_max_ms: int = 5_000
+    """Pauses between attempts to load, doubling: short, since nobody is served meanwhile."""
+    fold_idle_ms: int = 1_000
+    """A lane that wrote nothing for this long is folded by appends of its own."""
+    renew_interval_ms: int = 3_000
+    """How often leases are renewed, where the store lets them run out."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        if self.shards < 1:
+            raise ValueError(f"shards must be at least 1, not {self.shards}")
+        if self.append_timeout_ms >= self.core.min_session_timeout_ms:
+            raise ValueError(
+                f"append_timeout_ms ({self.append_timeout_ms}) must be below "
+                f"min_session_timeout_ms ({self.core.min_session_timeout_ms}), "
+                "or a slow append would outlast a session"
+            )

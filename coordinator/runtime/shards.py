@@ -1,0 +1,93 @@
+"""What the runtime needs of a shard: ``Shard``, ``ClusterShard`` and the fakes of tests fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+from coordinator.core.cluster import ClusterShard
+from coordinator.core.limits import CoreLimits
+from coordinator.core.records import Record, SavedGroup
+from coordinator.core.requests import Now
+from coordinator.core.shard import Shard
+from coordinator.core.step import Step, Ticket
+from coordinator.core.topic_image import TopicImage
+
+
+class AnyShard(Protocol):
+    """A pure state machine with records (design 2.1); its methods are those of
+    ``core.shard.Shard``.
+    """
+
+    def handle(self, request: Any, ticket: Ticket, now: Now) -> Step:
+        """Take one request."""
+        ...
+
+    def expire(self, now: Now) -> Step:
+        """Take what is due, cut to the limits of a step."""
+        ...
+
+    def topics_changed(self, image: TopicImage, now: Now) -> Step:
+        """Take a new image of topics."""
+        ...
+
+    def next_deadline(self) -> int | None:
+        """Tell when to call ``expire``; O(1)."""
+        ...
+
+    def apply(self, record: Record) -> None:
+        """Take a record that was loaded."""
+        ...
+
+    def loaded(self, now: Now) -> Step:
+        """Begin to live, after the last record of a load."""
+        ...
+
+    def saved(self, group_id: str) -> SavedGroup | None:
+        """Return a group's saved state, for the fold."""
+        ...
+
+    def ends(self) -> Mapping[tuple[str, int], int]:
+        """Return the largest offset of each (topic id, partition)."""
+        ...
+
+    def group_count(self) -> int:
+        """Tell how many groups there are."""
+        ...
+
+    def offset_count(self) -> int:
+        """Tell how many committed offsets there are."""
+        ...
+
+
+MakeShard: TypeAlias = Callable[[int, CoreLimits, TopicImage], AnyShard]
+
+
+class ClusterRunner(ClusterShard):
+    """Lets the runtime run the cluster shard like any other: without groups or ends."""
+
+    def topics_changed(self, image: TopicImage, now: Now) -> Step:
+        """Nothing to do: the image comes from here."""
+        return Step()
+
+    def ends(self) -> Mapping[tuple[str, int], int]:
+        """No offsets."""
+        return {}
+
+    def group_count(self) -> int:
+        """No groups."""
+        return 0
+
+    def offset_count(self) -> int:
+        """No offsets."""
+        return 0
+
+
+def make_group_shard(shard_id: int, limits: CoreLimits, image: TopicImage) -> AnyShard:
+    """Make a shard of groups."""
+    return Shard(shard_id, limits, image)
+
+
+def make_cluster_shard(shard_id: int, limits: CoreLimits, image: TopicImage) -> AnyShard:
+    """Make the shard that holds the topics."""
+    return ClusterRunner(limits)

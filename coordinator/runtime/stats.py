@@ -1,0 +1,46 @@
+"""What the runtime counts: plain numbers, read at scrape by whoever shows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from coordinator.metrics import BATCH_BOUNDS, LATENCY_BOUNDS_S, Histogram
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counters of one process since its start."""
+
+    append_seconds: Histogram = field(default_factory=lambda: Histogram(LATENCY_BOUNDS_S))
+    """Time of each append, until it was durable."""
+    append_requests: Histogram = field(default_factory=lambda: Histogram(BATCH_BOUNDS))
+    """Steps with records that each durable append held."""
+    appends_failed: int = 0
+    """Appends that failed, timed out or were fenced."""
+    loads: int = 0
+    """Loads that succeeded, the first one included."""
+    loads_failed: int = 0
+    load_ms_last: int = 0
+    commits_accepted: int = 0
+    commits_rejected: int = 0
+    """OffsetCommits refused as a whole, by the group or because its shard could not take them."""
+    rebalances: dict[str, int] = field(default_factory=dict)
+    """Join phases begun, by reason."""
+    members_evicted: dict[str, int] = field(default_factory=dict)
+    """By reason."""
+    offsets_expired: int = 0
+    refused_loading: int = 0
+    """Requests that met a LOADING shard."""
+    refused_overload: int = 0
+    """Requests refused because too much waited for storage."""
+    events_dropped: int = 0
+    """Events without records that were let go: too many waited, or their shard was dropped."""
+    bugs: int = 0
+    """Exceptions inside the core; each one reloaded its shard."""
+    tickets_failed: int = 0
+    """Tickets that raised when they were given their answer."""
+
+
+def count_reason(counts: dict[str, int], reason: str) -> None:
+    """Add one to a reason; reasons come from the core and are few."""
+    counts[reason] = counts.get(reason, 0) + 1

@@ -1,0 +1,240 @@
+"""The topics of static mode: their image, and the end of each partition (design 1).
+
+Topics live as records in the cluster shard; what stands here is what is durable of them. An end is
+the largest offset that any group ever committed, or that the config names. It only grows, when an
+append is durable, and it goes with the topic. Knows nothing of the runtime: that feeds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+import structlog
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.records import OffsetsCommitted, Record, TopicRecord, TopicRemoved
+from coordinator.core.requests import ChangeTopics, ChangeTopicsResult, Client, NewTopic, Result
+from coordinator.core.topic_image import TopicImage, TopicInfo
+
+log = structlog.get_logger(__name__)
+
+OURSELVES = Client("groupkeeper", "", "User:groupkeeper")
+_RETRY_S = 0.2
+
+PartitionKey: TypeAlias = tuple[str, int]
+"""(topic id, partition)."""
+
+
+class ConfiguredTopic(NamedTuple):
+    """A topic that must exist."""
+
+    name: str
+    partitions: int
+    end_offset: int = 0
+    """The least end of each of its partitions."""
+
+
+class _Resolves(Protocol):
+    def resolve(self, result: Result) -> None: ...
+
+
+Submit: TypeAlias = Callable[[ChangeTopics, _Resolves], None]
+
+
+def mint_topic_id() -> str:
+    """Return a new topic id in Kafka's printed form; like Kafka, none that begins with a dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+        if not text.startswith("-"):
+            return text
+
+
+class Watch:
+    """Somebody waits for a partition to grow or for its topic to go (Fetch's long poll)."""
+
+    __slots__ = ("_keys", "_topics", "_wake")
+
+    def __init__(
+        self, topics: Topics, keys: Sequence[PartitionKey], wake: Callable[[], None]
+    ) -> None:
+        """Made by ``Topics.watch``."""
+        self._topics = topics
+        self._keys = keys
+        self._wake: Callable[[], None] | None = wake
+
+    def cancel(self) -> None:
+        """Wait no more; harmless when it is over."""
+        self._wake = None
+        self._topics.forget(self, self._keys)
+
+    def fire(self) -> None:
+        """Wake whoever waits, once."""
+        wake = self._wake
+        self.cancel()
+        if wake is not None:
+            wake()
+
+
+class Topics:
+    """Topics and ends, as far as they are durable."""
+
+    def __init__(
+        self,
+        configured: Iterable[ConfiguredTopic] = (),
+        mint: Callable[[], str] = mint_topic_id,
+    ) -> None:
+        """Start empty; the configured topics are made by ``ensure_configured``."""
+        self.image = TopicImage.of()
+        self._configured = {topic.name: topic for topic in configured}
+        self._mint = mint
+        self._submit: Submit | None = None
+        self._ends: dict[str, dict[int, int]] = {}
+        self._watches: dict[PartitionKey, set[Watch]] = {}
+
+    # --- For handlers -----------------------------------------------------------------------------
+
+    def end_offset(self, topic_id: str, partition: int) -> int:
+        """Return the partition's end: ListOffsets LATEST and Fetch's high watermark."""
+        end = self._ends.get(topic_id, {}).get(partition, 0)
+        info = self.image.by_id.get(topic_id)
+        configured = self._configured.get(info.name) if info is not None else None
+        return end if configured is None else max(end, configured.end_offset)
+
+    def watch(self, partitions: Iterable[PartitionKey], wake: Callable[[], None]) -> Watch:
+        """Call ``wake`` once, as soon as one of these grows or its topic goes."""
+        keys = list(partitions)
+        watch = Watch(self, keys, wake)
+        for key in keys:
+            self._watches.setdefault(key, set()).add(watch)
+        return watch
+
+    def forget(self, watch: Watch, keys: Iterable[PartitionKey]) -> None:
+        """Drop a watch."""
+        for key in keys:
+            watches = self._watches.get(key)
+            if watches is not None:
+                watches.discard(watch)
+                if not watches:
+                    del self._watches[key]
+
+    def change(self, request: ChangeTopics, ticket: _Resolves) -> None:
+        """Create, grow or delete topics; answered once it is durable and every shard knows it."""
+        assert self._submit is not None, "not bound to a coordinator"
+        self._submit(request, ticket)
+
+    async def change_and_wait(self, request: ChangeTopics) -> ChangeTopicsResult:
+        """Do the same for those who can wait."""
+        answer = _Answer()
+        self.change(request, answer)
+        return await answer.future
+
+    # --- For the coordinator ----------------------------------------------------------------------
+
+    def bind(self, submit: Submit) -> None:
+        """Tell where changes go."""
+        self._submit = submit
+
+    async def ensure_configured(self) -> None:
+        """Create and grow what the config names; nothing is ever cut or deleted on that ground."""
+        self._tell_differences()
+        while request := self._missing():
+            result = await self.change_and_wait(request)
+            for change in (*result.created, *result.grown):
+                if change.error is not ErrorCode.NONE:
+                    raise ValueError(f"topic {change.name!r} of the config: {change.message}")
+            if result.error is not ErrorCode.NONE:
+                await asyncio.sleep(_RETRY_S)  # the store failed: its shard is loaded again
+
+    def replace(self, topics: Mapping[str, TopicInfo]) -> bool:
+        """Take the topics of a load; tells whether the image changed."""
+        if topics == self.image.by_name:
+            return False
+        self._set_image(TopicImage.of(*topics.values()))
+        return True
+
+    def apply(self, records: Iterable[Record]) -> bool:
+        """Take durable records of the cluster shard; tells whether the image changed."""
+        by_name = dict(self.image.by_name)
+        for record in records:
+            if isinstance(record, TopicRecord):
+                info = TopicInfo(record.name, record.topic_id, record.partitions)
+                by_name[record.name] = info
+            elif isinstance(record, TopicRemoved):
+                by_name.pop(record.name, None)
+        return self.replace(by_name)
+
+    def committed(self, record: OffsetsCommitted) -> None:
+        """Take a durable commit: ends grow."""
+        for topic in record.topics:
+            if topic.topic_id not in self.image.by_id:
+                continue  # deleted while the commit was on its way
+            ends = self._ends.setdefault(topic.topic_id, {})
+            for partition in topic.partitions:
+                if partition.offset > ends.get(partition.partition, 0):
+                    ends[partition.partition] = partition.offset
+                    self._wake((topic.topic_id, partition.partition))
+
+    def raise_ends(self, found: Mapping[PartitionKey, int]) -> None:
+        """Take the ends of a shard that was loaded; none is ever lowered."""
+        for (topic_id, partition), end in found.items():
+            if topic_id in self.image.by_id:
+                ends = self._ends.setdefault(topic_id, {})
+                if end > ends.get(partition, 0):
+                    ends[partition] = end
+                    self._wake((topic_id, partition))
+
+    def _set_image(self, image: TopicImage) -> None:
+        gone = self.image.by_id.keys() - image.by_id.keys()
+        self.image = image
+        for topic_id in gone:
+            self._ends.pop(topic_id, None)
+        for key in [key for key in self._watches if key[0] in gone]:
+            self._wake(key)
+
+    def _wake(self, key: PartitionKey) -> None:
+        for watch in list(self._watches.get(key, ())):
+            watch.fire()
+
+    def _missing(self) -> ChangeTopics | None:
+        wanted = self._configured.values()
+        stored = self.image.by_name
+        create = [
+            NewTopic(t.name, t.partitions, self._mint()) for t in wanted if t.name not in stored
+        ]
+        grow = [
+            (t.name, t.partitions)
+            for t in wanted
+            if t.name in stored and stored[t.name].partitions < t.partitions
+        ]
+        if not create and not grow:
+            return None
+        return ChangeTopics(OURSELVES, tuple(create), tuple(grow))
+
+    def _tell_differences(self) -> None:
+        for info in self.image.by_name.values():
+            wanted = self._configured.get(info.name)
+            if wanted is None:
+                log.info("topic_not_in_config", topic=info.name, partitions=info.partitions)
+            elif wanted.partitions < info.partitions:
+                log.info(
+                    "topic_has_more_partitions_than_config",
+                    topic=info.name,
+                    partitions=info.partitions,
+                    configured=wanted.partitions,
+                )
+
+
+class _Answer:
+    """A ticket for those who await."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[ChangeTopicsResult] = asyncio.get_running_loop().create_future()
+
+    def resolve(self, result: Result) -> None:
+        assert isinstance(result, ChangeTopicsResult)
+        if not self.future.done():
+            self.future.set_result(result)

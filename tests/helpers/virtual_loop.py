@@ -1,0 +1,91 @@
+"""An event loop whose time is a counter: nothing sleeps, and every run of a test is the same.
+
+    @virtual_time
+    async def test_something():
+        await asyncio.sleep(3600)        # takes no time
+
+When nothing is ready the clock jumps to the next timer; when there is none either, the test waits
+for something that will never happen, which is an error at once instead of a hang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import selectors
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
+
+from coordinator.core.requests import Now
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+START_WALL_MS = 1_700_000_000_000
+
+
+class _JumpingSelector(selectors.SelectSelector):
+    """Adds the timeout to the loop's time instead of waiting for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 1_000.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        if timeout is None:
+            raise RuntimeError("waits for ever: nothing is ready and no timer is set")
+        self.now_s += timeout
+        return super().select(0)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """A loop in virtual time."""
+
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.now_s
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass while nothing runs: a process that is stopped, a slow callback."""
+        self._jumping.now_s += seconds
+
+
+class VirtualClock:
+    """The clocks of a coordinator on a virtual loop; the wall can be set."""
+
+    def __init__(self) -> None:
+        self.wall_offset_ms = 0
+
+    def now(self) -> Now:
+        monotonic_ms = round(asyncio.get_running_loop().time() * 1000)
+        return Now(monotonic_ms, START_WALL_MS + monotonic_ms + self.wall_offset_ms)
+
+
+def virtual_timer() -> float:
+    """What slices of work are measured with."""
+    return asyncio.get_running_loop().time()
+
+
+def run_virtual(scenario: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on a virtual loop of its own, to its end."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(scenario)
+
+
+def virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Make a test of a coroutine function, on a virtual loop."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_virtual(test(*args, **kwargs))
+
+    return run
+
+
+async def turns(count: int = 1) -> None:
+    """Let the loop turn; no time passes."""
+    for _ in range(count):
+        await asyncio.sleep(0)
