@@ -14,6 +14,9 @@ from typing import TypeAlias
 SubjectKey: TypeAlias = tuple[str, str]
 """(group id, member id or "")."""
 
+NEXT_PORTION_MS = 1
+"""When work goes on that was cut to the limits of a step: soon, but in a step of its own."""
+
 _COMPACT_ABOVE = 1_024
 """Below this many entries a heap is not worth tidying."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from coordinator.core.deadlines import NEXT_PORTION_MS
 from coordinator.core.events import GroupDeleted, OffsetExpired
 from coordinator.core.group import CONSUMER, Group
 from coordinator.core.offsets import held_end
@@ -37,7 +38,7 @@ def retention_due(shard: ShardState) -> None:
             room -= 1 + sum(map(len, group.offsets.values()))
             _look_at(shard, group)
     if shard.retention_left:
-        shard.deadlines.arm(shard.retention, shard.now.monotonic_ms)
+        shard.deadlines.arm(shard.retention, shard.now.monotonic_ms + NEXT_PORTION_MS)
     else:
         arm(shard)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coordinator.core import offsets
+from coordinator.core.deadlines import NEXT_PORTION_MS
 from coordinator.core.events import OffsetDeleted
 from coordinator.core.group import Group
 from coordinator.core.records import OffsetsRemoved, PartitionEnd, SavedOffset
@@ -14,7 +15,7 @@ MAX_OFFSETS_PER_STEP = 1_000
 
 
 def start_sweep(shard: ShardState) -> None:
-    """Remove a first portion now and leave the rest to a deadline that is due at once."""
+    """Remove a first portion now and leave the rest to a deadline of its own."""
     if shard.image.accepts_any:
         return  # a host without topics: nothing says that one is gone
     _forget_ends(shard)
@@ -34,7 +35,7 @@ def sweep_due(shard: ShardState) -> None:
             _remove(shard, group, gone[:room])
         room -= len(gone)
     if shard.sweep_left:
-        shard.deadlines.arm(shard.sweep, shard.now.monotonic_ms)
+        shard.deadlines.arm(shard.sweep, shard.now.monotonic_ms + NEXT_PORTION_MS)
 
 
 def _is_gone(image: TopicImage, topic: str, topic_id: str) -> bool:
