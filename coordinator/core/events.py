@@ -104,29 +104,36 @@ class GroupDeleted(_Event, frozen=True, kw_only=True, tag="group_deleted"):
     offsets: int = 0
 
 
-class OffsetExpired(_Event, frozen=True, kw_only=True, tag="offset_expired"):
-    """Retention dropped a committed offset; the value is its last."""
+class LostPartition(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The last value of a committed offset that went, so that it can be restored."""
 
-    topic: str
-    topic_id: str = ""
     partition: int
     offset: int
-    metadata: str = ""
-    leader_epoch: int = -1
-    commit_time_ms: int = -1
+    leader_epoch: int
+    metadata: str
+    commit_time_ms: int
+
+
+class LostTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The offsets of one topic that went."""
+
+    topic: str
+    topic_id: str
+    partitions: list[LostPartition]
+
+
+class OffsetExpired(_Event, frozen=True, kw_only=True, tag="offset_expired"):
+    """Retention dropped committed offsets of a group; the values are their last."""
+
+    topics: list[LostTopic]
 
 
 class OffsetDeleted(_Event, frozen=True, kw_only=True, tag="offset_deleted"):
-    """A committed offset was deleted; the value is its last."""
+    """Committed offsets of a group were deleted; the values are their last."""
 
-    topic: str
-    topic_id: str = ""
-    partition: int
-    offset: int
-    metadata: str = ""
-    leader_epoch: int = -1
-    commit_time_ms: int = -1
-    reason: str = ""
+    topics: list[LostTopic]
+    reason: str
+    """``topic_deleted``, ``deleted`` by an administrator, or ``group_deleted``."""
 
 
 class EndOffset(_Event, frozen=True, kw_only=True, tag="end_offset"):

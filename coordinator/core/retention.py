@@ -12,6 +12,7 @@ from typing import NamedTuple
 from coordinator.core.deadlines import NEXT_PORTION_MS
 from coordinator.core.events import GroupDeleted, OffsetExpired
 from coordinator.core.group import CONSUMER, Group
+from coordinator.core.lost_offsets import StoredOffset, lost_topics
 from coordinator.core.offsets import held_end
 from coordinator.core.records import GroupRemoved, OffsetsRemoved, SavedOffset
 from coordinator.core.requests import GroupState
@@ -103,23 +104,14 @@ def _is_expired(shard: ShardState, rule: _Rule, offset: SavedOffset) -> bool:
     return wall_ms - base_ms >= shard.limits.offsets_retention_ms
 
 
-def _remove(shard: ShardState, group: Group, expired: list[tuple[str, int, SavedOffset]]) -> None:
+def _remove(shard: ShardState, group: Group, expired: list[StoredOffset]) -> None:
     ends = [held_end(shard, offset, partition) for _, partition, offset in expired]
     shard.record(OffsetsRemoved(group.group_id, [(topic, part) for topic, part, _ in expired]))
     for end in ends:
         if end is not None:
             shard.record(end)
-    for topic, partition, offset in expired:
-        shard.event(
-            OffsetExpired(
-                group=group.group_id,
-                generation=group.generation_id,
-                topic=topic,
-                topic_id=offset.topic_id,
-                partition=partition,
-                offset=offset.offset,
-                metadata=offset.metadata,
-                leader_epoch=offset.leader_epoch,
-                commit_time_ms=offset.commit_time_ms,
-            )
+    shard.event(
+        OffsetExpired(
+            group=group.group_id, generation=group.generation_id, topics=lost_topics(expired)
         )
+    )

@@ -6,7 +6,8 @@ from coordinator.core import offsets
 from coordinator.core.deadlines import NEXT_PORTION_MS
 from coordinator.core.events import OffsetDeleted
 from coordinator.core.group import Group
-from coordinator.core.records import OffsetsRemoved, PartitionEnd, SavedOffset
+from coordinator.core.lost_offsets import StoredOffset, lost_topics
+from coordinator.core.records import OffsetsRemoved, PartitionEnd
 from coordinator.core.state import ShardState
 from coordinator.core.topic_image import TopicImage
 
@@ -51,7 +52,7 @@ def _has_gone(image: TopicImage, group: Group) -> bool:
     )
 
 
-def _gone(image: TopicImage, group: Group) -> list[tuple[str, int, SavedOffset]]:
+def _gone(image: TopicImage, group: Group) -> list[StoredOffset]:
     return [
         (topic, partition, offset)
         for topic, partition, offset in group.stored_offsets()
@@ -59,22 +60,11 @@ def _gone(image: TopicImage, group: Group) -> list[tuple[str, int, SavedOffset]]
     ]
 
 
-def _remove(shard: ShardState, group: Group, gone: list[tuple[str, int, SavedOffset]]) -> None:
+def _remove(shard: ShardState, group: Group, gone: list[StoredOffset]) -> None:
     shard.record(OffsetsRemoved(group.group_id, [(topic, part) for topic, part, _ in gone]))
-    for topic, partition, offset in gone:
-        shard.event(
-            OffsetDeleted(
-                group=group.group_id,
-                topic=topic,
-                topic_id=offset.topic_id,
-                partition=partition,
-                offset=offset.offset,
-                metadata=offset.metadata,
-                leader_epoch=offset.leader_epoch,
-                commit_time_ms=offset.commit_time_ms,
-                reason="topic_deleted",
-            )
-        )
+    shard.event(
+        OffsetDeleted(group=group.group_id, topics=lost_topics(gone), reason="topic_deleted")
+    )
 
 
 def _forget_ends(shard: ShardState) -> None:

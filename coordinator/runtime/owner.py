@@ -165,7 +165,7 @@ class ShardOwner:
             elif isinstance(event, RebalanceStart):
                 count_reason(self.stats.rebalances, event.reason)
             elif isinstance(event, OffsetExpired):
-                self.stats.offsets_expired += 1
+                self.stats.offsets_expired += sum(len(topic.partitions) for topic in event.topics)
         return self._merger.admit(slot.shard_id, events, self._clock.now().monotonic_ms)
 
     def core_failed(self, slot: Slot, request: Request, ticket: Ticket, error: Exception) -> None:
