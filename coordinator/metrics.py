@@ -112,6 +112,20 @@ DEFINITIONS: tuple[Definition, ...] = (
         "address.",
     ),
     Definition(
+        "received_bytes",
+        "counter",
+        (),
+        "Bytes read from the Kafka port.",
+        "For capacity.",
+    ),
+    Definition(
+        "sent_bytes",
+        "counter",
+        (),
+        "Bytes written to the Kafka port.",
+        "For capacity.",
+    ),
+    Definition(
         "requests",
         "counter",
         ("api", "version", "error"),
@@ -120,11 +134,25 @@ DEFINITIONS: tuple[Definition, ...] = (
         "UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean clients were evicted or are too slow.",
     ),
     Definition(
+        "requests_refused",
+        "counter",
+        ("reason",),
+        "Requests answered without looking at them: loading, or overload of the store.",
+        "Clients repeat them by themselves. overload means that the store is slower than the load.",
+    ),
+    Definition(
         "groups",
         "gauge",
         ("type", "state"),
         "Groups, by type and state.",
         "Groups that stay in PreparingRebalance wait for a member that does not come back.",
+    ),
+    Definition(
+        "members",
+        "gauge",
+        (),
+        "Members of all groups.",
+        "A drop is a fleet that lost its way here.",
     ),
     Definition(
         "offsets",
@@ -197,6 +225,20 @@ DEFINITIONS: tuple[Definition, ...] = (
         "More than one a process means that an append failed.",
     ),
     Definition(
+        "storage_load_failures",
+        "counter",
+        (),
+        "Loads that failed and were tried again.",
+        "Grows while the store cannot be read; the log says why.",
+    ),
+    Definition(
+        "storage_load_duration_seconds",
+        "gauge",
+        (),
+        "Time of the last load.",
+        "What a restart costs; grows with groups, offsets and unfolded requests.",
+    ),
+    Definition(
         "storage_unfolded_requests",
         "gauge",
         (),
@@ -237,6 +279,13 @@ DEFINITIONS: tuple[Definition, ...] = (
         (),
         "Requests answered UNKNOWN_SERVER_ERROR: bugs of ours.",
         "Must be 0. The log has the input; please report it.",
+    ),
+    Definition(
+        "events_dropped",
+        "counter",
+        (),
+        "Events that were let go: too many waited for an append.",
+        "Records are never dropped. Happens when clients are refused faster than the disk writes.",
     ),
     Definition(
         "metrics_dropped_series",

@@ -62,7 +62,8 @@ def serve(config: ConfigOption = None) -> None:
     """
     loaded = _load(config)
     # late: check-config and --version need none of it
-    from coordinator.app import StartFailed, run
+    from coordinator.app import run
+    from coordinator.process import StartFailed
 
     try:
         run(loaded.settings, lambda: load_settings(config).settings)

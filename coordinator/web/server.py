@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 STOP_LIMIT_S = 2.0
 """A scrape that takes longer than this does not hold up the end of the process."""
 
+BACKLOG = 128
+
 
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
@@ -44,13 +46,14 @@ class WebServer:
                 timeout_graceful_shutdown=1,
                 # a scraper and a person: what is beyond is answered 503
                 limit_concurrency=100,
-                backlog=128,
+                backlog=BACKLOG,
             )
         )
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Begin to answer; from here on nobody is refused, even before the task first runs."""
+        self._listener.listen(BACKLOG)
         self._task = asyncio.create_task(
             self._server.serve(sockets=[self._listener]), name="http server"
         )

@@ -1,0 +1,266 @@
+"""The composition root: the only file that knows all parts, and the life of the process.
+
+start:  bind both ports -> answer HTTP -> open and load the store -> listen for Kafka -> READY
+stop:   stop accepting -> answer what is parked, write what waits -> close the store -> exit 0
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import structlog
+import uvloop
+
+from coordinator.config import Settings, absolute_storage_url, parse_address, setting_names
+from coordinator.config_load import ConfigError
+from coordinator.core.limits import CoreLimits
+from coordinator.handlers.services import Endpoint, Services
+from coordinator.logs import configure_logging, set_log_level
+from coordinator.metrics import Exposition
+from coordinator.process import LoopLag, StartFailed, bind, bound_address, raise_file_limit
+from coordinator.runtime.settings import CoordinatorConfig
+from coordinator.server.limits import ServerLimits
+from coordinator.server.listener import Listener
+from coordinator.service import GroupCoordinator
+from coordinator.sources import metric_sources
+from coordinator.topics import ConfiguredTopic, Topics
+from coordinator.version import VERSION
+from coordinator.web.pages import Reports, make_pages
+from coordinator.web.server import WebServer
+from storage.base import OffsetStorage, StorageError
+from storage.open import open_storage
+
+FLUSH_SHARE = 0.7
+"""Of ``drain_timeout_ms``: for writing what waits and the fold. The rest is for replies on their
+way, the checkpoint of the store and a scrape that still runs."""
+REPLIES_SHARE = 0.1
+
+_log = structlog.stdlib.get_logger("groupkeeper")
+
+
+def run(settings: Settings, reread: Callable[[], Settings]) -> None:
+    """Run the daemon to its end; raises StartFailed. ``reread`` serves SIGHUP."""
+    configure_logging(settings.logging)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_live(settings, reread))
+
+
+async def _live(settings: Settings, reread: Callable[[], Settings]) -> None:
+    await Daemon(settings, reread).run()
+
+
+def coordinator_config(settings: Settings) -> CoordinatorConfig:
+    """Translate the settings for the coordinator."""
+    return CoordinatorConfig(
+        core=CoreLimits(
+            min_session_timeout_ms=settings.group.min_session_timeout_ms,
+            max_session_timeout_ms=settings.group.max_session_timeout_ms,
+            initial_rebalance_delay_ms=settings.group.initial_rebalance_delay_ms,
+            group_max_size=settings.group.max_size,
+            offset_metadata_max_bytes=settings.offsets.metadata_max_bytes,
+            offsets_retention_ms=settings.offsets.retention_minutes * 60_000,
+            retention_check_interval_ms=settings.offsets.retention_check_interval_ms,
+        ),
+        cluster_id=settings.kafka.cluster_id,
+        shards=settings.offsets.topic_num_partitions,
+        owner=f"{socket.gethostname()}:{os.getpid()}",
+        append_timeout_ms=settings.storage.append_timeout_ms,
+    )
+
+
+def server_limits(settings: Settings) -> ServerLimits:
+    """Translate the settings for the Kafka port; raises the limit of open files on the way."""
+    kafka = settings.kafka
+    allowed = raise_file_limit(kafka.max_connections)
+    if allowed < kafka.max_connections:
+        _log.warning(
+            "fewer connections than configured: raise the hard limit of open files (ulimit -Hn)",
+            max_connections=allowed,
+            configured=kafka.max_connections,
+        )
+    return ServerLimits(
+        max_frame_bytes=kafka.max_frame_bytes,
+        max_request_elements=kafka.max_request_elements,
+        max_connections=allowed,
+        max_connections_per_address=kafka.max_connections_per_address,
+        connections_max_idle_ms=kafka.connections_max_idle_ms,
+        max_waiting_bytes=kafka.max_waiting_bytes,
+    )
+
+
+class Daemon:
+    """One life of the process."""
+
+    def __init__(self, settings: Settings, reread: Callable[[], Settings]) -> None:
+        """Make the parts, inside the running loop; nothing is opened before ``run``."""
+        self._settings = settings
+        self._reread = reread
+        self._started_s = time.monotonic()
+        self._stopping = asyncio.Event()
+        self._phase: str | None = "loading"
+        """Why groups are not served, while the daemon itself is the reason."""
+        self._kafka_socket = bind(parse_address(settings.kafka.listen), "kafka.listen")
+        self._http_socket = bind(parse_address(settings.http.listen), "http.listen")
+        self._storage = _open_storage(settings)
+        topics = Topics(
+            ConfiguredTopic(topic.name, topic.partitions, topic.end_offset)
+            for topic in settings.static.topics
+        )
+        self._coordinator = GroupCoordinator(self._storage, coordinator_config(settings), topics)
+        self._listener = Listener(self._services(topics), server_limits(settings))
+        self._lag = LoopLag()
+        self._web = WebServer(make_pages(self._reports()), self._http_socket)
+
+    async def run(self) -> None:
+        """Start, serve until told to stop, drain. Raises StartFailed."""
+        self._handle_signals()
+        self._web.start()
+        self._lag.start()
+        try:
+            if await self._load():
+                await self._listener.start(self._kafka_socket)
+                self._phase = None
+                self._tell_ready()
+                check = asyncio.create_task(self._check_storage())
+                await self._stopping.wait()
+                check.cancel()
+        finally:
+            await self._drain()
+
+    def _services(self, topics: Topics) -> Services:
+        kafka, static = self._settings.kafka, self._settings.static
+        advertised = Endpoint(*parse_address(kafka.advertised)) if kafka.advertised else None
+        return Services(
+            coordinator=self._coordinator,
+            topics=topics,
+            node_id=kafka.node_id,
+            cluster_id=kafka.cluster_id,
+            advertised=advertised,
+            auto_create_topics=static.auto_create_topics,
+            num_partitions=static.num_partitions,
+            max_request_elements=kafka.max_request_elements,
+        )
+
+    def _reports(self) -> Reports:
+        backend = urlsplit(self._settings.storage.url).scheme
+        sources = metric_sources(
+            self._listener.stats, self._coordinator, self._storage, backend, self._lag
+        )
+        exposition = Exposition(sources, self._settings.metrics.max_series)
+        return Reports(metrics=exposition.render, not_ready=self._why_not_ready)
+
+    def _why_not_ready(self) -> str | None:
+        if self._phase is not None:
+            return self._phase
+        if not self._coordinator.is_ready:
+            return "the store failed; its shards are being loaded again"
+        return None
+
+    # --- start ------------------------------------------------------------------------------------
+
+    async def _load(self) -> bool:
+        """Open and load the store; False when told to stop meanwhile."""
+        loading = asyncio.create_task(self._coordinator.start())
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait([loading, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not loading.done():
+            loading.cancel()
+            await asyncio.wait([loading])
+            return False
+        try:
+            loading.result()
+        except (StorageError, ValueError) as error:
+            raise StartFailed(str(error)) from error
+        return True
+
+    def _tell_ready(self) -> None:
+        _log.info(
+            "ready",
+            version=VERSION,
+            kafka=str(bound_address(self._kafka_socket)),
+            http=str(bound_address(self._http_socket)),
+            storage=absolute_storage_url(self._settings.storage.url),
+            groups=sum(self._coordinator.groups_by_state().values()),
+            start_ms=round((time.monotonic() - self._started_s) * 1000),
+        )
+
+    async def _check_storage(self) -> None:
+        """Look the store over after an unclean end, beside the work."""
+        try:
+            problem = await self._storage.check_after_unclean_end()
+        except StorageError as error:
+            problem = str(error)
+        if problem is not None:
+            _log.error("the store is damaged", problem=problem)
+
+    # --- signals ----------------------------------------------------------------------------------
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, signal.Signals(number).name)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+
+    def _stop(self, name: str) -> None:
+        if self._stopping.is_set():
+            _log.warning("stopped at once; nothing that was acknowledged is lost", signal=name)
+            os._exit(1)
+        _log.info("stopping", signal=name)
+        self._phase = "stopping"
+        self._stopping.set()
+        limit_s = self._settings.daemon.drain_timeout_ms / 1000
+        asyncio.get_running_loop().call_later(limit_s, self._give_up)
+
+    def _give_up(self) -> None:
+        # what was not written was not acknowledged, so this is clean enough to be called so
+        _log.warning("the drain took too long and was cut; nothing that was acknowledged is lost")
+        os._exit(0)
+
+    def _reload(self) -> None:
+        try:
+            new = self._reread()
+        except ConfigError as error:
+            _log.error("settings not read again", problems=error.problems)
+            return
+        set_log_level(new.logging)
+        old = self._settings
+        changed = [name for name in setting_names() if _value(new, name) != _value(old, name)]
+        waiting = [name for name in changed if name != "logging.level"]
+        _log.warning("settings read again", level=new.logging.level, needs_restart=waiting)
+
+    # --- stop -------------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        limit_ms = self._settings.daemon.drain_timeout_ms
+        self._listener.stop_accepting()
+        try:
+            await self._coordinator.stop(int(limit_ms * FLUSH_SHARE))
+        except StorageError as error:
+            _log.warning("the store was not closed cleanly", problem=str(error))
+        await self._listener.wait_answered(limit_ms / 1000 * REPLIES_SHARE)
+        self._listener.close_all()
+        self._kafka_socket.close()
+        await self._web.stop()
+        self._lag.stop()
+        _log.info("stopped")
+
+
+def _open_storage(settings: Settings) -> OffsetStorage:
+    try:
+        return open_storage(
+            settings.storage.url, append_timeout_ms=settings.storage.append_timeout_ms
+        )
+    except StorageError as error:
+        raise StartFailed(str(error)) from error
+
+
+def _value(settings: Settings, name: str) -> object:
+    section, key = name.split(".")
+    return getattr(getattr(settings, section), key)

@@ -1,0 +1,132 @@
+"""Where the numbers of /metrics come from: each source reads plain integers of its part."""
+
+from __future__ import annotations
+
+import platform
+import time
+from typing import TYPE_CHECKING
+
+from coordinator.core.errors import ErrorCode
+from coordinator.version import VERSION
+from protocol.versions import ApiKey
+
+if TYPE_CHECKING:
+    from coordinator.metrics import Series, Source
+    from coordinator.process import LoopLag
+    from coordinator.runtime.stats import Stats
+    from coordinator.server.stats import ServerStats
+    from coordinator.service import GroupCoordinator
+    from storage.base import OffsetStorage
+
+_STORE_GAUGES = {
+    "log_last_seq": "last_seq",
+    "log_bytes": "database_bytes",
+    "storage_wal_bytes": "wal_bytes",
+}
+"""Metric -> key of ``OffsetStorage.stats``; a backend that has no such number shows none."""
+
+
+def metric_sources(
+    server: ServerStats,
+    coordinator: GroupCoordinator,
+    storage: OffsetStorage,
+    backend: str,
+    lag: LoopLag,
+) -> dict[str, Source]:
+    """Return every source, by the name of its metric."""
+    started = time.time()
+    return {
+        "build_info": lambda: {(VERSION, platform.python_version()): 1.0},
+        "start_time_seconds": lambda: started,
+        "ready": lambda: float(coordinator.is_ready),
+        "event_loop_lag_seconds": lag.take,
+        **_server_sources(server),
+        **_group_sources(coordinator),
+        **_runtime_sources(coordinator.stats),
+        **_storage_sources(coordinator, storage, backend),
+    }
+
+
+def _server_sources(stats: ServerStats) -> dict[str, Source]:
+    return {
+        "connections": lambda: stats.connections_open,
+        "connections_accepted": lambda: stats.connections_accepted,
+        "connections_closed": lambda: _by_reason(stats.closed),
+        "received_bytes": lambda: stats.bytes_in,
+        "sent_bytes": lambda: stats.bytes_out,
+        "requests": lambda: _requests(stats),
+    }
+
+
+def _group_sources(coordinator: GroupCoordinator) -> dict[str, Source]:
+    return {
+        "groups": lambda: {
+            ("classic", state.value): float(count)
+            for state, count in coordinator.groups_by_state().items()
+        },
+        "members": coordinator.member_count,
+        "offsets": coordinator.offset_count,
+    }
+
+
+def _runtime_sources(stats: Stats) -> dict[str, Source]:
+    return {
+        "requests_refused": lambda: {
+            ("loading",): stats.refused_loading,
+            ("overload",): stats.refused_overload,
+        },
+        "rebalances": lambda: _by_reason(stats.rebalances),
+        "members_evicted": lambda: _by_reason(stats.members_evicted),
+        "offset_commits": lambda: {
+            ("accepted",): stats.commits_accepted,
+            ("rejected",): stats.commits_rejected,
+        },
+        "offsets_expired": lambda: stats.offsets_expired,
+        "storage_flush_duration_seconds": lambda: stats.append_seconds,
+        "storage_flush_batch_size": lambda: stats.append_requests,
+        "storage_failures": lambda: stats.appends_failed,
+        "storage_loads": lambda: stats.loads,
+        "storage_load_failures": lambda: stats.loads_failed,
+        "storage_load_duration_seconds": lambda: stats.load_ms_last / 1000,
+        "internal_errors": lambda: stats.bugs + stats.tickets_failed,
+        "events_dropped": lambda: stats.events_dropped,
+    }
+
+
+def _storage_sources(
+    coordinator: GroupCoordinator, storage: OffsetStorage, backend: str
+) -> dict[str, Source]:
+    def number(key: str) -> Source:
+        def read() -> Series:
+            value = storage.stats().get(key)
+            return {} if value is None else {(): value}
+
+        return read
+
+    return {
+        "storage_up": lambda: {(backend,): float(coordinator.is_ready)},
+        "storage_unfolded_requests": storage.unfolded,
+        **{metric: number(key) for metric, key in _STORE_GAUGES.items()},
+    }
+
+
+def _by_reason(counts: dict[str, int]) -> Series:
+    return {(reason,): float(count) for reason, count in counts.items()}
+
+
+def _requests(stats: ServerStats) -> Series:
+    return {
+        (_api_name(key), str(version), _error_name(error)): float(count)
+        for (key, version, error), count in stats.requests.items()
+    }
+
+
+def _api_name(key: int) -> str:
+    return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
+
+
+def _error_name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)

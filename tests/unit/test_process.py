@@ -1,0 +1,85 @@
+"""Descriptors and sockets: what is asked of the operating system, and what it refuses."""
+
+from __future__ import annotations
+
+import resource
+import socket
+
+import pytest
+
+from coordinator.config import Address
+from coordinator.process import (
+    SPARE_FILES,
+    LoopLag,
+    StartFailed,
+    bind,
+    bound_address,
+    raise_file_limit,
+)
+
+
+@pytest.fixture
+def limits(monkeypatch):
+    """A process whose limit of open files is a variable of the test: [soft, hard]."""
+    held = [1024, 4096]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(held))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, new: held.__setitem__(slice(None), new))
+    return held
+
+
+def test_the_soft_limit_is_raised_to_what_is_needed(limits):
+    assert raise_file_limit(2000) == 2000
+    assert limits == [2000 + SPARE_FILES, 4096]
+
+
+def test_a_limit_that_suffices_is_left_alone(limits):
+    assert raise_file_limit(100) == 100
+    assert limits == [1024, 4096]
+
+
+def test_the_hard_limit_bounds_the_connections(limits):
+    assert raise_file_limit(10_000) == 4096 - SPARE_FILES
+    assert limits == [4096, 4096]
+
+
+def test_without_limits_everything_is_allowed(limits):
+    limits[:] = [1024, resource.RLIM_INFINITY]
+    assert raise_file_limit(10_000) == 10_000
+    limits[:] = [resource.RLIM_INFINITY, resource.RLIM_INFINITY]
+    assert raise_file_limit(10_000) == 10_000
+
+
+def test_a_bound_port_does_not_listen_yet():
+    listener = bind(Address("127.0.0.1", 0), "kafka.listen")
+    with listener, socket.socket() as peer, pytest.raises(ConnectionRefusedError):
+        peer.connect(tuple(bound_address(listener)))
+
+
+def test_a_port_in_use_is_refused_in_one_line_that_names_the_setting():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = Address(*other.getsockname())
+        with pytest.raises(StartFailed) as caught:
+            bind(address, "kafka.listen")
+    assert str(caught.value) == (
+        f"kafka.listen = {address}: cannot listen there (Address already in use); "
+        "stop what uses it, or set kafka.listen to another address"
+    )
+
+
+def test_an_unknown_host_is_refused_in_one_line():
+    with pytest.raises(
+        StartFailed, match=r"^http.listen = no.such.host.invalid:1: the host is not"
+    ):
+        bind(Address("no.such.host.invalid", 1), "http.listen")
+
+
+async def test_lag_is_the_worst_since_it_was_taken():
+    lag = LoopLag()
+    lag.start()
+    lag._due -= 3.0  # as if the loop had come back three seconds late
+    lag._probe()
+    lag._probe()
+    worst = lag.take()
+    lag.stop()
+    assert worst == pytest.approx(3.0, abs=0.5)
+    assert lag.take() == 0.0
