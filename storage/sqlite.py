@@ -109,7 +109,8 @@ class SqliteOffsetStorage:
         self._checking: sqlite3.Connection | None = None
         self._is_marked = False
         """The store says that it is running: it was not refused, and is ours to close."""
-        self._ended_uncleanly = False
+        self.ended_uncleanly = False
+        """The last user of the store did not close it; known once it is open."""
         self._epoch: LeaseEpoch = 0
         self._may_append = False
         """A load went before, and no append since has failed, been given up or is in flight."""
@@ -128,7 +129,7 @@ class SqliteOffsetStorage:
         self._lock = FileLock(self._path)
         self._thread = JobThread("sqlite-writer")
         try:
-            self._ended_uncleanly = await self._run(partial(self._open, identity))
+            self.ended_uncleanly = await self._run(partial(self._open, identity))
         except BaseException:
             await self.close()
             raise
@@ -347,7 +348,7 @@ class SqliteOffsetStorage:
 
     async def check_after_unclean_end(self) -> str | None:
         """Run ``PRAGMA quick_check`` on a connection and a thread of its own."""
-        if not self._ended_uncleanly:
+        if not self.ended_uncleanly:
             return None
         thread = JobThread("sqlite-check")
         try:
@@ -368,7 +369,8 @@ class SqliteOffsetStorage:
             connection.close()
         if found == ["ok"]:
             return None
-        return f"{self._path}: is damaged ({'; '.join(found)}); restore a copy of it"
+        problems = "; ".join(" ".join(text.split()) for text in found)
+        return f"{self._path}: is damaged ({problems}); restore a copy of it"
 
     def _writer(self) -> sqlite3.Connection:
         if self._connection is None:

@@ -1,0 +1,37 @@
+"""A writer's connection that lets a test see, and step in before and after, every statement."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+
+class Spy:
+    """Use ``spy.connect`` as the ``connect`` of a SqliteOffsetStorage."""
+
+    def __init__(self) -> None:
+        self.statements: list[str] = []
+        """Every statement that the writer was given, since the test last cleared the list."""
+        self.before: Callable[[str], None] = lambda sql: None
+        self.after: Callable[[str], None] = lambda sql: None
+
+    def connect(self, path: Path, busy_timeout_s: float) -> sqlite3.Connection:
+        spy = self
+
+        class SpiedConnection(sqlite3.Connection):
+            def execute(self, sql: str, parameters: Iterable[Any] = (), /) -> sqlite3.Cursor:  # type: ignore[override]
+                spy.statements.append(" ".join(sql.split()[:3]))
+                spy.before(sql)
+                cursor = super().execute(sql, parameters)  # type: ignore[arg-type]
+                spy.after(sql)
+                return cursor
+
+        return sqlite3.connect(
+            path,
+            timeout=busy_timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=SpiedConnection,
+        )

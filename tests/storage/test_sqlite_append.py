@@ -1,0 +1,337 @@
+"""What an append on SQLite is made of, and what happens when it goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from coordinator.core.records import GroupRemoved, OffsetsCommitted, TopicRecord
+from storage.base import Batch, StorageError
+from storage.event_log import read_events
+from storage.sqlite import SqliteOffsetStorage
+from tests.helpers.records import commit, group_record
+from tests.helpers.spying_connection import Spy
+from tests.helpers.storage_owner import IDENTITY, SHARDS, Owner
+
+INSERT_ROW = "INSERT INTO log"
+INSERT_GROUPS = "INSERT INTO groups"
+DELETE_GROUPS = "DELETE FROM groups"
+
+
+class Bench:
+    """A store with a spied connection and a low threshold of the fold."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.spy = Spy()
+        self.fold_after = 50_000
+        self.append_timeout_ms = 5_000
+        self.owners: list[Owner] = []
+
+    async def owner(self) -> Owner:
+        storage = SqliteOffsetStorage(
+            self.path,
+            append_timeout_ms=self.append_timeout_ms,
+            fold_after=self.fold_after,
+            connect=self.spy.connect,
+        )
+        self.owners.append(await Owner(storage).start())
+        self.spy.statements.clear()
+        return self.owners[-1]
+
+    def sql(self, statement: str) -> list[tuple[object, ...]]:
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
+            return connection.execute(statement).fetchall()
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    bench = Bench(tmp_path / "store.db")
+    yield bench
+    for owner in bench.owners:
+        await owner.storage.close()
+
+
+def seqs(bench: Bench) -> list[int]:
+    return [event["seq"] for event in read_events(bench.path)]
+
+
+# --- the shape of an append ----------------------------------------------------------------------
+
+
+async def test_an_append_is_one_statement_and_one_row(bench: Bench) -> None:
+    owner = await bench.owner()
+    items = [
+        owner.item(shard, *(Batch([commit(f"{shard}-{n}", n)], []) for n in range(16)))
+        for shard in (0, 1, 2, 3)
+    ]
+    assert not await owner.storage.append(items)
+    assert bench.spy.statements == [INSERT_ROW]
+    assert bench.sql("SELECT row, first_seq, count FROM log") == [(0, 1, 0), (1, 1, 64)]
+
+
+async def test_a_fold_is_one_statement_more(bench: Bench) -> None:
+    bench.fold_after = 0
+    owner = await bench.owner()
+    await owner.append(0, [commit("a", 1)])
+    await owner.append(0, [commit("b", 1), group_record("c")])
+    assert bench.spy.statements == [INSERT_ROW, INSERT_GROUPS] * 2
+
+
+async def test_a_group_that_is_gone_leaves_the_folded_table(bench: Bench) -> None:
+    bench.fold_after = 0
+    owner = await bench.owner()
+    await owner.append(0, [commit("a", 1)])
+    assert bench.sql("SELECT shard, group_id FROM groups") == [(0, "a")]
+    await owner.append(0, [GroupRemoved("a")])
+    assert bench.spy.statements[-1] == DELETE_GROUPS
+    assert bench.sql("SELECT shard, group_id FROM groups") == []
+
+
+async def test_topics_are_in_their_table_with_the_append_that_sets_them(bench: Bench) -> None:
+    owner = await bench.owner()
+    await owner.append(-1, [TopicRecord("orders", "x", 3)])
+    assert bench.spy.statements == [INSERT_ROW, "INSERT INTO keyed"]
+    assert owner.storage.unfolded() == 0
+    assert bench.sql("SELECT shard, key FROM keyed") == [(-1, "topic/orders")]
+
+
+async def test_an_idle_store_that_is_folded_gets_no_statement(bench: Bench) -> None:
+    owner = await bench.owner()
+    await owner.append(0, [commit("a", 1)])
+    await owner.fold_all()
+    bench.spy.statements.clear()
+    assert not await owner.storage.append([owner.item(shard) for shard in SHARDS])
+    assert bench.spy.statements == []
+
+
+# --- the fold ------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_folded_up_to_the_threshold_and_the_oldest_beyond(bench: Bench) -> None:
+    bench.fold_after = 20
+    owner = await bench.owner()
+    for number in range(20):
+        await owner.append(number % 4, [commit(f"g{number}", 1)])
+    assert bench.spy.statements == [INSERT_ROW] * 20
+    assert owner.storage.unfolded() == 20
+    batches = Batch([commit("new", 1)], [])
+    owner.model.apply(0, commit("new", 1))
+    items = [owner.item(0, batches), *(owner.item(shard) for shard in (1, 2, 3))]
+    assert not await owner.storage.append(items)
+    oldest = [(f"g{number}",) for number in range(8)]
+    assert sorted(bench.sql("SELECT group_id FROM groups")) == oldest
+    assert owner.storage.unfolded() == 13
+
+
+async def test_a_load_reads_only_what_is_above_the_folded_row(bench: Bench) -> None:
+    bench.fold_after = 2
+    owner = await bench.owner()
+    for number in range(40):
+        await owner.append(0, [commit(f"g{number % 12}", number)])
+    unfolded = owner.storage.unfolded()
+    assert unfolded < 15
+    await owner.storage.close()
+    # Rows that were folded are no longer needed: what trimming will rely on.
+    bench.sql(f"DELETE FROM log WHERE row <= {40 - unfolded}")
+    again = await bench.owner()
+    assert again.model.keys == owner.model.keys
+    assert again.storage.unfolded() == unfolded
+
+
+async def test_folded_tables_are_the_offsets_that_people_query(bench: Bench) -> None:
+    owner = await bench.owner()
+    await owner.append(3, [commit("g", 7, topic="a.b'\"c", partitions=12, metadata="\u00e9")])
+    await owner.fold_all()
+    found = bench.sql(
+        'SELECT shard, group_id, topic, "partition", committed_offset, metadata FROM offsets'
+    )
+    assert sorted(found) == [(3, "g", "a.b'\"c", number, 7, "\u00e9") for number in range(12)]
+
+
+async def test_a_clean_end_keeps_what_an_idle_store_has_folded(bench: Bench) -> None:
+    owner = await bench.owner()
+    for number in range(10):
+        await owner.append(0, [commit(f"g{number}", 1)])
+    await owner.fold_all()
+    await owner.storage.close()
+    again = await bench.owner()
+    assert again.storage.unfolded() == 0
+    assert again.model.keys == owner.model.keys
+
+
+# --- failure -------------------------------------------------------------------------------------
+
+
+async def test_a_failed_append_burns_no_seq_and_must_be_followed_by_a_load(bench: Bench) -> None:
+    bench.append_timeout_ms = 20
+    owner = await bench.owner()
+    await owner.append(0, [commit("g", 1)])
+    with closing(sqlite3.connect(bench.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StorageError, match=r"store\.db: database is locked"):
+            await owner.append(0, [commit("g", 2), commit("h", 2)])
+        other.execute("ROLLBACK")
+    with pytest.raises(StorageError, match="before a load"):
+        await owner.append(0, [commit("g", 3)])
+    await owner.reload()
+    assert owner.model.keys["offset", 0, "g", "orders", 0][0] == 1
+    await owner.append(0, [commit("g", 4)])
+    assert seqs(bench) == [1, 2]
+
+
+async def test_an_append_that_was_stored_and_then_failed_is_found_by_the_load(
+    bench: Bench,
+) -> None:
+    owner = await bench.owner()
+
+    def fail(sql: str) -> None:
+        if sql.startswith(INSERT_ROW):
+            bench.spy.after = lambda sql: None
+            raise sqlite3.OperationalError("disk I/O error")
+
+    bench.spy.after = fail
+    with pytest.raises(StorageError, match="disk I/O error"):
+        await owner.append(0, [commit("g", 1)])
+    await owner.reload()
+    assert owner.model.keys["offset", 0, "g", "orders", 0][0] == 1
+    await owner.append(0, [commit("g", 2)])
+    assert seqs(bench) == [1, 2]
+
+
+async def test_a_fold_that_fails_leaves_the_append_whole(bench: Bench) -> None:
+    bench.fold_after = 0
+    owner = await bench.owner()
+    await owner.append(0, [commit("g", 1)])
+
+    def fail(sql: str) -> None:
+        if sql.startswith(INSERT_GROUPS):
+            bench.spy.before = lambda sql: None
+            raise sqlite3.OperationalError("disk full")
+
+    bench.spy.before = fail
+    with pytest.raises(StorageError, match="disk full"):
+        await owner.append(0, [commit("g", 2)])
+    wanted = owner.model.keys
+    await owner.reload()
+    assert owner.model.keys == wanted
+    assert owner.storage.unfolded() == 1
+
+
+async def test_an_append_given_up_in_the_queue_is_refused_under_the_next_lease(
+    bench: Bench,
+) -> None:
+    owner = await bench.owner()
+    reached, let_go = threading.Event(), threading.Event()
+
+    def hang(sql: str) -> None:
+        if sql.startswith(INSERT_ROW):
+            reached.set()
+            let_go.wait(20)
+
+    bench.spy.before = hang
+    late = asyncio.ensure_future(owner.append(0, [commit("g", 1)]))
+    await asyncio.to_thread(reached.wait, 20)
+    late.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await late
+    # Another process (or a second connection) has taken the lease meanwhile.
+    bench.sql("UPDATE lease SET epoch = epoch + 1")
+    let_go.set()
+    await owner.reload()
+    assert owner.model.keys == {}
+    assert seqs(bench) == []
+
+
+async def test_an_append_under_a_lease_that_is_no_longer_in_the_store_is_fenced_whole(
+    bench: Bench,
+) -> None:
+    bench.fold_after = 0
+    owner = await bench.owner()
+    await owner.append(0, [commit("g", 1)])
+    bench.sql("UPDATE lease SET epoch = epoch + 1")
+    items = [
+        owner.item(0, Batch([commit("g", 2)], [])),
+        owner.item(-1, Batch([TopicRecord("t", "", 1)], [])),
+    ]
+    assert sorted(await owner.storage.append(items)) == [-1, 0]
+    wanted = owner.model.keys
+    await owner.reload()
+    assert owner.model.keys == wanted
+    assert bench.sql("SELECT * FROM keyed") == []
+
+
+async def test_a_fold_under_a_lease_that_is_no_longer_in_the_store_writes_nothing(
+    bench: Bench,
+) -> None:
+    owner = await bench.owner()
+    await owner.append(0, [commit("g", 1)])
+    bench.sql("UPDATE lease SET epoch = epoch + 1")
+    await owner.storage.append([owner.item(0)])
+    assert bench.sql("SELECT * FROM groups") == []
+
+
+async def test_one_append_at_a_time(bench: Bench) -> None:
+    owner = await bench.owner()
+    first = asyncio.ensure_future(owner.append(0, [commit("g", 1)]))
+    await asyncio.sleep(0)
+    with pytest.raises(StorageError, match="another is in flight"):
+        await owner.append(0, [commit("g", 2)])
+    await first
+
+
+async def test_a_load_that_is_given_up_leaves_nothing_behind(bench: Bench) -> None:
+    owner = await bench.owner()
+    for number in range(3):
+        await owner.append(0, [commit(f"g{number}", 1)])
+    load = owner.storage.load(SHARDS)
+    await anext(load)
+    await load.aclose()  # type: ignore[attr-defined]
+    await owner.reload()
+    assert len(owner.model.keys) == 6
+
+
+# --- after an unclean end ------------------------------------------------------------------------
+
+
+async def test_a_damaged_file_is_told_in_one_line_and_only_after_an_unclean_end(
+    bench: Bench,
+) -> None:
+    owner = await bench.owner()
+    for number in range(200):
+        group = f"g{number}"
+        await owner.append(0, [commit(group, number, metadata="x" * 300)])
+    await owner.fold_all()
+    await owner.storage.close()
+    bench.sql("UPDATE store SET value = 1 WHERE key = 'running'")
+    pages = bytearray(bench.path.read_bytes())
+    (root,) = bench.sql(
+        "SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_autoindex_groups_1'"
+    )
+    start = (int(str(root[0])) - 1) * 4096
+    pages[start + 100 : start + 4000] = bytes(3900)
+    bench.path.write_bytes(pages)
+    damaged = SqliteOffsetStorage(bench.path)
+    await damaged.open(IDENTITY)
+    message = await damaged.check_after_unclean_end()
+    await damaged.close()
+    assert message is not None
+    assert str(bench.path) in message
+    assert "\n" not in message
+
+
+async def test_stats_tell_the_sizes_of_the_files_and_what_waits_for_the_fold(bench: Bench) -> None:
+    owner = await bench.owner()
+    before = owner.storage.stats()
+    big: OffsetsCommitted = commit("g", 1, metadata="x" * 100_000)
+    await owner.append(0, [big])
+    after = owner.storage.stats()
+    assert after["wal_bytes"] >= before["wal_bytes"] + 100_000
+    assert (after["rows"], after["last_seq"], after["unfolded"]) == (1, 1, 1)
+    assert after["database_bytes"] > 0

@@ -1,0 +1,142 @@
+"""Whose file it is, which version wrote it, and how an older one is brought up."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage.base import StorageError, StoreIdentity, StoreRefused
+from storage.sqlite import SqliteOffsetStorage
+from storage.sqlite_schema import MIGRATIONS, connect_writer, migrate, prepare
+from tests.helpers.record_model import Key
+from tests.helpers.records import commit
+from tests.helpers.storage_owner import IDENTITY, Owner
+
+
+async def written_store(path: Path) -> Owner:
+    owner = await Owner(SqliteOffsetStorage(path)).start()
+    await owner.append(0, [commit("g", 1)])
+    await owner.storage.close()
+    return owner
+
+
+async def content(path: Path) -> dict[Key, Any]:
+    owner = await Owner(SqliteOffsetStorage(path)).start()
+    await owner.storage.close()
+    return owner.model.keys
+
+
+def run_sql(path: Path, *statements: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        return [row for sql in statements for row in connection.execute(sql).fetchall()]
+
+
+async def refusal(path: Path, identity: StoreIdentity = IDENTITY) -> str:
+    storage = SqliteOffsetStorage(path)
+    with pytest.raises(StoreRefused) as refused:
+        await storage.open(identity)
+    await storage.close()
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+async def test_a_database_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    await written_store(path)
+    newer = len(MIGRATIONS) + 1
+    run_sql(
+        path, f"PRAGMA user_version = {newer}", "UPDATE store SET value = 1 WHERE key='running'"
+    )
+    before = path.read_bytes()
+    message = await refusal(path)
+    assert f"written by a newer groupkeeper (schema version {newer}" in message
+    assert str(path) in message
+    assert path.read_bytes() == before
+
+
+async def test_a_refused_store_keeps_its_mark_of_an_unclean_end(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    await written_store(path)
+    for running in (0, 1):
+        run_sql(path, f"UPDATE store SET value = {running} WHERE key = 'running'")
+        await refusal(path, StoreIdentity("another", 4))
+        assert run_sql(path, "SELECT value FROM store WHERE key = 'running'") == [(running,)]
+
+
+async def test_a_database_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.db"
+    run_sql(path, "CREATE TABLE invoices (id)")
+    before = path.read_bytes()
+    assert "not one of groupkeeper" in await refusal(path)
+    assert path.read_bytes() == before
+
+
+async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("Dear diary, " * 100)
+    assert "is not a SQLite database" in await refusal(path)
+
+
+async def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    storage = SqliteOffsetStorage(tmp_path / "nowhere" / "store.db")
+    with pytest.raises(StorageError, match=r"nowhere/store\.db: the directory does not exist"):
+        await storage.open(IDENTITY)
+    await storage.close()
+
+
+NEXT_VERSION = ("ALTER TABLE lease ADD COLUMN acquired_ms INTEGER NOT NULL DEFAULT 0",)
+
+
+async def test_an_older_database_is_migrated_with_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    owner = await written_store(path)
+    with closing(connect_writer(path, 1.0)) as connection:
+        migrate(connection, path, [*MIGRATIONS, NEXT_VERSION])
+        migrate(connection, path, [*MIGRATIONS, NEXT_VERSION])
+        assert connection.execute("SELECT acquired_ms FROM lease").fetchall() == [(0,)]
+        assert connection.execute("PRAGMA user_version").fetchall() == [(len(MIGRATIONS) + 1,)]
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    assert await content(path) == owner.model.keys
+
+
+async def test_a_migration_that_fails_leaves_the_older_version_whole(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    owner = await written_store(path)
+    with closing(connect_writer(path, 1.0)) as connection:
+        with pytest.raises(sqlite3.OperationalError, match="no such table"):
+            migrate(connection, path, [*MIGRATIONS, (*NEXT_VERSION, "DROP TABLE ledger")])
+        assert connection.execute("PRAGMA user_version").fetchall() == [(len(MIGRATIONS),)]
+    assert await content(path) == owner.model.keys
+
+
+async def test_the_migrations_of_all_versions_lead_from_an_empty_file_to_the_last(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "empty.db"
+    path.touch()
+    with closing(connect_writer(path, 1.0)) as connection:
+        prepare(connection, path)
+        for known in range(1, len(MIGRATIONS) + 1):
+            migrate(connection, path, MIGRATIONS[:known])
+            assert connection.execute("PRAGMA user_version").fetchall() == [(known,)]
+
+
+async def test_a_store_that_was_created_half_way_is_created_again(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with closing(connect_writer(path, 1.0)) as connection:
+        prepare(connection, path)
+        migrate(connection, path)
+    assert await content(path) == {}
+
+
+async def test_the_settings_that_durability_rests_on_are_in_force(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with closing(connect_writer(path, 1.0)) as connection:
+        prepare(connection, path)
+        assert connection.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
+        full = 2
+        assert connection.execute("PRAGMA synchronous").fetchall() == [(full,)]
