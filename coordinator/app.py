@@ -233,7 +233,7 @@ class Daemon:
         old = self._settings
         changed = [name for name in setting_names() if _value(new, name) != _value(old, name)]
         waiting = [name for name in changed if name != "logging.level"]
-        _log.warning("settings read again", level=new.logging.level, needs_restart=waiting)
+        _log.warning("settings read again", log_level=new.logging.level, needs_restart=waiting)
 
     # --- stop -------------------------------------------------------------------------------------
 

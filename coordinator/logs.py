@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 if TYPE_CHECKING:
-    from structlog.typing import Processor
+    from structlog.typing import EventDict, Processor, WrappedLogger
 
     from coordinator.config import LoggingSettings
 
@@ -34,7 +34,8 @@ def configure_logging(settings: LoggingSettings) -> None:
     else:
         ending += [
             structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(sort_keys=False),
+            _readable_order,
+            structlog.processors.JSONRenderer(),
         ]
     structlog.configure(
         processors=[
@@ -62,3 +63,8 @@ def configure_logging(settings: LoggingSettings) -> None:
 def set_log_level(settings: LoggingSettings) -> None:
     """Change the level alone, which SIGHUP does in a running daemon."""
     logging.getLogger().setLevel(settings.level.upper())
+
+
+def _readable_order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    first = {name: event.pop(name) for name in ("time", "level", "event") if name in event}
+    return {**first, **event}

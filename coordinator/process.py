@@ -6,6 +6,7 @@ import asyncio
 import os
 import resource
 import socket
+import time
 
 from coordinator.config import Address
 
@@ -74,9 +75,9 @@ class LoopLag:
 
     def start(self) -> None:
         """Probe until ``stop``."""
-        loop = asyncio.get_running_loop()
-        self._due = loop.time() + LAG_PROBE_S
-        self._timer = loop.call_at(self._due, self._probe)
+        # not the loop's own time: uvloop's has milliseconds, and stands still within a turn
+        self._due = time.monotonic() + LAG_PROBE_S
+        self._timer = asyncio.get_running_loop().call_later(LAG_PROBE_S, self._probe)
 
     def stop(self) -> None:
         """End the probes."""
@@ -89,5 +90,5 @@ class LoopLag:
         return worst
 
     def _probe(self) -> None:
-        self._worst = max(self._worst, asyncio.get_running_loop().time() - self._due)
+        self._worst = max(self._worst, time.monotonic() - self._due)
         self.start()
