@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from coordinator.core.requests import Request
 from coordinator.core.topic_image import TopicImage
-from coordinator.handlers.packing import topic_id_text
+from coordinator.topics import mint_topic_id
 
 
 class Resolvable(Protocol):
@@ -65,9 +65,6 @@ class Services:
     max_reply_bytes: int = 67_108_864
     """A reply that would be longer closes its connection: a request that names the same large group
     thousands of times asks for more than anyone can use."""
+    new_topic_id: Callable[[], str] = mint_topic_id
     mint: Callable[[], uuid.UUID] = uuid.uuid4
     """New ids of members and topics: randomness enters here and nowhere else."""
-
-    def new_topic_id(self) -> str:
-        """Mint a topic id in Kafka's printed form."""
-        return topic_id_text(self.mint().bytes)

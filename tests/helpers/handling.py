@@ -1,6 +1,7 @@
 """One request through its handler, without a server: kio writes the request and reads the reply.
 
-kio's writer and reader are the independent check of ours; what the core would answer, the test says.
+kio's writer and reader are the independent check of ours; what the core would answer, the test
+says.
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ def make_services(answer: Callable[[Request], Any] | None = None, **values: Any)
     values.setdefault("coordinator", FakeCoordinator(answer))
     values.setdefault("topics", FakeTopics(ORDERS))
     values.setdefault("mint", lambda: NEW_UUID)
+    values.setdefault("new_topic_id", lambda: topic_id_text(NEW_UUID.bytes))
     return Services(**values)
 
 

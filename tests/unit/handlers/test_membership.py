@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup, every version, against kio's classes (spec 6.8)."""
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup, every version, against kio's classes (spec 6.8)."""
 
 from __future__ import annotations
 

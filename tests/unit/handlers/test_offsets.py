@@ -125,7 +125,10 @@ def test_commit_reply_lists_the_partitions_as_the_core_does(version: int) -> Non
     reply = ask("offset_commit", version, lambda _: result, **COMMIT)
     (topic,) = reply["topics"]
     assert named(version, topic)
-    assert [(p["partition_index"], p["error_code"]) for p in topic["partitions"]] == [(2, 3), (0, 0)]
+    assert [(p["partition_index"], p["error_code"]) for p in topic["partitions"]] == [
+        (2, 3),
+        (0, 0),
+    ]
 
 
 @pytest.mark.parametrize("version", versions_of("offset_commit"))
@@ -202,9 +205,7 @@ def test_offset_fetch_v0_means_v1() -> None:
     services = make_services(lambda _: OffsetFetchResult(ErrorCode.NONE, []))
     body = _text("g") + struct.pack(">i", 1) + _text("orders") + struct.pack(">ii", 1, 2)
     header = struct.pack(">hhi", 9, 0, 77) + _text(CLIENT_ID)
-    _, channel = begin_frame(
-        services, struct.pack(">i", len(header + body)) + header + body
-    )
+    _, channel = begin_frame(services, struct.pack(">i", len(header + body)) + header + body)
     (request,) = services.coordinator.requests  # type: ignore[attr-defined]
     assert request.topics == [("orders", "", [2])]
     assert decode("offset_fetch", 0, channel.replies[0]) == {"topics": []}

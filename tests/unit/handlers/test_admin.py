@@ -1,0 +1,324 @@
+"""ListGroups, DescribeGroups, CreateTopics, CreatePartitions and DeleteTopics (spec 11.1, 11.2)."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.requests import (
+    ChangeTopics,
+    ChangeTopicsResult,
+    DescribedMember,
+    DescribeGroup,
+    DescribeGroupResult,
+    GroupState,
+    ListedGroup,
+    ListGroups,
+    ListGroupsResult,
+    NewTopic,
+    TopicChange,
+)
+from coordinator.handlers.packing import topic_id_text
+from tests.helpers.handling import (
+    NEW_UUID,
+    ORDERS,
+    ORDERS_UUID,
+    ask,
+    asked,
+    begin,
+    make_services,
+    versions_of,
+)
+
+NO_OPERATIONS = -(2**31)
+NEW_ID = topic_id_text(NEW_UUID.bytes)
+
+# --- ListGroups
+
+
+@pytest.mark.parametrize("version", versions_of("list_groups"))
+def test_states_are_trimmed_and_types_are_not(version: int) -> None:
+    request = asked(
+        "list_groups", version, states_filter=[" Stable ", "EMPTY"], types_filter=[" Classic"]
+    )
+    assert request == ListGroups(
+        frozenset({"stable", "empty"}) if version >= 4 else frozenset(),
+        frozenset({" classic"}) if version >= 5 else frozenset(),
+    )
+
+
+@pytest.mark.parametrize("version", versions_of("list_groups"))
+def test_list_groups_reply_of_every_version(version: int) -> None:
+    groups = (
+        ListedGroup("a", "consumer", GroupState.STABLE, "classic"),
+        ListedGroup("", "", GroupState.EMPTY, "classic"),
+        ListedGroup("b", "consumer", GroupState.STABLE, "classic"),
+    )
+    reply = ask("list_groups", version, lambda _: ListGroupsResult(ErrorCode.NONE, groups))
+    assert reply["error_code"] == 0
+    shown = [(g["group_id"], g["protocol_type"]) for g in reply["groups"]]
+    assert shown == [("a", "consumer"), ("", ""), ("b", "consumer")]
+    if version >= 4:
+        assert [g["group_state"] for g in reply["groups"]] == ["Stable", "Empty", "Stable"]
+    if version >= 5:
+        assert {g["group_type"] for g in reply["groups"]} == {"classic"}
+
+
+@pytest.mark.parametrize("version", versions_of("list_groups"))
+def test_list_groups_error_has_no_groups(version: int) -> None:
+    result = ListGroupsResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    reply = ask("list_groups", version, lambda _: result)
+    assert (reply["error_code"], reply["groups"]) == (14, [])
+
+
+# --- DescribeGroups
+
+
+def describe(request: Any) -> DescribeGroupResult:
+    assert isinstance(request, DescribeGroup)
+    if request.group_id == "gone":
+        return DescribeGroupResult(
+            ErrorCode.GROUP_ID_NOT_FOUND, "gone", message="Group gone not found."
+        )
+    if request.group_id == "loading":
+        return DescribeGroupResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "loading")
+    members = (
+        DescribedMember("m-1", "i-1", "app", "/10.0.0.7", b"\x01", b"\x02"),
+        DescribedMember("m-2", None, "app", "/10.0.0.8", b"", b""),
+    )
+    return DescribeGroupResult(
+        ErrorCode.NONE, request.group_id, GroupState.STABLE, "consumer", "range", members
+    )
+
+
+@pytest.mark.parametrize("version", versions_of("describe_groups"))
+def test_describe_reply_of_every_version_in_request_order_duplicates_twice(version: int) -> None:
+    reply = ask("describe_groups", version, describe, groups=["b", "a", "b"])
+    assert [g["group_id"] for g in reply["groups"]] == ["b", "a", "b"]
+    group = reply["groups"][1]
+    assert (group["error_code"], group["group_state"]) == (0, "Stable")
+    assert (group["protocol_type"], group["protocol_data"]) == ("consumer", "range")
+    assert group.get("error_message") is None
+    first, second = group["members"]
+    assert (first["member_id"], first["client_id"], first["client_host"]) == (
+        "m-1",
+        "app",
+        "/10.0.0.7",
+    )
+    assert (first["member_metadata"], first["member_assignment"]) == (b"\x01", b"\x02")
+    assert (second["member_metadata"], second["member_assignment"]) == (b"", b"")
+    if version >= 4:
+        assert [m["group_instance_id"] for m in group["members"]] == ["i-1", None]
+
+
+@pytest.mark.parametrize("version", versions_of("describe_groups"))
+@pytest.mark.parametrize("with_operations", [False, True])
+def test_an_absent_group_is_dead_and_an_error_only_from_v6(
+    version: int, with_operations: bool
+) -> None:
+    reply = ask(
+        "describe_groups",
+        version,
+        describe,
+        groups=["gone", "here", "loading"],
+        include_authorized_operations=with_operations,
+    )
+    gone, here, loading = reply["groups"]
+    assert gone["error_code"] == (69 if version >= 6 else 0)
+    assert (gone["group_state"], gone["protocol_type"], gone["members"]) == ("Dead", "", [])
+    assert (loading["error_code"], loading["group_state"]) == (14, "")
+    if version >= 6:
+        assert gone["error_message"]
+    if version >= 3:
+        filled = 3400 if with_operations else NO_OPERATIONS
+        assert here["authorized_operations"] == filled
+        # An entry with an error is not filled; the Dead one of v5 has none.
+        assert gone["authorized_operations"] == (NO_OPERATIONS if version >= 6 else filled)
+        assert loading["authorized_operations"] == NO_OPERATIONS
+
+
+def test_a_description_that_would_be_too_large_ends_the_connection_instead() -> None:
+    services = make_services(describe, max_reply_bytes=10_000)
+    _, channel = begin(services, "describe_groups", 6, groups=["big"] * 1_000)
+    while channel.timers:
+        channel.run_timers()
+    assert channel.refusals == ["reply_too_large"]
+    assert channel.replies == []
+
+
+# --- CreateTopics
+
+
+def done(request: Any) -> ChangeTopicsResult:
+    assert isinstance(request, ChangeTopics)
+
+    def ok(name: str, topic_id: str, partitions: int) -> TopicChange:
+        return TopicChange(name, topic_id, partitions, ErrorCode.NONE, None)
+
+    return ChangeTopicsResult(
+        ErrorCode.NONE,
+        tuple(ok(t.name, t.topic_id, t.partitions) for t in request.create),
+        tuple(ok(name, "", count) for name, count in request.grow),
+        tuple(ok(name or "orders", topic_id, 3) for name, topic_id in request.delete),
+    )
+
+
+def new_topic(name: str, partitions: int = 4, replicas: int = 1, **values: Any) -> dict[str, Any]:
+    return {"name": name, "num_partitions": partitions, "replication_factor": replicas, **values}
+
+
+@pytest.mark.parametrize("version", versions_of("create_topics"))
+def test_create_topics_of_every_version(version: int) -> None:
+    services = make_services(done, num_partitions=6)
+    topics = [
+        new_topic("a", configs=[{"name": "retention.ms", "value": "1"}]),
+        new_topic("default", -1, -1),
+        new_topic("replicated", 1, 3),
+    ]
+    reply = ask("create_topics", version, services=services, topics=topics, validate_only=True)
+    (request,) = services.coordinator.requests  # type: ignore[attr-defined]
+    assert request.create == (NewTopic("a", 4, NEW_ID), NewTopic("default", 6, NEW_ID))
+    assert request.validate_only is True
+    shown = reply["topics"]
+    assert [(t["name"], t["error_code"]) for t in shown] == [
+        ("a", 0),
+        ("default", 0),
+        ("replicated", ErrorCode.INVALID_REPLICATION_FACTOR),
+    ]
+    assert shown[2]["error_message"]
+    if version >= 5:
+        assert [(t["num_partitions"], t["replication_factor"]) for t in shown] == [
+            (4, 1),
+            (6, 1),
+            (-1, -1),
+        ]
+    if version >= 7:
+        assert [t["topic_id"] for t in shown] == [str(NEW_UUID), str(NEW_UUID), None]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "replicas", "assignments", "code"),
+    [
+        (-1, -1, [(0, [1]), (1, [1])], None),
+        (2, -1, [(0, [1]), (1, [1])], ErrorCode.INVALID_REQUEST),
+        (-1, 1, [(0, [1])], ErrorCode.INVALID_REQUEST),
+        (-1, -1, [(1, [1])], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (-1, -1, [(0, [1, 2])], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (-1, -1, [(0, [9])], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_a_manual_assignment_may_only_name_us(
+    partitions: int, replicas: int, assignments: list[Any], code: ErrorCode | None
+) -> None:
+    wire = [{"partition_index": index, "broker_ids": brokers} for index, brokers in assignments]
+    services = make_services(done)
+    topic = new_topic("a", partitions, replicas, assignments=wire)
+    (shown,) = ask("create_topics", 7, services=services, topics=[topic])["topics"]
+    assert shown["error_code"] == (code or 0)
+    if code is None:
+        assert shown["num_partitions"] == 2
+    else:
+        assert services.coordinator.requests == []  # type: ignore[attr-defined]
+
+
+def test_a_name_that_comes_twice_is_answered_once() -> None:
+    def refuse(request: Any) -> ChangeTopicsResult:
+        return ChangeTopicsResult(
+            ErrorCode.NONE,
+            tuple(
+                TopicChange(t.name, "", -1, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                for t in request.create
+            ),
+        )
+
+    reply = ask("create_topics", 5, refuse, topics=[new_topic("a"), new_topic("a")])
+    assert [(t["name"], t["error_code"]) for t in reply["topics"]] == [("a", 42)]
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "values"),
+    [
+        ("create_topics", 7, {"topics": [new_topic("a")]}),
+        ("create_partitions", 3, {"topics": [{"name": "a", "count": 5, "assignments": None}]}),
+        ("delete_topics", 5, {"topic_names": ["a"]}),
+    ],
+)
+def test_an_error_of_the_whole_goes_to_every_topic(
+    api: str, version: int, values: dict[str, Any]
+) -> None:
+    reply = ask(api, version, lambda _: ChangeTopicsResult(ErrorCode.NOT_CONTROLLER), **values)
+    (topic,) = reply.get("topics") or reply.get("results") or reply.get("responses")  # type: ignore[misc]
+    assert (topic["name"], topic["error_code"]) == ("a", 41)
+
+
+# --- CreatePartitions
+
+
+@pytest.mark.parametrize("version", versions_of("create_partitions"))
+def test_create_partitions_of_every_version(version: int) -> None:
+    services = make_services(done)
+    topics = [
+        {"name": "orders", "count": 5, "assignments": [{"broker_ids": [1]}] * 2},
+        {"name": "other", "count": 9, "assignments": None},
+        {"name": "twice", "count": 1, "assignments": None},
+        {"name": "twice", "count": 2, "assignments": None},
+    ]
+    reply = ask("create_partitions", version, services=services, topics=topics, validate_only=False)
+    (request,) = services.coordinator.requests  # type: ignore[attr-defined]
+    assert request.grow == (("orders", 5), ("other", 9))
+    assert [(t["name"], t["error_code"]) for t in reply["results"]] == [
+        ("orders", 0),
+        ("other", 0),
+        ("twice", 42),
+    ]
+
+
+@pytest.mark.parametrize("brokers", [[[1]], [[1], [2]], [[1], [1], [1]]])
+def test_an_assignment_of_new_partitions_must_fit(brokers: list[list[int]]) -> None:
+    topic = {"name": "orders", "count": 5, "assignments": [{"broker_ids": b} for b in brokers]}
+    (shown,) = ask("create_partitions", 3, done, topics=[topic])["results"]
+    assert shown["error_code"] == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+# --- DeleteTopics
+
+
+@pytest.mark.parametrize("version", [v for v in versions_of("delete_topics") if v < 6])
+def test_delete_topics_by_name(version: int) -> None:
+    services = make_services(done)
+    reply = ask("delete_topics", version, services=services, topic_names=["a", "b", "b"])
+    (request,) = services.coordinator.requests  # type: ignore[attr-defined]
+    assert request.delete == (("a", ""),)
+    assert [(t["name"], t["error_code"]) for t in reply["responses"]] == [("a", 0), ("b", 42)]
+
+
+def test_delete_topics_by_name_or_id() -> None:
+    def answer(request: Any) -> ChangeTopicsResult:
+        assert request.delete == (("a", ""), ("", ORDERS.topic_id), ("", NEW_ID))
+        return ChangeTopicsResult(
+            ErrorCode.NONE,
+            deleted=(
+                TopicChange("a", NEW_ID, 1, ErrorCode.NONE, None),
+                TopicChange("orders", ORDERS.topic_id, 3, ErrorCode.NONE, None),
+                TopicChange("", NEW_ID, -1, ErrorCode.UNKNOWN_TOPIC_ID, None),
+            ),
+        )
+
+    topics = [
+        {"name": "a", "topic_id": None},
+        {"name": None, "topic_id": ORDERS_UUID},
+        {"name": None, "topic_id": NEW_UUID},
+        {"name": "both", "topic_id": uuid.UUID(int=3)},
+        {"name": None, "topic_id": None},
+    ]
+    reply = ask("delete_topics", 6, answer, topics=topics)
+    assert [(t["name"], t["topic_id"], t["error_code"]) for t in reply["responses"]] == [
+        ("a", str(NEW_UUID), 0),
+        ("orders", str(ORDERS_UUID), 0),
+        (None, str(NEW_UUID), ErrorCode.UNKNOWN_TOPIC_ID),
+        ("both", str(uuid.UUID(int=3)), ErrorCode.INVALID_REQUEST),
+        (None, None, ErrorCode.INVALID_REQUEST),
+    ]
