@@ -51,6 +51,9 @@ def free_port() -> int:
 class Daemon:
     """``python -m coordinator serve`` on free loopback ports."""
 
+    entry: tuple[str, ...] = ("-m", "coordinator")
+    """What python runs; a test with failpoints puts its own entry here."""
+
     def __init__(
         self,
         directory: Path,
@@ -115,7 +118,7 @@ class Daemon:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("GROUPKEEPER_")}
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "coordinator", "serve", "--config", str(self.config_file)],
+                [sys.executable, *self.entry, "serve", "--config", str(self.config_file)],
                 cwd=self.directory,
                 env={**inherited, "PYTHONPATH": str(ROOT), **self.environment},
                 stdin=subprocess.DEVNULL,

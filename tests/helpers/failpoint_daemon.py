@@ -1,0 +1,101 @@
+"""The normal daemon with a connection to SQLite that kills its own process at a chosen point.
+
+The test writes ``POINT COUNT`` into the file that the environment names as ``FAILPOINT_FILE`` when
+it wants it to happen: at the COUNT-th append from then on (or, for ``fold``, at the COUNT-th group
+written into the folded tables). ``FOLD_AFTER`` makes the fold begin early enough to meet it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import storage.open
+from coordinator.__main__ import main
+from storage import sqlite_schema
+from storage.sqlite import SqliteOffsetStorage
+
+POINTS = ("before", "inside", "after", "fold")
+
+
+class FailingConnection(sqlite3.Connection):
+    """Counts appends; SIGKILL before, inside or after the chosen one, or inside the chosen fold."""
+
+    point = ""
+    left = 0
+    is_prepared = False
+
+    def prepare(self) -> None:
+        """Temporary triggers call us back from inside a statement, after it changed its row."""
+        self.is_prepared = True
+        self.create_function("failpoint_append", 0, self._inside_append)
+        self.create_function("failpoint_fold", 0, self._inside_fold)
+        for name, when, function in (
+            ("on_append", "INSERT ON main.log", "failpoint_append"),
+            ("on_fold", "INSERT ON main.groups", "failpoint_fold"),
+            ("on_fold_again", "UPDATE ON main.groups", "failpoint_fold"),
+        ):
+            super().execute(
+                f"CREATE TEMP TRIGGER {name} AFTER {when} BEGIN SELECT {function}(); END"
+            )
+
+    def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
+        """Run a statement; an append is counted."""
+        if statement != sqlite_schema.APPEND:
+            return super().execute(statement, *arguments)
+        if not self.is_prepared:  # now the tables are there
+            self.prepare()
+        self._look()
+        if self.point != "fold":
+            self.left -= 1
+        self._die_at("before")
+        cursor = super().execute(statement, *arguments)
+        self._die_at("after")
+        return cursor
+
+    def _look(self) -> None:
+        order = Path(os.environ["FAILPOINT_FILE"])
+        if self.point or not order.exists():
+            return
+        point, count = order.read_text().split()
+        assert point in POINTS
+        self.left = int(count)
+        self.point = point
+
+    def _inside_append(self) -> int:
+        self._die_at("inside")
+        return 0
+
+    def _inside_fold(self) -> int:
+        if self.point == "fold":
+            self.left -= 1
+        self._die_at("fold")
+        return 0
+
+    def _die_at(self, point: str) -> None:
+        if point == self.point and self.left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
+    """In place of ``sqlite_schema.connect_writer``."""
+    return sqlite3.connect(
+        path,
+        timeout=busy_timeout_s,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+        factory=FailingConnection,
+    )
+
+
+if __name__ == "__main__":
+    # The constructor has the seam; only how the app comes to it is patched, and only here.
+    storage.open.SqliteOffsetStorage = functools.partial(  # type: ignore[misc,assignment]
+        SqliteOffsetStorage, connect=connect, fold_after=int(os.environ["FOLD_AFTER"])
+    )
+    main()

@@ -1,0 +1,197 @@
+"""A Kafka client that sends exactly the request that a test asks for, over one socket.
+
+Requests and replies are plain dicts in Kafka's own field names (snake case, as kio spells them).
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import struct
+import types
+import uuid
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import timedelta
+from enum import Enum
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.index import schema_name_map
+from kio.serial import entity_reader, entity_writer
+
+API_KEYS: dict[str, int] = {
+    "produce": 0,
+    "fetch": 1,
+    "list_offsets": 2,
+    "metadata": 3,
+    "offset_commit": 8,
+    "offset_fetch": 9,
+    "find_coordinator": 10,
+    "join_group": 11,
+    "heartbeat": 12,
+    "leave_group": 13,
+    "sync_group": 14,
+    "describe_groups": 15,
+    "list_groups": 16,
+    "api_versions": 18,
+    "create_topics": 19,
+    "delete_topics": 20,
+    "create_partitions": 37,
+    "describe_cluster": 60,
+}
+
+assert API_KEYS.keys() <= schema_name_map.keys()
+
+
+class RawClient:
+    """One connection. Not for several threads at once."""
+
+    def __init__(
+        self,
+        port: int,
+        *,
+        client_id: str = "raw-client",
+        timeout_s: float = 30,
+        host: str = "127.0.0.1",
+    ) -> None:
+        self._client_id = client_id
+        self._correlation_id = 0
+        self._socket = socket.create_connection((host, port), timeout=timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> RawClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def call(self, api: str, version: int, **values: Any) -> dict[str, Any]:
+        """Send a request, wait for its reply; what is not named is empty or default."""
+        correlation_id = self.send(api, version, **values)
+        return self.receive(api, version, correlation_id)
+
+    def send(self, api: str, version: int, **values: Any) -> int:
+        """Send without waiting, a join to be parked for instance. Returns the correlation id."""
+        self._correlation_id += 1
+        self._socket.sendall(
+            encode_request(api, version, values, self._correlation_id, self._client_id)
+        )
+        return self._correlation_id
+
+    def receive(self, api: str, version: int, correlation_id: int) -> dict[str, Any]:
+        """Read the next reply, which must be to that request."""
+        (length,) = struct.unpack(">i", self._exactly(4))
+        frame = io.BytesIO(self._exactly(length))
+        response = load_response_schema(API_KEYS[api], version)
+        # kio reads at once from bytes and tells how far it came.
+        data = frame.getvalue()
+        header, size = entity_reader(response.__header_schema__)(data, 0)
+        assert header.correlation_id == correlation_id, "replies out of order"
+        entity, _ = entity_reader(response)(data, size)
+        plain = to_plain(entity)
+        assert isinstance(plain, dict)
+        return plain
+
+    def _exactly(self, count: int) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            chunk = self._socket.recv(count - len(data))
+            if not chunk:
+                raise ConnectionError("the peer closed the connection")
+            data += chunk
+        return bytes(data)
+
+
+def encode_request(
+    api: str, version: int, values: Mapping[str, Any], correlation_id: int, client_id: str
+) -> bytes:
+    """The frame of a request, with its length."""
+    schema = load_request_schema(API_KEYS[api], version)
+    header = schema.__header_schema__
+    buffer = io.BytesIO()
+    header_values = {
+        "request_api_key": API_KEYS[api],
+        "request_api_version": version,
+        "correlation_id": correlation_id,
+        "client_id": client_id,
+    }
+    entity_writer(header)(buffer, from_plain(header, header_values))
+    entity_writer(schema)(buffer, from_plain(schema, values))
+    body = buffer.getvalue()
+    return struct.pack(">i", len(body)) + body
+
+
+def from_plain(schema: Any, values: Mapping[str, Any]) -> Any:
+    """Build a kio entity out of dicts; names that this version does not have are left out."""
+    hints = _hints(schema)
+    given: dict[str, Any] = {}
+    for field in fields(schema):
+        if field.name in values:
+            given[field.name] = _convert(hints[field.name], values[field.name])
+        elif field.default is MISSING and field.default_factory is MISSING:
+            given[field.name] = _empty(hints[field.name])
+    return schema(**given)
+
+
+_HINTS: dict[Any, dict[str, Any]] = {}
+
+
+def _hints(schema: Any) -> dict[str, Any]:
+    if schema not in _HINTS:
+        _HINTS[schema] = get_type_hints(schema)
+    return _HINTS[schema]
+
+
+def _convert(hint: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    members = [a for a in get_args(hint) if a is not type(None)]
+    if get_origin(hint) in (Union, types.UnionType) and len(members) == 1:
+        return _convert(members[0], value)
+    if get_origin(hint) is tuple:
+        return tuple(_convert(get_args(hint)[0], item) for item in value)
+    if is_dataclass(hint) and isinstance(value, Mapping):
+        return from_plain(hint, value)
+    if _is_duration(hint) and isinstance(value, int):
+        return timedelta(milliseconds=value)
+    return value
+
+
+def _is_duration(hint: Any) -> bool:
+    while hasattr(hint, "__supertype__"):
+        hint = hint.__supertype__
+    return isinstance(hint, type) and issubclass(hint, timedelta)
+
+
+def _empty(hint: Any) -> Any:
+    if get_origin(hint) is tuple:
+        return ()
+    if get_origin(hint) in (Union, types.UnionType):
+        return None
+    if _is_duration(hint):
+        return timedelta(milliseconds=-1)
+    while hasattr(hint, "__supertype__"):
+        hint = hint.__supertype__
+    for kind, value in ((bool, False), (int, 0), (str, ""), (bytes, b"")):
+        if isinstance(hint, type) and issubclass(hint, kind):
+            return value
+    raise TypeError(f"no empty value for {hint}")
+
+
+def to_plain(value: Any) -> Any:
+    """kio entities as dicts, lists, ints (durations in milliseconds, error codes) and strings."""
+    if is_dataclass(value):
+        return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple | list):
+        return [to_plain(item) for item in value]
+    if isinstance(value, timedelta):
+        return value // timedelta(milliseconds=1)
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if isinstance(value, Enum):
+        return value.value
+    return value
