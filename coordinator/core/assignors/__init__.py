@@ -1,0 +1,1 @@
+"""Pure functions from subscriptions and partitions to an assignment; one file an assignor."""

@@ -1,0 +1,124 @@
+"""A flow of partitions from pools to members, dealt and levelled; members and pools by number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+
+
+class Flow:
+    """How many partitions of each pool every member holds. It starts from what members own."""
+
+    def __init__(
+        self,
+        member_count: int,
+        members: Sequence[Sequence[int]],
+        owned: Sequence[Mapping[int, int]],
+    ) -> None:
+        """Take, for each pool, the members that may have of it and what they have of it already."""
+        self.members = members
+        self.owned = owned
+        self.held = [
+            dict.fromkeys(subscribers, 0) | dict(had)
+            for subscribers, had in zip(members, owned, strict=True)
+        ]
+        """By pool: member -> count; zeros included."""
+        self.pools_of: list[list[int]] = [[] for _ in range(member_count)]
+        self.load = [0] * member_count
+        """By member: the sum of what it holds."""
+        self._least = [0] * len(members)
+        """By pool: what none of its members has less than, as far as levelling cares."""
+        for pool, held in enumerate(self.held):
+            for member, count in held.items():
+                self.pools_of[member].append(pool)
+                self.load[member] += count
+
+    def deal_free(self, free: Sequence[int]) -> None:
+        """Give each partition that nobody has to the least loaded; pools with few takers first."""
+        for pool in sorted(range(len(free)), key=lambda pool: len(self.members[pool])):
+            least = [(self.load[member], member) for member in self.members[pool]]
+            heapify(least)
+            for _ in range(free[pool]):
+                load, member = least[0]
+                self.held[pool][member] += 1
+                self.load[member] = load + 1
+                heapreplace(least, (load + 1, member))
+
+    def level(self) -> None:
+        """Shift load down chains of exchanges until no chain ends two or more below its start.
+
+        Then the loads are the most even ones that the subscriptions allow (optimal semi-matchings:
+        Harvey, Ladner, Lovasz, Tamir).
+        """
+        most = [(-load, member) for member, load in enumerate(self.load)]
+        heapify(most)
+        settled_members = [False] * len(self.load)
+        settled_pools = [False] * len(self.held)
+        while most:
+            load, start = heappop(most)
+            if settled_members[start] or -load != self.load[start]:
+                continue
+            end = self._shift_down(start, settled_members, settled_pools)
+            if end is not None:
+                heappush(most, (-self.load[start], start))
+                heappush(most, (-self.load[end], end))
+
+    def _shift_down(
+        self, start: int, settled_members: list[bool], settled_pools: list[bool]
+    ) -> int | None:
+        """Shift one partition's load from the start to a member two below, if a chain leads there.
+
+        If none does, everything the search met is settled: no chain through it can help anybody,
+        for no member outside has a larger load than this one.
+        """
+        came_by: dict[int, tuple[int, int]] = {}  # member -> the pool and the member before it
+        met_pools: set[int] = set()
+        met = [start]
+        for giver in met:
+            gives = [
+                pool
+                for pool in self.pools_of[giver]
+                if self.held[pool][giver] and pool not in met_pools and not settled_pools[pool]
+            ]
+            for pool in gives:
+                end = self._low_member(pool, self.load[start] - 2)
+                if end is not None:
+                    came_by[end] = (pool, giver)
+                    self._shift_along(came_by, end, start)
+                    return end
+            met_pools.update(gives)
+            for pool in gives:
+                fresh = [
+                    member
+                    for member in self.members[pool]
+                    if member not in came_by and member != start and not settled_members[member]
+                ]
+                came_by.update(dict.fromkeys(fresh, (pool, giver)))
+                met += fresh
+        for member in met:
+            settled_members[member] = True
+        for pool in met_pools:
+            settled_pools[pool] = True
+        return None
+
+    def _low_member(self, pool: int, highest: int) -> int | None:
+        """Return the least loaded member of a pool if its load is low enough.
+
+        While loads are shifted from the top, the least one of a pool only grows, or stays too near
+        to the top to matter; so most pools are turned down without a look at their members.
+        """
+        if self._least[pool] > highest:
+            return None
+        member = min(self.members[pool], key=self.load.__getitem__)
+        self._least[pool] = self.load[member]
+        return member if self.load[member] <= highest else None
+
+    def _shift_along(self, came_by: Mapping[int, tuple[int, int]], end: int, start: int) -> None:
+        self.load[start] -= 1
+        self.load[end] += 1
+        taker = end
+        while taker != start:
+            pool, giver = came_by[taker]
+            self.held[pool][giver] -= 1
+            self.held[pool][taker] += 1
+            taker = giver

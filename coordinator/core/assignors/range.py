@@ -1,0 +1,43 @@
+"""The range assignor: each topic is cut into contiguous ranges, by itself (``RangeAssignor``).
+
+Topics with the same number of partitions and the same subscribers are cut alike, which joins of
+two topics rely on; the price is that the first members get the extra partition of every topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coordinator.core.assignors.types import (
+    Assignment,
+    MemberSubscription,
+    TopicPartition,
+    partitions_by_topic,
+    subscribers_by_topic,
+    topics_by_member,
+)
+
+
+class RangeAssignor:
+    """Gives each subscriber of a topic a range; the first ``partitions % subscribers`` one more."""
+
+    name = "range"
+
+    def assign(
+        self, members: Sequence[MemberSubscription], partitions: Sequence[TopicPartition]
+    ) -> Assignment:
+        """Deal topic by topic, to subscribers in order of member id."""
+        topics = topics_by_member(members)
+        subscribers = subscribers_by_topic(topics)
+        assignment: Assignment = {member_id: [] for member_id in topics}
+        for topic, of_topic in partitions_by_topic(partitions).items():
+            if topic not in subscribers:
+                continue
+            share, extra = divmod(len(of_topic), len(subscribers[topic]))
+            start = 0
+            # beyond the number of partitions every range is empty
+            for position, member_id in enumerate(subscribers[topic][: len(of_topic)]):
+                end = start + share + (position < extra)
+                assignment[member_id] += of_topic[start:end]
+                start = end
+        return assignment

@@ -1,0 +1,51 @@
+"""The round-robin assignor: all partitions in a row, dealt in turn (``RoundRobinAssignor``).
+
+Where subscriptions differ, a member that does not subscribe is passed over and gets nothing in
+return, as in Kafka: the sticky assignor is the one that balances such groups.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from coordinator.core.assignors.types import (
+    Assignment,
+    MemberSubscription,
+    TopicPartition,
+    partitions_by_topic,
+    subscribers_by_topic,
+    topics_by_member,
+)
+
+
+class RoundRobinAssignor:
+    """Deals the sorted partitions one at a time to the members in order of their id."""
+
+    name = "roundrobin"
+
+    def assign(
+        self, members: Sequence[MemberSubscription], partitions: Sequence[TopicPartition]
+    ) -> Assignment:
+        """Deal the partitions; the turn goes on from one topic to the next."""
+        topics = topics_by_member(members)
+        subscribers = subscribers_by_topic(topics)
+        position_of = {member_id: position for position, member_id in enumerate(topics)}
+        assignment: Assignment = {member_id: [] for member_id in topics}
+        seats_of: dict[tuple[str, ...], list[int]] = {}
+        turn = 0
+        for topic, of_topic in partitions_by_topic(partitions).items():
+            if topic not in subscribers:
+                continue
+            # positions of the subscribers on the circle: passing over all others is one bisection,
+            # so a topic with few subscribers in a large group costs no walk round the circle
+            dealt_to = subscribers[topic]
+            if dealt_to not in seats_of:
+                seats_of[dealt_to] = [position_of[member_id] for member_id in dealt_to]
+            seats = seats_of[dealt_to]
+            seat = bisect_left(seats, turn) % len(seats)
+            for partition in of_topic:
+                assignment[dealt_to[seat]].append(partition)
+                turn = seats[seat] + 1
+                seat = (seat + 1) % len(seats)
+        return assignment

@@ -1,0 +1,60 @@
+"""How many partitions of each pool every member gets: balance first, then as few moves as possible.
+
+Where no member is in two pools this is arithmetic. Otherwise it is a flow of partitions from pools
+to members, whose cost is the sum of the squared loads, then the number of moved partitions. A flow
+is the cheapest one exactly when no cycle of exchanges makes it cheaper, so there are three passes:
+deal what is free, level along chains of exchanges, then take back moves along cycles of exchanges
+that leave the balance as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from coordinator.core.assignors.flow import Flow
+from coordinator.core.assignors.take_back import take_back_moves
+
+EFFORT: Final = 2_000_000
+"""Exchanges that the last pass looks at before it leaves the moves as they are: about a second. A
+count and not a time, for every process must come to the same assignment.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Topics with the same subscribers, seen as a number of partitions."""
+
+    subscribers: Sequence[str]
+    """In order of member id; never empty."""
+    size: int
+    """How many partitions there are to deal."""
+    owned: Mapping[str, int]
+    """How many of them a subscriber already has; together never more than ``size``."""
+
+
+def shares_of(pools: Sequence[Pool]) -> list[dict[str, int]]:
+    """Return for each pool how many of its partitions each of its subscribers gets."""
+    seats = [member_id for pool in pools for member_id in pool.subscribers]
+    if len(set(seats)) == len(seats):
+        return [_even_shares(pool) for pool in pools]
+    names = sorted(set(seats))
+    number_of = {name: number for number, name in enumerate(names)}
+    flow = Flow(
+        len(names),
+        [[number_of[name] for name in pool.subscribers] for pool in pools],
+        [{number_of[name]: count for name, count in pool.owned.items()} for pool in pools],
+    )
+    flow.deal_free([pool.size - sum(pool.owned.values()) for pool in pools])
+    flow.level()
+    take_back_moves(flow, EFFORT)
+    return [{names[member]: count for member, count in held.items()} for held in flow.held]
+
+
+def _even_shares(pool: Pool) -> dict[str, int]:
+    """Divide one pool; the extra ones go first to members that already have more than the rest."""
+    share, extra = divmod(pool.size, len(pool.subscribers))
+    by_need = sorted(pool.subscribers, key=lambda member_id: pool.owned.get(member_id, 0) <= share)
+    gets_more = set(by_need[:extra])
+    return {member_id: share + (member_id in gets_more) for member_id in pool.subscribers}

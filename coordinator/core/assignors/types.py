@@ -1,0 +1,107 @@
+"""What every assignor takes and gives, and the two protocols that a third-party one implements.
+
+The broker side never needs an assignor for classic groups: the group's leader assigns. These are
+for hosts that embed the coordinator and assign themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic; sorts by topic, then by number."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSubscription:
+    """A member and the topics it subscribes to."""
+
+    member_id: str
+    topics: Collection[str]
+    """In any order; a topic without partitions is no error and counts for nothing."""
+
+
+Assignment: TypeAlias = dict[str, list[TopicPartition]]
+"""By member id; every member is in it, with [] where it gets nothing; each list is sorted."""
+
+
+class PartitionAssignor(Protocol):
+    """Deals partitions to the members of a group.
+
+    The result must depend on nothing but the arguments, and not on their order: every process
+    that computes it must come to the same one.
+    """
+
+    @property
+    def name(self) -> str:
+        """The protocol name under which members offer it, as in ``JoinGroup``."""
+
+    def assign(
+        self, members: Sequence[MemberSubscription], partitions: Sequence[TopicPartition]
+    ) -> Assignment:
+        """Deal the partitions of every topic that somebody subscribes to."""
+
+
+@runtime_checkable
+class StickyPartitionAssignor(PartitionAssignor, Protocol):
+    """An assignor that can start from what members already have."""
+
+    def assign_with_previous(
+        self,
+        members: Sequence[MemberSubscription],
+        partitions: Sequence[TopicPartition],
+        previous: Mapping[str, Collection[TopicPartition]],
+    ) -> Assignment:
+        """Deal the partitions so that as few as possible leave the member that has them."""
+
+
+def topics_by_member(members: Sequence[MemberSubscription]) -> dict[str, frozenset[str]]:
+    """Return the subscriptions in order of member id, so that no result depends on the caller's."""
+    alike: dict[frozenset[str], frozenset[str]] = {}
+    topics: dict[str, frozenset[str]] = {}
+    for member in sorted(members, key=lambda member: member.member_id):
+        subscribed = frozenset(member.topics)
+        # one object for equal subscriptions: a set of 10,000 topics takes half a megabyte
+        topics[member.member_id] = alike.setdefault(subscribed, subscribed)
+    if len(topics) != len(members):
+        raise ValueError("a member id appears more than once")
+    return topics
+
+
+def partitions_by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """Return the partitions of each topic, topics and partitions sorted, repeats dropped."""
+    by_topic: dict[str, list[TopicPartition]] = {}
+    for partition in sorted(set(partitions)):
+        by_topic.setdefault(partition.topic, []).append(partition)
+    return by_topic
+
+
+def subscribers_by_topic(topics: Mapping[str, frozenset[str]]) -> dict[str, tuple[str, ...]]:
+    """Turn the subscriptions round; subscribers come in the order of their id.
+
+    Members with equal subscriptions are taken together, and topics with equal subscribers share one
+    tuple: a thousand members of a thousand topics need not be a million entries.
+    """
+    alike: dict[frozenset[str], list[str]] = {}
+    for member_id, subscribed in topics.items():
+        alike.setdefault(subscribed, []).append(member_id)
+    kinds = list(alike.values())
+    kinds_of: dict[str, list[int]] = {}
+    for number, subscribed in enumerate(alike):
+        for topic in subscribed:
+            kinds_of.setdefault(topic, []).append(number)
+    merged: dict[tuple[int, ...], tuple[str, ...]] = {}
+    subscribers: dict[str, tuple[str, ...]] = {}
+    for topic, numbers in kinds_of.items():
+        key = tuple(numbers)
+        if key not in merged:
+            merged[key] = tuple(sorted(chain.from_iterable(kinds[number] for number in numbers)))
+        subscribers[topic] = merged[key]
+    return subscribers
