@@ -19,23 +19,23 @@ help: ## Show this list
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "groupkeeper needs Python 3.11 or later with venv (Debian: apt install python3-venv)." >&2; exit 1; }
-	$(PYTHON) -m venv .venv
+	@$(PYTHON) -m venv .venv
 
 .venv/installed: .venv/bin/python pyproject.toml constraints.txt
 	@echo "Installing groupkeeper into .venv (a minute, the first time)"
-	PIP_CONSTRAINT=constraints.txt $(PIP) install -e .
+	@PIP_CONSTRAINT=constraints.txt $(PIP) install -e .
 	@touch $@
 
 .venv/installed-for-tests: .venv/bin/python pyproject.toml constraints.txt
 	@echo "Installing groupkeeper and what its tests need into .venv (a minute, the first time)"
-	PIP_CONSTRAINT=constraints.txt $(PIP) install -e '.[test]'
+	@PIP_CONSTRAINT=constraints.txt $(PIP) install -e '.[test]'
 	@touch $@ .venv/installed
 
 setup: .venv/installed-for-tests ## Create .venv with everything for development
 
 run: .venv/installed ## Run the daemon: Kafka 127.0.0.1:9092, HTTP 127.0.0.1:9308, SQLite in var/
 	@mkdir -p var
-	exec $(BIN)/groupkeeper serve --config deploy/run.toml
+	@exec $(BIN)/groupkeeper serve --config deploy/run.toml
 
 test: lint types imports unit ## Everything that needs only Python: lint, types, layers, all tests
 
