@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
+
 from coordinator.core.events import Event
 from coordinator.core.records import OffsetsCommitted, Record
 
@@ -60,7 +62,7 @@ def event_dict(
         row.update(_commit_fields(event))
     else:
         row["kind"] = event.__struct_config__.tag
-        row.update({name: getattr(event, name) for name in event.__struct_fields__})
+        row.update(_plain(event))
     # Until the consumer protocol exists every group is a classic one, and only some events say so.
     row.setdefault("group_type", "classic" if row["group"] else "")
     return row
@@ -79,15 +81,14 @@ def _commit_fields(commit: OffsetsCommitted) -> EventDict:
         "api": "OffsetCommit",
         "commit_time_ms": commit.commit_time_ms,
         "expire_time_ms": commit.expire_time_ms,
-        "topics": [
-            {
-                "topic": topic.topic,
-                "topic_id": topic.topic_id,
-                "partitions": [
-                    {name: getattr(each, name) for name in each.__struct_fields__}
-                    for each in topic.partitions
-                ],
-            }
-            for topic in commit.topics
-        ],
+        "topics": _plain(commit.topics),
     }
+
+
+def _plain(value: Any) -> Any:
+    """Name the fields of structs, which are lists in storage, all the way down."""
+    if isinstance(value, msgspec.Struct):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value

@@ -97,7 +97,7 @@ class SqliteOffsetStorage:
         """Touch nothing yet. ``connect`` opens the writer's connection: a seam for tests."""
         self.limits = StorageLimits(max_step_bytes=MAX_STEP_BYTES, one_lane=True)
         # Two names of one file must be one lock.
-        self._path = Path(path).resolve()
+        self.path = Path(path).resolve()
         # Waiting for another process's write lock must end before the caller gives the append up.
         self._busy_timeout_s = append_timeout_ms / 2 / 1000
         self._fold_after = fold_after
@@ -124,9 +124,9 @@ class SqliteOffsetStorage:
     async def open(self, identity: StoreIdentity) -> None:
         """Lock the file, create or migrate its tables, check whose it is."""
         assert self._lock is None, "opened twice"
-        if not self._path.parent.is_dir():
-            raise StorageError(f"{self._path}: the directory does not exist")
-        self._lock = FileLock(self._path)
+        if not self.path.parent.is_dir():
+            raise StorageError(f"{self.path}: the directory does not exist")
+        self._lock = FileLock(self.path)
         self._thread = JobThread("sqlite-writer")
         try:
             self.ended_uncleanly = await self._run(partial(self._open, identity))
@@ -135,10 +135,10 @@ class SqliteOffsetStorage:
             raise
 
     def _open(self, identity: StoreIdentity) -> bool:
-        self._connection = connection = self._connect(self._path, self._busy_timeout_s)
-        schema.prepare(connection, self._path)
-        schema.migrate(connection, self._path)
-        unclean = schema.identify(connection, self._path, identity, self._log_clock.stamp())
+        self._connection = connection = self._connect(self.path, self._busy_timeout_s)
+        schema.prepare(connection, self.path)
+        schema.migrate(connection, self.path)
+        unclean = schema.identify(connection, self.path, identity, self._log_clock.stamp())
         self._is_marked = True
         end = self._log_end(connection)
         self._log_clock.resume(end.head.log_id, end.head.ts_ms)
@@ -181,6 +181,7 @@ class SqliteOffsetStorage:
         """Write a new epoch, which holds for every shard; the lock on the file is the lease."""
         self._may_append = False
         self._epoch = epoch = await self._run(partial(self._raise_epoch, owner))
+        self._may_append = False  # an append that was in flight may have ended meanwhile
         return {shard: Lease(shard, owner, epoch) for shard in shards}
 
     def _raise_epoch(self, owner: str) -> LeaseEpoch:
@@ -207,7 +208,7 @@ class SqliteOffsetStorage:
         """Read the folded tables, then every row above ``folded_row``, in one read transaction."""
         wanted = frozenset(shards)
         fold = FoldMap(self._fold_after)
-        reader = await self._run(partial(schema.connect_reader, self._path, self._busy_timeout_s))
+        reader = await self._run(partial(schema.connect_reader, self.path, self._busy_timeout_s))
         try:
             await self._run(partial(reader.execute, "BEGIN"))
             end = await self._run(partial(self._log_end, reader))
@@ -273,7 +274,7 @@ class SqliteOffsetStorage:
             return fenced
         if not self._may_append:
             raise StorageError(
-                f"{self._path}: an append is refused before a load, and while another is in flight"
+                f"{self.path}: an append is refused before a load, and while another is in flight"
             )
         changes = changes_of(ours)
         append = self._encode(ours, changes)
@@ -339,8 +340,8 @@ class SqliteOffsetStorage:
     def stats(self) -> dict[str, float]:
         """Tell sizes of the files, rows, the last seq, and what waits for the fold."""
         return {
-            "database_bytes": _size(self._path),
-            "wal_bytes": _size(self._path.with_name(self._path.name + "-wal")),
+            "database_bytes": _size(self.path),
+            "wal_bytes": _size(self.path.with_name(self.path.name + "-wal")),
             "last_seq": self._next_seq - 1,
             "rows": self._last_row,
             "unfolded": self._fold.unfolded,
@@ -357,7 +358,7 @@ class SqliteOffsetStorage:
             thread.stop()
 
     def _quick_check(self) -> str | None:
-        self._checking = connection = schema.connect_reader(self._path, self._busy_timeout_s)
+        self._checking = connection = schema.connect_reader(self.path, self._busy_timeout_s)
         try:
             found = [text for (text,) in connection.execute("PRAGMA quick_check(5)").fetchall()]
         except sqlite3.DatabaseError as error:
@@ -370,20 +371,20 @@ class SqliteOffsetStorage:
         if found == ["ok"]:
             return None
         problems = "; ".join(" ".join(text.split()) for text in found)
-        return f"{self._path}: is damaged ({problems}); restore a copy of it"
+        return f"{self.path}: is damaged ({problems}); restore a copy of it"
 
     def _writer(self) -> sqlite3.Connection:
         if self._connection is None:
-            raise StorageError(f"{self._path}: is not open")
+            raise StorageError(f"{self.path}: is not open")
         return self._connection
 
     async def _run(self, work: Callable[[], _T]) -> _T:
         if self._thread is None or self._lock is None:
-            raise StorageError(f"{self._path}: is not open")
+            raise StorageError(f"{self.path}: is not open")
         try:
             return await self._thread.submit(work)
         except sqlite3.Error as error:
-            raise StorageError(f"{self._path}: {error}") from error
+            raise StorageError(f"{self.path}: {error}") from error
 
 
 def _keyed_changes(items: Sequence[ShardAppend]) -> list[tuple[ShardId, str, bytes | None]]:

@@ -1,0 +1,51 @@
+"""One event of every kind, for tests that must not miss one."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import msgspec
+
+from coordinator.core import events
+from coordinator.core.events import Event
+from coordinator.core.records import OffsetsCommitted
+from storage.event_codec import EventDict, Stamp, event_dict
+from tests.helpers.records import commit
+
+_LOST = [events.LostTopic("orders", "", [events.LostPartition(0, 5, -1, "", 1)])]
+
+SAMPLES: list[Event | OffsetsCommitted] = [
+    commit("g", 1),
+    events.CommitRejected(group="g", error="ILLEGAL_GENERATION", count=2),
+    events.MemberFenced(group="g", error="FENCED_INSTANCE_ID"),
+    events.MemberJoin(group="g", member_id="m", protocols=["range"]),
+    events.MemberLeave(group="g", member_id="m", reason="closed"),
+    events.MemberEvicted(group="g", member_id="m", reason="session_timeout"),
+    events.RebalanceStart(group="g", reason="member_join", members=1),
+    events.RebalanceEnd(group="g", duration_ms=5, awaited=["m"]),
+    events.Assignment(group="g", protocol_type="consumer", partitions={"m": {"orders": [0]}}),
+    events.GroupCreated(group="g"),
+    events.GroupDeleted(group="g", reason="expired", offsets=3),
+    events.OffsetExpired(group="g", topics=_LOST),
+    events.OffsetDeleted(group="g", topics=_LOST, reason="topic_deleted"),
+    events.EndOffset(topic="orders", partition=1, offset=9),
+    events.ShardLoaded(groups=1, offsets=2, duration_ms=3),
+    events.AdminAction(action="set_topic", target="orders"),
+]
+
+assert {type(sample) for sample in SAMPLES} == {OffsetsCommitted, *get_args(Event)}
+
+
+def rendered() -> list[EventDict]:
+    """The samples as a reader gets them, after a clock that stepped back."""
+    stamp = Stamp("log", 2_000, 1_000)
+    return [event_dict(stamp, seq, 0, 1, event) for seq, event in enumerate(SAMPLES, 1)]
+
+
+def encoded_kinds() -> set[str]:
+    """The kinds as they stand in storage."""
+    return {
+        str(msgspec.json.decode(msgspec.json.encode(sample))["kind"])
+        for sample in SAMPLES
+        if not isinstance(sample, OffsetsCommitted)
+    }

@@ -1,0 +1,45 @@
+"""Which storage a URL names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage.base import StoreRefused
+from storage.memory import MemoryOffsetStorage
+from storage.open import open_storage
+from storage.sqlite import SqliteOffsetStorage
+
+
+def test_memory() -> None:
+    assert isinstance(open_storage("memory:", append_timeout_ms=5_000), MemoryOffsetStorage)
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///groupkeeper.db", Path.cwd() / "groupkeeper.db"),
+        ("sqlite:///var/a%20b.db", Path.cwd() / "var" / "a%20b.db"),
+        ("sqlite:////srv/groupkeeper.db", Path("/srv/groupkeeper.db")),
+    ],
+)
+def test_sqlite_paths_are_relative_with_three_slashes_and_absolute_with_four(
+    url: str, path: Path
+) -> None:
+    storage = open_storage(url, append_timeout_ms=5_000)
+    assert isinstance(storage, SqliteOffsetStorage)
+    assert storage.path == path.resolve()
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "zookeeper", "consul", "kafka"])
+def test_a_scheme_that_does_not_exist_yet_says_so_in_one_line(scheme: str) -> None:
+    with pytest.raises(StoreRefused, match=f"{scheme} storage does not exist yet; use") as refusal:
+        open_storage(f"{scheme}://host/path", append_timeout_ms=5_000)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("url", ["", "memory", "sqlite:", "sqlite:///", "sqlite://a.db", "a.db"])
+def test_what_names_no_storage_is_refused_with_what_does(url: str) -> None:
+    with pytest.raises(StoreRefused, match=r"names no storage; use sqlite:///PATH or memory:"):
+        open_storage(url, append_timeout_ms=5_000)
