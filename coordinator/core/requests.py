@@ -302,6 +302,29 @@ class DescribeGroupResult(msgspec.Struct, frozen=True):
     message: str | None = None
 
 
+class DeleteGroup(msgspec.Struct, frozen=True):
+    """Delete an Empty group and its offsets (spec 11.3). Answered with a bare ErrorCode."""
+
+    group_id: str
+    client: Client
+
+
+class OffsetDelete(msgspec.Struct, frozen=True):
+    """Delete offsets of topics that the group does not subscribe to (spec 7.5)."""
+
+    group_id: str
+    topics: tuple[tuple[str, list[int]], ...]
+    """(name, partitions)."""
+    client: Client
+
+
+class OffsetDeleteResult(msgspec.Struct, frozen=True):
+    """Answer to an OffsetDelete: a group-wide error, or one error a partition."""
+
+    error: ErrorCode
+    topics: tuple[tuple[str, list[tuple[int, ErrorCode]]], ...] = ()
+
+
 # --- The cluster shard (topics of static mode) ---
 
 
@@ -358,6 +381,8 @@ Request: TypeAlias = (
     | OffsetFetch
     | ListGroups
     | DescribeGroup
+    | DeleteGroup
+    | OffsetDelete
     | ChangeTopics
 )
 Result: TypeAlias = (
@@ -369,5 +394,6 @@ Result: TypeAlias = (
     | OffsetFetchResult
     | ListGroupsResult
     | DescribeGroupResult
+    | OffsetDeleteResult
     | ChangeTopicsResult
 )

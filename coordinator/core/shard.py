@@ -10,10 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from coordinator.core import admin, joining, membership, offsets, rebalance, retention, topic_sweep
+from coordinator.core import (
+    admin,
+    deletion,
+    joining,
+    membership,
+    offsets,
+    rebalance,
+    retention,
+    topic_sweep,
+)
 from coordinator.core.deadlines import Deadline, DeadlineKind
 from coordinator.core.group import Group
 from coordinator.core.requests import (
+    DeleteGroup,
     DescribeGroup,
     GroupState,
     Heartbeat,
@@ -22,6 +32,7 @@ from coordinator.core.requests import (
     ListGroups,
     Now,
     OffsetCommit,
+    OffsetDelete,
     OffsetFetch,
     Request,
     SyncGroup,
@@ -43,6 +54,8 @@ _HANDLERS: Final[dict[type, Callable[..., None]]] = {
     LeaveGroup: membership.leave_group,
     ListGroups: admin.list_groups,
     DescribeGroup: admin.describe_group,
+    DeleteGroup: deletion.delete_group,
+    OffsetDelete: deletion.delete_offsets,
 }
 
 

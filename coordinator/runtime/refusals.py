@@ -12,6 +12,7 @@ from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import (
     ChangeTopics,
     ChangeTopicsResult,
+    DeleteGroup,
     DescribeGroup,
     DescribeGroupResult,
     Heartbeat,
@@ -23,6 +24,8 @@ from coordinator.core.requests import (
     ListGroupsResult,
     OffsetCommit,
     OffsetCommitResult,
+    OffsetDelete,
+    OffsetDeleteResult,
     OffsetFetch,
     OffsetFetchResult,
     Request,
@@ -40,6 +43,8 @@ LOADING_ANSWER: Final[Mapping[type, ErrorCode]] = {
     OffsetFetch: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,  # require-stable: see loading_answer
     ListGroups: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     DescribeGroup: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    DeleteGroup: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    OffsetDelete: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ChangeTopics: ErrorCode.NOT_CONTROLLER,
 }
 """What a LOADING shard answers at once (design 2.5)."""
@@ -53,6 +58,8 @@ OVERLOAD_ANSWER: Final[Mapping[type, ErrorCode]] = {
     OffsetFetch: ErrorCode.NOT_COORDINATOR,
     ListGroups: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     DescribeGroup: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    DeleteGroup: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    OffsetDelete: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ChangeTopics: ErrorCode.NOT_CONTROLLER,
 }
 """What is answered when too much waits for storage. Every code here makes clients look the
@@ -69,6 +76,8 @@ _REFUSE: Final[Mapping[type, Callable[[Any, ErrorCode], Result]]] = {
     OffsetFetch: lambda _, code: OffsetFetchResult(code, []),
     ListGroups: lambda _, code: ListGroupsResult(code),
     DescribeGroup: lambda request, code: DescribeGroupResult(code, request.group_id),
+    DeleteGroup: lambda _, code: code,
+    OffsetDelete: lambda _, code: OffsetDeleteResult(code),
     ChangeTopics: lambda _, code: ChangeTopicsResult(_controller_code(code)),
 }
 
@@ -80,6 +89,7 @@ _REPLACE: Final[Mapping[type, Callable[[Any, ErrorCode], Result]]] = {
     OffsetCommitResult: lambda _, code: OffsetCommitResult(code),
     OffsetFetchResult: lambda _, code: OffsetFetchResult(code, []),
     ListGroupsResult: lambda _, code: ListGroupsResult(code),
+    OffsetDeleteResult: lambda _, code: OffsetDeleteResult(code),
     DescribeGroupResult: lambda result, code: DescribeGroupResult(code, result.group_id),
     ChangeTopicsResult: lambda _, code: ChangeTopicsResult(_controller_code(code)),
 }

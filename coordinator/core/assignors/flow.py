@@ -52,33 +52,31 @@ class Flow:
         """
         most = [(-load, member) for member, load in enumerate(self.load)]
         heapify(most)
-        settled_members = [False] * len(self.load)
-        settled_pools = [False] * len(self.held)
+        unsettled = set(range(len(self.load)))
         while most:
             load, start = heappop(most)
-            if settled_members[start] or -load != self.load[start]:
+            if start not in unsettled or -load != self.load[start]:
                 continue
-            end = self._shift_down(start, settled_members, settled_pools)
+            end = self._shift_down(start, unsettled)
             if end is not None:
                 heappush(most, (-self.load[start], start))
                 heappush(most, (-self.load[end], end))
 
-    def _shift_down(
-        self, start: int, settled_members: list[bool], settled_pools: list[bool]
-    ) -> int | None:
+    def _shift_down(self, start: int, unsettled: set[int]) -> int | None:
         """Shift one partition's load from the start to a member two below, if a chain leads there.
 
-        If none does, everything the search met is settled: no chain through it can help anybody,
-        for no member outside has a larger load than this one.
+        If none does, every member that the search met is settled: no chain through it can help
+        anybody, for no unsettled member has a larger load than this one.
         """
         came_by: dict[int, tuple[int, int]] = {}  # member -> the pool and the member before it
+        unmet = unsettled - {start}
         met_pools: set[int] = set()
         met = [start]
         for giver in met:
             gives = [
                 pool
                 for pool in self.pools_of[giver]
-                if self.held[pool][giver] and pool not in met_pools and not settled_pools[pool]
+                if self.held[pool][giver] and pool not in met_pools
             ]
             for pool in gives:
                 end = self._low_member(pool, self.load[start] - 2)
@@ -88,17 +86,15 @@ class Flow:
                     return end
             met_pools.update(gives)
             for pool in gives:
-                fresh = [
-                    member
-                    for member in self.members[pool]
-                    if member not in came_by and member != start and not settled_members[member]
-                ]
+                fresh = [member for member in self.members[pool] if member in unmet]
+                unmet.difference_update(fresh)
                 came_by.update(dict.fromkeys(fresh, (pool, giver)))
                 met += fresh
-        for member in met:
-            settled_members[member] = True
-        for pool in met_pools:
-            settled_pools[pool] = True
+                if not unmet:
+                    break
+            if not unmet:
+                break
+        unsettled.difference_update(met)
         return None
 
     def _low_member(self, pool: int, highest: int) -> int | None:

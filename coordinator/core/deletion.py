@@ -1,0 +1,132 @@
+"""OffsetDelete and DeleteGroups (spec 7.5 and 11.3). What goes leaves its last value in the log."""
+
+from __future__ import annotations
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.events import GroupDeleted, OffsetDeleted
+from coordinator.core.group import CONSUMER, Group
+from coordinator.core.lost_offsets import StoredOffset, lost_topics
+from coordinator.core.offsets import held_end
+from coordinator.core.records import GroupRemoved, OffsetsRemoved, PartitionEnd
+from coordinator.core.requests import (
+    Client,
+    DeleteGroup,
+    GroupState,
+    OffsetDelete,
+    OffsetDeleteResult,
+)
+from coordinator.core.state import ShardState
+from coordinator.core.step import Ticket
+
+
+def delete_group(shard: ShardState, request: DeleteGroup, ticket: Ticket) -> None:
+    """Remove an Empty group with all of its offsets; ids that are pending in it go too."""
+    group = shard.groups.get(request.group_id)
+    if group is None:
+        shard.reply(ticket, ErrorCode.GROUP_ID_NOT_FOUND)
+        return
+    if group.state is not GroupState.EMPTY:
+        shard.reply(ticket, ErrorCode.NON_EMPTY_GROUP)
+        return
+    for pending in group.pending_members.values():
+        shard.deadlines.clear(pending)
+    lost = list(group.stored_offsets())
+    ends = _held_ends(shard, lost)
+    shard.record(GroupRemoved(request.group_id))
+    for end in ends:
+        shard.record(end)
+    if lost:
+        _note_lost(shard, group, lost, request.client, "group_deleted")
+    shard.event(
+        GroupDeleted(
+            group=request.group_id,
+            generation=group.generation_id,
+            client_id=request.client.client_id,
+            client_host=request.client.client_host,
+            principal=request.client.principal,
+            api="DeleteGroups",
+            reason="deleted",
+            offsets=len(lost),
+        )
+    )
+    shard.reply(ticket, ErrorCode.NONE)
+
+
+def delete_offsets(shard: ShardState, request: OffsetDelete, ticket: Ticket) -> None:
+    """Remove offsets, judged one by one; what was never stored is deleted too (edge 79)."""
+    group = shard.groups.get(request.group_id)
+    error = _group_error(group, request.group_id)
+    if error is not ErrorCode.NONE:
+        shard.reply(ticket, OffsetDeleteResult(error))
+        return
+    assert group is not None, "an absent group is an error"
+    lost: dict[tuple[str, int], StoredOffset] = {}
+    results = []
+    for topic, partitions in request.topics:
+        errors = [_partition_error(shard, group, topic, partition) for partition in partitions]
+        for partition, error in zip(partitions, errors, strict=True):
+            stored = group.offsets.get(topic, {}).get(partition)
+            if error is ErrorCode.NONE and stored is not None:
+                lost[topic, partition] = (topic, partition, stored)
+        results.append((topic, list(zip(partitions, errors, strict=True))))
+    if lost:
+        _remove(shard, group, list(lost.values()), request.client)
+    shard.reply(ticket, OffsetDeleteResult(ErrorCode.NONE, tuple(results)))
+
+
+def _group_error(group: Group | None, group_id: str) -> ErrorCode:
+    if group_id == "":
+        return ErrorCode.INVALID_GROUP_ID
+    if group is None:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+        # What members of another protocol type consume cannot be known (edge 78).
+        return ErrorCode.NON_EMPTY_GROUP
+    return ErrorCode.NONE
+
+
+def _partition_error(shard: ShardState, group: Group, topic: str, partition: int) -> ErrorCode:
+    if not shard.image.accepts_any:
+        info = shard.image.by_name.get(topic)
+        if info is None or not 0 <= partition < info.partitions:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if _subscribes(group, topic):
+        return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    return ErrorCode.NONE
+
+
+def _subscribes(group: Group, topic: str) -> bool:
+    """Every topic counts while it is not known what the members subscribe to (edge 77)."""
+    if group.state is GroupState.EMPTY:
+        return False
+    return group.subscribed_topics is None or topic in group.subscribed_topics
+
+
+def _remove(shard: ShardState, group: Group, lost: list[StoredOffset], client: Client) -> None:
+    ends = _held_ends(shard, lost)
+    shard.record(OffsetsRemoved(group.group_id, [(topic, part) for topic, part, _ in lost]))
+    for end in ends:
+        shard.record(end)
+    _note_lost(shard, group, lost, client, "deleted")
+
+
+def _held_ends(shard: ShardState, lost: list[StoredOffset]) -> list[PartitionEnd]:
+    ends = (held_end(shard, stored, partition) for _, partition, stored in lost)
+    return [end for end in ends if end is not None]
+
+
+def _note_lost(
+    shard: ShardState, group: Group, lost: list[StoredOffset], client: Client, reason: str
+) -> None:
+    shard.event(
+        OffsetDeleted(
+            group=group.group_id,
+            generation=group.generation_id,
+            client_id=client.client_id,
+            client_host=client.client_host,
+            principal=client.principal,
+            api="DeleteGroups" if reason == "group_deleted" else "OffsetDelete",
+            topics=lost_topics(lost),
+            reason=reason,
+        )
+    )
