@@ -40,6 +40,9 @@ FLUSH_SHARE = 0.7
 """Of ``drain_timeout_ms``: for writing what waits and the fold. The rest is for replies on their
 way, the checkpoint of the store and a scrape that still runs."""
 REPLIES_SHARE = 0.1
+IMPATIENT_AFTER_S = 1.0
+"""A further signal within this time is the same one: a supervisor signals the process group, and
+`make` passes on what it got as well. Later it is a person who does not want to wait."""
 
 _log = structlog.stdlib.get_logger("groupkeeper")
 
@@ -103,6 +106,7 @@ class Daemon:
         self._reread = reread
         self._started_s = time.monotonic()
         self._stopping = asyncio.Event()
+        self._told_to_stop_s: float | None = None
         self._phase: str | None = "loading"
         """Why groups are not served, while the daemon itself is the reason."""
         self._kafka_socket = bind(parse_address(settings.kafka.listen), "kafka.listen")
@@ -209,10 +213,14 @@ class Daemon:
         loop.add_signal_handler(signal.SIGHUP, self._reload)
 
     def _stop(self, name: str) -> None:
-        if self._stopping.is_set():
+        now_s = time.monotonic()
+        if self._told_to_stop_s is not None:
+            if now_s - self._told_to_stop_s < IMPATIENT_AFTER_S:
+                return
             _log.warning("stopped at once; nothing that was acknowledged is lost", signal=name)
             os._exit(1)
         _log.info("stopping", signal=name)
+        self._told_to_stop_s = now_s
         self._phase = "stopping"
         self._stopping.set()
         limit_s = self._settings.daemon.drain_timeout_ms / 1000

@@ -30,7 +30,9 @@ def configure_logging(settings: LoggingSettings) -> None:
     ]
     ending: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if console:
-        ending.append(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()))
+        ending.append(
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), timestamp_key="time")
+        )
     else:
         ending += [
             structlog.processors.format_exc_info,

@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from coordinator.core.errors import ErrorCode
 from tests.helpers.daemon import ROOT, Daemon
+from tests.helpers.raw_client import RawClient
 
 pytestmark = pytest.mark.slow
 
@@ -73,6 +75,41 @@ def test_a_daemon_starts_answers_on_both_ports_and_ends_with_0(make, storage_url
 def test_sigint_ends_it_as_sigterm_does(make):
     daemon = make(storage_url="memory:").start()
     daemon.signal(signal.SIGINT)
+    assert daemon.wait() == 0
+
+
+def test_a_signal_that_arrives_twice_is_one_signal(make):
+    """``make run`` and many supervisors signal the process and its group."""
+    daemon = make(storage_url="memory:").start()
+    daemon.signal(signal.SIGTERM)
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0
+
+
+def test_sigterm_answers_a_parked_join_not_coordinator_and_exits_0(make):
+    daemon = make(topics={"orders": 1}, settings={"group.initial_rebalance_delay_ms": 60_000})
+    daemon.start()
+    with RawClient(int(daemon.bootstrap.split(":")[1])) as client:
+        parked = client.send(
+            "join_group",
+            3,
+            group_id="billing",
+            member_id="",
+            protocol_type="consumer",
+            session_timeout=10_000,
+            rebalance_timeout=120_000,
+            protocols=[{"name": "range", "metadata": b""}],
+        )
+        with RawClient(int(daemon.bootstrap.split(":")[1])) as other:
+            for _ in range(200):
+                groups = other.call("list_groups", 4)["groups"]
+                if [group["group_state"] for group in groups] == ["PreparingRebalance"]:
+                    break
+                time.sleep(0.02)
+            else:
+                raise AssertionError(f"the join is not parked: {groups}")
+        daemon.signal(signal.SIGTERM)
+        assert client.receive("join_group", 3, parked)["error_code"] == ErrorCode.NOT_COORDINATOR
     assert daemon.wait() == 0
 
 
