@@ -14,6 +14,7 @@ from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import (
     ChangeTopics,
     ChangeTopicsResult,
+    DeleteGroup,
     DescribeGroup,
     DescribeGroupResult,
     GroupState,
@@ -27,6 +28,8 @@ from coordinator.core.requests import (
     Now,
     OffsetCommit,
     OffsetCommitResult,
+    OffsetDelete,
+    OffsetDeleteResult,
     OffsetFetch,
     OffsetFetchResult,
     Request,
@@ -233,6 +236,16 @@ class GroupCoordinator:
         ticket = _Awaited()
         self.submit_all([DescribeGroup(group_id) for group_id in group_ids], ticket)
         return cast("list[DescribeGroupResult]", await ticket.future)
+
+    async def delete_groups(self, *requests: DeleteGroup) -> list[ErrorCode]:
+        """Delete Empty groups and their offsets, answered in the order asked."""
+        ticket = _Awaited()
+        self.submit_all(requests, ticket)
+        return cast("list[ErrorCode]", await ticket.future)
+
+    async def delete_offsets(self, request: OffsetDelete) -> OffsetDeleteResult:
+        """Delete offsets of topics that the group does not subscribe to."""
+        return cast("OffsetDeleteResult", await self._ask(request))
 
     async def change_topics(self, request: ChangeTopics) -> ChangeTopicsResult:
         """Create, grow and delete topics of static mode."""

@@ -58,6 +58,11 @@ class Append:
         self.done: asyncio.Future[None] | None = None
         """Set when the append ended, well or not; for those who fold."""
 
+    def end(self) -> None:
+        """Tell who waits for the end, if he still does."""
+        if self.done is not None and not self.done.done():
+            self.done.set_result(None)
+
     def write_of(self, slot: Slot) -> Write:
         """Return the slot's part, made on first use."""
         write = self.writes.get(slot)
@@ -84,6 +89,7 @@ class Lane:
         self.failures = 0
         """Appends that failed since the last one that did not."""
         self.last_append_ms = 0
+        """When something other than a fold was last written (monotonic)."""
         self.max_waiting = config.max_waiting_requests
         self._storage = storage
         self._config = config
@@ -182,10 +188,10 @@ class Lane:
             await self._idle.wait()
             await asyncio.sleep(0)
 
-    async def fold(self) -> None:
-        """Make one append that only folds, unless something else is under way."""
+    async def fold(self) -> bool:
+        """Make one append that only folds; False where something else is under way."""
         if not self.is_idle or self._holds:
-            return
+            return False
         append = self._gathering = Append()
         for slot in self.slots:
             if slot.shard is not None:
@@ -193,11 +199,14 @@ class Lane:
         append.done = asyncio.get_running_loop().create_future()
         self._start()
         await append.done
+        return True
 
     def abandon(self) -> None:
         """Let go of an append in flight: the owner stops and has no time left."""
-        if self._in_flight is not None:
+        if self._in_flight is not None and not self._in_flight.abandoned:
             self._give_up(self._in_flight)
+            self._task = None
+            self._idle.set()
 
     # --- The append -------------------------------------------------------------------------------
 
@@ -217,22 +226,20 @@ class Lane:
             timer = loop.call_later(self._config.append_timeout_ms / 1000, self._check_time, append)
             try:
                 fenced = await self._storage.append(items)
-            except asyncio.CancelledError:
                 if append.abandoned:
                     return
-                self._end(append)
-                self._host.append_failed(self, asyncio.CancelledError("the append was cancelled"))
+                self._finish(append, fenced)
+            except asyncio.CancelledError as error:
+                if append.abandoned:
+                    return
+                self._failed(append, error)
                 raise
             except Exception as error:  # noqa: BLE001 - the contract: any exception means "unknown"
                 if not append.abandoned:
-                    self._end(append)
-                    self._failed(error)
+                    self._failed(append, error)
                 return
             finally:
                 timer.cancel()
-            if append.abandoned:
-                return
-            self._finish(append, fenced)
         self._task = None
         self._idle.set()
 
@@ -242,7 +249,9 @@ class Lane:
         self._gathering = None
         self._in_flight = append
         self.is_full = False
-        append.started_ms = self.last_append_ms = self._clock.now().monotonic_ms
+        append.started_ms = self._clock.now().monotonic_ms
+        if append.writes and append.done is None:
+            self.last_append_ms = append.started_ms
         if self._storage.unfolded():
             for slot in self.slots:  # offer every shard to the fold, not only those that write
                 if slot.shard is not None:
@@ -282,8 +291,7 @@ class Lane:
         else:
             self.failures = 0
         self._in_flight = None
-        if append.done is not None:
-            append.done.set_result(None)
+        append.end()
 
     def _check_time(self, append: Append) -> None:
         """The timer of an append came up. The clock that counts is ours, which stands still while
@@ -298,7 +306,7 @@ class Lane:
             loop.call_later(left_ms / 1000, self._check_time, append)
             return
         self._give_up(append)
-        self._failed(TimeoutError(f"the append took longer than {elapsed_ms} ms"))
+        self._failed(append, TimeoutError(f"the append took longer than {elapsed_ms} ms"))
 
     def _give_up(self, append: Append) -> None:
         task = self._task
@@ -307,19 +315,16 @@ class Lane:
         self._abandoned.add(task)
         task.add_done_callback(self._abandoned.discard)
         task.cancel()
-        self._end(append)
 
-    def _end(self, append: Append) -> None:
+    def _failed(self, append: Append, error: BaseException) -> None:
+        """Nobody knows what was stored. The owner drops every slot, what gathers included."""
         self._task = None
         self._idle.set()
-        if append.done is not None and not append.done.done():
-            append.done.set_result(None)
-
-    def _failed(self, error: BaseException) -> None:
         self.failures += 1
         self._stats.appends_failed += 1
         self._host.append_failed(self, error)
         self._in_flight = None
+        append.end()
 
 
 def estimated_bytes(records: Sequence[Record]) -> int:

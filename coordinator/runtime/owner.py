@@ -30,7 +30,7 @@ from coordinator.core.topic_image import TopicImage
 from coordinator.runtime.alarm import Alarm
 from coordinator.runtime.lane import Lane
 from coordinator.runtime.loading import Slicer, load_records
-from coordinator.runtime.merge import RefusalMerger
+from coordinator.runtime.merge import Merged, RefusalMerger
 from coordinator.runtime.refusals import refuse
 from coordinator.runtime.slot import Owed, Slot, Ticket, Write
 from coordinator.runtime.stats import Stats, count_reason
@@ -46,6 +46,7 @@ log = structlog.get_logger(__name__)
 _HOUSE_S = 1.0
 """How often the owner looks for an idle log, ended windows and leases to renew."""
 _REMEMBERED_BUGS = 256
+_MAX_FOLDS_IN_VAIN = 200
 _LOGGED_INPUT_CHARS = 4_000
 
 
@@ -104,6 +105,8 @@ class ShardOwner:
         self._fingerprints: dict[int, None] = {}
         self._has_loaded = False
         self._is_stopping = False
+        self._ended_tasks: list[asyncio.Task[None]] = []
+        self._unfoldable_since_ms = -1
 
     # --- Life -------------------------------------------------------------------------------------
 
@@ -121,9 +124,11 @@ class ShardOwner:
         """Drain: nothing is submitted any more; what is parked gets NOT_COORDINATOR."""
         self._is_stopping = True
         self._alarm.stop()
-        for task in (self._house, *self._recoveries.values()):
-            if task is not None:
-                task.cancel()
+        self._ended_tasks = [*self._recoveries.values()]
+        if self._house is not None:
+            self._ended_tasks.append(self._house)
+        for task in self._ended_tasks:
+            task.cancel()
         for slot in self.slots.values():
             slot.settle(slot.close_parked())
 
@@ -131,8 +136,10 @@ class ShardOwner:
         """Flush what waits, fold what fits into the time, give the leases back."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
+                if self._ended_tasks:
+                    await asyncio.wait(self._ended_tasks)
                 for merged in self._merger.end_all():
-                    self._ride(merged.shard, merged.event)
+                    self._ride(merged)
                 for lane in self.lanes:
                     await lane.flush()
                 await self._fold()
@@ -281,13 +288,17 @@ class ShardOwner:
         started = self._clock.now()
         await self._take_leases([slot for slot in lost if slot.needs_lease])
         ready = [slot for slot in lost if not slot.needs_lease]
+        if len(ready) < len(lost):
+            log.warning("leases_held_by_another", shards=len(lost) - len(ready))
+        if not ready:
+            return
         image = self._observer.image
         shards = {
             s.shard_id: self._makers[s.shard_id](s.shard_id, self._limits, image) for s in ready
         }
         slicer = Slicer(self._config.load_slice_ms, self._timer)
         # A lane is read whole (storage.base): others' records are passed over.
-        read = [slot.shard_id for slot in lane.slots] if ready else []
+        read = [slot.shard_id for slot in lane.slots]
         await load_records(self._storage, read, shards, slicer)
         for slot in ready:  # the cluster shard, if it is among them, is the first
             self._activate(slot, shards[slot.shard_id], started)
@@ -331,9 +342,9 @@ class ShardOwner:
         while True:
             await asyncio.sleep(_HOUSE_S)
             now_ms = self._clock.now().monotonic_ms
-            for merged in self._merger.due(now_ms):
-                self._ride(merged.shard, merged.event)
             try:
+                for merged in self._merger.due(now_ms):
+                    self._ride(merged)
                 if now_ms - renewed_ms >= self._config.renew_interval_ms:
                     renewed_ms = now_ms
                     await self._renew()
@@ -351,24 +362,30 @@ class ShardOwner:
                 self._lose(lane, slots)
 
     async def _fold_if_idle(self, now_ms: int) -> None:
-        idle_since_ms = max(lane.last_append_ms for lane in self.lanes)
-        if now_ms - idle_since_ms >= self._config.fold_idle_ms and not self.loading_count():
-            await self._fold()
+        written_ms = max(lane.last_append_ms for lane in self.lanes)
+        is_idle = now_ms - written_ms >= self._config.fold_idle_ms and not self.loading_count()
+        if is_idle and self._unfoldable_since_ms != written_ms and not await self._fold():
+            self._unfoldable_since_ms = written_ms
 
-    async def _fold(self) -> None:
-        """Fold until nothing is left, or nothing moves, or somebody needs the lane."""
+    async def _fold(self) -> bool:
+        """Fold until nothing is left or somebody needs a lane; False where folding gets nowhere."""
+        in_vain = 0
         while (before := self._storage.unfolded()) > 0:
             for lane in self.lanes:
-                await lane.fold()
-            if self._storage.unfolded() >= before:
-                return
+                if not await lane.fold():
+                    return True
+            # One row of the log may name many groups, and only with the last of them it goes.
+            in_vain = in_vain + 1 if self._storage.unfolded() >= before else 0
+            if in_vain > _MAX_FOLDS_IN_VAIN:
+                return False
+        return True
 
-    def _ride(self, shard_id: int, event: Event) -> None:
-        slot = self.slots[shard_id]
+    def _ride(self, merged: Merged) -> None:
+        slot = self.slots[merged.shard]
         if slot.shard is None:
             self.stats.events_dropped += 1
         else:
-            slot.lane.ride(slot, [event])
+            slot.lane.ride(slot, [merged.event])
 
 
 class _SlotExpiry:

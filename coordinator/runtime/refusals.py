@@ -13,6 +13,7 @@ from coordinator.core.requests import (
     ChangeTopics,
     ChangeTopicsResult,
     DeleteGroup,
+    DeleteGroup,
     DescribeGroup,
     DescribeGroupResult,
     Heartbeat,
@@ -24,6 +25,8 @@ from coordinator.core.requests import (
     ListGroupsResult,
     OffsetCommit,
     OffsetCommitResult,
+    OffsetDelete,
+    OffsetDeleteResult,
     OffsetDelete,
     OffsetDeleteResult,
     OffsetFetch,
@@ -45,6 +48,8 @@ LOADING_ANSWER: Final[Mapping[type, ErrorCode]] = {
     DescribeGroup: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     DeleteGroup: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     OffsetDelete: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    DeleteGroup: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    OffsetDelete: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ChangeTopics: ErrorCode.NOT_CONTROLLER,
 }
 """What a LOADING shard answers at once (design 2.5)."""
@@ -58,6 +63,8 @@ OVERLOAD_ANSWER: Final[Mapping[type, ErrorCode]] = {
     OffsetFetch: ErrorCode.NOT_COORDINATOR,
     ListGroups: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     DescribeGroup: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    DeleteGroup: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    OffsetDelete: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     DeleteGroup: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     OffsetDelete: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ChangeTopics: ErrorCode.NOT_CONTROLLER,
@@ -78,6 +85,8 @@ _REFUSE: Final[Mapping[type, Callable[[Any, ErrorCode], Result]]] = {
     DescribeGroup: lambda request, code: DescribeGroupResult(code, request.group_id),
     DeleteGroup: lambda _, code: code,
     OffsetDelete: lambda _, code: OffsetDeleteResult(code),
+    DeleteGroup: lambda _, code: code,
+    OffsetDelete: lambda _, code: OffsetDeleteResult(code),
     ChangeTopics: lambda _, code: ChangeTopicsResult(_controller_code(code)),
 }
 
@@ -91,6 +100,7 @@ _REPLACE: Final[Mapping[type, Callable[[Any, ErrorCode], Result]]] = {
     ListGroupsResult: lambda _, code: ListGroupsResult(code),
     OffsetDeleteResult: lambda _, code: OffsetDeleteResult(code),
     DescribeGroupResult: lambda result, code: DescribeGroupResult(code, result.group_id),
+    OffsetDeleteResult: lambda _, code: OffsetDeleteResult(code),
     ChangeTopicsResult: lambda _, code: ChangeTopicsResult(_controller_code(code)),
 }
 

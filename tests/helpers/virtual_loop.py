@@ -54,14 +54,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class VirtualClock:
-    """The clocks of a coordinator on a virtual loop; the wall can be set."""
+    """The clocks of a coordinator on a virtual loop; both can be set."""
 
     def __init__(self) -> None:
         self.wall_offset_ms = 0
+        self.monotonic_offset_ms = 0
 
     def now(self) -> Now:
-        monotonic_ms = round(asyncio.get_running_loop().time() * 1000)
-        return Now(monotonic_ms, START_WALL_MS + monotonic_ms + self.wall_offset_ms)
+        time_ms = round(asyncio.get_running_loop().time() * 1000)
+        wall_ms = START_WALL_MS + time_ms + self.wall_offset_ms
+        return Now(time_ms + self.monotonic_offset_ms, wall_ms)
 
 
 def virtual_timer() -> float:

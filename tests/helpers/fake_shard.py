@@ -1,0 +1,128 @@
+"""A shard that does what the request says: for tests of the pipeline apart from the logic of
+groups.
+
+A commit writes a record and is answered; a fetch is answered without one; a join parks until a
+leave of its group; a heartbeat is answered at once. Group ids beginning with ``bug`` raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.events import MemberFenced, RebalanceStart
+from coordinator.core.limits import CoreLimits
+from coordinator.core.records import (
+    CommittedPartition,
+    CommittedTopic,
+    OffsetsCommitted,
+    Record,
+    SavedGroup,
+)
+from coordinator.core.requests import (
+    Heartbeat,
+    JoinGroup,
+    JoinGroupResult,
+    LeaveGroup,
+    LeaveGroupResult,
+    Now,
+    OffsetCommit,
+    OffsetCommitResult,
+    OffsetFetch,
+    OffsetFetchResult,
+)
+from coordinator.core.step import Reply, Step, Ticket
+from coordinator.core.topic_image import TopicImage
+
+
+class FakeShard:
+    """The interface of ``Shard`` with next to nothing behind it."""
+
+    def __init__(self, shard_id: int, limits: CoreLimits, image: TopicImage) -> None:
+        self.shard_id = shard_id
+        self.applied: list[Record] = []
+        self.parked: list[Ticket] = []
+        self.deadlines: list[int] = []
+        self.expired_at: list[int] = []
+        self.images = [image]
+
+    def handle(self, request: Any, ticket: Ticket, now: Now) -> Step:
+        step = Step()
+        if request.group_id.startswith("bug"):
+            raise ZeroDivisionError("a bug of the core")
+        if isinstance(request, Heartbeat):
+            if request.member_id == "fenced":
+                event = MemberFenced(
+                    group=request.group_id, member_id="fenced", error="FENCED_INSTANCE_ID"
+                )
+                step.events.append(event)
+                step.replies.append(Reply(ticket, ErrorCode.FENCED_INSTANCE_ID))
+            else:
+                step.replies.append(Reply(ticket, ErrorCode.NONE, waits=False))
+        elif isinstance(request, OffsetCommit):
+            record = _record(request, now)
+            self.apply(record)
+            step.records.append(record)
+            step.replies.append(Reply(ticket, OffsetCommitResult(ErrorCode.NONE)))
+        elif isinstance(request, OffsetFetch):
+            step.replies.append(Reply(ticket, OffsetFetchResult(ErrorCode.NONE, [])))
+        elif isinstance(request, JoinGroup):
+            self.parked.append(ticket)
+            step.events.append(RebalanceStart(group=request.group_id, reason="a join"))
+        elif isinstance(request, LeaveGroup):
+            step.replies += [
+                Reply(parked, JoinGroupResult(ErrorCode.NONE, "m")) for parked in self.parked
+            ]
+            self.parked.clear()
+            step.replies.append(Reply(ticket, LeaveGroupResult(ErrorCode.NONE)))
+        return step
+
+    def expire(self, now: Now) -> Step:
+        self.expired_at.append(now.monotonic_ms)
+        self.deadlines = [at for at in self.deadlines if at > now.monotonic_ms]
+        return Step()
+
+    def topics_changed(self, image: TopicImage, now: Now) -> Step:
+        self.images.append(image)
+        return Step()
+
+    def next_deadline(self) -> int | None:
+        return min(self.deadlines, default=None)
+
+    def apply(self, record: Record) -> None:
+        self.applied.append(record)
+
+    def loaded(self, now: Now) -> Step:
+        return Step()
+
+    def saved(self, group_id: str) -> SavedGroup | None:
+        return None
+
+    def ends(self) -> Mapping[tuple[str, int], int]:
+        return {}
+
+    def group_count(self) -> int:
+        return len(self.applied)
+
+    def offset_count(self) -> int:
+        return len(self.applied)
+
+
+def _record(request: OffsetCommit, now: Now) -> OffsetsCommitted:
+    topics = [
+        CommittedTopic(name, "", [CommittedPartition(p, o, -1, e, m or "") for p, o, e, m in parts])
+        for name, _, parts in request.topics
+    ]
+    return OffsetsCommitted(
+        request.group_id,
+        -1,
+        "",
+        None,
+        "app",
+        "/10.0.0.1",
+        "User:ANONYMOUS",
+        now.wall_ms,
+        -1,
+        topics,
+    )

@@ -1,0 +1,234 @@
+"""LOADING (design 2.5): what is answered meanwhile, how a load goes on, and bugs of the core."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, get_args
+
+import pytest
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.records import SavedGroup
+from coordinator.core.requests import (
+    ChangeTopics,
+    DeleteGroup,
+    DescribeGroup,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    Request,
+    Result,
+    SyncGroup,
+)
+from coordinator.runtime.loading import Slicer, load_records
+from coordinator.runtime.refusals import (
+    LOADING_ANSWER,
+    OVERLOAD_ANSWER,
+    loading_answer,
+    refuse,
+    replace_result,
+)
+from storage.base import StoreRefused
+from tests.helpers.coordinator import CLIENT, a_commit, a_coordinator
+from tests.helpers.faulty_storage import FaultyStorage, Gate, fail, slow
+from tests.helpers.pipeline import a_pipeline
+from tests.helpers.virtual_loop import VirtualLoop, turns, virtual_time, virtual_timer
+
+REQUESTS: dict[type, Request] = {
+    JoinGroup: JoinGroup(
+        "g", "m", None, "consumer", (), 10_000, 60_000, "minted", True, True, CLIENT
+    ),
+    SyncGroup: SyncGroup("g", 1, "m", None, None, None, (), CLIENT),
+    Heartbeat: Heartbeat("g", 1, "m", None, CLIENT),
+    LeaveGroup: LeaveGroup("g", (), CLIENT),
+    OffsetCommit: a_commit(),
+    OffsetFetch: OffsetFetch("g", None, False, False),
+    ListGroups: ListGroups(),
+    DescribeGroup: DescribeGroup("g"),
+    DeleteGroup: DeleteGroup("g", CLIENT),
+    OffsetDelete: OffsetDelete("g", (), CLIENT),
+    ChangeTopics: ChangeTopics(CLIENT),
+}
+
+
+def code_of(result: Result) -> ErrorCode:
+    return result if isinstance(result, ErrorCode) else result.error
+
+
+def test_the_tables_know_every_request() -> None:
+    assert set(REQUESTS) == set(get_args(Request))
+    assert set(LOADING_ANSWER) == set(REQUESTS)
+    assert set(OVERLOAD_ANSWER) == set(REQUESTS) - {Heartbeat}
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=lambda r: type(r).__name__)
+def test_a_refusal_has_the_result_type_of_its_request(request_: Request) -> None:
+    refused = refuse(request_, ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert isinstance(refused, get_args(Result))
+    assert code_of(refused) is ErrorCode.UNKNOWN_SERVER_ERROR
+    replaced = replace_result(refused, ErrorCode.NOT_COORDINATOR)
+    assert type(replaced) is type(refused)
+    topics = isinstance(request_, ChangeTopics)
+    assert code_of(replaced) is (ErrorCode.NOT_CONTROLLER if topics else ErrorCode.NOT_COORDINATOR)
+
+
+def test_a_fetch_that_requires_stable_offsets_is_not_told_14() -> None:
+    """Older consumers do not retry it there."""
+    asked = OffsetFetch("g", None, False, True)
+    assert code_of(loading_answer(asked)) is ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=lambda r: type(r).__name__)
+@virtual_time
+async def test_a_loading_coordinator_answers_at_once_from_the_table(request_: Request) -> None:
+    async with a_coordinator() as world:
+        gate = Gate()
+        world.storage.script("append", fail())
+        world.storage.script("load", slow(gate))
+        lost = world.commit("x", 1)
+        await world.until(lost)
+        answer = world.send(request_)
+        assert answer.error is LOADING_ANSWER[type(request_)]
+        gate.open()
+        await world.until_ready()
+
+
+@virtual_time
+async def test_start_returns_when_every_shard_answers() -> None:
+    storage = FaultyStorage()
+    storage.script("acquire", fail("not yet"), fail("not yet"))
+    async with a_coordinator(storage) as world:
+        assert world.coordinator.is_ready
+        assert world.fetch("g").error is ErrorCode.NONE
+
+
+@virtual_time
+async def test_a_store_that_must_not_be_used_stops_the_start() -> None:
+    storage = FaultyStorage()
+    refused = fail()
+    refused.error = StoreRefused("in use by another process")
+    storage.script("acquire", refused)
+    with pytest.raises(StoreRefused, match="in use"):
+        async with a_coordinator(storage):
+            pass
+
+
+@virtual_time
+async def test_after_a_restart_everything_is_there() -> None:
+    storage = FaultyStorage()
+    async with a_coordinator(storage) as world:
+        ids = await world.a_stable_group("g", 3)
+        await world.until(world.commit("h", 11))
+    async with a_coordinator(storage) as world:
+        beats = [world.heartbeat("g", member_id, 1) for member_id in ids]
+        assert {b.error for b in beats} == {ErrorCode.NONE}
+        assert world.fetch("h").offsets() == {("orders", 0): 11}
+        (described,) = await world.coordinator.describe_groups("g")
+        assert described.state == "Stable"
+        assert {m.assignment for m in described.members} == {f"part of {m}".encode() for m in ids}
+
+
+@virtual_time
+async def test_a_load_lets_the_loop_turn() -> None:
+    class SlowShard:
+        def __init__(self) -> None:
+            self.applied = 0
+
+        def apply(self, record: Any) -> None:
+            self.applied += 1
+            loop.advance(0.001)
+
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    shard = SlowShard()
+
+    class Store:
+        async def load(self, shards: Any) -> Any:
+            yield 0, [object()] * 320
+
+    seen: list[int] = []
+
+    async def look() -> None:
+        while shard.applied < 320:
+            seen.append(shard.applied)
+            await asyncio.sleep(0)
+
+    looking = asyncio.ensure_future(look())
+    slicer = Slicer(5.0, virtual_timer)
+    await load_records(Store(), [0], {0: shard}, slicer)  # type: ignore[arg-type, dict-item]
+    await looking
+    steps = [b - a for a, b in zip(seen, [*seen[1:], 320], strict=True)]
+    assert max(steps) <= 32
+
+
+# --- Bugs of the core ----------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_bug_is_answered_and_only_its_shard_is_loaded_again() -> None:
+    async with a_pipeline() as pipeline:
+        kept = pipeline.commit(1, shard_id=0)
+        await turns(4)
+        parked, elsewhere = pipeline.join(shard_id=0), pipeline.join(shard_id=1)
+        broken = pipeline.commit(2, shard_id=0, group_id="bug")
+        assert broken.error is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert parked.error is ErrorCode.NOT_COORDINATOR
+        assert elsewhere.is_waiting
+        assert pipeline.heartbeat(0).error is ErrorCode.NONE
+        assert pipeline.fetch(0).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await asyncio.sleep(0.3)
+        assert pipeline.fetch(0).error is ErrorCode.NONE
+        assert kept.error is ErrorCode.NONE
+        assert len(pipeline.shard(0).applied) == 1
+        assert pipeline.storage.calls.count("acquire") == 1
+        assert pipeline.owner.stats.bugs == 1
+
+
+@virtual_time
+async def test_the_same_request_twice_closes_its_connection() -> None:
+    async with a_pipeline() as pipeline:
+        first = pipeline.join(group_id="bug")
+        await asyncio.sleep(0.3)
+        second = pipeline.join(group_id="bug")
+        assert first.error is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert second.aborted == 1
+        assert second.is_waiting
+
+
+@virtual_time
+async def test_a_bug_while_an_append_is_in_flight_answers_what_waits_once() -> None:
+    async with a_pipeline() as pipeline:
+        gate = pipeline.storage.hold_next_append()
+        in_flight, beside = pipeline.commit(1, shard_id=0), pipeline.commit(2, shard_id=1)
+        await turns(4)
+        gathered = pipeline.commit(3, shard_id=0)
+        pipeline.commit(4, shard_id=0, group_id="bug")
+        assert in_flight.error is ErrorCode.NOT_COORDINATOR
+        assert gathered.error is ErrorCode.NOT_COORDINATOR
+        gate.open()
+        await asyncio.sleep(1)
+        assert beside.error is ErrorCode.NONE
+        # What was in flight may have been stored; what had only gathered was not.
+        (stored,) = pipeline.shard(0).applied
+        assert isinstance(stored, SavedGroup)
+        assert stored.offsets["orders"][0].offset == 1
+
+
+@virtual_time
+async def test_a_bug_in_expiry_loads_the_shard_again() -> None:
+    async with a_pipeline() as pipeline:
+        broken = pipeline.shard(0)
+
+        def expire(now: Any) -> Any:
+            raise ZeroDivisionError
+
+        broken.expire = expire  # type: ignore[method-assign]
+        broken.deadlines.append(pipeline.clock.now().monotonic_ms + 50)
+        pipeline.fetch(0)  # any request but a heartbeat sets the alarm
+        await asyncio.sleep(1)
+        assert pipeline.shard(0) is not broken
+        assert pipeline.owner.stats.bugs == 1
