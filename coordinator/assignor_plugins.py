@@ -34,7 +34,7 @@ def get_assignor(name: str) -> PartitionAssignor:
     if not found:
         known = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
         raise UnknownAssignorError(name, {**ASSIGNORS, **known})
-    # an editable install may be listed twice; two different ones of a name are for a person to solve
+    # an editable install may be listed twice; two different ones need a person to choose
     if len({point.value for point in found}) > 1:
         homes = ", ".join(sorted(_home(point) for point in found))
         raise AssignorPluginError(f"more than one assignor is named {name!r}: {homes}")

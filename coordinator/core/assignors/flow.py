@@ -76,7 +76,7 @@ class Flow:
             gives = [
                 pool
                 for pool in self.pools_of[giver]
-                if self.held[pool][giver] and pool not in met_pools
+                if pool not in met_pools and self.held[pool][giver]
             ]
             for pool in gives:
                 end = self._low_member(pool, self.load[start] - 2)
@@ -86,7 +86,8 @@ class Flow:
                     return end
             met_pools.update(gives)
             for pool in gives:
-                fresh = [member for member in self.members[pool] if member in unmet]
+                # walks through the smaller of the two: soon only few are left to meet
+                fresh = sorted(self.held[pool].keys() & unmet)
                 unmet.difference_update(fresh)
                 came_by.update(dict.fromkeys(fresh, (pool, giver)))
                 met += fresh
