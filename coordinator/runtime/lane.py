@@ -7,7 +7,8 @@ shard at a time has a lane a shard.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from coordinator.core.records import GroupRecord, OffsetsCommitted
@@ -42,7 +43,16 @@ class LaneHost(Protocol):
 class Append:
     """One call of ``storage.append`` in the making, or in flight."""
 
-    __slots__ = ("abandoned", "bytes", "done", "events", "requests", "started_ms", "writes")
+    __slots__ = (
+        "abandoned",
+        "bytes",
+        "done",
+        "events",
+        "requests",
+        "started_ms",
+        "started_s",
+        "writes",
+    )
 
     def __init__(self) -> None:
         """Start empty."""
@@ -53,6 +63,8 @@ class Append:
         """Events of steps without records."""
         self.bytes = 0
         self.started_ms = 0
+        self.started_s = 0.0
+        """The same by the timer: appends take less than the clock's millisecond."""
         self.abandoned = False
         """It took too long: whatever it says now is not heard."""
         self.done: asyncio.Future[None] | None = None
@@ -81,8 +93,10 @@ class Lane:
         clock: Clock,
         stats: Stats,
         host: LaneHost,
+        timer: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Make a lane without slots."""
+        self._timer = timer
         self.slots: list[Slot] = []
         self.is_full = False
         """Too much waits: what would write is refused until the append in flight has ended."""
@@ -250,6 +264,7 @@ class Lane:
         self._in_flight = append
         self.is_full = False
         append.started_ms = self._clock.now().monotonic_ms
+        append.started_s = self._timer()
         if append.writes and append.done is None:
             self.last_append_ms = append.started_ms
         if self._storage.unfolded():
@@ -270,8 +285,7 @@ class Lane:
         """
         lost = set(fenced)
         if append.requests:
-            took_ms = self._clock.now().monotonic_ms - append.started_ms
-            self._stats.append_seconds.observe(took_ms / 1000)
+            self._stats.append_seconds.observe(self._timer() - append.started_s)
             self._stats.append_requests.observe(append.requests)
         for slot in list(append.writes):
             write = append.writes.get(

@@ -95,7 +95,7 @@ class ShardOwner:
         self.slots: dict[int, Slot] = {}
         for shard_id in makers:
             if not self.lanes or not limits.one_lane:
-                self.lanes.append(Lane(storage, config, clock, self.stats, self))
+                self.lanes.append(Lane(storage, config, clock, self.stats, self, timer))
             slot = Slot(shard_id, self.lanes[-1], self)
             self.lanes[-1].slots.append(slot)
             self.slots[shard_id] = slot
