@@ -13,7 +13,6 @@ from coordinator.core.requests import (
     ChangeTopics,
     ChangeTopicsResult,
     DeleteGroup,
-    DeleteGroup,
     DescribeGroup,
     DescribeGroupResult,
     Heartbeat,
@@ -25,8 +24,6 @@ from coordinator.core.requests import (
     ListGroupsResult,
     OffsetCommit,
     OffsetCommitResult,
-    OffsetDelete,
-    OffsetDeleteResult,
     OffsetDelete,
     OffsetDeleteResult,
     OffsetFetch,
@@ -48,8 +45,6 @@ LOADING_ANSWER: Final[Mapping[type, ErrorCode]] = {
     DescribeGroup: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     DeleteGroup: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     OffsetDelete: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    DeleteGroup: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    OffsetDelete: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ChangeTopics: ErrorCode.NOT_CONTROLLER,
 }
 """What a LOADING shard answers at once (design 2.5)."""
@@ -63,8 +58,6 @@ OVERLOAD_ANSWER: Final[Mapping[type, ErrorCode]] = {
     OffsetFetch: ErrorCode.NOT_COORDINATOR,
     ListGroups: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     DescribeGroup: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    DeleteGroup: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    OffsetDelete: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     DeleteGroup: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     OffsetDelete: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ChangeTopics: ErrorCode.NOT_CONTROLLER,
@@ -85,8 +78,6 @@ _REFUSE: Final[Mapping[type, Callable[[Any, ErrorCode], Result]]] = {
     DescribeGroup: lambda request, code: DescribeGroupResult(code, request.group_id),
     DeleteGroup: lambda _, code: code,
     OffsetDelete: lambda _, code: OffsetDeleteResult(code),
-    DeleteGroup: lambda _, code: code,
-    OffsetDelete: lambda _, code: OffsetDeleteResult(code),
     ChangeTopics: lambda _, code: ChangeTopicsResult(_controller_code(code)),
 }
 
@@ -100,7 +91,6 @@ _REPLACE: Final[Mapping[type, Callable[[Any, ErrorCode], Result]]] = {
     ListGroupsResult: lambda _, code: ListGroupsResult(code),
     OffsetDeleteResult: lambda _, code: OffsetDeleteResult(code),
     DescribeGroupResult: lambda result, code: DescribeGroupResult(code, result.group_id),
-    OffsetDeleteResult: lambda _, code: OffsetDeleteResult(code),
     ChangeTopicsResult: lambda _, code: ChangeTopicsResult(_controller_code(code)),
 }
 
