@@ -79,8 +79,9 @@ class Exchange:
         self.client = client
         self.frame = frame
         self.offset = offset
-        self.render: Render = _unset
-        self.asked: Any = None
+        self.render: Render
+        """Set by the handler before it submits."""
+        self.asked: Any
         """What a renderer needs of the request."""
         self.error: int = 0
         """The first error of the answer, for the metrics."""
@@ -107,7 +108,3 @@ class Exchange:
         """Answer with a frame that is already rendered."""
         self.reply = reply
         self.channel.answered(self)
-
-
-def _unset(result: Any, exchange: Exchange) -> bytes:
-    raise AssertionError(f"API {exchange.key} was submitted without a renderer")

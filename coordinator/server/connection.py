@@ -138,7 +138,16 @@ class Connection(asyncio.Protocol):
         except FrameError as error:
             frames = error.frames
             broken = error
-        if frames:
+        if len(frames) == 1 and not self._owed and not self._backlog and self._writable:
+            # The common case: one request while nothing else is under way.
+            self._turning = True
+            self._begin(frames[0])
+            self._turning = False
+            if self._out:
+                self._flush()
+            if self._doomed is not None:
+                self._close_when_answered()
+        elif frames:
             self._backlog.extend(frames)
             for frame in frames:
                 self._backlog_bytes += len(frame)
@@ -238,6 +247,9 @@ class Connection(asyncio.Protocol):
         Only whole requests count as activity: a peer that sends a byte a minute does not.
         """
         if self._closed:
+            # We closed it, and the peer does not even take what was written before.
+            if now_s - self._idle_since >= idle_s:
+                self._transport.abort()
             return
         if self._seen != self.requests or (self._owed and self._writable):
             self._seen = self.requests

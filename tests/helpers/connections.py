@@ -1,0 +1,134 @@
+"""Connections without sockets: a transport that takes notes, a listener that never listens."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, cast
+
+from coordinator.core.requests import Request
+from coordinator.handlers.services import Services
+from coordinator.server.connection import Connection
+from coordinator.server.limits import ServerLimits
+from coordinator.server.listener import Listener
+from tests.helpers.handling import FakeCoordinator, decode, make_services
+from tests.helpers.raw_client import encode_request
+
+
+class FakeTransport:
+    """What a connection does to its transport."""
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        self.writes: list[bytes] = []
+        self.is_closed = False
+        self.is_aborted = False
+        self.is_reading = True
+
+    def get_extra_info(self, name: str) -> Any:
+        return (self.peer, 40_000) if name == "peername" else ("192.0.2.1", 9092)
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        self.high = high
+
+    def write(self, data: bytes) -> None:
+        assert not self.is_closed, "written after closing"
+        self.writes.append(data)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def abort(self) -> None:
+        self.is_closed = self.is_aborted = True
+
+    def pause_reading(self) -> None:
+        assert self.is_reading, "paused twice"
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.is_reading, "resumed twice"
+        self.is_reading = True
+
+
+class Peer:
+    """The client's side of a connection without a socket."""
+
+    def __init__(self, listener: Listener, address: str = "127.0.0.1") -> None:
+        self.transport = FakeTransport(address)
+        self.connection = Connection(listener)
+        self.connection.connection_made(cast("Any", self.transport))
+
+    def send(self, *frames: bytes) -> None:
+        """Everything arrives at once."""
+        self.connection.data_received(b"".join(frames))
+
+    def replies(self) -> list[int]:
+        """Correlation ids of the replies so far, in order."""
+        return [struct.unpack_from(">i", frame, 4)[0] for frame in self.frames()]
+
+    def frames(self) -> list[bytes]:
+        data = b"".join(self.transport.writes)
+        frames = []
+        while data:
+            (size,) = struct.unpack_from(">i", data)
+            frames.append(data[: 4 + size])
+            data = data[4 + size :]
+        return frames
+
+    def decoded(self, api: str, version: int, index: int = -1) -> dict[str, Any]:
+        frame = self.frames()[index]
+        return decode(api, version, frame, struct.unpack_from(">i", frame, 4)[0])
+
+
+def heartbeat(correlation_id: int, group_id: str = "g") -> bytes:
+    values = {"group_id": group_id, "generation_id": 1, "member_id": "m"}
+    return encode_request("heartbeat", 4, values, correlation_id, "app")
+
+
+def join(correlation_id: int, group_id: str = "g") -> bytes:
+    values = {
+        "group_id": group_id,
+        "session_timeout": 10_000,
+        "rebalance_timeout": 10_000,
+        "member_id": "m",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b""}],
+    }
+    return encode_request("join_group", 9, values, correlation_id, "app")
+
+
+def commit(correlation_id: int, group_id: str = "g") -> bytes:
+    topics = [
+        {
+            "name": "orders",
+            "partitions": [
+                {
+                    "partition_index": 0,
+                    "committed_offset": correlation_id,
+                    "committed_metadata": "",
+                }
+            ],
+        }
+    ]
+    values = {
+        "group_id": group_id,
+        "generation_id_or_member_epoch": 1,
+        "member_id": "m",
+        "topics": topics,
+    }
+    return encode_request("offset_commit", 9, values, correlation_id, "app")
+
+
+def fake(listener: Listener) -> FakeCoordinator:
+    """The coordinator behind a listener that ``make_listener`` made."""
+    assert isinstance(listener.services.coordinator, FakeCoordinator)
+    return listener.services.coordinator
+
+
+def make_listener(answer: Any = None, services: Services | None = None, **limits: int) -> Listener:
+    """A listener with fakes behind it, which never listens; to be called inside the loop."""
+    return Listener(services or make_services(answer), ServerLimits(**limits))
+
+
+def kinds(requests: list[Request]) -> list[str]:
+    """What was asked, by class."""
+    return [type(request).__name__ for request in requests]

@@ -1,0 +1,273 @@
+"""One connection, over a transport that takes notes: order, back-pressure, coalesced writes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.requests import (
+    Heartbeat,
+    JoinGroupResult,
+    OffsetCommit,
+    OffsetCommitResult,
+    Request,
+)
+from tests.helpers.connections import (
+    Peer,
+    commit,
+    fake,
+    heartbeat,
+    join,
+    kinds,
+    make_listener,
+)
+from tests.helpers.handling import make_services
+from tests.helpers.raw_client import encode_request
+
+JOINED = JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID, "m")
+COMMITTED = OffsetCommitResult(ErrorCode.NONE)
+
+
+class OnlyHeartbeats:
+    """A coordinator that answers heartbeats at once and keeps all other tickets."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+        self.tickets: list[Any] = []
+
+    def submit(self, request: Request, ticket: Any) -> None:
+        self.requests.append(request)
+        if isinstance(request, Heartbeat):
+            ticket.resolve(ErrorCode.NONE)
+        else:
+            self.tickets.append(ticket)
+
+
+def make_peer(**limits: int) -> tuple[Peer, OnlyHeartbeats]:
+    coordinator = OnlyHeartbeats()
+    return Peer(
+        make_listener(services=make_services(coordinator=coordinator), **limits)
+    ), coordinator
+
+
+async def turns(count: int = 1) -> None:
+    """Let the loop run what was scheduled."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_a_request_is_answered_within_the_call_that_brought_it() -> None:
+    peer, _ = make_peer()
+    peer.send(heartbeat(1))
+    assert peer.replies() == [1]
+    assert peer.decoded("heartbeat", 4)["error_code"] == 0
+
+
+async def test_replies_of_one_read_leave_in_one_write_in_order() -> None:
+    peer, _ = make_peer()
+    peer.send(*[heartbeat(i) for i in range(20)])
+    assert len(peer.transport.writes) == 1
+    assert peer.replies() == list(range(20))
+
+
+async def test_requests_may_be_cut_anywhere() -> None:
+    stream = heartbeat(1) + heartbeat(2) + heartbeat(3)
+    for size in range(1, len(stream)):
+        peer, _ = make_peer()
+        for start in range(0, len(stream), size):
+            peer.send(stream[start : start + size])
+        assert peer.replies() == [1, 2, 3]
+
+
+async def test_a_parked_join_holds_what_follows_it() -> None:
+    peer, coordinator = make_peer()
+    peer.send(join(1), heartbeat(2), heartbeat(3))
+    peer.send(heartbeat(4))
+    assert kinds(coordinator.requests) == ["JoinGroup"]
+    coordinator.tickets[0].resolve(JOINED)
+    assert peer.replies() == [1]
+    # The rest is begun in a turn of its own: whoever answered us may be busy answering others.
+    assert kinds(coordinator.requests) == ["JoinGroup"]
+    await turns()
+    assert peer.replies() == [1, 2, 3, 4]
+
+
+async def test_commits_are_pipelined_and_answered_in_order() -> None:
+    peer, coordinator = make_peer()
+    peer.send(commit(1), commit(2), heartbeat(3), commit(4))
+    assert kinds(coordinator.requests) == [
+        "OffsetCommit",
+        "OffsetCommit",
+        "Heartbeat",
+        "OffsetCommit",
+    ]
+    assert peer.replies() == []
+    coordinator.tickets[1].resolve(COMMITTED)
+    assert peer.replies() == []
+    coordinator.tickets[0].resolve(COMMITTED)
+    assert peer.replies() == [1, 2, 3]
+    assert len(peer.transport.writes) == 1
+    coordinator.tickets[2].resolve(COMMITTED)
+    assert peer.replies() == [1, 2, 3, 4]
+
+
+async def test_a_join_behind_commits_is_begun_but_answered_after_them() -> None:
+    peer, coordinator = make_peer()
+    peer.send(commit(1), join(2), heartbeat(3))
+    assert kinds(coordinator.requests) == ["OffsetCommit", "JoinGroup"]
+    coordinator.tickets[1].resolve(JOINED)
+    assert peer.replies() == []
+    coordinator.tickets[0].resolve(COMMITTED)
+    assert peer.replies() == [1, 2]
+    await turns()
+    assert peer.replies() == [1, 2, 3]
+
+
+async def test_reading_pauses_when_too_many_bytes_wait_and_goes_on_when_they_are_gone() -> None:
+    peer, coordinator = make_peer(max_waiting_bytes=300)
+    peer.send(join(1))
+    assert peer.transport.is_reading
+    peer.send(*[heartbeat(i) for i in range(2, 22)])
+    assert not peer.transport.is_reading
+    coordinator.tickets[0].resolve(JOINED)
+    await turns(2)
+    assert peer.replies() == list(range(1, 22))
+    assert peer.transport.is_reading
+
+
+async def test_reading_pauses_when_too_many_requests_wait() -> None:
+    peer, coordinator = make_peer(max_waiting_requests=4)
+    peer.send(*[commit(i) for i in range(8)])
+    assert len(coordinator.requests) == 4
+    assert not peer.transport.is_reading
+    for index in range(8):
+        coordinator.tickets[index].resolve(COMMITTED)
+        await turns()
+    assert peer.replies() == list(range(8))
+    assert peer.transport.is_reading
+
+
+async def test_replies_that_wait_for_an_earlier_one_are_bounded_too() -> None:
+    peer, coordinator = make_peer(max_waiting_bytes=200)
+    peer.send(commit(0))
+    for index in range(1, 40):
+        peer.send(heartbeat(index))
+    begun = len(coordinator.requests)
+    assert begun < 20
+    coordinator.tickets[0].resolve(COMMITTED)
+    await turns(2)
+    assert peer.replies() == list(range(40))
+
+
+async def test_nothing_is_begun_while_the_peer_does_not_take_its_replies() -> None:
+    peer, coordinator = make_peer()
+    peer.connection.pause_writing()
+    assert not peer.transport.is_reading
+    peer.send(heartbeat(1), heartbeat(2))
+    assert coordinator.requests == []
+    peer.connection.resume_writing()
+    await turns()
+    assert peer.replies() == [1, 2]
+    assert peer.transport.is_reading
+
+
+async def test_one_turn_begins_a_limited_number_of_requests() -> None:
+    peer, _ = make_peer(max_turn_requests=3)
+    peer.send(*[heartbeat(i) for i in range(8)])
+    seen = []
+    while not seen or seen[-1] < 8:
+        seen.append(len(peer.replies()))
+        await turns()
+    assert seen == [3, 6, 8]
+
+
+async def test_a_client_that_goes_while_parked_gets_no_reply_and_harms_nobody() -> None:
+    peer, coordinator = make_peer()
+    peer.send(commit(1), join(2), heartbeat(3))
+    peer.connection.connection_lost(None)
+    for ticket in coordinator.tickets:
+        ticket.resolve(COMMITTED if ticket.key == 8 else JOINED)
+    await turns()
+    assert peer.replies() == []
+    # Nothing was taken back either: the member is the coordinator's to keep (spec 19.4).
+    assert kinds(coordinator.requests) == ["OffsetCommit", "JoinGroup"]
+
+
+async def test_what_waits_only_for_its_connection_is_let_go_with_it() -> None:
+    peer, coordinator = make_peer()
+    peer.send(join(1))
+    gone: list[int] = []
+    coordinator.tickets[0].on_closed = lambda: gone.append(1)
+    peer.connection.connection_lost(None)
+    assert gone == [1]
+
+
+async def test_a_request_without_a_reply_does_not_hold_up_the_next() -> None:
+    peer, _ = make_peer()
+    topic = {"name": "orders", "partition_data": [{"index": 0, "records": b"x"}]}
+    produce = encode_request("produce", 9, {"acks": 0, "topic_data": [topic]}, 1, "app")
+    peer.send(produce)
+    peer.send(produce, heartbeat(2))
+    assert peer.replies() == [2]
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [
+        ("10.0.0.7", "/10.0.0.7"),
+        ("::1", "/0:0:0:0:0:0:0:1"),
+        ("fe80::1%eth0", "/fe80:0:0:0:0:0:0:1"),
+    ],
+)
+async def test_the_client_host_is_printed_as_java_does(address: str, host: str) -> None:
+    listener = make_listener(lambda _: ErrorCode.NONE)
+    Peer(listener, address).send(heartbeat(1))
+    (request,) = fake(listener).requests
+    assert request.client == ("app", host, "User:ANONYMOUS")
+
+
+async def test_the_client_of_each_request_is_the_one_its_header_names() -> None:
+    listener = make_listener(lambda _: ErrorCode.NONE)
+    peer = Peer(listener)
+    values = {"group_id": "g", "generation_id": 1, "member_id": "m"}
+    for client_id in ("a", "b", "b", None, "a"):
+        peer.send(encode_request("heartbeat", 0, values, 1, client_id))  # type: ignore[arg-type]
+    assert [r.client.client_id for r in fake(listener).requests] == ["a", "b", "b", "", "a"]
+
+
+async def test_requests_are_counted_by_api_version_and_first_error() -> None:
+    listener = make_listener(
+        lambda r: COMMITTED if isinstance(r, OffsetCommit) else ErrorCode.REBALANCE_IN_PROGRESS
+    )
+    peer = Peer(listener)
+    peer.send(heartbeat(1), heartbeat(2), commit(3))
+    assert listener.stats.requests == {(12, 4, 27): 2, (8, 9, 0): 1}
+    assert listener.stats.bytes_in == len(heartbeat(1) * 2 + commit(3))
+    assert listener.stats.bytes_out == sum(len(frame) for frame in peer.frames())
+
+
+async def test_alive_peers_do_not_notice_a_bug_in_answering_another() -> None:
+    def answer(request: Request) -> Any:
+        return object() if isinstance(request, OffsetCommit) else ErrorCode.NONE
+
+    listener = make_listener(answer)
+    unlucky, other = Peer(listener), Peer(listener)
+    unlucky.send(commit(1))
+    assert unlucky.transport.is_closed
+    assert listener.stats.closed["internal_error"] == 1
+    other.send(heartbeat(2))
+    assert other.replies() == [2]
+
+
+async def test_a_bug_in_the_coordinator_closes_the_one_connection() -> None:
+    def answer(request: Request) -> Any:
+        raise ZeroDivisionError
+
+    listener = make_listener(answer)
+    peer = Peer(listener)
+    peer.send(commit(1))
+    assert peer.transport.is_closed
+    assert listener.stats.closed["internal_error"] == 1
