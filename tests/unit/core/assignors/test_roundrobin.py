@@ -1,0 +1,48 @@
+"""The round-robin assignor."""
+
+from __future__ import annotations
+
+from coordinator.core.assignors.roundrobin import RoundRobinAssignor
+from coordinator.core.assignors.types import MemberSubscription, TopicPartition
+
+
+def short(assignment: dict[str, list[TopicPartition]]) -> dict[str, str]:
+    """Print an assignment as Kafka's documentation does: ``t0p0 t1p1``."""
+    return {
+        member_id: " ".join(f"{topic}p{number}" for topic, number in assigned)
+        for member_id, assigned in assignment.items()
+    }
+
+
+def topics(**counts: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)]
+
+
+def test_the_turn_goes_on_from_one_topic_to_the_next():
+    """The first example in the documentation of Kafka's RoundRobinAssignor."""
+    members = [MemberSubscription(name, ["t0", "t1"]) for name in ("C0", "C1")]
+    assignment = RoundRobinAssignor().assign(members, topics(t0=3, t1=3))
+    assert short(assignment) == {"C0": "t0p0 t0p2 t1p1", "C1": "t0p1 t1p0 t1p2"}
+
+
+def test_members_that_do_not_subscribe_are_passed_over():
+    """The second example in the documentation of Kafka's RoundRobinAssignor."""
+    members = [
+        MemberSubscription("C0", ["t0"]),
+        MemberSubscription("C1", ["t0", "t1"]),
+        MemberSubscription("C2", ["t0", "t1", "t2"]),
+    ]
+    assignment = RoundRobinAssignor().assign(members, topics(t0=1, t1=2, t2=3))
+    assert short(assignment) == {"C0": "t0p0", "C1": "t1p0", "C2": "t1p1 t2p0 t2p1 t2p2"}
+
+
+def test_a_topic_without_subscribers_goes_to_nobody():
+    members = [MemberSubscription("C0", ["t1"]), MemberSubscription("C1", [])]
+    assignment = RoundRobinAssignor().assign(members, topics(t0=2, t1=1))
+    assert short(assignment) == {"C0": "t1p0", "C1": ""}
+
+
+def test_a_partition_that_is_named_twice_is_dealt_once():
+    members = [MemberSubscription(name, ["t0"]) for name in ("C0", "C1")]
+    assignment = RoundRobinAssignor().assign(members, topics(t0=2) + topics(t0=2))
+    assert short(assignment) == {"C0": "t0p0", "C1": "t0p1"}
