@@ -1,0 +1,151 @@
+"""What must hold of a shard between two calls, whatever came before. Pure; used by tests alone.
+
+A failed assertion here is a bug of the core: the message says of which group.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from coordinator.core.deadlines import Deadline
+from coordinator.core.group import MAX_GENERATION, Group
+from coordinator.core.requests import GroupState
+from coordinator.core.state import ShardState
+
+_WITH_MEMBERS = frozenset({GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
+
+
+def check(shard: ShardState) -> None:
+    """Assert every invariant of every group of a shard."""
+    for group_id, group in shard.groups.items():
+        assert group.group_id == group_id
+        check_group(group)
+    for offset_of in shard.saved_groups():
+        for topic, partitions in offset_of.offsets.items():
+            assert partitions, f"{offset_of.group_id}: topic {topic} without partitions is stored"
+    _check_ends(shard)
+
+
+def check_group(group: Group) -> None:
+    """Assert every invariant of one group."""
+    _check_state(group)
+    _check_members(group)
+    _check_parked(group)
+    _check_deadlines(group)
+    _check_saved(group)
+
+
+def _check_state(group: Group) -> None:
+    where = f"{group.group_id} in {group.state}"
+    assert group.state is not GroupState.DEAD, f"{where}: a group that is gone is kept"
+    assert 0 <= group.generation_id <= MAX_GENERATION, where
+    if group.state is GroupState.EMPTY:
+        assert not group.members, f"{where} has members"
+    if group.state in _WITH_MEMBERS:
+        assert group.members, f"{where} has no members"
+        assert group.generation_id > 0, where
+        assert group.leader_id in group.members, f"{where}: {group.leader_id} leads from outside"
+        assert group.protocol_name is not None, where
+        assert group.support[group.protocol_name] == len(group.members), (
+            f"{where}: {group.protocol_name} is not supported by all"
+        )
+    if group.members:
+        assert group.protocol_type, f"{where} has members of no type"
+
+
+def _check_members(group: Group) -> None:
+    where = f"{group.group_id} in {group.state}"
+    assert all(member_id == m.member_id for member_id, m in group.members.items()), where
+    static = {
+        m.group_instance_id: m.member_id
+        for m in group.members.values()
+        if m.group_instance_id is not None
+    }
+    assert group.static_members == static, f"{where}: instance ids do not match the members"
+    assert not group.pending_members.keys() & group.members.keys(), (
+        f"{where}: an id is handed out and a member at once"
+    )
+    assert group.pending_sync <= group.members.keys(), f"{where} awaits syncs of strangers"
+    if group.state not in _WITH_MEMBERS:
+        assert not group.pending_sync, f"{where} awaits syncs"
+    offered = Counter(p.name for m in group.members.values() for p in m.protocols)
+    assert group.support == offered, f"{where}: support counts {group.support}, is {offered}"
+    for member in group.members.values():
+        names = [p.name for p in member.protocols]
+        assert len(names) == len(set(names)), f"{where}: {member.member_id} offers a name twice"
+    if group.members:
+        assert len(group.members) in offered.values(), f"{where}: no protocol is shared by all"
+
+
+def _check_parked(group: Group) -> None:
+    where = f"{group.group_id} in {group.state}"
+    joins = [m for m in group.members.values() if m.parked_join is not None]
+    syncs = [m for m in group.members.values() if m.parked_sync is not None]
+    assert group.parked_joins == len(joins), f"{where}: {len(joins)} parked joins are miscounted"
+    if joins:
+        assert group.state is GroupState.PREPARING_REBALANCE, f"{where} holds joins"
+    if syncs:
+        assert group.state is GroupState.COMPLETING_REBALANCE, f"{where} holds syncs"
+        assert not any(m.member_id in group.pending_sync for m in syncs), (
+            f"{where} awaits a sync that it holds"
+        )
+    if group.state is GroupState.PREPARING_REBALANCE and not group.is_initial_rebalance:
+        assert not (group.members and group.all_joined()), f"{where} is complete and waits"
+
+
+def _check_deadlines(group: Group) -> None:
+    where = f"{group.group_id} in {group.state}"
+    is_preparing = group.state is GroupState.PREPARING_REBALANCE
+    assert (group.join_phase.at is not None) == is_preparing, f"{where}: join phase"
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        assert group.sync_phase.at is not None, f"{where}: nothing ends the sync phase"
+    if group.state is GroupState.STABLE and group.pending_sync:
+        assert group.sync_phase.at is not None, f"{where}: nothing ends the wait for syncs"
+    for member in group.members.values():
+        is_parked = member.parked_join is not None or member.parked_sync is not None
+        assert member.session.at is not None or (is_parked and not member.is_new), (
+            f"{where}: {member.member_id} lives for ever"
+        )
+        _check_queued(member.session, where)
+    for deadline in group.pending_members.values():
+        assert deadline.at is not None, f"{where}: a handed-out id lives for ever"
+        _check_queued(deadline, where)
+    _check_queued(group.join_phase, where)
+    _check_queued(group.sync_phase, where)
+
+
+def _check_queued(deadline: Deadline, where: str) -> None:
+    if deadline.at is not None:
+        assert deadline.queued_at is not None, f"{where}: {deadline.kind} will be missed"
+        assert deadline.queued_at <= deadline.at, f"{where}: {deadline.kind} will be late"
+
+
+def _check_saved(group: Group) -> None:
+    where = f"{group.group_id} in {group.state}"
+    saved = group.saved
+    if saved is None:  # made by a commit, and no join phase of it was ever synced
+        assert group.state is not GroupState.STABLE, f"{where} was never saved"
+        return
+    assert saved.group_id == group.group_id
+    if group.state is GroupState.STABLE:
+        assert saved.generation_id == group.generation_id, where
+        assert saved.leader_id == group.leader_id, where
+        assert saved.protocol_name == group.protocol_name, where
+        kept = {m.member_id: (m.group_instance_id, m.assignment) for m in saved.members}
+        live = {m.member_id: (m.group_instance_id, m.assignment) for m in group.members.values()}
+        assert kept == live, f"{where}: saved and live members differ"
+    if group.state is GroupState.EMPTY:
+        assert saved.members == (), f"{where} is saved with members"
+        assert saved.generation_id == group.generation_id, where
+
+
+def _check_ends(shard: ShardState) -> None:
+    ends = shard.ends()
+    for group in shard.saved_groups():
+        for partitions in group.offsets.values():
+            for partition, stored in partitions.items():
+                if stored.topic_id and stored.offset >= 0:
+                    end = ends.get((stored.topic_id, partition), -1)
+                    assert end >= stored.offset, (
+                        f"{group.group_id}: offset {stored.offset} is stored above the end {end}"
+                    )

@@ -1,0 +1,529 @@
+"""Drives one pure ``Shard`` through a virtual clock, and keeps everything that it ever gave back.
+
+After every step the driver checks what must hold whatever the test is about: a ticket is answered at
+most once, ``parked_tickets`` names exactly the calls that are still owed an answer, only a heartbeat may
+be answered ahead of earlier records, and records fold to the saved state that the shard shows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.invariants import check
+from coordinator.core.limits import CoreLimits
+from coordinator.core.records import PartitionEnd, SavedGroup
+from coordinator.core.requests import (
+    Client,
+    DescribeGroup,
+    Heartbeat,
+    JoinGroup,
+    JoinProtocol,
+    LeaveGroup,
+    LeavingMember,
+    ListGroups,
+    Now,
+    OffsetCommit,
+    OffsetCommitResult,
+    OffsetFetch,
+    SyncGroup,
+)
+from coordinator.core.shard import Shard
+from coordinator.core.topic_image import TopicImage, TopicInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from coordinator.core.events import Event
+    from coordinator.core.records import Record
+    from coordinator.core.requests import Request, Result
+    from coordinator.core.step import Reply, Step
+
+START_MONOTONIC_MS = 1_000_000
+START_WALL_MS = 1_700_000_000_000
+CLIENT = Client("app", "/10.0.0.1")
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+NEW_MEMBER_MS = 300_000
+
+ORDERS = TopicInfo("orders", "AAAAAAAAAAAAAAAAAAAAAQ", 12)
+PAYMENTS = TopicInfo("payments", "AAAAAAAAAAAAAAAAAAAAAg", 4)
+IMAGE = TopicImage.of(ORDERS, PAYMENTS)
+
+E = TypeVar("E")
+
+
+@dataclass(eq=False)
+class Call:
+    """A request that was handed to the shard: its own ticket, and what became of it."""
+
+    request: Request
+    number: int
+    reply: Reply | None = None
+    dropped: bool = False
+    """The shard was rebuilt while this call was parked; the runtime answers such calls itself."""
+
+    @property
+    def parked(self) -> bool:
+        """Still owed an answer."""
+        return self.reply is None and not self.dropped
+
+    @property
+    def result(self) -> Any:
+        """The answer; asserts that there is one."""
+        assert self.reply is not None, f"not answered: {self.request}"
+        return self.reply.result
+
+    @property
+    def error(self) -> ErrorCode:
+        """The request-wide error of the answer."""
+        result: Result = self.result
+        return result if isinstance(result, ErrorCode) else result.error
+
+    @property
+    def member_id(self) -> str:
+        """The member id that a join was answered."""
+        member_id: str = self.result.member_id
+        return member_id
+
+    def partition_errors(self) -> dict[tuple[str, int], ErrorCode]:
+        """An OffsetCommit's answer, partition by partition, by name (or by id where no name is known)."""
+        result: OffsetCommitResult = self.result
+        if result.topics is not None:
+            assert len({(name, tid) for name, tid, _ in result.topics}) == len(result.topics)
+            return {
+                (name or tid, index): error
+                for name, tid, partitions in result.topics
+                for index, error in partitions
+            }
+        assert isinstance(self.request, OffsetCommit)
+        return {
+            (name or tid, part[0]): result.error
+            for name, tid, partitions in self.request.topics
+            for part in partitions
+        }
+
+    def offsets(self) -> dict[tuple[str, int], int]:
+        """The offsets of an OffsetFetch's answer, by (name, or id where no name is known, partition)."""
+        return {
+            (name or tid, part[0]): part[1]
+            for name, tid, partitions in self.result.topics
+            for part in partitions
+        }
+
+
+def protocols(*names: str, subscription: bytes = b"sub") -> tuple[JoinProtocol, ...]:
+    """Protocols of these names, all with the same metadata."""
+    return tuple(JoinProtocol(name, subscription) for name in names)
+
+
+def a_join(group_id: str = "g", member_id: str = "", **changes: Any) -> JoinGroup:
+    """A JoinGroup of an ordinary consumer of today (v9), with whatever a test changes about it."""
+    fields: dict[str, Any] = {
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocols": protocols("range"),
+        "session_timeout_ms": SESSION_MS,
+        "rebalance_timeout_ms": REBALANCE_MS,
+        "new_member_id": "minted",
+        "requires_known_member_id": True,
+        "supports_skip_assignment": True,
+        "client": CLIENT,
+    }
+    return JoinGroup(group_id=group_id, member_id=member_id, **{**fields, **changes})
+
+
+class ShardDriver:
+    """One shard, one clock, and the memory of everything that went in and came out."""
+
+    def __init__(
+        self,
+        limits: CoreLimits | None = None,
+        image: TopicImage = IMAGE,
+        **limit_changes: Any,
+    ) -> None:
+        """Start with an empty shard that was loaded from an empty store."""
+        self.limits = limits or CoreLimits(**limit_changes)
+        self.image = image
+        self.now = Now(START_MONOTONIC_MS, START_WALL_MS)
+        self.calls: list[Call] = []
+        self.records: list[Record] = []
+        self.events: list[Event] = []
+        self.steps: list[Step] = []
+        self._open: set[Call] = set()
+        self._minted: Counter[str] = Counter()
+        self.shard = Shard(0, self.limits, self.image)
+        self._take(self.shard.loaded(self.now))
+
+    # --- Requests ------------------------------------------------------------------------------------
+
+    def send(self, request: Request) -> Call:
+        """Hand a request to the shard; whatever falls due at this very moment happens with it."""
+        call = Call(request, len(self.calls))
+        self.calls.append(call)
+        self._open.add(call)
+        try:
+            step = self.shard.handle(request, call, self.now)
+        except Exception:
+            self._open.discard(call)
+            raise
+        self._take(step)
+        self._expire_due()
+        return call
+
+    def mint(self, prefix: str) -> str:
+        """The next member id for a client or instance of that name."""
+        self._minted[prefix] += 1
+        return f"{prefix}-{self._minted[prefix]}"
+
+    def join(self, group_id: str = "g", member_id: str = "", **changes: Any) -> Call:
+        """Send a JoinGroup; ``changes`` are fields of the request, ``version`` stands for three of them."""
+        instance_id = changes.get("group_instance_id")
+        client: Client = changes.get("client", CLIENT)
+        changes.setdefault("new_member_id", self.mint(instance_id or client.client_id or "anon"))
+        if "version" in changes:
+            version = changes.pop("version")
+            changes.setdefault("requires_known_member_id", version >= 4)
+            changes.setdefault("supports_skip_assignment", version >= 9)
+        return self.send(a_join(group_id, member_id, **changes))
+
+    def sync(self, group_id: str, member_id: str, generation_id: int, **changes: Any) -> Call:
+        """Send a SyncGroup; ``assignments`` is a mapping from member id to bytes."""
+        assignments = changes.pop("assignments", {})
+        if isinstance(assignments, dict):
+            assignments = tuple(assignments.items())
+        fields: dict[str, Any] = {
+            "group_instance_id": None,
+            "protocol_type": "consumer",
+            "protocol_name": None,
+            "client": CLIENT,
+        }
+        return self.send(
+            SyncGroup(
+                group_id=group_id,
+                generation_id=generation_id,
+                member_id=member_id,
+                assignments=assignments,
+                **{**fields, **changes},
+            )
+        )
+
+    def heartbeat(
+        self, group_id: str, member_id: str, generation_id: int, instance_id: str | None = None
+    ) -> Call:
+        """Send a Heartbeat."""
+        return self.send(Heartbeat(group_id, generation_id, member_id, instance_id, CLIENT))
+
+    def leave(self, group_id: str, *members: LeavingMember | str) -> Call:
+        """Send a LeaveGroup; a plain string is a member id."""
+        leaving = tuple(LeavingMember(m, None) if isinstance(m, str) else m for m in members)
+        return self.send(LeaveGroup(group_id, leaving, CLIENT))
+
+    def commit(self, group_id: str = "g", topics: Any = None, **changes: Any) -> Call:
+        """Send an OffsetCommit; ``topics`` is ``{name: {partition: offset}}`` or the request's own form."""
+        fields: dict[str, Any] = {
+            "generation_id": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "by_topic_id": False,
+            "retention_ms": -1,
+            "absent_group_error": ErrorCode.GROUP_ID_NOT_FOUND,
+            "client": CLIENT,
+        }
+        fields.update(changes)
+        if topics is None:
+            topics = {"orders": {0: 100}}
+        if isinstance(topics, dict):
+            topics = [
+                (
+                    "" if fields["by_topic_id"] else key,
+                    key if fields["by_topic_id"] else "",
+                    [(partition, offset, -1, "") for partition, offset in offsets.items()],
+                )
+                for key, offsets in topics.items()
+            ]
+        return self.send(OffsetCommit(group_id=group_id, topics=topics, **fields))
+
+    def fetch(
+        self, group_id: str = "g", topics: dict[str, Sequence[int]] | None = None, **changes: Any
+    ) -> Call:
+        """Send an OffsetFetch; ``topics`` is ``{name or id: partitions}``, or None for everything."""
+        by_id = changes.get("by_topic_id", False)
+        named = (
+            None
+            if topics is None
+            else [("" if by_id else k, k if by_id else "", list(v)) for k, v in topics.items()]
+        )
+        fields: dict[str, Any] = {"by_topic_id": by_id, "require_stable": False}
+        return self.send(OffsetFetch(group_id=group_id, topics=named, **{**fields, **changes}))
+
+    def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> Any:
+        """Send a ListGroups and return the groups, by id."""
+        call = self.send(ListGroups(frozenset(states), frozenset(types)))
+        assert call.error is ErrorCode.NONE
+        return {group.group_id: group for group in call.result.groups}
+
+    def describe(self, group_id: str = "g") -> Any:
+        """Send a DescribeGroup and return its result."""
+        return self.send(DescribeGroup(group_id)).result
+
+    def state(self, group_id: str = "g") -> str:
+        """The state of a group as DescribeGroup shows it: the word that Kafka uses."""
+        return str(self.describe(group_id).state)
+
+    def change_topics(self, *topics: TopicInfo) -> Step:
+        """Give the shard a new image of exactly these topics."""
+        self.image = TopicImage.of(*topics)
+        return self._take(self.shard.topics_changed(self.image, self.now))
+
+    # --- Time ------------------------------------------------------------------------------------------
+
+    def advance(self, ms: int) -> None:
+        """Let time pass, with a stop at every deadline on the way."""
+        end = self.now.monotonic_ms + ms
+        while (due := self.shard.next_deadline()) is not None and due <= end:
+            self._move_to(max(due, self.now.monotonic_ms))
+            self._expire_due()
+        self._move_to(end)
+
+    def advance_until_answered(self, *calls: Call, limit_ms: int = 3_600_000) -> int:
+        """Let time pass from deadline to deadline until all calls are answered; returns how long."""
+        start = self.now.monotonic_ms
+        while any(call.parked for call in calls):
+            due = self.shard.next_deadline()
+            assert due is not None, "calls are parked and nothing will ever wake them"
+            assert due - start <= limit_ms, f"not answered within {limit_ms} ms"
+            self.advance(max(0, due - self.now.monotonic_ms))
+        return self.now.monotonic_ms - start
+
+    def _move_to(self, monotonic_ms: int) -> None:
+        passed = monotonic_ms - self.now.monotonic_ms
+        assert passed >= 0
+        self.now = Now(monotonic_ms, self.now.wall_ms + passed)
+
+    def _expire_due(self) -> None:
+        for _ in range(10_000):
+            due = self.shard.next_deadline()
+            if due is None or due > self.now.monotonic_ms:
+                return
+            self._take(self.shard.expire(self.now))
+        raise AssertionError("expire() makes no progress: next_deadline() stays in the past")
+
+    # --- Bookkeeping -----------------------------------------------------------------------------------
+
+    def _take(self, step: Step) -> Step:
+        for reply in step.replies:
+            call = reply.ticket
+            assert isinstance(call, Call)
+            assert call.reply is None, f"answered twice: {call.request}"
+            assert call in self._open, f"answered after it was dropped: {call.request}"
+            call.reply = reply
+            self._open.discard(call)
+            may_overtake = isinstance(call.request, Heartbeat) and reply.result in (
+                ErrorCode.NONE,
+                ErrorCode.REBALANCE_IN_PROGRESS,
+            )
+            assert reply.waits is not may_overtake, f"waits={reply.waits}: {reply.result}"
+        self.records += step.records
+        self.events += step.events
+        self.steps.append(step)
+        parked = self.shard.parked_tickets()
+        assert len(parked) == len(self._open), (parked, self._open)
+        assert set(parked) == self._open
+        check(self.shard)
+        return step
+
+    def everything_answered(self) -> bool:
+        """No call is owed an answer any more."""
+        return not self._open
+
+    def events_of(self, kind: type[E], since: int = 0) -> list[E]:
+        """The events of one kind, from position ``since`` in ``events`` on."""
+        return [event for event in self.events[since:] if isinstance(event, kind)]
+
+    def records_of(self, kind: type[E], since: int = 0) -> list[E]:
+        """The records of one kind, from position ``since`` in ``records`` on."""
+        return [record for record in self.records[since:] if isinstance(record, kind)]
+
+    # --- Restart -----------------------------------------------------------------------------------------
+
+    def saved(self) -> dict[str, SavedGroup]:
+        """The saved state of every group."""
+        return saved_groups(self.shard)
+
+    def replayed(self) -> Shard:
+        """A shard made from every record so far."""
+        return replay(self.records, self.limits, self.image)
+
+    def folded(self) -> Shard:
+        """A shard made from what a fold writes: saved groups, and the partition ends beside them."""
+        ends = [record for record in self.records if isinstance(record, PartitionEnd)]
+        return replay([*ends, *self.shard.saved_groups()], self.limits, self.image)
+
+    def check_replay(self) -> None:
+        """Log, fold and live state must hold the same (design 2.2)."""
+        live = self.saved()
+        replayed, folded = self.replayed(), self.folded()
+        assert saved_groups(replayed) == live
+        assert saved_groups(folded) == live
+        for group_id, group in live.items():
+            assert self.shard.saved(group_id) == group
+        assert self._ends(replayed) == self._ends(self.shard)
+        assert self._ends(folded) == self._ends(self.shard)
+        assert replayed.group_count() == self.shard.group_count()
+        assert replayed.offset_count() == self.shard.offset_count()
+
+    def _ends(self, shard: Shard) -> dict[tuple[str, int], int]:
+        """The ends of topics that exist; those of others go when the shard hears of the topics."""
+        known = self.image.by_id
+        return {key: end for key, end in shard.ends().items() if key[0] in known}
+
+    def load(self, *records: Record) -> Step:
+        """Start over with these records beside those so far, as if an earlier process had made them."""
+        self.records += records
+        self.shard = self.replayed()
+        return self.reload()
+
+    def reload(self, *, from_fold: bool = False, **limit_changes: Any) -> Step:
+        """Restart: a new shard from what was durable. Parked calls die with the connections."""
+        self.check_replay()
+        if limit_changes:
+            fields = {name: getattr(self.limits, name) for name in self.limits.__slots__}
+            self.limits = CoreLimits(**{**fields, **limit_changes})
+        for call in self._open:
+            call.dropped = True
+        self._open.clear()
+        self.shard = self.folded() if from_fold else self.replayed()
+        step = self._take(self.shard.loaded(self.now))
+        self._expire_due()
+        return step
+
+
+def replay(records: Iterable[Record], limits: CoreLimits, image: TopicImage) -> Shard:
+    """A shard that was given these records, as on a load."""
+    shard = Shard(0, limits, image)
+    for record in records:
+        shard.apply(record)
+    return shard
+
+
+def saved_groups(shard: Shard) -> dict[str, SavedGroup]:
+    """The saved state of every group of a shard; group ids are unique."""
+    groups = list(shard.saved_groups())
+    by_id = {group.group_id: group for group in groups}
+    assert len(by_id) == len(groups)
+    return by_id
+
+
+# --- Members -----------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class MemberStub:
+    """The client side of one member: remembers its id and generation and repeats its own fields."""
+
+    driver: ShardDriver
+    group_id: str = "g"
+    member_id: str = ""
+    instance_id: str | None = None
+    generation_id: int = -1
+    leader: str = ""
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    def join(self, **changes: Any) -> Call:
+        """Send this member's JoinGroup; ``joined`` takes the answer in."""
+        self.fields.update(changes)
+        return self.driver.join(
+            self.group_id,
+            self.member_id,
+            group_instance_id=self.instance_id,
+            **{"requires_known_member_id": False, **self.fields},
+        )
+
+    def joined(self, call: Call) -> None:
+        """Take over what a successful join answered."""
+        assert call.error is ErrorCode.NONE, call.result
+        self.member_id = call.member_id
+        self.generation_id = call.result.generation_id
+        self.leader = call.result.leader
+
+    @property
+    def leads(self) -> bool:
+        """The last join named this member leader."""
+        return self.leader == self.member_id
+
+    def sync(self, assignments: dict[str, bytes] | None = None, **changes: Any) -> Call:
+        """Send this member's SyncGroup."""
+        fields = {"group_instance_id": self.instance_id, "assignments": assignments or {}}
+        return self.driver.sync(
+            self.group_id, self.member_id, self.generation_id, **{**fields, **changes}
+        )
+
+    def heartbeat(self) -> Call:
+        """Send this member's Heartbeat."""
+        return self.driver.heartbeat(
+            self.group_id, self.member_id, self.generation_id, self.instance_id
+        )
+
+    def leave(self) -> Call:
+        """Send this member's LeaveGroup."""
+        return self.driver.leave(self.group_id, LeavingMember(self.member_id, self.instance_id))
+
+    def commit(self, topics: Any = None, **changes: Any) -> Call:
+        """Commit as this member."""
+        fields: dict[str, Any] = {
+            "generation_id": self.generation_id,
+            "member_id": self.member_id,
+            "group_instance_id": self.instance_id,
+        }
+        return self.driver.commit(self.group_id, topics, **{**fields, **changes})
+
+
+def a_member(driver: ShardDriver, group_id: str = "g", **fields: Any) -> MemberStub:
+    """A client that has not joined yet; ``instance_id`` makes it static, other fields go into its joins."""
+    instance_id = fields.pop("instance_id", None)
+    return MemberStub(driver, group_id, instance_id=instance_id, fields=fields)
+
+
+def completing(driver: ShardDriver, *members: MemberStub) -> list[MemberStub]:
+    """Join all of them; the group is then in CompletingRebalance. The leader comes first."""
+    calls = [member.join() for member in members]
+    driver.advance_until_answered(*calls)
+    for member, call in zip(members, calls, strict=True):
+        member.joined(call)
+    return sorted(members, key=lambda member: not member.leads)
+
+
+def assignment_for(members: Iterable[MemberStub]) -> dict[str, bytes]:
+    """An assignment that gives every member bytes of its own."""
+    return {member.member_id: f"part-of-{member.member_id}".encode() for member in members}
+
+
+def stable(driver: ShardDriver, *members: MemberStub) -> list[MemberStub]:
+    """Join and sync all of them; the group is then Stable. The leader comes first."""
+    ordered = completing(driver, *members)
+    calls = [ordered[0].sync(assignment_for(members)), *(m.sync() for m in ordered[1:])]
+    assert [call.error for call in calls] == [ErrorCode.NONE] * len(calls)
+    assert driver.state(ordered[0].group_id) == "Stable"
+    return ordered
+
+
+def a_stable_group(
+    driver: ShardDriver, group_id: str = "g", members: int = 2, **fields: Any
+) -> list[MemberStub]:
+    """A Stable group of dynamic members, the leader first."""
+    return stable(driver, *(a_member(driver, group_id, **fields) for _ in range(members)))
+
+
+def heartbeat_through(driver: ShardDriver, ms: int, *members: MemberStub) -> list[ErrorCode]:
+    """Let time pass while these members heartbeat every three seconds; returns the last answers."""
+    left = ms
+    answers: list[ErrorCode] = []
+    while left > 0:
+        pause = min(3_000, left)
+        driver.advance(pause)
+        left -= pause
+        answers = [member.heartbeat().error for member in members]
+    return answers

@@ -1,0 +1,200 @@
+"""What would be too large for the storage is refused before anything is changed (design 2.2).
+
+Kafka answers a record that is too large with UNKNOWN_SERVER_ERROR (spec 4.3).
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from coordinator.core.errors import ErrorCode
+from tests.helpers.shard_driver import (
+    PAYMENTS,
+    a_member,
+    a_stable_group,
+    assignment_for,
+    completing,
+    protocols,
+    stable,
+)
+
+TOO_LARGE = ErrorCode.UNKNOWN_SERVER_ERROR
+LIMIT = 20_000
+
+
+@pytest.fixture
+def driver(make_driver):
+    """A driver whose storage takes 20,000 bytes a step."""
+    return make_driver(max_step_bytes=LIMIT)
+
+
+def encoded(*records):
+    """What records cost at least, in the plainest encoding that there is."""
+    return sum(len(msgspec.json.encode(record)) for record in records)
+
+
+def notes(count, size):
+    """A commit of ``count`` partitions with ``size`` characters of metadata each."""
+    return [("orders", "", [(n, n, -1, "x" * size) for n in range(count)])]
+
+
+def snapshot(driver):
+    """What must not change."""
+    return driver.saved(), len(driver.records), driver.shard.ends(), driver.describe()
+
+
+# --- Commits ---------------------------------------------------------------------------------------------
+
+
+def test_commit_that_would_not_fit_is_refused_whole(driver):
+    leader, _ = a_stable_group(driver)
+    before = snapshot(driver)
+    call = leader.commit(notes(12, 4_000))
+    assert set(call.partition_errors().values()) == {TOO_LARGE}
+    assert snapshot(driver) == before
+
+
+def test_partitions_refused_before_keep_their_own_error(driver):
+    call = driver.commit("g", [*notes(12, 4_000), ("nowhere", "", [(0, 1, -1, "")])])
+    errors = call.partition_errors()
+    assert errors.pop(("nowhere", 0)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert set(errors.values()) == {TOO_LARGE}
+
+
+def test_commit_that_would_not_fit_creates_no_group(driver):
+    driver.commit("g", notes(12, 4_000))
+    assert driver.list_groups() == {}
+    assert (driver.records, driver.events_of(object)) == ([], driver.events)
+
+
+def test_commit_that_fits_is_stored(driver):
+    """The bound may be generous; a sixth of the limit fits whatever the characters are."""
+    assert set(driver.commit("g", notes(3, 1_000)).partition_errors().values()) == {ErrorCode.NONE}
+
+
+@pytest.mark.parametrize("character", ["x", "é", "😀", "\x01", '"', "\\", "\u2028"])
+def test_no_accepted_commit_is_larger_than_the_limit(driver, character):
+    """Escapes and wide characters count for what they become."""
+    for size in range(100, 2_000, 100):
+        since = len(driver.records)
+        topics = [("orders", "", [(n, 2**62, 2**30, character * size) for n in range(12)])]
+        driver.commit("g", topics)
+        assert encoded(*driver.records[since:]) <= LIMIT
+
+
+def test_no_accepted_commit_of_long_names_is_larger_than_the_limit(driver):
+    """Group, member and instance id are the client's, and as long as it likes."""
+    for size in (100, 1_000, 5_000, 30_000):
+        since = len(driver.records)
+        driver.commit("g" * size, member_id="\x01" * size)
+        assert encoded(*driver.records[since:]) <= LIMIT
+
+
+# --- Syncs ------------------------------------------------------------------------------------------------
+
+
+def test_assignment_that_would_not_fit_is_refused_and_the_leader_may_bring_a_smaller_one(driver):
+    leader, follower = completing(driver, a_member(driver), a_member(driver))
+    before = snapshot(driver)
+    call = leader.sync({leader.member_id: b"x" * LIMIT})
+    assert (call.error, call.result.assignment) == (TOO_LARGE, b"")
+    assert snapshot(driver) == before
+    assert driver.state() == "CompletingRebalance"
+    assert leader.sync(assignment_for([leader, follower])).error is ErrorCode.NONE
+
+
+def test_bytes_of_strangers_in_an_assignment_do_not_count(driver):
+    """Spec 6.4: ids that are not members are dropped."""
+    (leader,) = completing(driver, a_member(driver))
+    call = leader.sync({leader.member_id: b"mine", "stranger": b"x" * 2 * LIMIT})
+    assert (call.error, call.result.assignment) == (ErrorCode.NONE, b"mine")
+
+
+def test_no_accepted_assignment_is_larger_than_the_limit(driver):
+    leader, follower = completing(driver, a_member(driver), a_member(driver))
+    for size in range(LIMIT, 0, -500):
+        since = len(driver.records)
+        half = b"x" * (size // 2)
+        call = leader.sync({leader.member_id: half, follower.member_id: half})
+        assert encoded(*driver.records[since:]) <= LIMIT
+        if call.error is ErrorCode.NONE:
+            break
+    assert driver.state() == "Stable"
+
+
+def test_commits_go_on_after_something_was_refused(driver):
+    leader, _ = a_stable_group(driver)
+    leader.commit(notes(12, 4_000))
+    assert set(leader.commit().partition_errors().values()) == {ErrorCode.NONE}
+
+
+# --- Joins ------------------------------------------------------------------------------------------------
+
+
+def test_static_replacement_that_would_not_fit_is_refused_and_nothing_moves(driver):
+    """Spec 6.9: the mapped error with member id ""; the old id stays in its place."""
+    leader, follower = stable(
+        driver, a_member(driver, instance_id="i1"), a_member(driver, instance_id="i2")
+    )
+    before = snapshot(driver)
+    big = protocols("range", subscription=b"x" * LIMIT)
+    call = driver.join("g", group_instance_id=leader.instance_id, protocols=big)
+    assert (call.error, call.member_id) == (TOO_LARGE, "")
+    assert snapshot(driver) == before
+    assert leader.heartbeat().error is ErrorCode.NONE
+    assert follower.heartbeat().error is ErrorCode.NONE
+
+
+def test_group_id_that_would_not_fit_creates_no_group(driver):
+    call = driver.join("g" * 2 * LIMIT)
+    assert (call.error, call.member_id) == (TOO_LARGE, "")
+    assert driver.list_groups() == {}
+    assert (driver.records, driver.events) == ([], [])
+
+
+def test_newcomer_whose_subscription_could_never_be_stored_does_not_spoil_the_group(driver):
+    """Whether it is refused at its join or the leader at its sync: no step is ever too large."""
+    leader, _ = a_stable_group(driver)
+    driver.join("g", version=3, protocols=protocols("range", subscription=b"x" * LIMIT))
+    driver.advance(400_000)
+    assert driver.everything_answered()
+    for step in driver.steps:
+        assert encoded(*step.records) <= LIMIT
+    assert leader.heartbeat().error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def large_steps(driver, since):
+    """The sizes of the steps that are beyond the limit."""
+    sizes = [encoded(*step.records, *step.events) for step in driver.steps[since:]]
+    return [size for size in sizes if size > LIMIT]
+
+
+def many_offsets(driver):
+    """Sixty groups of twelve offsets, and one with more metadata than a step may hold."""
+    for n in range(60):
+        driver.commit(f"group-{n}", {"orders": dict.fromkeys(range(12), 1)})
+    for n in range(12):
+        driver.commit("large", [("orders", "", [(n, n, -1, "x" * 2_000)])])
+
+
+def test_steps_of_an_expiry_pass_are_cut_to_the_limit(make_driver):
+    """Design 6: steps of our own making; one group may have to go in several."""
+    driver = make_driver(
+        max_step_bytes=LIMIT, retention_check_interval_ms=600_000, offsets_retention_ms=1_000
+    )
+    many_offsets(driver)
+    since = len(driver.steps)
+    driver.advance(601_000)
+    assert driver.list_groups() == {}
+    assert large_steps(driver, since) == []
+
+
+def test_steps_of_the_sweep_after_a_deleted_topic_are_cut_to_the_limit(driver):
+    """Design 6."""
+    many_offsets(driver)
+    since = len(driver.steps)
+    driver.change_topics(PAYMENTS)
+    driver.advance(1_000)
+    assert driver.shard.offset_count() == 0
+    assert large_steps(driver, since) == []
