@@ -61,9 +61,10 @@ fmt: .venv/installed-for-tests ## Format and mend what ruff can mend
 
 docs: .venv/installed-for-tests ## Print config.example.toml and the tables of docs/ from the code
 	$(BIN)/python -m tests.helpers.printed_docs
+	$(BIN)/python -m protocol.versions > docs/.printed && mv docs/.printed docs/protocol-support.md
 
 bench: .venv/installed-for-tests ## Benchmarks of our own, with a peer beside them
-	$(BIN)/python -m pytest -q bench
+	for bench in bench/*_bench.py; do $(BIN)/python -m bench.$$(basename $$bench .py); done
 
 clean: ## Forget .venv and every cache, never var/
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
