@@ -44,7 +44,7 @@ def test_commits_survive_a_restart_and_members_go_on_without_a_rebalance(
         assert member.committed() == wanted[client]
         again = {key: offset + 1 for key, offset in wanted[client].items()}
         assert member.commit(again)["ok"], "the same member, in the same generation"
-        assert member.rebalances == 1
+        assert member.rebalances == 1, member.host.complaint()
         member.leave()
         heir = own_hosts.shared(client).join(f"heir-{client}", f"g-{client}", [TOPIC])
         wait_shared([heir], TOPIC, PARTITIONS)

@@ -46,7 +46,7 @@ KILLS = int(os.environ.get("KILLS", "3"))
 SEED = int(os.environ.get("KILL_SEED", "0")) or random.SystemRandom().randrange(1, 1_000_000)
 MEMBERS_A_CLIENT = 4
 MEMBER_RATE = 6
-LOADERS, LOADER_RATE = 4, 120
+LOADERS, LOADER_RATE = 4, 150
 SESSION_MS = 45_000
 """Longer than the test is away: an evicted member would be the test's fault."""
 
@@ -56,7 +56,7 @@ pytestmark = pytest.mark.conformance
 class FailpointDaemon(Groupkeeper):
     """The daemon with a connection that can kill it at a chosen point."""
 
-    entry = (str(Path(__file__).parents[1] / "helpers" / "failpoint_daemon.py"),)
+    entry = ("-m", "tests.helpers.failpoint_daemon")
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, topics={TOPIC: PARTITIONS})
@@ -208,7 +208,7 @@ def _one_kill(world: World, draw: random.Random, point: str, n: int) -> None:
     began, first = time.monotonic(), world.acknowledged()
     for loader in world.loaders:
         loader.start()
-    wait_until(lambda: world.acknowledged() > first + 200, hosts, f"{where}: load")
+    wait_until(lambda: world.acknowledged() > first + 500, hosts, f"{where}: load")
     if point == "moment":
         last = world.acknowledged() + 10 * count
         wait_until(lambda: world.acknowledged() >= last, hosts, where)

@@ -251,10 +251,6 @@ class KafkaPythonMember(Member):
             reconnect_backoff_ms=20,
             reconnect_backoff_max_ms=500,
         )
-        # It joins at once with the metadata that it has: with none it assigns nothing, joins again
-        # when the metadata comes, and now and then hangs there (against Kafka 4.3.1 too).
-        for topic in self.topics:
-            self.consumer.partitions_for_topic(topic)
         member = self
 
         class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -268,6 +264,11 @@ class KafkaPythonMember(Member):
                 member.lost({(p.topic, p.partition) for p in lost})
 
         self.consumer.subscribe(self.topics, listener=Listener())
+        # Its first join does not wait for metadata; when that comes it joins again, perhaps much
+        # later, and now and then hangs there (against Kafka 4.3.1 too). So wait before the first.
+        known = self.consumer._coordinator
+        while not all(known._metadata_snapshot.get(topic) for topic in self.topics):
+            time.sleep(0.02)
         while not self.closing.is_set():
             try:
                 # Short polls that expire within a join make it hang now and then (also

@@ -57,7 +57,8 @@ class Host:
         self.ledgers: dict[str, Ledger] = {}
         self.changed = threading.Condition()
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("member_host.py")), client, bootstrap],
+            [sys.executable, "-m", "tests.helpers.member_host", client, bootstrap],
+            cwd=Path(__file__).parents[2],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
