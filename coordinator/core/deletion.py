@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from coordinator.core.ends import held_end
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import GroupDeleted, OffsetDeleted
 from coordinator.core.group import CONSUMER, Group
 from coordinator.core.lost_offsets import StoredOffset, lost_topics
-from coordinator.core.offsets import held_end
 from coordinator.core.records import GroupRemoved, OffsetsRemoved, PartitionEnd
 from coordinator.core.requests import (
     Client,
@@ -111,7 +111,7 @@ def _remove(shard: ShardState, group: Group, lost: list[StoredOffset], client: C
 
 
 def _held_ends(shard: ShardState, lost: list[StoredOffset]) -> list[PartitionEnd]:
-    ends = (held_end(shard, stored, partition) for _, partition, stored in lost)
+    ends = (held_end(shard, o.topic_id, partition, o.offset) for _, partition, o in lost)
     return [end for end in ends if end is not None]
 
 

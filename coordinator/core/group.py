@@ -133,7 +133,7 @@ class Group:
         self.support: Counter[str] = Counter()
         """How many members offer each protocol."""
         self.parked_joins = 0
-        self.size_bytes = MEMBER_OVERHEAD_BYTES
+        self.size_bytes = MEMBER_OVERHEAD_BYTES + 6 * len(group_id)
         """An upper bound of the group's record without assignments."""
         # The rebalance that is running.
         self.is_initial_rebalance = False

@@ -40,13 +40,16 @@ def join_group(shard: ShardState, request: JoinGroup, ticket: Ticket) -> None:
         if request.member_id != "":
             _refuse(shard, request, ticket, ErrorCode.UNKNOWN_MEMBER_ID)
             return
-        group = _create(shard, request)
+        group = Group(request.group_id)
+        if group.size_bytes > limits.max_step_bytes:
+            shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
+            return
+        _create(shard, group, request)
     _join(shard, group, request, ticket)
 
 
-def _create(shard: ShardState, request: JoinGroup) -> Group:
+def _create(shard: ShardState, group: Group, request: JoinGroup) -> None:
     """The group exists from here on, even if this join is refused below (edge 5)."""
-    group = Group(request.group_id)
     group.state_timestamp_ms = shard.now.wall_ms
     shard.groups[request.group_id] = group
     shard.record(group.to_record())
@@ -59,7 +62,6 @@ def _create(shard: ShardState, request: JoinGroup) -> Group:
             api="JoinGroup",
         )
     )
-    return group
 
 
 def _join(shard: ShardState, group: Group, request: JoinGroup, ticket: Ticket) -> None:

@@ -144,7 +144,11 @@ def _fits(shard: ShardState, group: Group, request: SyncGroup) -> bool:
     """Whether the group's record, with these assignments in it, can be stored (and its event
     beside).
     """
-    assigned = sum(encoded_bytes(len(data)) for member_id, data in request.assignments)
+    assigned = sum(
+        encoded_bytes(len(data))
+        for member_id, data in dict(request.assignments).items()
+        if member_id in group.members
+    )
     return 2 * assigned + group.size_bytes <= shard.limits.max_step_bytes
 
 

@@ -50,15 +50,43 @@ def prepare(shard: ShardState, group: Group, reason: str, member_id: str) -> Non
     )
     if group.is_initial_rebalance:
         # KIP-134: give the other members of a group that starts up the time to arrive.
-        delay_ms = shard.limits.initial_rebalance_delay_ms
+        delay_ms = _initial_delay_ms(shard, group)
         group.initial_delay_left_ms = max(group.largest_rebalance_timeout_ms() - delay_ms, 0)
-        shard.deadlines.arm(group.join_phase, now.monotonic_ms + delay_ms)
+        _arm_join_phase(shard, group, delay_ms)
     elif group.all_joined():
         complete_join_phase(shard, group)
     else:
-        shard.deadlines.arm(
-            group.join_phase, now.monotonic_ms + group.largest_rebalance_timeout_ms()
-        )
+        _arm_join_phase(shard, group, group.largest_rebalance_timeout_ms())
+
+
+def _initial_delay_ms(shard: ShardState, group: Group) -> int:
+    delay_ms = shard.settings_of(group).initial_rebalance_delay_ms
+    return shard.limits.initial_rebalance_delay_ms if delay_ms is None else delay_ms
+
+
+def _arm_join_phase(shard: ShardState, group: Group, wait_ms: int) -> None:
+    """Wait for members, but not beyond what the group's configs allow for the whole phase."""
+    at = shard.now.monotonic_ms + wait_ms
+    bound_at = _join_bound_at(shard, group)
+    shard.deadlines.arm(group.join_phase, at if bound_at is None else min(at, bound_at))
+
+
+def _join_bound_at(shard: ShardState, group: Group) -> int | None:
+    """When ``rebalance.max.join.ms`` ends the join phase that is running."""
+    bound_ms = shard.settings_of(group).rebalance_max_join_ms
+    return None if bound_ms is None else group.rebalance_started_ms + bound_ms
+
+
+def settings_changed(shard: ShardState, group: Group) -> None:
+    """A join phase that is running is bound by what was set just now."""
+    bound_at = _join_bound_at(shard, group)
+    due_at = group.join_phase.at
+    if (
+        group.state is GroupState.PREPARING_REBALANCE
+        and bound_at is not None
+        and due_at is not None
+    ):
+        shard.deadlines.arm(group.join_phase, min(due_at, bound_at))
 
 
 def _abandon_sync_phase(shard: ShardState, group: Group) -> None:
@@ -83,14 +111,20 @@ def join_phase_due(shard: ShardState, group: Group) -> None:
     """The join timer fired: complete, or wait once more where newcomers still arrive (KIP-134)."""
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
-    if group.is_initial_rebalance and group.new_member_added and group.initial_delay_left_ms > 0:
-        delay_ms = shard.limits.initial_rebalance_delay_ms
+    bound_reached = _is_join_bound_reached(shard, group)
+    waits_on = group.new_member_added and group.initial_delay_left_ms > 0 and not bound_reached
+    if group.is_initial_rebalance and waits_on:
         group.new_member_added = False
-        step_ms = min(delay_ms, group.initial_delay_left_ms)
+        step_ms = min(_initial_delay_ms(shard, group), group.initial_delay_left_ms)
         group.initial_delay_left_ms -= step_ms
-        shard.deadlines.arm(group.join_phase, shard.now.monotonic_ms + step_ms)
+        _arm_join_phase(shard, group, step_ms)
         return
     complete_join_phase(shard, group)
+
+
+def _is_join_bound_reached(shard: ShardState, group: Group) -> bool:
+    bound_at = _join_bound_at(shard, group)
+    return bound_at is not None and shard.now.monotonic_ms >= bound_at
 
 
 def complete_join_phase(shard: ShardState, group: Group) -> None:
@@ -103,10 +137,11 @@ def complete_join_phase(shard: ShardState, group: Group) -> None:
             evict(shard, group, member, "join_timeout")
     if group.members and not _elect_leader(group):
         # Only static members that did not come back are left: they have until their sessions end.
-        shard.deadlines.arm(
-            group.join_phase, now.monotonic_ms + group.largest_rebalance_timeout_ms()
-        )
-        return
+        if not _is_join_bound_reached(shard, group):
+            _arm_join_phase(shard, group, group.largest_rebalance_timeout_ms())
+            return
+        for member in list(group.members.values()):
+            evict(shard, group, member, "join_timeout")
     group.next_generation()
     if group.members:
         group.protocol_name = group.select_protocol()

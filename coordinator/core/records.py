@@ -15,6 +15,9 @@ import msgspec
 NO_TIMESTAMP = -1
 """In a field of milliseconds: not set."""
 
+NO_OFFSET = -1
+"""Nothing is stored: on the wire, and as ``previous_offset``."""
+
 NO_LEADER_EPOCH = -1
 """The client told no leader epoch with its commit."""
 

@@ -7,13 +7,14 @@ steps of a bounded size; what remains is due at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from coordinator.core.deadlines import NEXT_PORTION_MS
+from coordinator.core.ends import held_end
 from coordinator.core.events import GroupDeleted, OffsetExpired
 from coordinator.core.group import CONSUMER, Group
-from coordinator.core.lost_offsets import StoredOffset, lost_topics
-from coordinator.core.offsets import held_end
+from coordinator.core.lost_offsets import Portion, StoredOffset, lost_topics
 from coordinator.core.records import GroupRemoved, OffsetsRemoved, SavedOffset
 from coordinator.core.requests import GroupState
 from coordinator.core.state import ShardState
@@ -32,12 +33,11 @@ def retention_due(shard: ShardState) -> None:
     """Look at the next portion of groups; after the last one, wait for the next pass."""
     if not shard.retention_left:
         shard.retention_left = list(shard.groups)
-    room = MAX_OFFSETS_PER_STEP
-    while shard.retention_left and room > 0:
-        group = shard.groups.get(shard.retention_left.pop())
-        if group is not None:
-            room -= 1 + sum(map(len, group.offsets.values()))
-            _look_at(shard, group)
+    portion = Portion(MAX_OFFSETS_PER_STEP, shard.limits.max_step_bytes)
+    while shard.retention_left and portion.has_room():
+        group = shard.groups.get(shard.retention_left[-1])
+        if group is None or _look_at(shard, group, portion):
+            shard.retention_left.pop()
     if shard.retention_left:
         shard.deadlines.arm(shard.retention, shard.now.monotonic_ms + NEXT_PORTION_MS)
     else:
@@ -47,6 +47,7 @@ def retention_due(shard: ShardState) -> None:
 class _Rule(NamedTuple):
     """When the offsets of a group expire."""
 
+    retention_ms: int
     base_ms: int | None
     """Retention counts from here; None: from each offset's commit time."""
     kept_topics: frozenset[str]
@@ -56,43 +57,54 @@ class _Rule(NamedTuple):
 _NOTHING_KEPT: frozenset[str] = frozenset()
 
 
-def _rule(group: Group) -> _Rule | None:
+def _rule(shard: ShardState, group: Group) -> _Rule | None:
     """The table of spec 7.6; None: nothing of this group expires now."""
+    own_ms = shard.settings_of(group).offsets_retention_ms
+    retention_ms = shard.limits.offsets_retention_ms if own_ms is None else own_ms
     if group.protocol_type is None:
-        return _Rule(None, _NOTHING_KEPT)  # a simple group
+        return _Rule(retention_ms, None, _NOTHING_KEPT)  # a simple group
     if group.state is GroupState.EMPTY:
         since = group.state_timestamp_ms
-        return _Rule(since if since >= 0 else None, _NOTHING_KEPT)
+        return _Rule(retention_ms, since if since >= 0 else None, _NOTHING_KEPT)
     subscribed = group.subscribed_topics
     if (
         group.state is GroupState.STABLE
         and group.protocol_type == CONSUMER
         and subscribed is not None
     ):
-        return _Rule(None, subscribed)
+        return _Rule(retention_ms, None, subscribed)
     return None
 
 
-def _look_at(shard: ShardState, group: Group) -> None:
-    rule = _rule(group)
+def _look_at(shard: ShardState, group: Group, portion: Portion) -> bool:
+    """Remove what expired of a group; False: the rest of it does not fit into this step."""
+    rule = _rule(shard, group)
+    expired: list[StoredOffset] = []
     if rule is not None:
         expired = [
             (topic, partition, offset)
-            for topic, stored in group.offsets.items()
-            if topic not in rule.kept_topics
-            for partition, offset in stored.items()
-            if _is_expired(shard, rule, offset)
+            for topic, partition, offset in group.stored_offsets()
+            if topic not in rule.kept_topics and _is_expired(shard, rule, offset)
         ]
-        if expired:
-            _remove(shard, group, expired)
+    fits = portion.take(group.group_id, expired)
+    portion.looked_at(1 + sum(map(len, group.offsets.values())))
+    if fits:
+        _remove(shard, group, fits)
+    if len(fits) < len(expired):
+        return False
     if group.state is GroupState.EMPTY and not group.offsets:
-        # Even if ids are pending in it (edge 12).
-        for pending in group.pending_members.values():
-            shard.deadlines.clear(pending)
-        shard.record(GroupRemoved(group.group_id))
-        shard.event(
-            GroupDeleted(group=group.group_id, generation=group.generation_id, reason="expired")
-        )
+        _remove_group(shard, group)
+    return True
+
+
+def _remove_group(shard: ShardState, group: Group) -> None:
+    """The group has nothing left; ids that are pending in it go with it (edge 12)."""
+    for pending in group.pending_members.values():
+        shard.deadlines.clear(pending)
+    shard.record(GroupRemoved(group.group_id))
+    shard.event(
+        GroupDeleted(group=group.group_id, generation=group.generation_id, reason="expired")
+    )
 
 
 def _is_expired(shard: ShardState, rule: _Rule, offset: SavedOffset) -> bool:
@@ -101,11 +113,11 @@ def _is_expired(shard: ShardState, rule: _Rule, offset: SavedOffset) -> bool:
         # A commit that named its own retention (v2-4) overrides every rule of the group.
         return offset.expire_time_ms <= wall_ms
     base_ms = offset.commit_time_ms if rule.base_ms is None else rule.base_ms
-    return wall_ms - base_ms >= shard.limits.offsets_retention_ms
+    return wall_ms - base_ms >= rule.retention_ms
 
 
-def _remove(shard: ShardState, group: Group, expired: list[StoredOffset]) -> None:
-    ends = [held_end(shard, offset, partition) for _, partition, offset in expired]
+def _remove(shard: ShardState, group: Group, expired: Sequence[StoredOffset]) -> None:
+    ends = [held_end(shard, o.topic_id, partition, o.offset) for _, partition, o in expired]
     shard.record(OffsetsRemoved(group.group_id, [(topic, part) for topic, part, _ in expired]))
     for end in ends:
         if end is not None:

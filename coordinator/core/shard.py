@@ -7,7 +7,7 @@ out before the records that came before are durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from coordinator.core import (
@@ -15,13 +15,15 @@ from coordinator.core import (
     deletion,
     joining,
     membership,
-    offsets,
+    offset_commit,
+    offset_fetch,
     rebalance,
     retention,
     topic_sweep,
 )
 from coordinator.core.deadlines import Deadline, DeadlineKind
 from coordinator.core.group import Group
+from coordinator.core.group_configs import GroupSettings
 from coordinator.core.requests import (
     DeleteGroup,
     DescribeGroup,
@@ -47,8 +49,8 @@ MAX_EXPIRIES_PER_STEP = 256
 
 _HANDLERS: Final[dict[type, Callable[..., None]]] = {
     Heartbeat: membership.heartbeat,
-    OffsetCommit: offsets.commit_offsets,
-    OffsetFetch: offsets.fetch_offsets,
+    OffsetCommit: offset_commit.commit_offsets,
+    OffsetFetch: offset_fetch.fetch_offsets,
     JoinGroup: joining.join_group,
     SyncGroup: membership.sync_group,
     LeaveGroup: membership.leave_group,
@@ -110,6 +112,16 @@ class Shard(ShardState):
         self.step = step = Step()
         self.image = image
         topic_sweep.start_sweep(self)
+        return step
+
+    def configs_changed(self, settings: Mapping[str, GroupSettings], now: Now) -> Step:
+        """Take what is set for single groups; it holds for whatever is decided from now on."""
+        self.now = now
+        self.step = step = Step()
+        changed = [g for g in self.groups if self.settings.get(g) != settings.get(g)]
+        self.settings = settings
+        for group_id in changed:
+            rebalance.settings_changed(self, self.groups[group_id])
         return step
 
     def loaded(self, now: Now) -> Step:

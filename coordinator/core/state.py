@@ -4,11 +4,12 @@ made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from coordinator.core.deadlines import Deadline, DeadlineKind, Deadlines
 from coordinator.core.events import Event
 from coordinator.core.group import Group
+from coordinator.core.group_configs import NO_SETTINGS, GroupSettings
 from coordinator.core.limits import CoreLimits
 from coordinator.core.records import (
     GroupRecord,
@@ -34,6 +35,8 @@ class ShardState:
         self.limits = limits
         self.image = image
         self.groups: dict[str, Group] = {}
+        self.settings: Mapping[str, GroupSettings] = {}
+        """What was set for single groups; the others follow ``limits``."""
         self.deadlines = Deadlines()
         self.retention = Deadline(DeadlineKind.RETENTION, ("", ""))
         self.sweep = Deadline(DeadlineKind.SWEEP, ("", ""))
@@ -51,6 +54,10 @@ class ShardState:
         """
         self.now = Now(0, 0)
         self.step = Step()
+
+    def settings_of(self, group: Group) -> GroupSettings:
+        """What was set for this group."""
+        return self.settings.get(group.group_id, NO_SETTINGS)
 
     # --- effects ---
 
@@ -162,6 +169,10 @@ class ShardState:
     def saved_groups(self) -> Iterator[SavedGroup]:
         """The saved state of every group."""
         return (group.to_saved() for group in self.groups.values())
+
+    def end_of(self, topic_id: str, partition: int) -> int:
+        """The largest offset of one partition that was ever stored in this shard; -1: none."""
+        return self.ends_by_topic.get(topic_id, {}).get(partition, -1)
 
     def ends(self) -> dict[tuple[str, int], int]:
         """(topic id, partition) -> the largest offset that was ever stored in this shard."""

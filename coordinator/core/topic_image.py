@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+_ANY_PARTITION = 2**31
+"""As the number of partitions of a host that keeps no topics: every index exists."""
+
 
 class TopicInfo(NamedTuple):
     """A topic that exists."""
@@ -25,6 +28,12 @@ class TopicImage:
     """No source of topics (embedded use): every topic and partition is taken to exist, without an
     id.
     """
+
+    def find(self, name: str, topic_id: str, *, by_id: bool) -> TopicInfo | None:
+        """Look a topic up as a client named it; None: it does not exist."""
+        if self.accepts_any:
+            return TopicInfo(name or topic_id, "", _ANY_PARTITION)
+        return self.by_id.get(topic_id) if by_id else self.by_name.get(name)
 
     @classmethod
     def of(cls, *topics: TopicInfo) -> TopicImage:

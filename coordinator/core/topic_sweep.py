@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from coordinator.core import offsets
+from collections.abc import Sequence
+
 from coordinator.core.deadlines import NEXT_PORTION_MS
 from coordinator.core.events import OffsetDeleted
 from coordinator.core.group import Group
-from coordinator.core.lost_offsets import StoredOffset, lost_topics
-from coordinator.core.records import OffsetsRemoved, PartitionEnd
+from coordinator.core.lost_offsets import Portion, StoredOffset, lost_topics
+from coordinator.core.records import NO_OFFSET, OffsetsRemoved, PartitionEnd
 from coordinator.core.state import ShardState
 from coordinator.core.topic_image import TopicImage
 
@@ -19,23 +20,23 @@ def start_sweep(shard: ShardState) -> None:
     """Remove a first portion now and leave the rest to a deadline of its own."""
     if shard.image.accepts_any:
         return  # a host without topics: nothing says that one is gone
-    _forget_ends(shard)
     shard.sweep_left = [g for g in shard.groups if _has_gone(shard.image, shard.groups[g])]
     sweep_due(shard)
 
 
 def sweep_due(shard: ShardState) -> None:
     """Remove the next portion."""
-    room = MAX_OFFSETS_PER_STEP
-    while shard.sweep_left and room > 0:
+    portion = Portion(MAX_OFFSETS_PER_STEP, shard.limits.max_step_bytes)
+    while shard.sweep_left and portion.has_room():
         group = shard.groups.get(shard.sweep_left[-1])
         gone = [] if group is None else _gone(shard.image, group)
-        if len(gone) <= room:
+        fits = [] if group is None else portion.take(group.group_id, gone)
+        portion.looked_at(len(gone))
+        if group is not None and fits:
+            _remove(shard, group, fits)
+        if len(fits) == len(gone):
             shard.sweep_left.pop()
-        if group is not None and gone:
-            _remove(shard, group, gone[:room])
-        room -= len(gone)
-    if shard.sweep_left:
+    if shard.sweep_left or not _forget_ends(shard):
         shard.deadlines.arm(shard.sweep, shard.now.monotonic_ms + NEXT_PORTION_MS)
 
 
@@ -60,17 +61,19 @@ def _gone(image: TopicImage, group: Group) -> list[StoredOffset]:
     ]
 
 
-def _remove(shard: ShardState, group: Group, gone: list[StoredOffset]) -> None:
+def _remove(shard: ShardState, group: Group, gone: Sequence[StoredOffset]) -> None:
     shard.record(OffsetsRemoved(group.group_id, [(topic, part) for topic, part, _ in gone]))
     shard.event(
         OffsetDeleted(group=group.group_id, topics=lost_topics(gone), reason="topic_deleted")
     )
 
 
-def _forget_ends(shard: ShardState) -> None:
-    """A partition's end goes with its topic."""
+def _forget_ends(shard: ShardState) -> bool:
+    """A partition's end goes with its topic, after its offsets; False: there are more to forget."""
     known = shard.image.by_id
-    for topic_id, partition in [key for key in shard.saved_ends if key[0] not in known]:
-        shard.record(PartitionEnd(topic_id, partition, offsets.NO_OFFSET))
+    gone = [key for key in shard.saved_ends if key[0] not in known]
+    for topic_id, partition in gone[:MAX_OFFSETS_PER_STEP]:
+        shard.record(PartitionEnd(topic_id, partition, NO_OFFSET))
     for topic_id in [t for t in shard.ends_by_topic if t and t not in known]:
         del shard.ends_by_topic[topic_id]
+    return len(gone) <= MAX_OFFSETS_PER_STEP

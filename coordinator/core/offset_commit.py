@@ -1,38 +1,33 @@
-"""OffsetCommit and OffsetFetch (spec 7.1 to 7.4; Kafka's KafkaApis and OffsetMetadataManager)."""
+"""OffsetCommit (spec 7.1 to 7.3; Kafka's KafkaApis and OffsetMetadataManager.commitOffset)."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from coordinator.core import rebalance
+from coordinator.core.ends import lowered_ends
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import CommitRejected, GroupCreated
 from coordinator.core.group import Group
 from coordinator.core.records import (
+    NO_OFFSET,
     NO_TIMESTAMP,
     CommittedPartition,
     CommittedTopic,
     OffsetsCommitted,
-    PartitionEnd,
     SavedOffset,
 )
 from coordinator.core.requests import (
     CommitPartition,
     CommittedTopicResult,
-    FetchedPartition,
-    FetchedTopic,
-    FetchTopic,
     GroupState,
     OffsetCommit,
     OffsetCommitResult,
-    OffsetFetch,
-    OffsetFetchResult,
 )
 from coordinator.core.state import ShardState
 from coordinator.core.step import Ticket
 from coordinator.core.topic_image import TopicImage, TopicInfo
 from coordinator.core.transitions import COMMIT_ANSWER, COMMIT_EXTENDS_SESSION
-
-NO_OFFSET = -1
-"""Nothing is stored (on the wire, and as ``previous_offset``)."""
 
 PARTITION_BYTES = 96
 """An upper bound of one encoded partition of a commit, its metadata not counted."""
@@ -41,9 +36,6 @@ TOPIC_BYTES = 512
 """An upper bound of one encoded topic of a commit beside its partitions; legal names are short."""
 
 _OK = OffsetCommitResult(ErrorCode.NONE)
-
-
-# --- OffsetCommit ---
 
 
 def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> None:
@@ -100,7 +92,7 @@ def _existing(image: TopicImage, request: OffsetCommit) -> tuple[_Known, _Errors
     known: _Known = []
     errors = _Errors()
     for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
-        info = _find(image, name, topic_id, by_id=request.by_topic_id)
+        info = image.find(name, topic_id, by_id=request.by_topic_id)
         count = 0 if info is None else info.partitions
         rejected = [at for at, part in enumerate(partitions) if not 0 <= part[0] < count]
         if rejected:
@@ -114,16 +106,6 @@ def _existing(image: TopicImage, request: OffsetCommit) -> tuple[_Known, _Errors
         if info is not None and len(rejected) < len(partitions):
             known.append((topic_at, info, partitions))
     return known, errors
-
-
-_ANY_PARTITION = 2**31
-"""As the number of partitions of a host that keeps no topics: every index exists."""
-
-
-def _find(image: TopicImage, name: str, topic_id: str, *, by_id: bool) -> TopicInfo | None:
-    if image.accepts_any:
-        return TopicInfo(name or topic_id, "", _ANY_PARTITION)
-    return image.by_id.get(topic_id) if by_id else image.by_name.get(name)
 
 
 def _member_error(group: Group | None, request: OffsetCommit) -> ErrorCode:
@@ -151,28 +133,19 @@ def _to_record(
     errors: _Errors,
 ) -> OffsetsCommitted | None:
     """What is to be stored; None where no partition is left."""
-    limit = shard.limits.offset_metadata_max_bytes
+    rules = _Rules(
+        shard.limits.offset_metadata_max_bytes,
+        group is not None
+        and request.generation_id >= 0
+        and shard.settings_of(group).commit_monotonic,
+    )
     stored = {} if group is None else group.offsets
     topics = []
     for topic_at, info, partitions in known:
-        previous = stored.get(info.name)
-        committed = []
-        for partition_at, (partition, offset, leader_epoch, metadata) in enumerate(partitions):
-            if errors and (topic_at, partition_at) in errors:
-                continue
-            if metadata and _too_long(metadata, limit):
-                errors[topic_at, partition_at] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                continue
-            before = None if previous is None else previous.get(partition)
-            committed.append(
-                CommittedPartition(
-                    partition,
-                    offset,
-                    NO_OFFSET if before is None else before.offset,
-                    leader_epoch,
-                    metadata or "",
-                )
-            )
+        before = stored.get(info.name, {})
+        if len({part[0] for part in partitions}) < len(partitions):
+            before = _Overlay(before)
+        committed = _to_partitions(rules, before, info, topic_at, partitions, errors)
         if committed:
             topics.append(CommittedTopic(info.name, info.topic_id, committed))
     if not topics:
@@ -191,6 +164,57 @@ def _to_record(
         NO_TIMESTAMP if request.retention_ms < 0 else wall_ms + request.retention_ms,
         topics,
     )
+
+
+class _Rules(NamedTuple):
+    """What a single partition is judged by."""
+
+    metadata_limit: int
+    is_monotonic: bool
+
+
+def _to_partitions(
+    rules: _Rules,
+    before: dict[int, SavedOffset],
+    info: TopicInfo,
+    topic_at: int,
+    partitions: list[CommitPartition],
+    errors: _Errors,
+) -> list[CommittedPartition]:
+    """The partitions of one topic that are to be stored; the others get their errors."""
+    committed = []
+    topic_id = info.topic_id
+    for at, (partition, offset, leader_epoch, metadata) in enumerate(partitions):
+        if errors and (topic_at, at) in errors:
+            continue
+        if metadata and _too_long(metadata, rules.metadata_limit):
+            errors[topic_at, at] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            continue
+        stored = before.get(partition)
+        # What was stored for a topic of this name that was deleted says nothing of this one.
+        previous = (
+            NO_OFFSET
+            if stored is None or (stored.topic_id != topic_id and stored.topic_id and topic_id)
+            else stored.offset
+        )
+        if rules.is_monotonic and offset < previous:
+            # Clients take this code for a failed commit, not for lost membership.
+            errors[topic_at, at] = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+            continue
+        part = CommittedPartition(partition, offset, previous, leader_epoch, metadata or "")
+        committed.append(part)
+        if type(before) is _Overlay:
+            before.put(part, info)
+    return committed
+
+
+class _Overlay(dict[int, SavedOffset]):
+    """What is stored of a topic as a commit sees it that names a partition twice: the last wins."""
+
+    def put(self, part: CommittedPartition, info: TopicInfo) -> None:
+        self[part.partition] = SavedOffset(
+            part.offset, part.leader_epoch, part.metadata, NO_TIMESTAMP, NO_TIMESTAMP, info.topic_id
+        )
 
 
 def _too_long(metadata: str, limit: int) -> bool:
@@ -224,35 +248,10 @@ def _store(
                 api="OffsetCommit",
             )
         )
-    lowered = [] if group is None else _lowered_ends(shard, group, record)
+    lowered = lowered_ends(shard, record)
     shard.record(record)
     for end in lowered:
         shard.record(end)
-
-
-def _lowered_ends(shard: ShardState, group: Group, record: OffsetsCommitted) -> list[PartitionEnd]:
-    """The ends that only the offset held which this commit lowers (design 1, LATEST)."""
-    lowered = []
-    for topic in record.topics:
-        stored = group.offsets.get(topic.topic)
-        for partition in topic.partitions:
-            if partition.offset < partition.previous_offset and stored is not None:
-                end = held_end(shard, stored[partition.partition], partition.partition)
-                if end is not None:
-                    lowered.append(end)
-    return lowered
-
-
-def held_end(shard: ShardState, stored: SavedOffset, partition: int) -> PartitionEnd | None:
-    """The record that keeps a partition's end when the offset goes that holds it; None: it does
-    not.
-    """
-    topic_id = stored.topic_id
-    if not topic_id or stored.offset < shard.ends_by_topic[topic_id].get(partition, NO_OFFSET):
-        return None
-    if shard.saved_ends.get((topic_id, partition), NO_OFFSET) >= stored.offset:
-        return None
-    return PartitionEnd(topic_id, partition, stored.offset)
 
 
 def _note_rejected(
@@ -302,78 +301,3 @@ def _rejected_first(request: OffsetCommit, errors: _Errors) -> list[CommittedTop
                     error = errors.get(at, ErrorCode.NONE)
                     results.setdefault((name, topic_id), []).append((partition[0], error))
     return [(name, topic_id, parts) for (name, topic_id), parts in results.items()]
-
-
-# --- OffsetFetch ---
-
-
-def fetch_offsets(shard: ShardState, request: OffsetFetch, ticket: Ticket) -> None:
-    """Read offsets; an absent group, topic or partition is no error but has none (spec 7.4)."""
-    group = shard.groups.get(request.group_id)
-    offsets = {} if group is None else group.offsets
-    if request.topics is None:
-        topics = _all_stored(shard.image, offsets, by_id=request.by_topic_id)
-    else:
-        topics = _named(shard.image, offsets, request.topics, by_id=request.by_topic_id)
-    shard.reply(ticket, OffsetFetchResult(ErrorCode.NONE, topics))
-
-
-def _named(
-    image: TopicImage,
-    offsets: dict[str, dict[int, SavedOffset]],
-    topics: list[FetchTopic],
-    *,
-    by_id: bool,
-) -> list[FetchedTopic]:
-    fetched: list[FetchedTopic] = []
-    unknown: list[FetchedTopic] = []
-    for name, topic_id, partitions in topics:
-        info = _find(image, name, topic_id, by_id=by_id)
-        if info is None and by_id:
-            nothing = [_nothing(p, ErrorCode.UNKNOWN_TOPIC_ID) for p in partitions]
-            unknown.append((name, topic_id, nothing))
-            continue
-        # By name a topic need not exist: what was stored for it is told as long as it is kept.
-        known_name, known_id = (name, "") if info is None else (info.name, info.topic_id)
-        stored = offsets.get(known_name)
-        fetched.append((known_name, known_id, _fetched(stored, known_id, partitions)))
-    return fetched + unknown
-
-
-def _fetched(
-    stored: dict[int, SavedOffset] | None, topic_id: str, partitions: list[int]
-) -> list[FetchedPartition]:
-    result: list[FetchedPartition] = []
-    for partition in partitions:
-        offset = None if stored is None else stored.get(partition)
-        if offset is None or (offset.topic_id != topic_id and offset.topic_id and topic_id):
-            # Of a topic that was deleted and made again nothing is stored yet (edge 69).
-            result.append((partition, NO_OFFSET, -1, "", ErrorCode.NONE))
-        else:
-            result.append(
-                (partition, offset.offset, offset.leader_epoch, offset.metadata, ErrorCode.NONE)
-            )
-    return result
-
-
-def _nothing(partition: int, error: ErrorCode) -> FetchedPartition:
-    return partition, NO_OFFSET, -1, "", error
-
-
-def _all_stored(
-    image: TopicImage, offsets: dict[str, dict[int, SavedOffset]], *, by_id: bool
-) -> list[FetchedTopic]:
-    fetched: list[FetchedTopic] = []
-    for name, stored in offsets.items():
-        info = image.by_name.get(name)
-        if by_id and info is None:
-            continue
-        topic_id = "" if info is None else info.topic_id
-        partitions: list[FetchedPartition] = [
-            (partition, o.offset, o.leader_epoch, o.metadata, ErrorCode.NONE)
-            for partition, o in stored.items()
-            if not (by_id and o.topic_id and o.topic_id != topic_id)
-        ]
-        if partitions:
-            fetched.append((name, topic_id, partitions))
-    return fetched
