@@ -2,7 +2,7 @@
 
     python -m bench.storage_bench [DIRECTORY]
 
-The peer is SQLite itself, used as one would without thinking: a transaction of an upsert a partition.
+The peer is SQLite itself, used without thinking: a transaction of one upsert a partition.
 """
 
 from __future__ import annotations

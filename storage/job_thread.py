@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
-_Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
+_Job = tuple[Callable[[], Any], "asyncio.Future[Any]", Callable[[], None] | None]
 
 
 class JobThread:
@@ -23,10 +23,16 @@ class JobThread:
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, work: Callable[[], _T]) -> asyncio.Future[_T]:
-        """Queue a job; the future tells how it ended."""
+    def submit(
+        self, work: Callable[[], _T], then: Callable[[], None] | None = None
+    ) -> asyncio.Future[_T]:
+        """Queue a job; the future tells how it ended.
+
+        ``then`` is run straight after a job that did not raise, while its result is already on the
+        way; it must not raise.
+        """
         future: asyncio.Future[_T] = self._loop.create_future()
-        self._jobs.put((work, future))
+        self._jobs.put((work, future, then))
         return future
 
     def stop(self) -> None:
@@ -35,7 +41,7 @@ class JobThread:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            work, future = job
+            work, future, then = job
             if future.cancelled():
                 continue
             result, error = None, None
@@ -47,7 +53,9 @@ class JobThread:
                 self._loop.call_soon_threadsafe(_settle, future, result, error)
             except RuntimeError:
                 return  # the loop is closed: nobody is left to tell
-            del job, work, future, result, error
+            if then is not None and error is None:
+                then()
+            del job, work, future, then, result, error
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:

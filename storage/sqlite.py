@@ -1,7 +1,7 @@
 """The default backend: one SQLite file, one writer thread, one row an append (design 3).
 
 Every statement of the writer thread is a fight with the loop for the interpreter lock, so an append
-is one statement, a fold one more, and what they write was encoded on the loop. Reading happens on
+is one statement, a fold one more behind it, and both were encoded on the loop. Reading happens on
 connections of its own: a WAL lets them be, in this process and in others.
 """
 
@@ -118,6 +118,8 @@ class SqliteOffsetStorage:
         self._last_row = 0
         self._next_seq = 1
         self._saved_folded_row = 0
+        self._fold_error: Exception | None = None
+        """What the thread met behind an append that was already reported: the next one tells it."""
 
     # --- opening and closing -------------------------------------------------------------------
 
@@ -166,8 +168,9 @@ class SqliteOffsetStorage:
         if connection is None:
             return
         try:
-            if self._is_marked:
+            if self._is_marked and self._fold_error is None:
                 _save_folded_row(connection, folded_row, self._epoch)
+            if self._is_marked:
                 connection.execute("UPDATE store SET value = 0 WHERE key = 'running'")
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except sqlite3.Error:
@@ -189,6 +192,7 @@ class SqliteOffsetStorage:
             "UPDATE lease SET epoch = epoch + 1, owner = ? RETURNING epoch", (owner,)
         )
         ((epoch,),) = rows.fetchall()
+        self._fold_error = None  # a load follows and finds what was folded
         return int(epoch)
 
     async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
@@ -281,7 +285,7 @@ class SqliteOffsetStorage:
         if append.payload is None and not append.folded:
             return fenced
         self._may_append = False
-        row = await self._run(partial(self._append, append))
+        row = await self._run(partial(self._append, append), partial(self._write_fold, append))
         if row is None:
             return [item.shard for item in items]
         if append.payload is not None:
@@ -289,7 +293,6 @@ class SqliteOffsetStorage:
             self._next_seq += append.event_count
             self._fold.note(row, changes)
         self._fold.fold(self._last_row, append.folded)
-        self._saved_folded_row = append.folded_row
         self._may_append = True
         return fenced
 
@@ -309,27 +312,36 @@ class SqliteOffsetStorage:
         )
 
     def _append(self, append: _Append) -> int | None:
-        """Run on the thread. None: fenced, nothing stored.
-
-        The groups are written after the row, never before: a crash between the two leaves a fold
-        that is merely older than it could be.
-        """
+        """Run on the thread: the one statement that the replies wait for. None: fenced."""
+        if self._fold_error is not None:
+            raise StorageError(f"{self.path}: the last fold failed: {self._fold_error}")
         writer = self._writer()
-        row = 0
-        if append.payload is not None:
-            arguments = (append.event_count, append.payload, append.epoch)
-            cursor = writer.execute(schema.APPEND, arguments)
-            if cursor.rowcount != 1:
-                return None
-            row = cursor.lastrowid or 0
-        elif append.folded_row > self._saved_folded_row:
-            # No payload to tell it in.
-            _save_folded_row(writer, append.folded_row, append.epoch)
-        if append.keyed:
-            _write_keyed(writer, append.keyed, append.epoch)
-        if append.folded:
-            _write_groups(writer, append.folded, append.epoch)
-        return row
+        if append.payload is None:
+            ((epoch,),) = writer.execute("SELECT epoch FROM lease").fetchall()
+            return 0 if epoch == append.epoch else None
+        arguments = (append.event_count, append.payload, append.epoch)
+        cursor = writer.execute(schema.APPEND, arguments)
+        return cursor.lastrowid if cursor.rowcount == 1 else None
+
+    def _write_fold(self, append: _Append) -> None:
+        """Run on the thread, behind the row, while the replies are on their way.
+
+        The loop counts the groups as folded at once, and the next row's head says so. That is true
+        whenever that row exists: it is written after this, and not at all if this fails. A crash
+        between the two leaves a fold that is merely older than it could be.
+        """
+        try:
+            writer = self._writer()
+            if append.keyed:
+                _write_keyed(writer, append.keyed, append.epoch)
+            if append.folded:
+                _write_groups(writer, append.folded, append.epoch)
+            if append.payload is None and append.folded_row > self._saved_folded_row:
+                # No payload to tell it in; as of before this fold, as there.
+                _save_folded_row(writer, append.folded_row, append.epoch)
+                self._saved_folded_row = append.folded_row
+        except Exception as error:  # noqa: BLE001 - told by the next append
+            self._fold_error = error
 
     # --- looking after it ------------------------------------------------------------------------
 
@@ -378,11 +390,11 @@ class SqliteOffsetStorage:
             raise StorageError(f"{self.path}: is not open")
         return self._connection
 
-    async def _run(self, work: Callable[[], _T]) -> _T:
+    async def _run(self, work: Callable[[], _T], then: Callable[[], None] | None = None) -> _T:
         if self._thread is None or self._lock is None:
             raise StorageError(f"{self.path}: is not open")
         try:
-            return await self._thread.submit(work)
+            return await self._thread.submit(work, then)
         except sqlite3.Error as error:
             raise StorageError(f"{self.path}: {error}") from error
 

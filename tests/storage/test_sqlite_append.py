@@ -45,6 +45,10 @@ class Bench:
         self.spy.statements.clear()
         return self.owners[-1]
 
+    async def folded(self, owner: Owner) -> None:
+        """Wait for what the thread does behind an append: a load stands in the same queue."""
+        await owner.read()
+
     def sql(self, statement: str) -> list[tuple[object, ...]]:
         with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
             return connection.execute(statement).fetchall()
@@ -81,6 +85,7 @@ async def test_a_fold_is_one_statement_more(bench: Bench) -> None:
     owner = await bench.owner()
     await owner.append(0, [commit("a", 1)])
     await owner.append(0, [commit("b", 1), group_record("c")])
+    await bench.folded(owner)
     assert bench.spy.statements == [INSERT_ROW, INSERT_GROUPS] * 2
 
 
@@ -88,8 +93,10 @@ async def test_a_group_that_is_gone_leaves_the_folded_table(bench: Bench) -> Non
     bench.fold_after = 0
     owner = await bench.owner()
     await owner.append(0, [commit("a", 1)])
+    await bench.folded(owner)
     assert bench.sql("SELECT shard, group_id FROM groups") == [(0, "a")]
     await owner.append(0, [GroupRemoved("a")])
+    await bench.folded(owner)
     assert bench.spy.statements[-1] == DELETE_GROUPS
     assert bench.sql("SELECT shard, group_id FROM groups") == []
 
@@ -97,8 +104,9 @@ async def test_a_group_that_is_gone_leaves_the_folded_table(bench: Bench) -> Non
 async def test_topics_are_in_their_table_with_the_append_that_sets_them(bench: Bench) -> None:
     owner = await bench.owner()
     await owner.append(-1, [TopicRecord("orders", "x", 3)])
-    assert bench.spy.statements == [INSERT_ROW, "INSERT INTO keyed"]
     assert owner.storage.unfolded() == 0
+    await bench.folded(owner)
+    assert bench.spy.statements == [INSERT_ROW, "INSERT INTO keyed"]
     assert bench.sql("SELECT shard, key FROM keyed") == [(-1, "topic/orders")]
 
 
@@ -125,9 +133,10 @@ async def test_nothing_is_folded_up_to_the_threshold_and_the_oldest_beyond(bench
     owner.model.apply(0, commit("new", 1))
     items = [owner.item(0, batches), *(owner.item(shard) for shard in (1, 2, 3))]
     assert not await owner.storage.append(items)
+    assert owner.storage.unfolded() == 13
+    await bench.folded(owner)
     oldest = [(f"g{number}",) for number in range(8)]
     assert sorted(bench.sql("SELECT group_id FROM groups")) == oldest
-    assert owner.storage.unfolded() == 13
 
 
 async def test_a_load_reads_only_what_is_above_the_folded_row(bench: Bench) -> None:
@@ -149,6 +158,7 @@ async def test_folded_tables_are_the_offsets_that_people_query(bench: Bench) -> 
     owner = await bench.owner()
     await owner.append(3, [commit("g", 7, topic="a.b'\"c", partitions=12, metadata="\u00e9")])
     await owner.fold_all()
+    await bench.folded(owner)
     found = bench.sql(
         'SELECT shard, group_id, topic, "partition", committed_offset, metadata FROM offsets'
     )
@@ -205,10 +215,13 @@ async def test_an_append_that_was_stored_and_then_failed_is_found_by_the_load(
     assert seqs(bench) == [1, 2]
 
 
-async def test_a_fold_that_fails_leaves_the_append_whole(bench: Bench) -> None:
+async def test_a_fold_that_fails_is_told_by_the_next_append_which_is_not_stored(
+    bench: Bench,
+) -> None:
     bench.fold_after = 0
     owner = await bench.owner()
     await owner.append(0, [commit("g", 1)])
+    await bench.folded(owner)
 
     def fail(sql: str) -> None:
         if sql.startswith(INSERT_GROUPS):
@@ -216,12 +229,47 @@ async def test_a_fold_that_fails_leaves_the_append_whole(bench: Bench) -> None:
             raise sqlite3.OperationalError("disk full")
 
     bench.spy.before = fail
-    with pytest.raises(StorageError, match="disk full"):
-        await owner.append(0, [commit("g", 2)])
-    wanted = owner.model.keys
+    await owner.append(0, [commit("g", 2)])
+    with pytest.raises(StorageError, match="last fold failed: disk full"):
+        await owner.append(0, [commit("g", 3)])
     await owner.reload()
-    assert owner.model.keys == wanted
-    assert owner.storage.unfolded() == 1
+    assert owner.model.keys["offset", 0, "g", "orders", 0][0] == 2
+    assert owner.storage.unfolded() > 0
+    await owner.append(0, [commit("g", 4)])
+    assert seqs(bench) == [1, 2, 3]
+
+
+async def test_an_append_is_reported_before_its_fold_is_written(bench: Bench) -> None:
+    bench.fold_after = 0
+    owner = await bench.owner()
+    let_go = threading.Event()
+
+    def hang(sql: str) -> None:
+        if sql.startswith(INSERT_GROUPS):
+            let_go.wait(20)
+
+    bench.spy.before = hang
+    await owner.append(0, [commit("g", 1)])
+    assert bench.sql("SELECT * FROM groups") == []
+    assert seqs(bench) == [1]
+    let_go.set()
+    await bench.folded(owner)
+    assert len(bench.sql("SELECT * FROM groups")) == 1
+
+
+async def test_a_clean_end_after_a_fold_that_failed_forgets_nothing(bench: Bench) -> None:
+    bench.fold_after = 0
+    owner = await bench.owner()
+
+    def fail(sql: str) -> None:
+        if sql.startswith(INSERT_GROUPS):
+            raise sqlite3.OperationalError("disk full")
+
+    bench.spy.before = fail
+    await owner.append(0, [commit("g", 1)])
+    await owner.storage.close()
+    bench.spy.before = lambda sql: None
+    assert (await bench.owner()).model.keys == owner.model.keys
 
 
 async def test_an_append_given_up_in_the_queue_is_refused_under_the_next_lease(
