@@ -1,9 +1,10 @@
 """The sticky assignor: members keep what they have as far as balance allows.
 
-Balance comes first, movement second, as in Kafka's ``StickyAssignor``; unlike that one, which goes
-by greedy steps, this one reaches the best balance always, and the least movement for it wherever
-all subscribe to the same. Topics with the same subscribers are one pool: within it partitions
-differ only in who had them, so it is enough to decide how many each member gets (``shares.py``).
+Balance comes first, movement second, as in Kafka's ``StickyAssignor``; but that one goes by greedy
+steps, and this one always reaches the best balance that subscriptions allow, with the fewest moves
+for it (in large groups whose subscriptions differ: the fewest within ``shares.EFFORT``). Topics
+with the same subscribers are one pool: within it partitions differ only in who had them, so it is
+enough to decide how many each member gets (``shares.py``).
 """
 
 from __future__ import annotations
