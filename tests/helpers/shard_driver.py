@@ -1,8 +1,8 @@
 """Drives one pure ``Shard`` through a virtual clock, and keeps everything that it ever gave back.
 
-After every step the driver checks what must hold whatever the test is about: a ticket is answered at
-most once, ``parked_tickets`` names exactly the calls that are still owed an answer, only a heartbeat may
-be answered ahead of earlier records, and records fold to the saved state that the shard shows.
+After every step the driver checks what must hold whatever the test is about: a ticket is answered
+at most once, ``parked_tickets`` names exactly the calls that are still owed an answer, only a
+heartbeat may be answered ahead of earlier records, and the structural invariants hold.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Call:
         return member_id
 
     def partition_errors(self) -> dict[tuple[str, int], ErrorCode]:
-        """An OffsetCommit's answer, partition by partition, by name (or by id where no name is known)."""
+        """An OffsetCommit's answer by (name, or id where no name is known, and partition)."""
         result: OffsetCommitResult = self.result
         if result.topics is not None:
             assert len({(name, tid) for name, tid, _ in result.topics}) == len(result.topics)
@@ -106,7 +106,7 @@ class Call:
         }
 
     def offsets(self) -> dict[tuple[str, int], int]:
-        """The offsets of an OffsetFetch's answer, by (name, or id where no name is known, partition)."""
+        """An OffsetFetch's offsets by (name, or id where no name is known, and partition)."""
         return {
             (name or tid, part[0]): part[1]
             for name, tid, partitions in self.result.topics
@@ -157,7 +157,7 @@ class ShardDriver:
         self.shard = Shard(0, self.limits, self.image)
         self._take(self.shard.loaded(self.now))
 
-    # --- Requests ------------------------------------------------------------------------------------
+    # --- Requests --------------------------------------------------------------------------------
 
     def send(self, request: Request) -> Call:
         """Hand a request to the shard; whatever falls due at this very moment happens with it."""
@@ -179,10 +179,11 @@ class ShardDriver:
         return f"{prefix}-{self._minted[prefix]}"
 
     def join(self, group_id: str = "g", member_id: str = "", **changes: Any) -> Call:
-        """Send a JoinGroup; ``changes`` are fields of the request, ``version`` stands for three of them."""
+        """Send a JoinGroup; ``changes`` are its fields, ``version`` stands for two of them."""
         instance_id = changes.get("group_instance_id")
         client: Client = changes.get("client", CLIENT)
-        changes.setdefault("new_member_id", self.mint(instance_id or client.client_id or "anon"))
+        if "new_member_id" not in changes:
+            changes["new_member_id"] = self.mint(instance_id or client.client_id or "anon")
         if "version" in changes:
             version = changes.pop("version")
             changes.setdefault("requires_known_member_id", version >= 4)
@@ -222,7 +223,7 @@ class ShardDriver:
         return self.send(LeaveGroup(group_id, leaving, CLIENT))
 
     def commit(self, group_id: str = "g", topics: Any = None, **changes: Any) -> Call:
-        """Send an OffsetCommit; ``topics`` is ``{name: {partition: offset}}`` or the request's own form."""
+        """Send an OffsetCommit; ``topics``: ``{name: {partition: offset}}``, or the request's."""
         fields: dict[str, Any] = {
             "generation_id": -1,
             "member_id": "",
@@ -249,7 +250,7 @@ class ShardDriver:
     def fetch(
         self, group_id: str = "g", topics: dict[str, Sequence[int]] | None = None, **changes: Any
     ) -> Call:
-        """Send an OffsetFetch; ``topics`` is ``{name or id: partitions}``, or None for everything."""
+        """Send an OffsetFetch; ``topics`` is ``{name or id: partitions}``; None: everything."""
         by_id = changes.get("by_topic_id", False)
         named = (
             None
@@ -278,7 +279,7 @@ class ShardDriver:
         self.image = TopicImage.of(*topics)
         return self._take(self.shard.topics_changed(self.image, self.now))
 
-    # --- Time ------------------------------------------------------------------------------------------
+    # --- Time ------------------------------------------------------------------------------------
 
     def advance(self, ms: int) -> None:
         """Let time pass, with a stop at every deadline on the way."""
@@ -289,7 +290,7 @@ class ShardDriver:
         self._move_to(end)
 
     def advance_until_answered(self, *calls: Call, limit_ms: int = 3_600_000) -> int:
-        """Let time pass from deadline to deadline until all calls are answered; returns how long."""
+        """Let time pass, deadline by deadline, until all calls are answered; returns how long."""
         start = self.now.monotonic_ms
         while any(call.parked for call in calls):
             due = self.shard.next_deadline()
@@ -311,7 +312,7 @@ class ShardDriver:
             self._take(self.shard.expire(self.now))
         raise AssertionError("expire() makes no progress: next_deadline() stays in the past")
 
-    # --- Bookkeeping -----------------------------------------------------------------------------------
+    # --- Bookkeeping -----------------------------------------------------------------------------
 
     def _take(self, step: Step) -> Step:
         for reply in step.replies:
@@ -347,7 +348,7 @@ class ShardDriver:
         """The records of one kind, from position ``since`` in ``records`` on."""
         return [record for record in self.records[since:] if isinstance(record, kind)]
 
-    # --- Restart -----------------------------------------------------------------------------------------
+    # --- Restart ---------------------------------------------------------------------------------
 
     def saved(self) -> dict[str, SavedGroup]:
         """The saved state of every group."""
@@ -358,7 +359,7 @@ class ShardDriver:
         return replay(self.records, self.limits, self.image)
 
     def folded(self) -> Shard:
-        """A shard made from what a fold writes: saved groups, and the partition ends beside them."""
+        """A shard made from what a fold writes: saved groups, and partition ends beside them."""
         ends = [record for record in self.records if isinstance(record, PartitionEnd)]
         return replay([*ends, *self.shard.saved_groups()], self.limits, self.image)
 
@@ -381,7 +382,7 @@ class ShardDriver:
         return {key: end for key, end in shard.ends().items() if key[0] in known}
 
     def load(self, *records: Record) -> Step:
-        """Start over with these records beside those so far, as if an earlier process had made them."""
+        """Start over with these records added, as if an earlier process had made them."""
         self.records += records
         self.shard = self.replayed()
         return self.reload()
@@ -417,7 +418,7 @@ def saved_groups(shard: Shard) -> dict[str, SavedGroup]:
     return by_id
 
 
-# --- Members -----------------------------------------------------------------------------------------------
+# --- Members ------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -482,7 +483,7 @@ class MemberStub:
 
 
 def a_member(driver: ShardDriver, group_id: str = "g", **fields: Any) -> MemberStub:
-    """A client that has not joined yet; ``instance_id`` makes it static, other fields go into its joins."""
+    """A client that has not joined yet; ``instance_id`` makes it static, the rest is its joins'."""
     instance_id = fields.pop("instance_id", None)
     return MemberStub(driver, group_id, instance_id=instance_id, fields=fields)
 

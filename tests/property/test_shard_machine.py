@@ -1,9 +1,9 @@
 """Any sequence of requests, of time passing and of restarts keeps what a shard promises.
 
-After every rule: each ticket was answered at most once; the structural invariants hold; log, fold and
-live state hold the same; generations never go back; nobody who kept its session was evicted for it.
-At the end time passes until nothing is left to happen: every ticket was answered exactly once, and
-groups without living members are Empty.
+After every rule: each ticket was answered at most once; the structural invariants hold; log, fold
+and live state hold the same; generations never go back; nobody who kept its session was evicted for
+it. At the end time passes until nothing is left to happen: every ticket was answered exactly once,
+and groups without living members are Empty.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import MemberEvicted
@@ -57,6 +57,8 @@ class WatchingDriver(ShardDriver):
         self.generations: dict[str, int] = {}
         self.touched: dict[tuple[str, str], int] = {}
         """(group id, member id) -> when its session was last restarted, by what it was answered."""
+        self.sent_at: dict[int, int] = {}
+        """Call number -> how many steps there were when it was sent."""
         super().__init__(**fields)
 
     def _take(self, step):
@@ -80,9 +82,12 @@ class WatchingDriver(ShardDriver):
         elif isinstance(request, Heartbeat) and result in ALIVE:
             self.touched[request.group_id, request.member_id] = self.now.monotonic_ms
         elif isinstance(request, SyncGroup) and result.error is ErrorCode.NONE:
-            # A sync that was parked restarts the session; an immediate answer does not.
-            if self.sent_at[reply.ticket.number] < len(self.steps):
-                self.touched[request.group_id, request.member_id] = self.now.monotonic_ms
+            self._watch_sync(request, reply.ticket)
+
+    def _watch_sync(self, request, call):
+        # A sync that was parked restarts the session; an immediate answer does not.
+        if self.sent_at[call.number] < len(self.steps):
+            self.touched[request.group_id, request.member_id] = self.now.monotonic_ms
 
     def _watch_generation(self, request, result):
         before = self.generations.get(request.group_id, 0)
@@ -91,13 +96,8 @@ class WatchingDriver(ShardDriver):
             self.touched[request.group_id, result.member_id] = self.now.monotonic_ms
         self.generations[request.group_id] = result.generation_id
 
-    @property
-    def sent_at(self):
-        """Call number -> how many steps there were when it was sent."""
-        return self._sent_at
-
     def send(self, request) -> Call:
-        self._sent_at = {**getattr(self, "_sent_at", {}), len(self.calls): len(self.steps)}
+        self.sent_at[len(self.calls)] = len(self.steps)
         return super().send(request)
 
     def reload(self, **fields):
@@ -122,11 +122,23 @@ class ShardMachine(RuleBasedStateMachine):
         self.ids: list[tuple[str, str, str | None]] = []
         self.topics_made = 0
 
+    @initialize(delay_ms=st.sampled_from([0, 3_000]), members=st.integers(0, 3))
+    def some_groups_are_stable(self, delay_ms, members):
+        self.driver = WatchingDriver(group_max_size=4, initial_rebalance_delay_ms=delay_ms)
+        for group_id in ("a", "b")[:members]:
+            for at in range(members):
+                self.join_as_nobody(group_id, "i1" if at == 1 else None, protocols("range"), 3)
+            self.everyone_settles(group_id)
+
     def someone(self, data: st.DataObject) -> tuple[str, str, str | None]:
-        """A group, and a member id that was once handed out there, with its instance."""
-        if not self.ids:
-            return ("a", "made-up", None)
-        return data.draw(st.sampled_from(self.ids[-8:]))
+        """A group, and a member id that is or was a member's there, with its instance."""
+        members = [
+            (group_id, member.member_id, member.group_instance_id)
+            for group_id in self.driver.list_groups()
+            for member in self.driver.describe(group_id).members
+        ]
+        known = [*members, *self.ids[-4:]] or [("a", "made-up", None)]
+        return data.draw(st.sampled_from(known))
 
     def generation(self, data: st.DataObject, group_id: str) -> int:
         """Nearly always the current one."""
@@ -161,6 +173,19 @@ class ShardMachine(RuleBasedStateMachine):
             group_instance_id=instance_id,
             assignments=assignments,
         )
+
+    @rule(group_id=GROUPS)
+    def everyone_settles(self, group_id):
+        """All join, wait until that is over, and sync."""
+        self.everyone_joins_again(group_id)
+        self.driver.advance(6_000)
+        self.everyone_syncs(group_id)
+
+    @rule(data=st.data(), offer=OFFERS, version=st.sampled_from([8, 9]))
+    def static_member_restarts(self, data, offer, version):
+        group_id, _, instance_id = self.someone(data)
+        if instance_id is not None:
+            self.join_as_nobody(group_id, instance_id, offer, version)
 
     @rule(group_id=GROUPS)
     def everyone_syncs(self, group_id):

@@ -29,7 +29,7 @@ def four(driver):
     return driver
 
 
-# --- ListGroups ----------------------------------------------------------------------------------------
+# --- ListGroups ---------------------------------------------------------------------------------
 
 
 def test_every_group_is_listed_with_type_and_state(four):
@@ -84,7 +84,7 @@ def test_groups_of_other_types_of_client_are_listed_with_their_type(driver):
     assert driver.list_groups()["connectors"].protocol_type == "connect"
 
 
-# --- DescribeGroups --------------------------------------------------------------------------------------
+# --- DescribeGroups -----------------------------------------------------------------------------
 
 
 def test_absent_group_is_dead(driver):

@@ -11,6 +11,7 @@ import pytest
 from coordinator.core.errors import ErrorCode
 from tests.helpers.shard_driver import (
     PAYMENTS,
+    SESSION_MS,
     a_member,
     a_stable_group,
     assignment_for,
@@ -44,7 +45,7 @@ def snapshot(driver):
     return driver.saved(), len(driver.records), driver.shard.ends(), driver.describe()
 
 
-# --- Commits ---------------------------------------------------------------------------------------------
+# --- Commits ------------------------------------------------------------------------------------
 
 
 def test_commit_that_would_not_fit_is_refused_whole(driver):
@@ -91,7 +92,7 @@ def test_no_accepted_commit_of_long_names_is_larger_than_the_limit(driver):
         assert encoded(*driver.records[since:]) <= LIMIT
 
 
-# --- Syncs ------------------------------------------------------------------------------------------------
+# --- Syncs --------------------------------------------------------------------------------------
 
 
 def test_assignment_that_would_not_fit_is_refused_and_the_leader_may_bring_a_smaller_one(driver):
@@ -129,7 +130,7 @@ def test_commits_go_on_after_something_was_refused(driver):
     assert set(leader.commit().partition_errors().values()) == {ErrorCode.NONE}
 
 
-# --- Joins ------------------------------------------------------------------------------------------------
+# --- Joins --------------------------------------------------------------------------------------
 
 
 def test_static_replacement_that_would_not_fit_is_refused_and_nothing_moves(driver):
@@ -197,4 +198,26 @@ def test_steps_of_the_sweep_after_a_deleted_topic_are_cut_to_the_limit(driver):
     driver.change_topics(PAYMENTS)
     driver.advance(1_000)
     assert driver.shard.offset_count() == 0
+    assert large_steps(driver, since) == []
+
+
+def test_sessions_of_many_groups_that_end_at_once_are_cut_into_steps(make_driver):
+    """Design 6: each group that became Empty is a record."""
+    driver = make_driver(max_step_bytes=LIMIT, initial_rebalance_delay_ms=0)
+    for n in range(60):
+        call = driver.join(f"{n}-" + "g" * 1_000, version=3)
+        driver.sync(call.request.group_id, call.member_id, 1)
+    since = len(driver.steps)
+    driver.advance(SESSION_MS + 1_000)
+    assert set(driver.list_groups({"empty"})) == set(driver.list_groups())
+    assert large_steps(driver, since) == []
+
+
+def test_initial_delays_of_many_groups_that_end_at_once_are_cut_into_steps(driver):
+    """Design 6: the events count too."""
+    for n in range(60):
+        driver.join(f"{n}-" + "g" * 1_000, version=3)
+    since = len(driver.steps)
+    driver.advance(3_000 + 1_000)
+    assert driver.everything_answered()
     assert large_steps(driver, since) == []

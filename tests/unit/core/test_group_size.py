@@ -73,7 +73,7 @@ def test_empty_group_always_lets_in(full):
 
 
 def test_ids_do_not_count(full):
-    """Spec 6.3.1: pending members do not count; edge 22: the group is full when the third comes back."""
+    """Spec 6.3.1: pending members do not count; edge 22: full when the third comes back."""
     ids = [full.join("g").member_id for _ in range(3)]
     calls = [full.join("g", member_id) for member_id in ids]
     assert [call.parked for call in calls] == [True, True, False]

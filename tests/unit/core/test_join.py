@@ -26,7 +26,7 @@ from tests.helpers.shard_driver import (
     stable,
 )
 
-# --- Static checks -----------------------------------------------------------------------------------
+# --- Static checks -------------------------------------------------------------------------------
 
 
 def test_join_with_empty_group_id_is_refused_and_echoes_the_member_id(driver):
@@ -82,7 +82,7 @@ def test_error_results_carry_no_generation_leader_or_members(driver):
     assert result.skip_assignment is False
 
 
-# --- Absent and Empty groups ---------------------------------------------------------------------------
+# --- Absent and Empty groups --------------------------------------------------------------------
 
 
 def test_first_join_of_a_dynamic_member_only_hands_out_an_id(driver):
@@ -204,7 +204,7 @@ def test_protocol_check_of_an_empty_group_ignores_what_the_former_members_spoke(
     assert call.result.protocol_name == "entirely-new"
 
 
-# --- Pending ids -----------------------------------------------------------------------------------------
+# --- Pending ids --------------------------------------------------------------------------------
 
 
 def test_second_join_decides_the_protocols(driver):
@@ -258,7 +258,7 @@ def test_every_id_less_join_of_a_modern_client_gets_an_id_of_its_own(driver):
     assert driver.join("g", second.member_id).parked
 
 
-# --- Identity ----------------------------------------------------------------------------------------------
+# --- Identity -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("state", ["Stable", "CompletingRebalance", "PreparingRebalance"])
@@ -282,7 +282,7 @@ def put_group_in(driver: ShardDriver, state: str) -> None:
     assert driver.state() == state
 
 
-# --- Protocols -----------------------------------------------------------------------------------------------
+# --- Protocols ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("state", ["Stable", "CompletingRebalance", "PreparingRebalance"])
@@ -376,7 +376,7 @@ def test_leader_is_shown_the_metadata_of_the_chosen_protocol(driver):
     }
 
 
-# --- Completion ------------------------------------------------------------------------------------------------
+# --- Completion ---------------------------------------------------------------------------------
 
 
 def test_completed_join_gives_all_the_generation_and_only_the_leader_the_members(driver):
@@ -434,7 +434,7 @@ def test_completed_join_phase_writes_nothing(driver):
     assert driver.saved()["g"].metadata.generation_id == 0
 
 
-# --- Rejoining ----------------------------------------------------------------------------------------------------
+# --- Rejoining ----------------------------------------------------------------------------------
 
 
 def test_follower_rejoining_stable_group_with_same_protocols_gets_current_generation(driver):
@@ -578,7 +578,7 @@ def test_newcomer_to_a_preparing_group_may_be_what_it_waited_for(driver):
     assert (parked.error, newcomer.error) == (ErrorCode.NONE, ErrorCode.NONE)
 
 
-# --- Events ----------------------------------------------------------------------------------------------------------
+# --- Events -------------------------------------------------------------------------------------
 
 
 def test_member_that_was_added_is_an_event_with_all_that_is_known_of_it(driver):

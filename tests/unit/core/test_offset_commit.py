@@ -34,7 +34,7 @@ def one(call):
     return error
 
 
-# --- What may be committed (7.1) -----------------------------------------------------------------------
+# --- What may be committed (7.1) ----------------------------------------------------------------
 
 
 def test_commit_is_stored_with_all_that_came_with_it(driver):
@@ -236,7 +236,7 @@ def test_empty_group_id_is_an_ordinary_one(driver):
     assert "" in driver.list_groups()
 
 
-# --- Who may commit (7.2) --------------------------------------------------------------------------------
+# --- Who may commit (7.2) -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("member_id", ["", "anyone"])
@@ -346,7 +346,7 @@ def test_completing_group_refuses_commits(driver):
 
 
 def test_instance_id_alone_is_somebody(driver):
-    """Spec 7.2: the first column needs all three to be missing; an unknown instance is no member."""
+    """Spec 7.2: the first column needs all three to be missing."""
     (member,) = stable(driver, a_member(driver, instance_id="i1"))
     assert one(driver.commit("g", group_instance_id="never-seen")) is UNKNOWN
     call = driver.commit("g", group_instance_id=member.instance_id)
@@ -361,7 +361,7 @@ def test_refused_commit_changes_and_writes_nothing(driver):
     assert driver.fetch("g").offsets() == {}
 
 
-# --- Sessions ---------------------------------------------------------------------------------------------
+# --- Sessions -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "Stable"])
@@ -401,7 +401,7 @@ def test_commit_of_only_unknown_topics_does_not_keep_a_member_alive(driver):
     assert driver.state() == "Empty"
 
 
-# --- Retention (7.3) ------------------------------------------------------------------------------------------
+# --- Retention (7.3) ----------------------------------------------------------------------------
 
 
 def test_commit_with_retention_carries_its_expiry(driver):
@@ -427,7 +427,7 @@ def test_later_commit_without_retention_clears_it(driver):
     assert driver.fetch("g").offsets() == {("orders", 0): 100}
 
 
-# --- Events ------------------------------------------------------------------------------------------------------
+# --- Events -------------------------------------------------------------------------------------
 
 
 def test_commit_that_was_refused_is_an_event(driver):

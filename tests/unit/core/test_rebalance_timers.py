@@ -1,4 +1,4 @@
-"""The timers of a classic group: initial delay, join phase, new members, sessions (spec 6.3.3, 6.7)."""
+"""The timers of a classic group: initial delay, join phase, sessions (spec 6.3.3, 6.7)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
 NEW = protocols("range", subscription=b"new")
 
 
-# --- The initial delay ---------------------------------------------------------------------------------
+# --- The initial delay --------------------------------------------------------------------------
 
 
 def test_initial_rebalance_waits_for_the_delay_although_all_known_members_are_parked(driver):
@@ -147,7 +147,7 @@ def test_eviction_in_the_initial_delay_completes_it_when_all_others_are_parked(m
     assert (second.error, second.result.generation_id) == (ErrorCode.NONE, 1)
 
 
-# --- The join timer --------------------------------------------------------------------------------------
+# --- The join timer -----------------------------------------------------------------------------
 
 
 def test_rebalance_waits_for_the_largest_rebalance_timeout(driver):
@@ -201,7 +201,7 @@ def test_join_phase_that_everyone_left_ends_empty_at_once(driver):
     assert driver.saved()["g"].metadata.generation_id == 2
 
 
-# --- New members ---------------------------------------------------------------------------------------------
+# --- New members --------------------------------------------------------------------------------
 
 
 def test_new_member_that_is_parked_too_long_is_removed(driver):
@@ -254,7 +254,7 @@ def test_new_member_is_an_ordinary_one_once_the_join_phase_is_complete(driver):
     assert driver.describe().members == ()
 
 
-# --- Sessions in a rebalance -----------------------------------------------------------------------------
+# --- Sessions in a rebalance --------------------------------------------------------------------
 
 
 def test_existing_member_outlives_its_session_while_its_join_is_parked(driver):
@@ -367,7 +367,7 @@ def test_shard_without_groups_has_at_most_its_periodic_deadline(driver):
     assert due is None or due >= START_MONOTONIC_MS + driver.limits.retention_check_interval_ms
 
 
-# --- Generations -----------------------------------------------------------------------------------------
+# --- Generations --------------------------------------------------------------------------------
 
 
 def test_generation_grows_by_one_with_every_completed_join_phase(driver):

@@ -71,7 +71,7 @@ def test_loaded_session_is_the_members_own(driver):
 
 
 def test_loaded_members_owe_no_sync(driver):
-    """Groups with members load as Stable: nobody is removed for a sync that came before the restart."""
+    """Groups with members load as Stable: nobody goes for a sync missed before the restart."""
     leader, follower = completing(driver, a_member(driver), a_member(driver))
     leader.sync(assignment_for([leader, follower]))
     driver.reload()

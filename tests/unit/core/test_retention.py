@@ -47,7 +47,7 @@ def live_through(driver, ms, *members):
             assert member.heartbeat().error is ErrorCode.NONE
 
 
-# --- Groups ------------------------------------------------------------------------------------------
+# --- Groups -------------------------------------------------------------------------------------
 
 
 def test_empty_group_without_offsets_goes_with_the_next_pass(driver):
@@ -96,7 +96,7 @@ def test_removed_group_stays_removed_after_a_restart(driver):
     assert set(driver.list_groups()) == {"simple"}
 
 
-# --- Offsets -----------------------------------------------------------------------------------------
+# --- Offsets ------------------------------------------------------------------------------------
 
 
 def test_offsets_of_a_simple_group_live_from_their_commit(driver):

@@ -37,7 +37,7 @@ def restart(driver, member, **changes):
     return driver.join(member.group_id, "", group_instance_id=member.instance_id, **fields)
 
 
-# --- Stable ------------------------------------------------------------------------------------------
+# --- Stable -------------------------------------------------------------------------------------
 
 
 def test_static_leader_restarts_into_the_same_generation_and_is_told_to_skip_assigning(driver):
@@ -166,7 +166,7 @@ def test_static_follower_that_rejoins_with_its_id_gets_the_current_generation(dr
     assert call.member_id == follower.member_id
 
 
-# --- Fencing -----------------------------------------------------------------------------------------
+# --- Fencing ------------------------------------------------------------------------------------
 
 
 def test_former_id_is_fenced_with_the_instance_id_and_unknown_without(driver):
@@ -261,7 +261,7 @@ def test_fencing_of_a_parked_join_is_an_event(driver):
     assert (fenced.member_id, fenced.error) == (follower.member_id, "FENCED_INSTANCE_ID")
 
 
-# --- The other states -----------------------------------------------------------------------------------
+# --- The other states ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["leader", "follower"])
@@ -300,7 +300,7 @@ def test_restart_into_an_empty_group_is_a_first_join(driver):
     assert driver.events_of(MemberJoin)[-1].replaces is None
 
 
-# --- Absence ----------------------------------------------------------------------------------------------
+# --- Absence ------------------------------------------------------------------------------------
 
 
 def test_static_member_that_misses_a_rebalance_is_kept_and_gets_an_assignment(driver):
@@ -349,7 +349,7 @@ def test_instance_id_of_an_expired_member_is_free_again(driver):
 def test_rebalance_waits_for_absent_static_members_and_goes_on_waiting(driver):
     """Edge 29: only absent static members remain, so the join timer is armed again."""
     leader, absent = static_pair(driver, session_timeout_ms=600_000)
-    # A newcomer starts the rebalance and leaves again: nobody is parked, both static ones are absent.
+    # A newcomer starts the rebalance and leaves again: nobody is parked.
     newcomer = driver.join("g", version=3, new_member_id="passing")
     driver.leave("g", "passing")
     assert newcomer.error is UNKNOWN

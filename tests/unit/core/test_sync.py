@@ -26,7 +26,7 @@ def answer(call):
     return (call.result.assignment, call.result.protocol_type, call.result.protocol_name)
 
 
-# --- Who may sync --------------------------------------------------------------------------------------
+# --- Who may sync -------------------------------------------------------------------------------
 
 
 def test_sync_with_empty_group_id_is_refused(driver):
@@ -120,7 +120,7 @@ def test_sync_without_type_and_name_is_not_compared(driver):
     assert call.error is ErrorCode.NONE
 
 
-# --- By state ---------------------------------------------------------------------------------------------
+# --- By state -----------------------------------------------------------------------------------
 
 
 def test_sync_while_preparing_is_told_to_rejoin(driver):
@@ -304,7 +304,7 @@ def test_assignments_are_cleared_when_a_completing_group_rebalances(driver):
     assert {m.assignment for m in driver.describe().members} == {b""}
 
 
-# --- The sync timer ------------------------------------------------------------------------------------------
+# --- The sync timer -----------------------------------------------------------------------------
 
 
 def test_follower_that_never_syncs_is_removed_although_the_group_is_stable(driver):
@@ -374,13 +374,13 @@ def test_sync_timer_of_an_older_generation_does_nothing(driver):
     assert len(driver.describe().members) == 2
 
 
-# --- Events ------------------------------------------------------------------------------------------------------
+# --- Events -------------------------------------------------------------------------------------
 
 
 def test_assignment_of_consumers_is_an_event_that_a_person_can_read(driver):
     """Decoded for protocol type "consumer"."""
     leader, follower = completing(driver, a_member(driver), a_member(driver))
-    # ConsumerProtocolAssignment v0: version, one topic "orders" with partitions 0 and 2, no user data
+    # ConsumerProtocolAssignment v0: version, "orders" with partitions 0 and 2, no user data
     held = (
         b"\x00\x00" + b"\x00\x00\x00\x01" + b"\x00\x06orders" + b"\x00\x00\x00\x02"
         b"\x00\x00\x00\x00" + b"\x00\x00\x00\x02" + b"\xff\xff\xff\xff"

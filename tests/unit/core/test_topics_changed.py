@@ -126,7 +126,7 @@ def test_host_without_topics_loses_nothing_by_a_load(make_driver):
     assert driver.fetch("g").offsets() == {("anything", 0): 1}
 
 
-# --- Ends --------------------------------------------------------------------------------------------
+# --- Ends ---------------------------------------------------------------------------------------
 
 
 def test_end_is_the_largest_offset_over_all_groups(driver):
