@@ -7,7 +7,6 @@ from coordinator.core.deadlines import Deadline, DeadlineKind
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import GroupCreated, MemberFenced, MemberJoin
 from coordinator.core.group import MEMBER_OVERHEAD_BYTES, Group, Member, encoded_bytes
-from coordinator.core.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 from coordinator.core.requests import (
     GroupState,
     JoinGroup,
@@ -223,7 +222,7 @@ def _add(
         group.new_member_added = True
     group.park_join(member, ticket)
     # A new member whose client gave up would otherwise stay for as long as its join is parked.
-    shard.deadlines.arm(member.session, shard.now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS)
+    rebalance.restart_session(shard, member)
     _note_join(shard, group, member, request, replaces=None)
     rebalance.follow_up(shard, group, AFTER_JOIN[group.state], "member_join", member_id)
 

@@ -74,17 +74,28 @@ class Shard(ShardState):
         return step
 
     def expire(self, now: Now) -> Step:
-        """Do what is due, but not more than a step may hold: call again while ``next_deadline``
-        is due.
-        """
+        """Do what is due, as far as it fits into a step; call again while something is due."""
         self.now = now
         self.step = step = Step()
-        for _ in range(MAX_EXPIRIES_PER_STEP):
+        left_bytes = self.limits.max_step_bytes
+        for count in range(MAX_EXPIRIES_PER_STEP):
             deadline = self.deadlines.pop_due(now.monotonic_ms)
             if deadline is None:
                 break
+            left_bytes -= self._bound_bytes(deadline)
+            if left_bytes < 0 and count:
+                self.deadlines.arm(deadline, now.monotonic_ms)
+                break
             self._due(deadline)
         return step
+
+    def _bound_bytes(self, deadline: Deadline) -> int:
+        """An upper bound of what comes of a deadline, in records and events."""
+        if deadline.kind in (DeadlineKind.RETENTION, DeadlineKind.SWEEP):
+            return self.limits.max_step_bytes  # they cut themselves, to a whole step
+        group = self.groups.get(deadline.subject[0])
+        # A record of the group at the most, an event for each member, and two that list members.
+        return 0 if group is None else 3 * group.size_bytes
 
     def _due(self, deadline: Deadline) -> None:
         kind = deadline.kind
