@@ -1,0 +1,105 @@
+"""Request and response headers."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from protocol.errors import ProtocolError
+from protocol.headers import (
+    RequestHeader,
+    has_flexible_response_header,
+    read_request_header,
+    response_header,
+)
+from protocol.versions import ApiKey
+
+
+def frame(
+    key: int,
+    version: int,
+    client_id: bytes | None = b"app",
+    rest: bytes = b"",
+    correlation_id: int = 7,
+) -> bytes:
+    size = -1 if client_id is None else len(client_id)
+    return struct.pack(">ihhih", 0, key, version, correlation_id, size) + (client_id or b"") + rest
+
+
+def test_a_classic_version_has_header_v1() -> None:
+    header = read_request_header(frame(ApiKey.HEARTBEAT, 3, rest=b"body"))
+    assert header == RequestHeader(ApiKey.HEARTBEAT, 3, 7, "app", 17)
+
+
+def test_a_flexible_version_has_header_v2() -> None:
+    header = read_request_header(frame(ApiKey.HEARTBEAT, 4, rest=b"\0body"))
+    assert header == RequestHeader(ApiKey.HEARTBEAT, 4, 7, "app", 18)
+
+
+def test_unknown_tags_are_skipped() -> None:
+    data = frame(ApiKey.HEARTBEAT, 4, rest=b"\x02\x00\x03abc\x81\x01\x00body")
+    assert data[read_request_header(data).body_offset :] == b"body"
+
+
+@pytest.mark.parametrize("size", [-1, -2, -(2**15)])
+def test_a_negative_length_is_no_client_id(size: int) -> None:
+    data = struct.pack(">ihhih", 0, ApiKey.HEARTBEAT, 0, 7, size)
+    assert read_request_header(data).client_id is None
+
+
+def test_a_client_id_that_is_not_utf8_is_replaced() -> None:
+    header = read_request_header(frame(ApiKey.HEARTBEAT, 0, b"a\xffb\xed\xa0\x80c"))
+    assert header.client_id == "a\ufffdb\ufffdc"
+
+
+@pytest.mark.parametrize("size", range(14))
+def test_a_frame_shorter_than_a_header_is_refused(size: int) -> None:
+    with pytest.raises(ProtocolError, match="bad_header"):
+        read_request_header(frame(ApiKey.HEARTBEAT, 0, b"")[:size])
+
+
+@pytest.mark.parametrize("rest", [b"", b"\x01", b"\x01\x00", b"\x01\x00\x05abc", b"\xff\xff"])
+def test_tags_that_end_early_are_refused(rest: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        read_request_header(frame(ApiKey.HEARTBEAT, 4, rest=rest))
+
+
+def test_a_client_id_beyond_the_end_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="bad_header"):
+        read_request_header(frame(ApiKey.HEARTBEAT, 0)[:-1])
+
+
+@pytest.mark.parametrize("key", [-1, 4, 22, 28, 32767])
+def test_an_unknown_key_is_refused(key: int) -> None:
+    with pytest.raises(ProtocolError, match="unknown_api"):
+        read_request_header(frame(key, 0))
+
+
+@pytest.mark.parametrize(
+    ("key", "version"), [(ApiKey.HEARTBEAT, 5), (ApiKey.HEARTBEAT, -1), (ApiKey.PRODUCE, 2)]
+)
+def test_a_version_outside_the_range_is_refused(key: int, version: int) -> None:
+    with pytest.raises(ProtocolError, match="unsupported_version"):
+        read_request_header(frame(key, version))
+
+
+def test_api_versions_above_its_range_comes_through_to_be_answered() -> None:
+    header = read_request_header(frame(ApiKey.API_VERSIONS, 99, rest=b"\0"))
+    assert (header.api_key, header.api_version, header.correlation_id) == (18, 99, 7)
+
+
+def test_api_versions_below_its_range_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="unsupported_version"):
+        read_request_header(frame(ApiKey.API_VERSIONS, -1))
+
+
+def test_response_headers() -> None:
+    assert response_header(7, flexible=False) == b"\0\0\0\0\0\0\0\x07"
+    assert response_header(7, flexible=True) == b"\0\0\0\0\0\0\0\x07\0"
+
+
+def test_api_versions_alone_answers_flexible_versions_with_header_v0() -> None:
+    assert not has_flexible_response_header(ApiKey.API_VERSIONS, 4)
+    assert has_flexible_response_header(ApiKey.HEARTBEAT, 4)
+    assert not has_flexible_response_header(ApiKey.HEARTBEAT, 3)
