@@ -37,6 +37,11 @@ def test_join_with_empty_group_id_is_refused_and_echoes_the_member_id(driver):
     assert driver.list_groups() == {}
 
 
+def test_group_id_is_checked_before_the_session_timeout(driver):
+    """Spec 6.3: step 1 before step 2."""
+    assert driver.join("", session_timeout_ms=1).error is ErrorCode.INVALID_GROUP_ID
+
+
 @pytest.mark.parametrize("timeout_ms", [5_999, 1_800_001, 0, -1])
 def test_session_timeout_outside_the_bounds_is_refused_before_the_member_id_is_looked_at(
     driver, timeout_ms

@@ -116,6 +116,23 @@ def test_rejected_partitions_are_listed_before_the_accepted_ones(driver):
     assert [topic[0] for topic in call.result.topics] == ["nowhere", "orders"]
 
 
+def test_topic_named_twice_appears_once_in_the_reply(driver):
+    """Spec 7.1, last sentence."""
+    topics = [
+        ("orders", "", [(0, 1, -1, "")]),
+        ("nowhere", "", [(0, 1, -1, "")]),
+        ("orders", "", [(1, 1, -1, ""), (99, 1, -1, "")]),
+    ]
+    call = driver.commit("g", topics)
+    assert sorted(topic[0] for topic in call.result.topics) == ["nowhere", "orders"]
+    assert call.partition_errors() == {
+        ("orders", 0): OK,
+        ("orders", 1): OK,
+        ("orders", 99): UNKNOWN_TOPIC,
+        ("nowhere", 0): UNKNOWN_TOPIC,
+    }
+
+
 def test_topic_may_be_named_by_its_id(driver):
     """Spec 7.1 step 2 (v10): the reply names it by its id."""
     call = driver.commit("g", {ORDERS.topic_id: {0: 5}}, by_topic_id=True)

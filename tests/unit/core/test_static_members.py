@@ -316,6 +316,18 @@ def test_static_member_that_misses_a_rebalance_is_kept_and_gets_an_assignment(dr
     }
 
 
+def test_completed_join_phase_gives_an_absent_static_member_a_new_session_too(driver):
+    """Spec 6.3.4 step 5: for all members, absent static ones too."""
+    leader, absent = static_pair(driver, session_timeout_ms=90_000)
+    call = leader.join()
+    assert driver.advance_until_answered(call) == REBALANCE_MS
+    leader.joined(call)
+    leader.sync(assignment_for([leader, absent]))
+    driver.advance(REBALANCE_MS - 1)  # its first session would have ended by now
+    assert len(driver.describe().members) == 2
+    assert absent.heartbeat().error is ErrorCode.ILLEGAL_GENERATION
+
+
 def test_kept_member_is_removed_by_the_sync_timer(driver):
     """Spec 6.9: it disappears by missing the sync timer."""
     leader, absent = static_pair(driver, session_timeout_ms=600_000)

@@ -1,0 +1,145 @@
+"""The tables of states are the specification's; what no request can reach is checked here alone.
+
+A shard keeps no Dead group (one that is dropped answers from the runtime's table), so the Dead rows
+are held as data.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.requests import GroupState
+from coordinator.core.transitions import (
+    COMMIT_ANSWER,
+    HEARTBEAT_ANSWER,
+    PREDECESSORS,
+    SYNC_REFUSAL,
+)
+from tests.helpers.shard_driver import (
+    SESSION_MS,
+    a_member,
+    a_stable_group,
+    assignment_for,
+    completing,
+)
+
+EMPTY = GroupState.EMPTY
+PREPARING = GroupState.PREPARING_REBALANCE
+COMPLETING = GroupState.COMPLETING_REBALANCE
+STABLE = GroupState.STABLE
+DEAD = GroupState.DEAD
+
+
+def test_states_are_spelled_as_on_the_wire():
+    """Spec 6.2."""
+    assert [str(state) for state in GroupState] == [
+        "Empty",
+        "PreparingRebalance",
+        "CompletingRebalance",
+        "Stable",
+        "Dead",
+    ]
+
+
+def test_allowed_predecessors_are_kafkas():
+    """Spec 6.2, "Allowed predecessors"."""
+    assert PREDECESSORS[EMPTY] == {PREPARING}
+    assert PREDECESSORS[PREPARING] == {STABLE, COMPLETING, EMPTY}
+    assert PREDECESSORS[COMPLETING] == {PREPARING}
+    assert PREDECESSORS[STABLE] == {COMPLETING}
+    assert PREDECESSORS[DEAD] == set(GroupState)
+
+
+def test_heartbeat_answers_are_kafkas():
+    """Spec 6.5."""
+    assert HEARTBEAT_ANSWER == {
+        EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
+        PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
+        COMPLETING: ErrorCode.NONE,
+        STABLE: ErrorCode.NONE,
+        DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    }
+
+
+@pytest.mark.parametrize("table", [HEARTBEAT_ANSWER, SYNC_REFUSAL, COMMIT_ANSWER])
+def test_dead_group_is_not_available(table):
+    """Spec 6.4 step 1, 6.5, 7.2."""
+    assert table[DEAD] is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_life_of_a_group_goes_through_the_states_in_order(driver):
+    """Spec 6.2, every row that one group can show."""
+    states = []
+
+    def look():
+        states.append(driver.state())
+
+    first = driver.join("g", version=3)
+    look()
+    driver.advance_until_answered(first)
+    look()
+    driver.sync("g", first.member_id, 1)
+    look()
+    second = driver.join("g", version=3)
+    look()
+    driver.join("g", first.member_id)
+    look()
+    driver.leave("g", second.member_id)
+    look()
+    driver.join("g", first.member_id)
+    driver.sync("g", first.member_id, 3)
+    look()
+    driver.leave("g", first.member_id)
+    look()
+    driver.join("g", version=3)
+    look()
+    assert states == [
+        PREPARING,
+        COMPLETING,
+        STABLE,
+        PREPARING,
+        COMPLETING,
+        PREPARING,
+        STABLE,
+        EMPTY,
+        PREPARING,
+    ]
+    for before, after in pairwise(states):
+        assert before in PREDECESSORS[after] or (before, after) in {
+            (PREPARING, STABLE),  # through CompletingRebalance,
+            (STABLE, EMPTY),  # and through PreparingRebalance, within one request
+        }
+
+
+def test_groups_are_counted_by_state(driver):
+    """The gauges of spec 16."""
+    a_stable_group(driver, "stable")
+    completing(driver, a_member(driver, "completing"))
+    driver.join("preparing", version=3)
+    driver.commit("simple")
+    driver.join("pending")
+    counts = {str(k): n for k, n in driver.shard.groups_by_state().items() if n}
+    assert counts == {
+        "Stable": 1,
+        "CompletingRebalance": 1,
+        "PreparingRebalance": 1,
+        "Empty": 2,
+    }
+    assert driver.shard.group_count() == 5
+
+
+def test_stable_group_that_loses_a_member_by_time_goes_back_to_preparing(driver):
+    leader, follower = a_stable_group(driver)
+    assert driver.state() == "Stable"
+    driver.advance(SESSION_MS - 1)
+    follower.heartbeat()
+    driver.advance(1)
+    assert driver.state() == "PreparingRebalance"
+    follower.joined(follower.join())
+    assert driver.state() == "CompletingRebalance"
+    follower.sync(assignment_for([follower]))
+    assert driver.state() == "Stable"
+    assert leader.heartbeat().error is ErrorCode.UNKNOWN_MEMBER_ID
