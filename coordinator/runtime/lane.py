@@ -186,7 +186,11 @@ class Lane:
     async def hold(self) -> None:
         """Wait until nothing is in flight; start nothing until ``let_go``. What comes gathers."""
         self._holds += 1
-        await self._idle.wait()
+        try:
+            await self._idle.wait()
+        except BaseException:
+            self.let_go()
+            raise
 
     def let_go(self) -> None:
         """End one ``hold``."""

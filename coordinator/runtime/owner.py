@@ -116,7 +116,8 @@ class ShardOwner:
         Raises StoreRefused where a person has to act; anything else is tried again until it works.
         """
         for lane in self.lanes:  # the cluster shard's lane is the first: others need its topics
-            await self._recover(lane)
+            self._begin_recovery(lane)
+            await self._recoveries[lane]
         self._has_loaded = True
         self._house = asyncio.get_running_loop().create_task(self._keep_house())
 
@@ -260,6 +261,12 @@ class ShardOwner:
 
     async def _recover(self, lane: Lane, delay_ms: int = 0) -> None:
         """Load the dropped slots of a lane, for as long as it takes."""
+        try:
+            await self._recover_until_loaded(lane, delay_ms)
+        finally:
+            del self._recoveries[lane]
+
+    async def _recover_until_loaded(self, lane: Lane, delay_ms: int) -> None:
         config = self._config
         retry_ms = min(config.retry_min_ms * 2 ** min(lane.failures, 10), config.retry_max_ms)
         if lane.failures > 1:  # it loads and then fails to append, again and again
@@ -280,7 +287,6 @@ class ShardOwner:
                 log.error("load_failed", error=str(error) or repr(error), retry_ms=delay_ms)
             finally:
                 lane.let_go()
-        self._recoveries.pop(lane, None)
 
     async def _load(self, lane: Lane) -> None:
         """Load the dropped slots of a lane; nothing of it is in flight meanwhile."""
@@ -320,6 +326,7 @@ class ShardOwner:
 
     def _activate(self, slot: Slot, shard: AnyShard, started: Now) -> None:
         """Let a loaded shard answer: with today's topics, and every session afresh."""
+        assert slot.shard is None, "loaded twice at a time"
         now = self._clock.now()
         self._observer.loaded(slot.shard_id, shard)
         # Before ``loaded``: it removes what belongs to topics that are not in the image.

@@ -142,24 +142,18 @@ class Member:
             assert stored.get(self.member_id, assignment) == assignment
 
     async def _work(self) -> None:
-        """Commit and heartbeat, or read."""
+        """Heartbeat, and perhaps commit or read."""
         random = self.world.random
         await asyncio.sleep(random.uniform(0.2, 2.0))
+        heartbeat = Heartbeat(
+            self.group_id, self.generation_id, self.member_id, self.instance_id, self._client
+        )
+        code = await self.world.ask(heartbeat)
         choice = random.random()
-        if choice < 0.4 and self.assignment:
+        if code is ErrorCode.NONE and choice < 0.4 and self.assignment:
             code = await self._commit(random.choice(self.assignment))
-        elif choice < 0.5:
+        elif code is ErrorCode.NONE and choice < 0.5:
             code = (await self.world.ask(OffsetFetch(self.group_id, None, False, True))).error
-        else:
-            code = await self.world.ask(
-                Heartbeat(
-                    self.group_id,
-                    self.generation_id,
-                    self.member_id,
-                    self.instance_id,
-                    self._client,
-                )
-            )
         if code is not ErrorCode.NONE and code not in RETRIABLE:
             await self._give_way(code)
 

@@ -118,6 +118,25 @@ async def test_a_store_that_must_not_be_used_stops_the_start() -> None:
 
 
 @virtual_time
+async def test_shards_whose_lease_another_holds_are_waited_for() -> None:
+    """And what fails meanwhile is loaded by the same recovery, not by a second one beside it."""
+    storage = FaultyStorage()
+    theft = storage.inner.take_over([2, 3], "another process")
+
+    async def give_back() -> None:
+        await asyncio.sleep(3)
+        storage.inner.give_back(theft.values())
+
+    giving = asyncio.ensure_future(give_back())
+    storage.script("append", fail(), fail())
+    async with a_coordinator(storage) as world:
+        assert asyncio.get_running_loop().time() >= 1_003
+        assert world.coordinator.is_ready
+        await world.until(world.commit("g", 5))
+    await giving
+
+
+@virtual_time
 async def test_after_a_restart_everything_is_there() -> None:
     storage = FaultyStorage()
     async with a_coordinator(storage) as world:

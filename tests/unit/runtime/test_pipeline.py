@@ -322,6 +322,24 @@ async def test_stop_refuses_what_is_parked_and_makes_durable_what_waits() -> Non
 
 
 @virtual_time
+async def test_stop_while_a_load_waits_for_an_append_still_flushes() -> None:
+    async with a_pipeline() as pipeline:
+        gate = pipeline.storage.hold_next_append()
+        in_flight = pipeline.commit(1, shard_id=1)
+        await turns(4)
+        pipeline.commit(2, shard_id=0, group_id="bug")
+        await asyncio.sleep(0.2)  # the load of shard 0 holds the lane
+        gathered = pipeline.commit(3, shard_id=1)
+        pipeline.owner.drain()
+        finishing = asyncio.ensure_future(pipeline.owner.finish(10_000))
+        await asyncio.sleep(1)
+        gate.open()
+        await finishing
+        assert in_flight.error is ErrorCode.NONE
+        assert gathered.error is ErrorCode.NONE
+
+
+@virtual_time
 async def test_stop_answers_everything_even_when_storage_does_not() -> None:
     async with a_pipeline() as pipeline:
         pipeline.storage.script("append", slow(Gate()))
