@@ -90,7 +90,6 @@ def server_limits(settings: Settings) -> ServerLimits:
         )
     return ServerLimits(
         max_frame_bytes=kafka.max_frame_bytes,
-        max_request_elements=kafka.max_request_elements,
         max_connections=allowed,
         max_connections_per_address=kafka.max_connections_per_address,
         connections_max_idle_ms=kafka.connections_max_idle_ms,

@@ -105,7 +105,7 @@ class KafkaSettings(_Section):
         "MiB.",
     )
     max_request_elements: int = Field(
-        default=50_000,
+        default=20_000,
         ge=1_000,
         description="Elements of all arrays of one request together, checked while it is read. "
         "Bounds the time for which one request can hold the loop.",

@@ -32,7 +32,7 @@ _THROTTLE = bytes(4)
 def handle(exchange: Exchange, services: Services) -> None:
     """Submit what can be asked of us; answered once the topics are durable."""
     wire = read(exchange, services)
-    judged = [_judge(topic, services.node_id) for topic in wire.topics]
+    judged = [_judge(topic, services) for topic in wire.topics]
     change = ChangeTopics(
         client=exchange.client,
         create=tuple(
@@ -47,9 +47,11 @@ def handle(exchange: Exchange, services: Services) -> None:
     topic_changes.submit(exchange, services, change, judged, render)
 
 
-def _judge(topic: Any, node_id: int) -> TopicChange | None:
+def _judge(topic: Any, services: Services) -> TopicChange | None:
+    if topic.name in services.topics.image.by_name:
+        return None  # that it exists comes before what else is wrong with it, as in Kafka
     if topic.assignments:
-        return _judge_assignments(topic, node_id)
+        return _judge_assignments(topic, services.node_id)
     if topic.replication_factor not in (-1, 1):
         return topic_changes.refusal(
             topic.name,

@@ -62,7 +62,7 @@ def handle(exchange: Exchange, services: Services) -> None:
             exchange.key,
             exchange.version,
             exchange.correlation_id,
-            endpoint_type=endpoint_type if endpoint_type in (BROKERS, CONTROLLERS) else BROKERS,
+            endpoint_type=BROKERS,  # in a refusal too, as Kafka's is
             **answer,
         )
     )

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from protocol.codec import read_request
+from protocol.versions import ApiKey
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange
     from coordinator.handlers.services import Services
+
+
+ELEMENT_WEIGHTS: Final[dict[int, int]] = {
+    ApiKey.CREATE_TOPICS: 5,
+    ApiKey.CREATE_PARTITIONS: 2,
+    ApiKey.DELETE_TOPICS: 2,
+    ApiKey.LEAVE_GROUP: 2,
+}
+"""How many elements one element counts as, where it holds the loop for longer than the others do
+(measured: 15 us a topic to create, 5 us a member that leaves, up to 5 us anything else).
+"""
 
 
 def read(exchange: Exchange, services: Services) -> Any:
@@ -22,7 +34,7 @@ def read(exchange: Exchange, services: Services) -> Any:
         exchange.version,
         exchange.frame,
         exchange.offset,
-        services.max_request_elements,
+        services.max_request_elements // ELEMENT_WEIGHTS.get(exchange.key, 1),
     )
     exchange.frame = b""
     return entity

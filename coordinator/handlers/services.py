@@ -61,7 +61,10 @@ class Services:
     auto_create_topics: bool = False
     num_partitions: int = 1
     """Partitions of a topic that is created without a number."""
-    max_request_elements: int = 50_000
+    max_request_elements: int = 20_000
+    """Of all arrays of one request; what costs the loop more than an offset counts as several, see
+    ``reading``.
+    """
     max_reply_bytes: int = 67_108_864
     """A reply that would be longer closes its connection: a request that names the same large group
     thousands of times asks for more than anyone can use."""

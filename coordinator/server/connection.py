@@ -142,11 +142,7 @@ class Connection(asyncio.Protocol):
             # The common case: one request while nothing else is under way.
             self._turning = True
             self._begin(frames[0])
-            self._turning = False
-            if self._out:
-                self._flush()
-            if self._doomed is not None:
-                self._close_when_answered()
+            self._end_turn()
         elif frames:
             self._backlog.extend(frames)
             for frame in frames:
@@ -291,28 +287,34 @@ class Connection(asyncio.Protocol):
         self._turning = True
         limits = self._hub.limits
         left = limits.max_turn_requests
+        bytes_left = limits.max_turn_bytes
         backlog = self._backlog
-        try:
-            while (
-                backlog
-                and left
-                and self._held_by is None
-                and self._writable
-                and not self._closed
-                and len(self._owed) < limits.max_waiting_requests
-                and self._stored_bytes < limits.max_waiting_bytes
-            ):
-                left -= 1
-                frame = backlog.popleft()
-                self._backlog_bytes -= len(frame)
-                self._begin(frame)
-        finally:
-            self._turning = False
-        self._flush()
-        if backlog and not left:
+        while (
+            backlog
+            and left
+            and bytes_left > 0
+            and self._held_by is None
+            and self._writable
+            and not self._closed
+            and len(self._owed) < limits.max_waiting_requests
+            and self._stored_bytes < limits.max_waiting_bytes
+        ):
+            left -= 1
+            frame = backlog.popleft()
+            bytes_left -= len(frame)
+            self._backlog_bytes -= len(frame)
+            self._begin(frame)
+        if backlog and (not left or bytes_left <= 0):
             self._continue_later()
         if backlog or not self._reading:
             self._balance()
+        self._end_turn()
+
+    def _end_turn(self) -> None:
+        """Write what was answered, in one piece."""
+        self._turning = False
+        if self._out:
+            self._flush()
         if self._doomed is not None:
             self._close_when_answered()
 

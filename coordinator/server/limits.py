@@ -10,7 +10,6 @@ class ServerLimits:
     """Limits of a listener; names and defaults are those of ``[kafka]`` in the config."""
 
     max_frame_bytes: int = 8_388_608
-    max_request_elements: int = 50_000
     max_connections: int = 10_000
     max_connections_per_address: int = 5_000
     connections_max_idle_ms: int = 600_000
@@ -20,6 +19,8 @@ class ServerLimits:
     """
     max_waiting_requests: int = 1_000
     """Of one connection: requests that were begun and not answered (pipelined commits)."""
+    max_turn_bytes: int = 65_536
+    """Of one connection: requests begun in one turn of the loop, by their bytes and by their
+    number. The rest goes on in the next turn, after everyone else had theirs.
+    """
     max_turn_requests: int = 128
-    """Requests of one connection begun in one turn of the loop; the rest goes on in the next, after
-    everyone else had theirs."""

@@ -271,3 +271,13 @@ async def test_a_bug_in_the_coordinator_closes_the_one_connection() -> None:
     peer.send(commit(1))
     assert peer.transport.is_closed
     assert listener.stats.closed["internal_error"] == 1
+
+
+async def test_one_turn_begins_a_limited_number_of_bytes() -> None:
+    peer, coordinator = make_peer(max_turn_bytes=3 * len(heartbeat(1)))
+    peer.send(*[heartbeat(i) for i in range(8)])
+    seen = []
+    while not seen or seen[-1] < 8:
+        seen.append(len(coordinator.requests))
+        await turns()
+    assert seen == [3, 6, 8]

@@ -22,6 +22,7 @@ from coordinator.core.requests import (
     TopicChange,
 )
 from coordinator.handlers.packing import topic_id_text
+from protocol.errors import ProtocolError
 from tests.helpers.handling import (
     NEW_UUID,
     ORDERS,
@@ -322,3 +323,29 @@ def test_delete_topics_by_name_or_id() -> None:
         ("both", str(uuid.UUID(int=3)), ErrorCode.INVALID_REQUEST),
         (None, None, ErrorCode.INVALID_REQUEST),
     ]
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "field", "weight"),
+    [
+        ("create_topics", 7, "topics", 5),
+        ("create_partitions", 3, "topics", 2),
+        ("delete_topics", 6, "topics", 2),
+        ("leave_group", 5, "members", 2),
+        ("describe_groups", 6, "groups", 1),
+    ],
+)
+def test_what_costs_the_loop_more_counts_as_several_elements(
+    api: str, version: int, field: str, weight: int
+) -> None:
+    services = make_services(max_request_elements=100)
+    elements: list[Any] = [{"name": "a"}] * (100 // weight)
+    if api == "describe_groups":
+        elements = ["a"] * 100
+    elif api == "leave_group":
+        elements = [{"member_id": "m"}] * 50
+    elif api == "delete_topics":
+        elements = [{"name": "a", "topic_id": None}] * 50
+    begin(services, api, version, **{field: elements})
+    with pytest.raises(ProtocolError, match="too_many_elements"):
+        begin(services, api, version, **{field: [*elements, elements[0]]})

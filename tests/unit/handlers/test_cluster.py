@@ -176,6 +176,7 @@ def test_describe_cluster_shows_one_broker(version: int, asked_for: bool) -> Non
 def test_we_are_no_controller(endpoint_type: int, code: ErrorCode) -> None:
     reply = ask("describe_cluster", 1, endpoint_type=endpoint_type)
     assert (reply["error_code"], reply["cluster_id"], reply["brokers"]) == (code, "", [])
+    assert reply["endpoint_type"] == 1
 
 
 # --- Metadata
