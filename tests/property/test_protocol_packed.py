@@ -1,0 +1,331 @@
+"""The hot messages against the careful reader, kio's writer and aiokafka's classic codecs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aiokafka.protocol import commit as aiokafka_commit
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol import packed
+from protocol.codec import (
+    build,
+    read_request,
+    request_class,
+    response_class,
+    uuid_to_topic_id,
+    write_response,
+)
+from protocol.errors import ProtocolError
+from protocol.packing import printed_topic_id
+from protocol.versions import ApiKey
+from tests.helpers.wire_entities import entities, kio_bytes
+
+SOME = settings(max_examples=25, derandomize=True, deadline=None, database=None)
+LIMIT = 10_000
+COMMIT, FETCH, HEARTBEAT = ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.HEARTBEAT
+
+INT16 = st.integers(-(2**15), 2**15 - 1)
+INT32 = st.integers(-(2**31), 2**31 - 1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
+TOPIC_IDS = st.binary(min_size=16, max_size=16).map(printed_topic_id)
+SIZES = st.sampled_from([0, 1, 2, 10, 255, 256, 257, 600])
+
+
+# --- what is read ---------------------------------------------------------------------------------
+
+
+def expected(api_key: int, version: int, request: Any) -> Any:
+    """The plain tuple that a request as the careful reader reads it stands for."""
+    if api_key == HEARTBEAT:
+        instance = getattr(request, "group_instance_id", None)
+        return request.group_id, request.generation_id, request.member_id, instance
+    if api_key == COMMIT:
+        return (
+            request.group_id,
+            getattr(request, "generation_id_or_member_epoch", -1),
+            getattr(request, "member_id", ""),
+            getattr(request, "group_instance_id", None),
+            getattr(request, "retention_time", -1),
+            [
+                (*topic_key(topic), [commit_partition(p) for p in topic.partitions])
+                for topic in request.topics
+            ],
+        )
+    if version < 8:
+        group = (request.group_id, None, -1, fetch_topics(request.topics))
+        return [group], getattr(request, "require_stable", False)
+    groups = [
+        (
+            group.group_id,
+            getattr(group, "member_id", None),
+            getattr(group, "member_epoch", -1),
+            fetch_topics(group.topics),
+        )
+        for group in request.groups
+    ]
+    return groups, request.require_stable
+
+
+def topic_key(topic: Any) -> tuple[str, str]:
+    return getattr(topic, "name", ""), uuid_to_topic_id(getattr(topic, "topic_id", None))
+
+
+def commit_partition(partition: Any) -> tuple[int, int, int, str | None]:
+    epoch = getattr(partition, "committed_leader_epoch", -1)
+    metadata = partition.committed_metadata
+    return partition.partition_index, partition.committed_offset, epoch, metadata
+
+
+def fetch_topics(topics: Any) -> Any:
+    if topics is None:
+        return None
+    return [(*topic_key(topic), list(topic.partition_indexes)) for topic in topics]
+
+
+READ = {
+    HEARTBEAT: packed.read_heartbeat,
+    COMMIT: packed.read_offset_commit,
+    FETCH: packed.read_offset_fetch,
+}
+VERSIONS = (
+    [(HEARTBEAT, v) for v in range(5)]
+    + [(COMMIT, v) for v in range(11)]
+    + [(FETCH, v) for v in range(11)]
+)
+every_version = pytest.mark.parametrize(
+    ("api_key", "version"), VERSIONS, ids=[f"{k.name.lower()}-v{v}" for k, v in VERSIONS]
+)
+
+
+def outcome(read: Any, *args: Any) -> Any:
+    try:
+        return read(*args)
+    except ProtocolError as refused:
+        return refused.reason
+
+
+def bodies(api_key: int, version: int) -> st.SearchStrategy[bytes]:
+    if (api_key, version) in ((COMMIT, 0), (COMMIT, 1)):
+        return st.builds(aiokafka_commit_body, st.just(version), TEXT, INT32, TEXT, commit_topics())
+    return entities(request_class(api_key, version)).map(kio_bytes)
+
+
+@every_version
+@SOME
+@given(data=st.data())
+def test_hot_readers_read_what_the_careful_reader_reads(
+    api_key: ApiKey, version: int, data: st.DataObject
+) -> None:
+    body = data.draw(bodies(api_key, version))
+    frame = b"head" + body + b"left over"
+    request = read_request(api_key, version, frame, 4, LIMIT)
+    assert READ[api_key](version, frame, 4, LIMIT) == expected(api_key, version, request)
+
+
+@every_version
+@SOME
+@given(data=st.data())
+def test_hot_readers_refuse_what_the_careful_reader_refuses(
+    api_key: ApiKey, version: int, data: st.DataObject
+) -> None:
+    body = bytearray(data.draw(bodies(api_key, version)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        position = data.draw(st.integers(0, len(body) - 1))
+        body[position] = data.draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0x81, 0xFF]))
+    frame = bytes(body)
+    limit = data.draw(st.sampled_from([0, 3, LIMIT]))
+    careful = outcome(
+        lambda: expected(api_key, version, read_request(api_key, version, frame, 0, limit))
+    )
+    assert outcome(READ[api_key], version, frame, 0, limit) == careful
+
+
+# --- what is packed -------------------------------------------------------------------------------
+
+
+def topics_of(partition: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Topics of a few partitions, and now and then one with more than a struct takes at once."""
+    few = st.lists(partition, max_size=4)
+    many = st.builds(lambda p, n: [p] * n, partition, SIZES)
+    return st.lists(st.tuples(TEXT, TOPIC_IDS, few | many), max_size=3)
+
+
+def commit_topics() -> st.SearchStrategy[Any]:
+    return topics_of(st.tuples(INT32, INT64, INT32, st.just("") | TEXT))
+
+
+@pytest.mark.parametrize("version", range(5))
+@SOME
+@given(correlation_id=INT32, error=st.sampled_from([0, 15, 16, 22, 25, 27, 82]))
+def test_heartbeat_replies_are_those_of_kio(version: int, correlation_id: int, error: int) -> None:
+    entity = build(response_class(HEARTBEAT, version), error_code=error)
+    frame = write_response(HEARTBEAT, version, correlation_id, entity)
+    assert packed.pack_heartbeat(version, correlation_id, error) == frame
+
+
+@pytest.mark.parametrize("version", range(11))
+@SOME
+@given(correlation_id=INT32, topics=commit_topics(), error=st.sampled_from([0, 16, 22, 27]))
+def test_commit_replies_with_one_error_are_those_of_kio(
+    version: int, correlation_id: int, topics: Any, error: int
+) -> None:
+    results = [(name, i, [(p[0], error) for p in partitions]) for name, i, partitions in topics]
+    frame = kio_commit_reply(version, correlation_id, results)
+    assert packed.pack_offset_commit(version, correlation_id, topics, error) == frame
+
+
+@pytest.mark.parametrize("version", range(11))
+@SOME
+@given(correlation_id=INT32, data=st.data())
+def test_commit_replies_with_their_own_errors_are_those_of_kio(
+    version: int, correlation_id: int, data: st.DataObject
+) -> None:
+    results = data.draw(topics_of(st.tuples(INT32, st.sampled_from([0, 3, 12, 100]))))
+    frame = kio_commit_reply(version, correlation_id, results)
+    assert packed.pack_offset_commit_results(version, correlation_id, results) == frame
+
+
+def kio_commit_reply(version: int, correlation_id: int, topics: Any) -> bytes:
+    entity = build(
+        response_class(COMMIT, version),
+        topics=[
+            {
+                "name": name,
+                "topic_id": topic_id,
+                "partitions": [{"partition_index": p, "error_code": e} for p, e in partitions],
+            }
+            for name, topic_id, partitions in topics
+        ],
+    )
+    return write_response(COMMIT, version, correlation_id, entity)
+
+
+FETCHED = topics_of(
+    st.tuples(INT32, INT64, INT32, st.just("") | TEXT, st.sampled_from([0, 3, 100]))
+)
+
+
+def fetched(topics: Any) -> Any:
+    return [
+        {
+            "name": name,
+            "topic_id": topic_id,
+            "partitions": [
+                {
+                    "partition_index": partition,
+                    "committed_offset": offset,
+                    "committed_leader_epoch": epoch,
+                    "metadata": metadata,
+                    "error_code": error,
+                }
+                for partition, offset, epoch, metadata, error in partitions
+            ],
+        }
+        for name, topic_id, partitions in topics
+    ]
+
+
+@pytest.mark.parametrize("version", range(8))
+@SOME
+@given(correlation_id=INT32, topics=FETCHED, error=st.sampled_from([0, 14, 16]))
+def test_fetch_replies_are_those_of_kio(
+    version: int, correlation_id: int, topics: Any, error: int
+) -> None:
+    entity = build(response_class(FETCH, version), topics=fetched(topics), error_code=error)
+    frame = write_response(FETCH, version, correlation_id, entity)
+    assert packed.pack_offset_fetch(version, correlation_id, topics, error) == frame
+
+
+@pytest.mark.parametrize("version", range(8, 11))
+@SOME
+@given(
+    correlation_id=INT32,
+    groups=st.lists(st.tuples(TEXT, FETCHED, st.sampled_from([0, 14, 16])), max_size=3),
+)
+def test_fetch_replies_of_groups_are_those_of_kio(
+    version: int, correlation_id: int, groups: Any
+) -> None:
+    entity = build(
+        response_class(FETCH, version),
+        groups=[
+            {"group_id": group_id, "topics": fetched(topics), "error_code": error}
+            for group_id, topics, error in groups
+        ],
+    )
+    frame = write_response(FETCH, version, correlation_id, entity)
+    assert packed.pack_offset_fetch_groups(version, correlation_id, groups) == frame
+
+
+# --- aiokafka's classic versions ------------------------------------------------------------------
+
+
+def aiokafka_commit_body(
+    version: int, group_id: str, generation: int, member_id: str, topics: Any
+) -> bytes:
+    """OffsetCommit v0-3 by aiokafka, whose schemas are the only ones of v0 and v1."""
+    extra = (5,) if version == 1 else ()
+    wire_topics = [
+        (name, [(p, offset, *extra, metadata) for p, offset, _, metadata in partitions])
+        for name, _, partitions in topics
+    ]
+    request = getattr(aiokafka_commit, f"OffsetCommitRequest_v{version}")
+    fields = (group_id, wire_topics)
+    if version >= 1:
+        fields = (group_id, generation, member_id, wire_topics)
+    if version >= 2:
+        fields = (group_id, generation, member_id, 9, wire_topics)
+    return request(*fields).encode()
+
+
+@pytest.mark.parametrize("version", range(4))
+@SOME
+@given(group_id=TEXT, generation=INT32, member_id=TEXT, topics=commit_topics())
+def test_commits_of_aiokafka_are_read(
+    version: int, group_id: str, generation: int, member_id: str, topics: Any
+) -> None:
+    body = aiokafka_commit_body(version, group_id, generation, member_id, topics)
+    assert packed.read_offset_commit(version, body, 0, 10_000) == (
+        group_id,
+        generation if version >= 1 else -1,
+        member_id if version >= 1 else "",
+        None,
+        9 if version >= 2 else -1,
+        [(name, "", [(p, o, -1, m) for p, o, _, m in rows]) for name, _, rows in topics],
+    )
+
+
+@pytest.mark.parametrize("version", range(4))
+@SOME
+@given(group_id=TEXT, topics=topics_of(INT32))
+def test_fetches_of_aiokafka_are_read(version: int, group_id: str, topics: Any) -> None:
+    request = getattr(aiokafka_commit, f"OffsetFetchRequest_v{version}")
+    body = request(group_id, [(name, rows) for name, _, rows in topics]).encode()
+    groups = [(group_id, None, -1, [(name, "", rows) for name, _, rows in topics])]
+    assert packed.read_offset_fetch(version, body, 0, 10_000) == (groups, False)
+
+
+@pytest.mark.parametrize("version", range(4))
+@SOME
+@given(topics=commit_topics(), error=INT16)
+def test_commit_replies_are_read_by_aiokafka(version: int, topics: Any, error: int) -> None:
+    frame = packed.pack_offset_commit(version, 7, topics, error)
+    reply = getattr(aiokafka_commit, f"OffsetCommitResponse_v{version}").decode(frame[8:])
+    assert reply.topics == [(name, [(p[0], error) for p in rows]) for name, _, rows in topics]
+
+
+@pytest.mark.parametrize("version", range(4))
+@SOME
+@given(topics=FETCHED, error=INT16)
+def test_fetch_replies_are_read_by_aiokafka(version: int, topics: Any, error: int) -> None:
+    frame = packed.pack_offset_fetch(version, 7, topics, error)
+    reply = getattr(aiokafka_commit, f"OffsetFetchResponse_v{version}").decode(frame[8:])
+    assert reply.topics == [
+        (name, [(p, offset, text, code) for p, offset, _, text, code in rows])
+        for name, _, rows in topics
+    ]
+    if version >= 2:
+        assert reply.error_code == error
