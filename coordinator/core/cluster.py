@@ -142,8 +142,7 @@ class _Change:
     def grow(self, name: str, count: int) -> TopicChange:
         info = self._target.topics.get(name)
         if info is None:
-            error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host it."
-            return TopicChange(name, "", -1, error, message)
+            return TopicChange(name, "", -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
         if count <= info.partitions:
             message = f"The topic has {info.partitions} partitions: it can only grow."
             return TopicChange(name, "", -1, ErrorCode.INVALID_PARTITIONS, message)
@@ -158,7 +157,7 @@ class _Change:
         info = self._target.topics.get(found or "")
         if info is None:
             error = ErrorCode.UNKNOWN_TOPIC_ID if topic_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return TopicChange(name, topic_id, -1, error, None)
+            return TopicChange(name, topic_id, -1, error, "This server does not host it.")
         self._apply(TopicRemoved(info.name))
         return TopicChange(info.name, info.topic_id, info.partitions, ErrorCode.NONE, None)
 

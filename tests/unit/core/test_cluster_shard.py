@@ -133,6 +133,7 @@ def test_topic_never_shrinks(cluster, partitions):
 def test_unknown_topic_does_not_grow(cluster):
     (grown,) = cluster.change(grow=(("nowhere", 3),)).grown
     assert grown.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert grown.message is None
 
 
 @pytest.mark.parametrize("by", ["name", "id"])
@@ -151,6 +152,7 @@ def test_unknown_topics_are_not_deleted(cluster):
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
     ]
+    assert all(d.message for d in result.deleted)
     assert set(cluster.shard.topics) == {"orders", "payments"}
 
 
