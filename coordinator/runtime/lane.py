@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from coordinator.runtime.stats import Stats
 
 
+RELEASE_SLICE_S = 0.005
+"""How long the replies of one append may hold the loop."""
+
+
 class LaneHost(Protocol):
     """What a lane needs of the owner of all lanes."""
 
@@ -239,14 +243,15 @@ class Lane:
     async def _run(self) -> None:
         """Append what has gathered, until nothing has."""
         while self._gathering is not None and self._holds == 0:
-            append, items = self._begin()
+            append = self._begin(self._gathering)
             loop = asyncio.get_running_loop()
             timer = loop.call_later(self._config.append_timeout_ms / 1000, self._check_time, append)
             try:
-                fenced = await self._storage.append(items)
+                fenced = await self._storage.append(self._items_of(append))
+                timer.cancel()
                 if append.abandoned:
                     return
-                self._finish(append, fenced)
+                await self._finish(append, fenced)
             except asyncio.CancelledError as error:
                 if append.abandoned:
                     return
@@ -261,9 +266,7 @@ class Lane:
         self._task = None
         self._idle.set()
 
-    def _begin(self) -> tuple[Append, list[ShardAppend]]:
-        append = self._gathering
-        assert append is not None
+    def _begin(self, append: Append) -> Append:
         self._gathering = None
         self._in_flight = append
         self.is_full = False
@@ -271,6 +274,9 @@ class Lane:
         append.started_s = self._timer()
         if append.writes and append.done is None:
             self.last_append_ms = append.started_ms
+        return append
+
+    def _items_of(self, append: Append) -> list[ShardAppend]:
         if self._storage.unfolded():
             for slot in self.slots:  # offer every shard to the fold, not only those that write
                 if slot.shard is not None:
@@ -281,35 +287,39 @@ class Lane:
             assert slot.lease is not None
             saved = slot.shard.saved
             items.append(ShardAppend(slot.shard_id, slot.lease.epoch, write.batches, saved))
-        return append, items
+        return items
 
-    def _finish(self, append: Append, fenced: Iterable[ShardId]) -> None:
+    async def _finish(self, append: Append, fenced: Iterable[ShardId]) -> None:
         """The append returned: release what it made durable, and let the owner drop what was
-        fenced.
+        fenced. Thousands of replies may have waited: the loop turns between portions.
         """
         lost = set(fenced)
         if append.requests:
             self._stats.append_seconds.observe(self._timer() - append.started_s)
             self._stats.append_requests.observe(append.requests)
+        until = self._timer() + RELEASE_SLICE_S
         for slot in list(append.writes):
-            write = append.writes.get(
-                slot
-            )  # gone if a release before this one had the slot dropped
+            write = append.writes.get(slot)  # gone if its slot was dropped meanwhile
             if write is not None and slot.shard_id not in lost:
                 self._host.durable(write)
                 slot.release(write)
+            if self._timer() >= until:
+                await asyncio.sleep(0)
+                until = self._timer() + RELEASE_SLICE_S
         if lost:
-            self.failures += 1
-            self._stats.appends_failed += 1
-            slots = [slot for slot in append.writes if slot.shard_id in lost]
-            # A store with one epoch for all its shards (SQLite) cannot say more than "all of
-            # these".
-            everything = len(slots) == len(append.writes)
-            self._host.fenced(self, self.slots if everything else slots)
+            self._lost(append, lost)
         else:
             self.failures = 0
         self._in_flight = None
         append.end()
+
+    def _lost(self, append: Append, lost: set[ShardId]) -> None:
+        self.failures += 1
+        self._stats.appends_failed += 1
+        slots = [slot for slot in append.writes if slot.shard_id in lost]
+        # A store with one epoch for all its shards (SQLite) cannot say more than "all of these".
+        everything = len(slots) == len(append.writes)
+        self._host.fenced(self, self.slots if everything else slots)
 
     def _check_time(self, append: Append) -> None:
         """The timer of an append came up. The clock that counts is ours, which stands still while

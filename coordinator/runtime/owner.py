@@ -34,7 +34,7 @@ from coordinator.runtime.merge import Merged, RefusalMerger
 from coordinator.runtime.refusals import refuse
 from coordinator.runtime.slot import Owed, Slot, Ticket, Write
 from coordinator.runtime.stats import Stats, count_reason
-from storage.base import OffsetStorage, StoreRefused
+from storage.base import OffsetStorage, StorageError, StoreRefused
 
 if TYPE_CHECKING:
     from coordinator.runtime.clock import Clock
@@ -150,7 +150,10 @@ class ShardOwner:
             lane.abandon()
         self._drop(list(self.slots.values()))
         leases = [slot.lease for slot in self.slots.values() if slot.lease is not None]
-        await self._storage.release(leases)
+        try:
+            await self._storage.release(leases)
+        except StorageError as error:
+            log.warning("release_failed", error=str(error))
 
     def loading_count(self) -> int:
         """Tell how many shards are LOADING."""

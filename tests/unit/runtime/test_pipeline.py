@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import Result
 from tests.helpers.coordinator import RecordingTicket, a_commit
 from tests.helpers.faulty_storage import Gate, fail, slow
 from tests.helpers.pipeline import a_pipeline
-from tests.helpers.virtual_loop import turns, virtual_time
+from tests.helpers.virtual_loop import VirtualLoop, turns, virtual_time
 
 
 @virtual_time
@@ -124,6 +125,27 @@ async def test_a_ticket_may_submit_the_next_request_from_within_its_answer() -> 
         last = pipeline.commit(6)
         await turns(4)
         assert pipeline.order == [chain, last, *follow_ups]
+
+
+@virtual_time
+async def test_replies_are_released_in_portions_so_that_the_loop_turns() -> None:
+    async with a_pipeline(shards=20) as pipeline:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+
+        class Slow(RecordingTicket):
+            def resolve(self, result: Result) -> None:
+                super().resolve(result)
+                loop.advance(0.002)
+
+        tickets = [Slow() for _ in range(20)]
+        for number, ticket in enumerate(tickets):
+            pipeline.owner.slots[number].submit(a_commit(), ticket, pipeline.clock.now())
+        portions = set()
+        while any(ticket.is_waiting for ticket in tickets):
+            await turns(1)
+            portions.add(sum(not ticket.is_waiting for ticket in tickets))
+        assert max(b - a for a, b in pairwise(sorted(portions))) <= 3
 
 
 @virtual_time
