@@ -1,0 +1,42 @@
+"""What the documents name exists."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.helpers.printed_docs import ROOT
+
+DOCUMENTS = sorted(
+    str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+)
+PLACES = [ROOT, ROOT / "coordinator", ROOT / "coordinator" / "core"]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_between_documents_lead_somewhere(name):
+    file = ROOT / name
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", file.read_text())
+    assert [link for link in links if not (file.parent / link).exists()] == []
+
+
+def test_every_file_that_the_architecture_names_exists():
+    named = set(re.findall(r"`([a-z_/]+(?:\.py|/))`", (ROOT / "docs/architecture.md").read_text()))
+    assert len(named) > 20
+    assert [n for n in sorted(named) if not any((place / n).exists() for place in PLACES)] == []
+
+
+def test_the_readme_has_exactly_two_commands_and_the_makefile_has_both():
+    readme = (ROOT / "README.md").read_text()
+    block = readme.split("## Run it")[1].split("```")[1]
+    commands = re.findall(r"^(make \w+)", block, re.MULTILINE)
+    assert commands == ["make run", "make test"]
+    makefile = (ROOT / "Makefile").read_text()
+    assert all(f"\n{command.split()[1]}:" in makefile for command in commands)
+
+
+def test_the_client_of_the_readme_asks_for_a_topic_that_make_run_has():
+    readme = (ROOT / "README.md").read_text()
+    topics = re.findall(r'name = "(\w+)"', (ROOT / "deploy/run.toml").read_text())
+    assert re.findall(r'subscribe\(\["(\w+)"\]\)', readme)[0] in topics

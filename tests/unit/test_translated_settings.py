@@ -1,0 +1,47 @@
+"""The settings reach the parts: what a part would take by default is what the settings say."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from coordinator.app import coordinator_config, server_limits
+from coordinator.config import GroupSettings, KafkaSettings, OffsetsSettings, Settings
+from coordinator.handlers.services import Services
+from coordinator.runtime.settings import CoordinatorConfig
+from coordinator.server.limits import ServerLimits
+
+
+def test_the_coordinator_gets_the_defaults_that_it_has_by_itself():
+    config = dataclasses.replace(coordinator_config(Settings()), owner=CoordinatorConfig().owner)
+    assert config == CoordinatorConfig()
+
+
+def test_the_kafka_port_gets_the_defaults_that_it_has_by_itself(monkeypatch):
+    monkeypatch.setattr("coordinator.app.raise_file_limit", lambda wanted: wanted)
+    assert server_limits(Settings()) == ServerLimits()
+    (default,) = (
+        field.default
+        for field in dataclasses.fields(Services)
+        if field.name == "max_request_elements"
+    )
+    assert Settings().kafka.max_request_elements == default
+
+
+def test_the_kafka_port_takes_no_more_than_the_system_allows(monkeypatch):
+    monkeypatch.setattr("coordinator.app.raise_file_limit", lambda _: 77)
+    assert server_limits(Settings()).max_connections == 77
+
+
+def test_group_and_offset_settings_reach_the_core_in_its_units():
+    settings = Settings(
+        group=GroupSettings(max_size=3, initial_rebalance_delay_ms=1),
+        offsets=OffsetsSettings(retention_minutes=2, topic_num_partitions=7, metadata_max_bytes=9),
+        kafka=KafkaSettings(cluster_id="another"),
+    )
+    config = coordinator_config(settings)
+    assert config.cluster_id == "another"
+    assert config.shards == 7
+    assert config.core.group_max_size == 3
+    assert config.core.initial_rebalance_delay_ms == 1
+    assert config.core.offsets_retention_ms == 120_000
+    assert config.core.offset_metadata_max_bytes == 9
