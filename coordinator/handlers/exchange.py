@@ -15,6 +15,9 @@ from coordinator.core.requests import Client
 Render: TypeAlias = Callable[[Any, "Exchange"], bytes]
 """(result, exchange) -> the whole reply frame, its length in front."""
 
+INTERNAL_ERROR = "internal_error"
+"""The reason that is logged and counted where a bug of ours closes a connection."""
+
 
 class Channel(Protocol):
     """What an exchange needs of the connection that it came in on."""
@@ -103,6 +106,12 @@ class Exchange:
             self.channel.failed(self, error)
             return
         self.channel.answered(self)
+
+    def abort(self) -> None:
+        """Close the connection instead of answering: this request met the same bug of ours twice
+        (design 6).
+        """
+        self.channel.refused(self, INTERNAL_ERROR)
 
     def send(self, reply: bytes) -> None:
         """Answer with a frame that is already rendered."""
