@@ -1,0 +1,163 @@
+"""What a hot message costs: ours by struct code, ours by the careful reader, and kio beside them.
+
+    python -m bench.protocol_bench
+
+Best of five runs, in microseconds. kio's native reader is the bar that Python code cannot reach; it
+must not see bytes from a socket (design section 4).
+"""
+
+from __future__ import annotations
+
+import timeit
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+from kio.serial import entity_reader, entity_writer
+
+from protocol import packed
+from protocol.codec import build, read_request, request_class, response_class
+from protocol.frames import FrameSplitter
+from protocol.headers import read_request_header
+from protocol.versions import ApiKey
+
+PARTITIONS = 10
+LIMIT = 20_000
+MEMBER = "consumer-orders-1-01234567-89ab-cdef-0123-456789abcdef"
+
+
+def microseconds(call: Callable[[], Any]) -> float:
+    """The best of five runs."""
+    return min(timeit.repeat(call, number=5_000, repeat=5)) / 5_000 * 1e6
+
+
+def written(entity: Any) -> bytes:
+    """The entity's bytes, by kio."""
+    buffer = BytesIO()
+    entity_writer(type(entity))(buffer, entity)
+    return buffer.getvalue()
+
+
+def heartbeat() -> bytes:
+    """A Heartbeat v4."""
+    return written(
+        build(
+            request_class(ApiKey.HEARTBEAT, 4),
+            group_id="orders",
+            generation_id=5,
+            member_id=MEMBER,
+            group_instance_id=None,
+        )
+    )
+
+
+def commit() -> bytes:
+    """An OffsetCommit v8 of ten partitions without metadata."""
+    partitions = [
+        {
+            "partition_index": number,
+            "committed_offset": 1_000_000 + number,
+            "committed_leader_epoch": 3,
+            "committed_metadata": "",
+        }
+        for number in range(PARTITIONS)
+    ]
+    return written(
+        build(
+            request_class(ApiKey.OFFSET_COMMIT, 8),
+            group_id="orders",
+            generation_id_or_member_epoch=5,
+            member_id=MEMBER,
+            group_instance_id=None,
+            topics=[{"name": "orders", "partitions": partitions}],
+        )
+    )
+
+
+def fetch() -> bytes:
+    """An OffsetFetch v7 of ten partitions."""
+    topics = [{"name": "orders", "partition_indexes": range(PARTITIONS)}]
+    return written(
+        build(
+            request_class(ApiKey.OFFSET_FETCH, 7),
+            group_id="orders",
+            topics=topics,
+            require_stable=True,
+        )
+    )
+
+
+def reading() -> None:
+    """Requests, three ways."""
+    print(f"{'read':24}{'hot':>8}{'careful':>9}{'kio':>8}")
+    rows: list[tuple[str, ApiKey, int, Any, bytes]] = [
+        ("Heartbeat v4", ApiKey.HEARTBEAT, 4, packed.read_heartbeat, heartbeat()),
+        ("OffsetCommit v8 x10", ApiKey.OFFSET_COMMIT, 8, packed.read_offset_commit, commit()),
+        ("OffsetFetch v7 x10", ApiKey.OFFSET_FETCH, 7, packed.read_offset_fetch, fetch()),
+    ]
+    for name, key, version, read, body in rows:
+        kio = entity_reader(request_class(key, version))
+        hot = microseconds(lambda read=read, v=version, b=body: read(v, b, 0, LIMIT))
+        careful = microseconds(lambda k=key, v=version, b=body: read_request(k, v, b, 0, LIMIT))
+        theirs = microseconds(lambda kio=kio, b=body: kio(b, 0))
+        print(f"{name:24}{hot:8.2f}{careful:9.2f}{theirs:8.2f}")
+
+
+def packing() -> None:
+    """Replies, two ways."""
+    print(f"{'pack':24}{'hot':>8}{'kio':>17}")
+    commits = packed.read_offset_commit(8, commit(), 0, LIMIT)[5]
+    fetched = [("orders", "", [(n, 1_000_000 + n, 3, "", 0) for n in range(PARTITIONS)])]
+    fetch_rows = [
+        {
+            "partition_index": p,
+            "committed_offset": offset,
+            "committed_leader_epoch": epoch,
+            "metadata": metadata,
+            "error_code": error,
+        }
+        for p, offset, epoch, metadata, error in fetched[0][2]
+    ]
+    commit_rows = [{"partition_index": p[0], "error_code": 0} for p in commits[0][2]]
+    rows: list[tuple[str, Callable[[], Any], Any]] = [
+        (
+            "Heartbeat v4",
+            lambda: packed.pack_heartbeat(4, 1, 0),
+            build(response_class(ApiKey.HEARTBEAT, 4), error_code=0),
+        ),
+        (
+            "OffsetCommit v8 x10",
+            lambda: packed.pack_offset_commit(8, 1, commits, 0),
+            build(
+                response_class(ApiKey.OFFSET_COMMIT, 8),
+                topics=[{"name": "orders", "partitions": commit_rows}],
+            ),
+        ),
+        (
+            "OffsetFetch v7 x10",
+            lambda: packed.pack_offset_fetch(7, 1, fetched, 0),
+            build(
+                response_class(ApiKey.OFFSET_FETCH, 7),
+                topics=[{"name": "orders", "partitions": fetch_rows}],
+                error_code=0,
+            ),
+        ),
+    ]
+    for name, hot, entity in rows:
+        theirs = microseconds(lambda entity=entity: written(entity))
+        print(f"{name:24}{microseconds(hot):8.2f}{theirs:17.2f}")
+
+
+def envelope() -> None:
+    """The frame and the header around a Heartbeat."""
+    body = b"\0\x0c\0\x04\0\0\0\x01\0\x06orders\0" + heartbeat()
+    frame = len(body).to_bytes(4, "big") + body
+    splitter = FrameSplitter(1_000_000)
+    print(f"{'split a frame':24}{microseconds(lambda: splitter.feed(frame)):8.2f}")
+    print(f"{'read a header':24}{microseconds(lambda: read_request_header(frame)):8.2f}")
+
+
+if __name__ == "__main__":
+    reading()
+    packing()
+    envelope()
