@@ -97,10 +97,13 @@ def _check_deadlines(group: Group) -> None:
     where = f"{group.group_id} in {group.state}"
     is_preparing = group.state is GroupState.PREPARING_REBALANCE
     assert (group.join_phase.at is not None) == is_preparing, f"{where}: join phase"
+    if group.state not in _WITH_MEMBERS:
+        assert group.sync_phase.at is None, f"{where}: a sync phase that is over would end"
     if group.state is GroupState.COMPLETING_REBALANCE:
         assert group.sync_phase.at is not None, f"{where}: nothing ends the sync phase"
-    if group.state is GroupState.STABLE and group.pending_sync:
-        assert group.sync_phase.at is not None, f"{where}: nothing ends the wait for syncs"
+    if group.state is GroupState.STABLE:
+        is_awaiting = group.sync_phase.at is not None
+        assert is_awaiting == bool(group.pending_sync), f"{where}: the wait for syncs"
     for member in group.members.values():
         is_parked = member.parked_join is not None or member.parked_sync is not None
         assert member.session.at is not None or (is_parked and not member.is_new), (
