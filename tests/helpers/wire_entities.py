@@ -23,7 +23,7 @@ INTEGERS = {"int8": "b", "int16": "h", "int32": "i", "int64": "q", "error_code":
 MILLISECONDS = {"timedelta_i32": "i", "timedelta_i64": "q", "datetime_i64": "q"}
 
 
-FEW = settings(max_examples=12, derandomize=True, deadline=None, database=None)
+FEW = settings(max_examples=8, derandomize=True, deadline=None, database=None)
 """For tests that run once for each of a hundred versions."""
 
 

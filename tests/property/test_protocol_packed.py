@@ -23,7 +23,7 @@ from protocol.packing import printed_topic_id
 from protocol.versions import ApiKey
 from tests.helpers.wire_entities import entities, kio_bytes
 
-SOME = settings(max_examples=25, derandomize=True, deadline=None, database=None)
+SOME = settings(max_examples=15, derandomize=True, deadline=None, database=None)
 LIMIT = 10_000
 COMMIT, FETCH, HEARTBEAT = ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.HEARTBEAT
 

@@ -1,0 +1,17 @@
+"""kafka-python's message classes, imported without the warnings of its own."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # importlib.resources.read_text
+    from kafka.protocol import admin, consumer, metadata, producer
+
+_MODULES = (admin, consumer, metadata, producer)
+
+
+def message_class(name: str) -> Any:
+    """The class of a request or response: ``JoinGroupRequest``."""
+    return next(getattr(module, name) for module in _MODULES if hasattr(module, name))
