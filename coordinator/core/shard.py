@@ -121,8 +121,10 @@ class Shard(ShardState):
         """Take a new image of topics; what was stored for topics that are gone goes, bit by bit."""
         self.now = now
         self.step = step = Step()
-        self.image = image
-        topic_sweep.start_sweep(self)
+        was, self.image = self.image, image
+        # Made and grown topics are many and take nothing away; walking all offsets is for the rest.
+        if was.by_id.keys() - image.by_id.keys() or was.by_name.keys() - image.by_name.keys():
+            topic_sweep.start_sweep(self)
         return step
 
     def configs_changed(self, settings: Mapping[str, GroupSettings], now: Now) -> Step:
