@@ -9,6 +9,7 @@ from coordinator.handlers import (
     api_versions,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_topics,
     describe_cluster,
     describe_groups,
@@ -21,6 +22,7 @@ from coordinator.handlers import (
     list_offsets,
     metadata,
     offset_commit,
+    offset_delete,
     offset_fetch,
     produce,
     sync_group,
@@ -50,6 +52,8 @@ HANDLERS: Final[dict[ApiKey, Handle]] = {
     ApiKey.CREATE_TOPICS: create_topics.handle,
     ApiKey.DELETE_TOPICS: delete_topics.handle,
     ApiKey.CREATE_PARTITIONS: create_partitions.handle,
+    ApiKey.DELETE_GROUPS: delete_groups.handle,
+    ApiKey.OFFSET_DELETE: offset_delete.handle,
     ApiKey.DESCRIBE_CLUSTER: describe_cluster.handle,
 }
 """By API: one file each."""

@@ -332,6 +332,7 @@ def test_delete_topics_by_name_or_id() -> None:
         ("create_partitions", 3, "topics", 2),
         ("delete_topics", 6, "topics", 2),
         ("leave_group", 5, "members", 2),
+        ("metadata", 12, "topics", 2),
         ("describe_groups", 6, "groups", 1),
     ],
 )
@@ -344,7 +345,7 @@ def test_what_costs_the_loop_more_counts_as_several_elements(
         elements = ["a"] * 100
     elif api == "leave_group":
         elements = [{"member_id": "m"}] * 50
-    elif api == "delete_topics":
+    elif api in ("delete_topics", "metadata"):
         elements = [{"name": "a", "topic_id": None}] * 50
     begin(services, api, version, **{field: elements})
     with pytest.raises(ProtocolError, match="too_many_elements"):

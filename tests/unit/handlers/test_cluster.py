@@ -336,7 +336,7 @@ def test_a_topic_that_could_not_be_created_stays_unknown_and_is_retried_by_the_c
 
 
 def test_a_name_that_is_repeated_is_shown_once_however_often() -> None:
-    services = make_services(max_request_elements=20_000)
+    services = make_services(max_request_elements=40_000)
     reply = ask("metadata", 9, services=services, topics=asked_names(*["orders"] * 20_000))
     assert len(reply["topics"]) == 1
 

@@ -1,0 +1,179 @@
+"""The Kafka port without a socket: what a request costs, bytes in to bytes out; the worst frames.
+
+    python -m bench.server_bench
+
+CPU time of the thread, so that a busy neighbour does not count; the coordinator behind it is the
+real one, on memory storage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import Any, cast
+
+import uvloop
+
+from coordinator.core.limits import CoreLimits
+from coordinator.handlers.services import Services
+from coordinator.server.connection import Connection
+from coordinator.server.limits import ServerLimits
+from coordinator.server.listener import Listener
+from coordinator.service import CoordinatorConfig, GroupCoordinator
+from coordinator.topics import ConfiguredTopic, Topics
+from storage.memory import MemoryOffsetStorage
+from tests.helpers.connections import FakeTransport
+from tests.helpers.handling import decode
+from tests.helpers.raw_client import encode_request
+
+ELEMENTS = 19_900
+"""Just below the default of kafka.max_request_elements."""
+
+
+class Bench:
+    """One connection to a listener that never listens."""
+
+    def __init__(self, listener: Listener) -> None:
+        """Connect."""
+        self.listener = listener
+        self.connect()
+
+    def connect(self) -> None:
+        """Begin anew, as after a refusal."""
+        self.transport = FakeTransport("127.0.0.1")
+        self.connection = Connection(self.listener)
+        self.connection.connection_made(cast("Any", self.transport))
+
+    async def call(self, api: str, version: int, **values: Any) -> dict[str, Any]:
+        """One request and its answer."""
+        self.transport.writes.clear()
+        self.connection.data_received(encode_request(api, version, values, 7, "bench"))
+        await self.answer()
+        return decode(api, version, self.transport.writes[-1], 7)
+
+    async def answer(self) -> float:
+        """Wait for the answer; return the longest turn that it took, in seconds of CPU."""
+        longest = 0.0
+        while not self.transport.writes and not self.transport.is_closed:
+            begin = time.thread_time()
+            await asyncio.sleep(0)
+            longest = max(longest, time.thread_time() - begin)
+        return longest
+
+    def measure(self, name: str, frame: bytes, count: int = 1_000, rounds: int = 50) -> None:
+        """The best of several rounds of a request that is answered at once."""
+        best = float("inf")
+        for _ in range(rounds):
+            self.transport.writes.clear()
+            begin = time.thread_time()
+            for _ in range(count):
+                self.connection.data_received(frame)
+            best = min(best, time.thread_time() - begin)
+            assert len(self.transport.writes) == count
+        print(f"{name:32} {best / count * 1e6:8.1f} us")
+
+    async def hold(self, name: str, api: str, version: int, **values: Any) -> None:
+        """How long one large frame holds the loop."""
+        self.connect()
+        frame = encode_request(api, version, values, 7, "bench")
+        begin = time.thread_time()
+        self.connection.data_received(frame)
+        longest = max(time.thread_time() - begin, await self.answer())
+        reply = sum(len(data) for data in self.transport.writes)
+        print(f"{name:32} {longest * 1e3:8.1f} ms   {len(frame):9,} bytes in, {reply:11,} out")
+        self.connection.connection_lost(None)
+
+
+async def join(bench: Bench) -> dict[str, Any]:
+    """Become the only member of a Stable group."""
+    values: dict[str, Any] = {
+        "group_id": "g",
+        "session_timeout": 30_000,
+        "rebalance_timeout": 30_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b""}],
+    }
+    values["member_id"] = (await bench.call("join_group", 9, **values))["member_id"]
+    joined = await bench.call("join_group", 9, **values)
+    member = {key: values[key] for key in ("group_id", "member_id", "protocol_type")}
+    member |= {"generation_id": joined["generation_id"], "protocol_name": "range"}
+    await bench.call("sync_group", 5, assignments=[], **member)
+    await asyncio.sleep(0.1)
+    return member
+
+
+def hot(bench: Bench, member: dict[str, Any]) -> None:
+    """What runs all day."""
+    heartbeat = encode_request("heartbeat", 4, member, 7, "bench")
+    bench.measure("Heartbeat v4", heartbeat)
+    for count in (1, 10):
+        topics = [{"name": "orders", "partition_indexes": range(count)}]
+        group = {"group_id": "g", "topics": topics}
+        fetch = encode_request("offset_fetch", 9, {"groups": [group]}, 7, "bench")
+        bench.measure(f"OffsetFetch v9, {count} partitions", fetch, 200)
+
+
+def commit_of(topics: dict[str, int]) -> dict[str, Any]:
+    """A simple consumer's commit."""
+    offset = {"committed_offset": 5, "committed_metadata": ""}
+    return {
+        "group_id": "g2",
+        "generation_id_or_member_epoch": -1,
+        "topics": [
+            {"name": name, "partitions": [{"partition_index": i, **offset} for i in range(count)]}
+            for name, count in topics.items()
+        ],
+    }
+
+
+async def large(bench: Bench) -> None:
+    """The largest frames within the limits, by what they make us do."""
+    many = range(ELEMENTS)
+    half = [f"n{i}" for i in range(ELEMENTS // 2)]
+    await bench.hold(
+        "OffsetCommit, one topic", "offset_commit", 9, **commit_of({"orders": ELEMENTS - 1})
+    )
+    await bench.hold(
+        "OffsetCommit, unknown topics", "offset_commit", 9, **commit_of(dict.fromkeys(half, 1))
+    )
+    groups = [{"group_id": f"g{i}", "topics": None} for i in many]
+    await bench.hold("OffsetFetch, many groups", "offset_fetch", 9, groups=groups)
+    same = [{"group_id": "g2", "topics": None}] * 1_000
+    await bench.hold("OffsetFetch, a large group often", "offset_fetch", 9, groups=same)
+    ids = [{"name": None, "topic_id": uuid.UUID(int=i + 1)} for i in many[::2]]
+    await bench.hold("Metadata by id", "metadata", 12, topics=ids)
+    names = [{"name": f"n{i}", "topic_id": None} for i in many[::2]]
+    await bench.hold("Metadata by name", "metadata", 12, topics=names)
+    partition = {"fetch_offset": 0, "partition_max_bytes": 1}
+    topics = [{"topic": n, "partitions": [{"partition": 0, **partition}]} for n in half]
+    await bench.hold("Fetch, many topics", "fetch", 12, session_epoch=-1, topics=topics)
+    wanted = [{"partition_index": i, "timestamp": -1} for i in many[1:]]
+    topics = [{"name": "orders", "partitions": wanted}]
+    await bench.hold("ListOffsets", "list_offsets", 7, topics=topics)
+    await bench.hold("DescribeGroups", "describe_groups", 6, groups=[f"g{i}" for i in many])
+    members = [{"member_id": f"m{i}"} for i in range(ELEMENTS // 2)]
+    await bench.hold("LeaveGroup", "leave_group", 5, group_id="g", members=members)
+    new = [
+        {"name": f"t{i}", "num_partitions": 1, "replication_factor": 1}
+        for i in range(ELEMENTS // 5)
+    ]
+    await bench.hold("CreateTopics", "create_topics", 7, topics=new)
+    await bench.hold("Metadata of all topics", "metadata", 12, topics=None)
+
+
+async def main() -> None:
+    """Print both tables."""
+    topics = Topics([ConfiguredTopic("orders", 20_000)])
+    config = CoordinatorConfig(core=CoreLimits(initial_rebalance_delay_ms=0))
+    coordinator = GroupCoordinator(MemoryOffsetStorage(), config, topics)
+    await coordinator.start()
+    bench = Bench(Listener(Services(coordinator=coordinator, topics=topics), ServerLimits()))
+    hot(bench, await join(bench))
+    await large(bench)
+    await coordinator.stop()
+
+
+if __name__ == "__main__":
+    uvloop.run(main())
