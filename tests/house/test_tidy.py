@@ -77,13 +77,19 @@ def test_no_test_is_skipped_or_expected_to_fail():
 
 @pytest.mark.parametrize("folder", ["unit", "property", "scenarios", "simulation", "wire"])
 def test_deterministic_tests_do_not_sleep_for_real(folder):
-    def sleeps(text: str) -> bool:
-        # on the virtual loop a sleep moves a counter and waits for nothing
-        virtual = "from tests.helpers.virtual_loop import" in text
-        return "time.sleep(" in text or ("asyncio.sleep(" in text and not virtual)
+    files = {n: (ROOT / n).read_text() for n in FILES if n.startswith(f"tests/{folder}/")}
+    assert [name for name, text in files.items() if "time.sleep(" in text] == []
+    tests = {name: text for name, text in files.items() if "/test_" in name}
+    asleep = [name for name, text in tests.items() if "asyncio.sleep(" in text]
+    assert [name for name in asleep if not _runs_on_the_virtual_loop(tests[name])] == []
 
-    tests = [n for n in FILES if n.startswith(f"tests/{folder}/") and n.endswith(".py")]
-    assert [name for name in tests if sleeps((ROOT / name).read_text())] == []
+
+def _runs_on_the_virtual_loop(text: str) -> bool:
+    """Tell whether a test, or a module of the tests that it uses, brings the virtual loop."""
+    used = re.findall(r"^from (tests\.[\w.]+) import", text, re.MULTILINE)
+    paths = [ROOT / (module.replace(".", "/") + ".py") for module in used]
+    texts = [text, *(path.read_text() for path in paths if path.is_file())]
+    return any("from tests.helpers.virtual_loop import" in each for each in texts)
 
 
 def test_the_version_is_said_once_in_two_places():
