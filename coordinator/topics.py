@@ -53,32 +53,6 @@ def mint_topic_id() -> str:
             return text
 
 
-class Watch:
-    """Somebody waits for a partition to grow or for its topic to go (Fetch's long poll)."""
-
-    __slots__ = ("_keys", "_topics", "_wake")
-
-    def __init__(
-        self, topics: Topics, keys: Sequence[PartitionKey], wake: Callable[[], None]
-    ) -> None:
-        """Made by ``Topics.watch``."""
-        self._topics = topics
-        self._keys = keys
-        self._wake: Callable[[], None] | None = wake
-
-    def cancel(self) -> None:
-        """Wait no more; harmless when it is over."""
-        self._wake = None
-        self._topics.forget(self, self._keys)
-
-    def fire(self) -> None:
-        """Wake whoever waits, once."""
-        wake = self._wake
-        self.cancel()
-        if wake is not None:
-            wake()
-
-
 class Topics:
     """Topics and ends, as far as they are durable."""
 
@@ -93,7 +67,6 @@ class Topics:
         self._mint = mint
         self._submit: Submit | None = None
         self._ends: dict[str, dict[int, int]] = {}
-        self._watches: dict[PartitionKey, set[Watch]] = {}
 
     # --- For handlers -----------------------------------------------------------------------------
 
@@ -103,23 +76,6 @@ class Topics:
         info = self.image.by_id.get(topic_id)
         configured = self._configured.get(info.name) if info is not None else None
         return end if configured is None else max(end, configured.end_offset)
-
-    def watch(self, partitions: Iterable[PartitionKey], wake: Callable[[], None]) -> Watch:
-        """Call ``wake`` once, as soon as one of these grows or its topic goes."""
-        keys = list(partitions)
-        watch = Watch(self, keys, wake)
-        for key in keys:
-            self._watches.setdefault(key, set()).add(watch)
-        return watch
-
-    def forget(self, watch: Watch, keys: Iterable[PartitionKey]) -> None:
-        """Drop a watch."""
-        for key in keys:
-            watches = self._watches.get(key)
-            if watches is not None:
-                watches.discard(watch)
-                if not watches:
-                    del self._watches[key]
 
     def change(self, request: ChangeTopics, ticket: _Resolves) -> None:
         """Create, grow or delete topics; answered once it is durable and every shard knows it."""
@@ -176,7 +132,6 @@ class Topics:
             for partition in topic.partitions:
                 if partition.offset > ends.get(partition.partition, 0):
                     ends[partition.partition] = partition.offset
-                    self._wake((topic.topic_id, partition.partition))
 
     def raise_ends(self, found: Mapping[PartitionKey, int]) -> None:
         """Take the ends of a shard that was loaded; none is ever lowered."""
@@ -185,19 +140,12 @@ class Topics:
                 ends = self._ends.setdefault(topic_id, {})
                 if end > ends.get(partition, 0):
                     ends[partition] = end
-                    self._wake((topic_id, partition))
 
     def _set_image(self, image: TopicImage) -> None:
         gone = self.image.by_id.keys() - image.by_id.keys()
         self.image = image
         for topic_id in gone:
             self._ends.pop(topic_id, None)
-        for key in [key for key in self._watches if key[0] in gone]:
-            self._wake(key)
-
-    def _wake(self, key: PartitionKey) -> None:
-        for watch in list(self._watches.get(key, ())):
-            watch.fire()
 
     def _missing(self) -> ChangeTopics | None:
         wanted = self._configured.values()

@@ -227,32 +227,6 @@ async def test_the_start_goes_on_until_the_configured_topics_are_stored() -> Non
         assert set(topics_of(world).image.by_name) == {"orders", "payments"}
 
 
-# --- Watching -------------------------------------------------------------------------------------
-
-
-@virtual_time
-async def test_a_watch_wakes_once_when_a_partition_grows() -> None:
-    async with a_coordinator() as world:
-        woken: list[str] = []
-        topics_of(world).watch([(id_of(world), 0), (id_of(world), 1)], lambda: woken.append("x"))
-        await world.until(world.commit("g", 5, partition=2))
-        assert woken == []
-        await world.until(world.commit("g", 5, partition=1))
-        await world.until(world.commit("g", 6, partition=0))
-        assert woken == ["x"]
-
-
-@virtual_time
-async def test_a_watch_wakes_when_its_topic_goes_and_not_after_it_was_cancelled() -> None:
-    async with a_coordinator() as world:
-        woken: list[str] = []
-        keys = [(id_of(world), 0)]
-        topics_of(world).watch(keys, lambda: woken.append("stayed"))
-        topics_of(world).watch(keys, lambda: woken.append("left")).cancel()
-        await world.until(delete(world, "orders"))
-        assert woken == ["stayed"]
-
-
 @virtual_time
 async def test_topics_and_a_coordinator_without_them() -> None:
     async with a_coordinator(without_topics=True) as world:
