@@ -33,6 +33,8 @@ class ApiKey(IntEnum):
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
     CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
 
 
@@ -85,6 +87,9 @@ def _api(  # noqa: PLR0913  one line of a table
         notes=notes,
     )
 
+
+_NEVER: Final = 32_767
+"""As ``first_flexible``: no version is."""
 
 _NO_RECORDS = "We keep topics and offsets, not records"
 
@@ -154,6 +159,8 @@ APIS: Final[tuple[Api, ...]] = (
     _api(ApiKey.CREATE_TOPICS, "CreateTopics", 2, 7, 5),
     _api(ApiKey.DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
     _api(ApiKey.CREATE_PARTITIONS, "CreatePartitions", 0, 3, 2),
+    _api(ApiKey.DELETE_GROUPS, "DeleteGroups", 0, 2, 2),
+    _api(ApiKey.OFFSET_DELETE, "OffsetDelete", 0, 0, _NEVER),
     _api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
 )
 """Everything that is served, by key."""
@@ -187,11 +194,16 @@ and tagged fields. An API or version that is not served closes the connection, a
 """
 
 
+def _flexible_from(api: Api) -> str:
+    return "none" if api.first_flexible == _NEVER else str(api.first_flexible)
+
+
 def support_page() -> str:
     """Print the table of what we serve, as docs/protocol-support.md holds it."""
     lines = [
         f"| {api.key.value} | {api.name} | {api.lowest_served}-{api.max_version} "
-        f"| {api.advertised_min}-{api.max_version} | {api.first_flexible} | {' '.join(api.notes)} |"
+        f"| {api.advertised_min}-{api.max_version} | {_flexible_from(api)} "
+        f"| {' '.join(api.notes)} |"
         for api in APIS
     ]
     features = ", ".join(f"`{f.name}` = {f.finalized}" for f in FEATURES)

@@ -38,7 +38,12 @@ API_KEYS: dict[str, int] = {
     "create_topics": 19,
     "delete_topics": 20,
     "create_partitions": 37,
+    "describe_configs": 32,
+    "delete_groups": 42,
+    "incremental_alter_configs": 44,
+    "offset_delete": 47,
     "describe_cluster": 60,
+    "list_config_resources": 74,
 }
 
 assert API_KEYS.keys() <= schema_name_map.keys()
@@ -57,8 +62,8 @@ class RawClient:
     ) -> None:
         self._client_id = client_id
         self._correlation_id = 0
-        self._socket = socket.create_connection((host, port), timeout=timeout_s)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = socket.create_connection((host, port), timeout=timeout_s)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self) -> RawClient:
         return self
@@ -67,7 +72,7 @@ class RawClient:
         self.close()
 
     def close(self) -> None:
-        self._socket.close()
+        self.socket.close()
 
     def call(self, api: str, version: int, **values: Any) -> dict[str, Any]:
         """Send a request, wait for its reply; what is not named is empty or default."""
@@ -77,7 +82,7 @@ class RawClient:
     def send(self, api: str, version: int, **values: Any) -> int:
         """Send without waiting, a join to be parked for instance. Returns the correlation id."""
         self._correlation_id += 1
-        self._socket.sendall(
+        self.socket.sendall(
             encode_request(api, version, values, self._correlation_id, self._client_id)
         )
         return self._correlation_id
@@ -99,7 +104,7 @@ class RawClient:
     def _exactly(self, count: int) -> bytes:
         data = bytearray()
         while len(data) < count:
-            chunk = self._socket.recv(count - len(data))
+            chunk = self.socket.recv(count - len(data))
             if not chunk:
                 raise ConnectionError("the peer closed the connection")
             data += chunk
