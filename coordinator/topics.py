@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol, TypeAlias
 
 import structlog
