@@ -43,6 +43,10 @@ class Side:
         self.client.close()
         self.other.close()
 
+    def comparable(self, value: Any) -> Any:
+        """Without what must differ."""
+        return self._comparable("", value)
+
     def _comparable(self, name: str, value: Any) -> Any:
         if isinstance(value, dict):
             if "member_id" in value and isinstance(value["member_id"], str):
