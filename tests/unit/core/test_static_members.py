@@ -259,6 +259,19 @@ def test_fencing_of_a_parked_join_is_an_event(driver):
     restart(driver, follower)
     (fenced,) = driver.events_of(MemberFenced, since)
     assert (fenced.member_id, fenced.error) == (follower.member_id, "FENCED_INSTANCE_ID")
+    assert fenced.api == "JoinGroup"
+
+
+def test_fencing_of_a_parked_sync_is_an_event(driver):
+    _, follower = completing(
+        driver, a_member(driver, instance_id="i1"), a_member(driver, instance_id="i2")
+    )
+    follower.sync()
+    since = len(driver.events)
+    restart(driver, follower)
+    (fenced,) = driver.events_of(MemberFenced, since)
+    assert (fenced.member_id, fenced.error) == (follower.member_id, "FENCED_INSTANCE_ID")
+    assert fenced.api == "SyncGroup"
 
 
 # --- The other states ---------------------------------------------------------------------------
