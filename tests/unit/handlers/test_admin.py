@@ -225,6 +225,25 @@ def test_a_manual_assignment_may_only_name_us(
         assert services.coordinator.requests == []  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"replicas": 3},
+        {"assignments": [{"partition_index": 0, "broker_ids": [1]}]},
+    ],
+)
+def test_that_a_topic_exists_comes_before_what_else_is_wrong(wrong: dict[str, Any]) -> None:
+    def exists(request: Any) -> ChangeTopicsResult:
+        error = ErrorCode.TOPIC_ALREADY_EXISTS
+        return ChangeTopicsResult(
+            ErrorCode.NONE,
+            tuple(TopicChange(t.name, "", -1, error, "text") for t in request.create),
+        )
+
+    (shown,) = ask("create_topics", 7, exists, topics=[new_topic("orders", **wrong)])["topics"]
+    assert shown["error_code"] == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
 def test_a_name_that_comes_twice_is_answered_once() -> None:
     def refuse(request: Any) -> ChangeTopicsResult:
         return ChangeTopicsResult(
