@@ -1,82 +1,64 @@
-"""OffsetCommit v0 and v1: requests that Kafka 4 dropped and old clients still send (spec section
-2).
+"""Requests that Kafka 4 dropped and old clients still send: OffsetCommit 0 and 1 (spec section 2).
 
-Stated in the form of kio's classes, so that ``protocol.reader`` reads them like any other. aiokafka
-has schemas of them, but its decoder takes a null anywhere, refuses text that is not UTF-8, knows no
-bound on elements, and costs a tenth of a second to import; tests hold ours equal to it. OffsetFetch
-v0 has the bytes of v1 and needs nothing here.
+kio lacks them; aiokafka has their schemas. The schemas become classes in kio's form, so that
+``protocol.reader`` reads them like any other: aiokafka's own decoder takes a null anywhere, refuses
+text that is not UTF-8 and knows no bound on elements. OffsetFetch 0 has the bytes of 1.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import field, make_dataclass
+from typing import Any, Final
+
+from aiokafka.protocol.commit import OffsetCommitRequest_v0, OffsetCommitRequest_v1
+from aiokafka.protocol.types import Array, Int32, Int64, Schema, String
+
+from protocol.reader import EntityClass
+
+_NAMES: Final = {
+    "consumer_group": "group_id",
+    "consumer_group_generation_id": "generation_id_or_member_epoch",
+    "consumer_id": "member_id",
+    "topics": "topics",
+    "topic": "name",
+    "partitions": "partitions",
+    "partition": "partition_index",
+    "offset": "committed_offset",
+    "timestamp": "commit_timestamp",
+    "metadata": "committed_metadata",
+}
+"""aiokafka's name of a field -> Kafka's, which the later versions have."""
+
+_MAY_BE_NULL: Final = "committed_metadata"
 
 
-def _wire(kafka_type: str) -> Any:
-    return field(metadata={"kafka_type": kafka_type})
+def _entity(name: str, version: int, schema: Schema) -> EntityClass:
+    """State a schema of aiokafka as a class in kio's form."""
+    members: list[Any] = []
+    for told, kind in zip(schema.names, schema.fields, strict=True):
+        known = _NAMES[told]
+        if isinstance(kind, Array):
+            element = _entity(f"{name}{known.title()}", version, kind.array_of)
+            members.append((known, tuple[element, ...]))  # type: ignore[valid-type]
+        elif isinstance(kind, String):
+            hint = str | None if known == _MAY_BE_NULL else str
+            members.append((known, hint, field(metadata={"kafka_type": "string"})))
+        else:
+            assert kind in (Int32, Int64), f"{told}: {kind}"
+            wire = "int32" if kind is Int32 else "int64"
+            members.append((known, int, field(metadata={"kafka_type": wire})))
+    return make_dataclass(
+        name,
+        members,
+        namespace={"__flexible__": False, "__version__": version},
+        frozen=True,
+        slots=True,
+        kw_only=True,
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCommitPartitionV0:
-    """An offset to commit."""
+OffsetCommitRequestV0: Final = _entity("OffsetCommitRequestV0", 0, OffsetCommitRequest_v0.SCHEMA)
+"""A commit without member or generation; ZooKeeper-era Kafka wrote it to ZooKeeper."""
 
-    __flexible__: ClassVar[bool] = False
-    __version__: ClassVar[int] = 0
-    partition_index: int = _wire("int32")
-    committed_offset: int = _wire("int64")
-    committed_metadata: str | None = _wire("string")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCommitTopicV0:
-    """A topic with offsets to commit."""
-
-    __flexible__: ClassVar[bool] = False
-    __version__: ClassVar[int] = 0
-    name: str = _wire("string")
-    partitions: tuple[OffsetCommitPartitionV0, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCommitRequestV0:
-    """A commit without member or generation; ZooKeeper-era Kafka wrote it to ZooKeeper."""
-
-    __flexible__: ClassVar[bool] = False
-    __version__: ClassVar[int] = 0
-    group_id: str = _wire("string")
-    topics: tuple[OffsetCommitTopicV0, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCommitPartitionV1:
-    """An offset to commit, with the client's own idea of when that is."""
-
-    __flexible__: ClassVar[bool] = False
-    __version__: ClassVar[int] = 1
-    partition_index: int = _wire("int32")
-    committed_offset: int = _wire("int64")
-    commit_timestamp: int = _wire("int64")
-    committed_metadata: str | None = _wire("string")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCommitTopicV1:
-    """A topic with offsets to commit."""
-
-    __flexible__: ClassVar[bool] = False
-    __version__: ClassVar[int] = 1
-    name: str = _wire("string")
-    partitions: tuple[OffsetCommitPartitionV1, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetCommitRequestV1:
-    """A commit of a member, or of nobody (generation -1, no member)."""
-
-    __flexible__: ClassVar[bool] = False
-    __version__: ClassVar[int] = 1
-    group_id: str = _wire("string")
-    generation_id_or_member_epoch: int = _wire("int32")
-    member_id: str = _wire("string")
-    topics: tuple[OffsetCommitTopicV1, ...]
+OffsetCommitRequestV1: Final = _entity("OffsetCommitRequestV1", 1, OffsetCommitRequest_v1.SCHEMA)
+"""A commit of a member, or of nobody (generation -1, no member)."""
