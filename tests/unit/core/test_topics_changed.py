@@ -174,6 +174,17 @@ def test_larger_of_two_offsets_for_one_partition_in_one_request_is_its_end(drive
     assert ends(driver) == live
 
 
+def test_end_that_is_written_is_not_written_again(driver):
+    for offset in (30, 5, 30, 5):
+        driver.commit("g", {"orders": {0: offset}})
+    assert driver.records_of(PartitionEnd) == [PartitionEnd(ORDERS.topic_id, 0, 30)]
+    driver.reload()
+    driver.commit("g", {"orders": {0: 30}})
+    driver.commit("g", {"orders": {0: 4}})
+    assert len(driver.records_of(PartitionEnd)) == 1
+    assert ends(driver) == {(ORDERS.topic_id, 0): 30}
+
+
 def test_end_grows_again_beyond_one_that_was_written(driver):
     driver.commit("g", {"orders": {0: 30}})
     driver.commit("g", {"orders": {0: 5}})
