@@ -143,6 +143,8 @@ def one_world(ports: list[int], seed: int) -> tuple[int, str | None]:
             for world in worlds:
                 world.send(member, api, version, dict(values))
             answers = _settle(worlds)
+            for world, got in zip(worlds, answers, strict=True):
+                world.side.comparable([got[m] for m in sorted(got)])  # learns the new ids first
             compared = [
                 [(m, w.side.comparable(a)) for m, a in sorted(got.items())]
                 for w, got in zip(worlds, answers, strict=True)
