@@ -5,17 +5,26 @@ read.
 from __future__ import annotations
 
 from coordinator.core.events import Assignment
-from coordinator.core.group import CONSUMER, Group
+from coordinator.core.group import CONSUMER, Group, encoded_bytes
 from protocol.consumer_protocol import ConsumerProtocolError, decode_assignment
 
 MAX_DECODED_BYTES = 256 * 1024
 """Above this an assignment is only measured: reading it would hold up everyone else's requests."""
 
+DECODED_GROWTH = 6
+"""How much longer an assignment can get by being written out (a control character in a name)."""
 
-def assignment_event(group: Group) -> Assignment:
-    """Describe the assignment that the leader of this generation has made."""
+
+def assignment_event(group: Group, max_step_bytes: int) -> Assignment:
+    """Describe the assignment that the leader of this generation has made.
+
+    The group's record is in the same step, so what is left of ``max_step_bytes`` bounds the event.
+    """
+    assigned = sum(len(m.assignment) for m in group.members.values())
+    room = max_step_bytes - encoded_bytes(assigned) - 2 * group.size_bytes
+    is_small = assigned <= min(MAX_DECODED_BYTES, room // DECODED_GROWTH)
     partitions: dict[str, dict[str, list[int]]] | None = None
-    if group.protocol_type == CONSUMER:
+    if group.protocol_type == CONSUMER and is_small:
         partitions = _decoded(group)
     opaque = None
     if partitions is None:
@@ -32,8 +41,6 @@ def assignment_event(group: Group) -> Assignment:
 
 
 def _decoded(group: Group) -> dict[str, dict[str, list[int]]] | None:
-    if sum(len(m.assignment) for m in group.members.values()) > MAX_DECODED_BYTES:
-        return None
     decoded: dict[str, dict[str, list[int]]] = {}
     for member in group.members.values():
         if not member.assignment:

@@ -1,4 +1,4 @@
-"""The cluster shard (-1): what belongs to no group. In static mode, the topics and their ids.
+"""The cluster shard (-1): topics of static mode with their ids, and the configs of groups.
 
 Same manners as ``Shard``: requests and time in, steps out, hard state changed by ``apply`` alone.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from coordinator.core.config_changes import alter_configs
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import AdminAction
 from coordinator.core.limits import CoreLimits
-from coordinator.core.records import Record, SavedGroup, TopicRecord, TopicRemoved
+from coordinator.core.records import GroupConfigs, Record, SavedGroup, TopicRecord, TopicRemoved
 from coordinator.core.requests import (
+    AlterGroupConfigs,
     ChangeTopics,
     ChangeTopicsResult,
     NewTopic,
@@ -25,22 +27,24 @@ from coordinator.core.topic_names import topic_name_error
 
 
 class ClusterShard:
-    """The topics of static mode."""
+    """The topics of static mode, and what is set for single groups."""
 
     def __init__(self, limits: CoreLimits) -> None:
-        """Start with no topics."""
+        """Start with nothing."""
         self.limits = limits
         self.topics: dict[str, TopicInfo] = {}
         self.ids: dict[str, str] = {}
         """Topic id -> name."""
         self.partition_count = 0
+        self.configs: dict[str, dict[str, str]] = {}
+        """Group id -> key -> value; a group without configs is not there."""
 
     def image(self) -> TopicImage:
         """The topics as they are now."""
         return TopicImage.of(*self.topics.values())
 
     def apply(self, record: Record) -> None:
-        """Change the topics: the one place that does, live and on load alike."""
+        """Change topics or configs: the one place that does, live and on load alike."""
         if isinstance(record, TopicRecord):
             self._forget(record.name)
             info = TopicInfo(record.name, record.topic_id, record.partitions)
@@ -49,6 +53,11 @@ class ClusterShard:
             self.partition_count += record.partitions
         elif isinstance(record, TopicRemoved):
             self._forget(record.name)
+        elif isinstance(record, GroupConfigs):
+            if record.configs:
+                self.configs[record.group_id] = record.configs
+            else:
+                self.configs.pop(record.group_id, None)
         else:
             raise TypeError(f"{type(record).__name__} does not belong to the cluster shard")
 
@@ -59,8 +68,23 @@ class ClusterShard:
             self.partition_count -= info.partitions
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
-        """Take a ChangeTopics; each topic in it is judged on its own, in its order."""
-        assert isinstance(request, ChangeTopics), "the cluster shard knows topics alone"
+        """Take a request; each topic or group in it is judged on its own, in its order."""
+        if isinstance(request, AlterGroupConfigs):
+            return self._alter_configs(request, ticket)
+        assert isinstance(request, ChangeTopics), "no other request goes to the cluster shard"
+        return self._change_topics(request, ticket)
+
+    def _alter_configs(self, request: AlterGroupConfigs, ticket: Ticket) -> Step:
+        result, records, events = alter_configs(self.configs, request, self.limits)
+        step = Step(replies=[Reply(ticket, result)])
+        if not request.validate_only:
+            step.records.extend(records)
+            step.events.extend(events)
+            for record in records:
+                self.apply(record)
+        return step
+
+    def _change_topics(self, request: ChangeTopics, ticket: Ticket) -> Step:
         change = _Change(self, request)
         result = ChangeTopicsResult(
             ErrorCode.NONE,

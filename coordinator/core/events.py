@@ -11,6 +11,14 @@ from typing import TypeAlias
 
 import msgspec
 
+MAX_REASON_LENGTH = 255
+"""What an event quotes of a client's reason; clients cut theirs to the same (KIP-800)."""
+
+
+def quoted_reason(reason: str | None) -> str | None:
+    """A client's reason, as an event may hold it."""
+    return None if reason is None else reason[:MAX_REASON_LENGTH]
+
 
 class _Event(msgspec.Struct, frozen=True, tag_field="kind", kw_only=True, omit_defaults=True):
     group: str = ""

@@ -70,9 +70,25 @@ class Member:
 
     def size_bytes(self) -> int:
         """An upper bound of what this member adds to a record, its assignment not counted."""
-        largest = max((len(p.metadata) for p in self.protocols), default=0)
-        text = len(self.member_id) + len(self.group_instance_id or "") + len(self.client.client_id)
-        return MEMBER_OVERHEAD_BYTES + 6 * text + encoded_bytes(largest)
+        return member_bytes(
+            self.member_id, self.group_instance_id, self.client.client_id, self.protocols
+        )
+
+
+def member_bytes(
+    member_id: str,
+    group_instance_id: str | None,
+    client_id: str,
+    protocols: tuple[JoinProtocol, ...],
+) -> int:
+    """An upper bound of what such a member adds to a record, or to the event of its joining.
+
+    The record has the metadata of one protocol, the event the names of all.
+    """
+    largest = max((len(p.metadata) for p in protocols), default=0)
+    text = len(member_id) + len(group_instance_id or "") + len(client_id)
+    text += sum(len(p.name) for p in protocols)
+    return MEMBER_OVERHEAD_BYTES + 6 * text + encoded_bytes(largest)
 
 
 def encoded_bytes(length: int) -> int:

@@ -8,6 +8,7 @@ and have no effect.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -44,6 +45,7 @@ COMMIT_MONOTONIC = "commit.monotonic"
 REBALANCE_MAX_JOIN_MS = "rebalance.max.join.ms"
 INITIAL_REBALANCE_DELAY_MS = "initial.rebalance.delay.ms"
 OFFSETS_RETENTION_MINUTES = "offsets.retention.minutes"
+SHARE_AUTO_OFFSET_RESET = "share.auto.offset.reset"
 
 _INT, _BOOLEAN, _STRING = ConfigKind.INT, ConfigKind.BOOLEAN, ConfigKind.STRING
 
@@ -121,7 +123,7 @@ _KAFKA = (
         doc="Records of a partition that may be acquired at once.",
     ),
     ConfigKey(
-        "share.auto.offset.reset",
+        SHARE_AUTO_OFFSET_RESET,
         _STRING,
         "latest",
         kafka_synonym=False,
@@ -265,8 +267,10 @@ def _value_error(key: ConfigKey, value: str) -> str | None:
     wrong = f"Invalid value {value} for configuration {key.name}: "
     if key.kind is ConfigKind.BOOLEAN and value.strip().lower() not in ("true", "false"):
         return wrong + "Expected value to be either true or false"
-    if key.choices and value.lower() not in key.choices:
+    if key.choices and value not in key.choices:
         return wrong + f"String must be one of: {', '.join(key.choices)}"
+    if key.name == SHARE_AUTO_OFFSET_RESET and not _is_start(value):
+        return wrong + "It must be 'earliest', 'latest' or 'by_duration:<PnDTnHnMn.nS>'"
     if key.kind is ConfigKind.INT:
         number = _integer(value)
         if number is None:
@@ -274,6 +278,27 @@ def _value_error(key: ConfigKey, value: str) -> str | None:
         if not key.least <= number <= key.most:
             return wrong + f"Value must be at least {key.least} and at most {key.most}"
     return None
+
+
+_DURATION = re.compile(
+    r"P(?=.)(?:\d{1,15}D)?(?:T(?=.)(?:\d{1,15}H)?(?:\d{1,15}M)?(?:\d{1,15}(?:\.\d{1,9})?S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+"""What java.time.Duration.parse takes, without signs."""
+
+
+def _is_start(value: str) -> bool:
+    kind, colon, duration = value.partition(":")
+    if colon:
+        return kind == "by_duration" and _DURATION.fullmatch(duration) is not None
+    return value in ("earliest", "latest")
+
+
+def normal_value(key: ConfigKey, value: str) -> str:
+    """Write a value that ``config_error`` has passed as it is shown: " 046000" is 46000."""
+    if key.kind is ConfigKind.INT:
+        return str(int(value))
+    return value.strip().lower() if key.kind is ConfigKind.BOOLEAN else value
 
 
 def _integer(value: str) -> int | None:

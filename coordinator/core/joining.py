@@ -5,8 +5,8 @@ from __future__ import annotations
 from coordinator.core import rebalance
 from coordinator.core.deadlines import Deadline, DeadlineKind
 from coordinator.core.errors import ErrorCode
-from coordinator.core.events import GroupCreated, MemberFenced, MemberJoin
-from coordinator.core.group import MEMBER_OVERHEAD_BYTES, Group, Member, encoded_bytes
+from coordinator.core.events import GroupCreated, MemberFenced, MemberJoin, quoted_reason
+from coordinator.core.group import Group, Member, member_bytes
 from coordinator.core.requests import (
     GroupState,
     JoinGroup,
@@ -147,10 +147,9 @@ def _fits(
     shard: ShardState, group: Group, request: JoinGroup, protocols: tuple[JoinProtocol, ...]
 ) -> bool:
     """Whether the group's record, with this member in it, can be stored."""
-    largest = max((len(p.metadata) for p in protocols), default=0)
-    text = len(request.new_member_id) + len(request.group_instance_id or "")
-    text += len(request.client.client_id)
-    added = MEMBER_OVERHEAD_BYTES + 6 * text + encoded_bytes(largest)
+    added = member_bytes(
+        request.new_member_id, request.group_instance_id, request.client.client_id, protocols
+    )
     member = group.members.get(request.member_id)
     if member is not None:
         added -= member.size_bytes()
@@ -243,7 +242,7 @@ def _note_join(
             session_timeout_ms=member.session_timeout_ms,
             rebalance_timeout_ms=member.rebalance_timeout_ms,
             replaces=replaces,
-            reason=request.reason,
+            reason=quoted_reason(request.reason),
         )
     )
 

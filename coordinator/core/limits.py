@@ -24,6 +24,10 @@ class CoreLimits:
     retention_check_interval_ms: int = 600_000
     max_partitions: int = 100_000
     """Partitions of all topics of static mode; Metadata lists every one."""
+    max_configured_groups: int = 10_000
+    """Groups with configs of their own. All are read at every start, and one ListConfigResources
+    lists them all; more of them want another setting of the daemon, not one each.
+    """
     max_step_bytes: int = 16 * 1024 * 1024
     """What a storage takes in one step; a request that would make more is refused before it
     changes anything.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from coordinator.core import rebalance
 from coordinator.core.assignment_event import assignment_event
 from coordinator.core.errors import ErrorCode
-from coordinator.core.events import MemberFenced, MemberLeave
+from coordinator.core.events import MemberFenced, MemberLeave, quoted_reason
 from coordinator.core.group import Group, Member, encoded_bytes
 from coordinator.core.requests import (
     GroupState,
@@ -149,7 +149,7 @@ def _fits(shard: ShardState, group: Group, request: SyncGroup) -> bool:
         for member_id, data in dict(request.assignments).items()
         if member_id in group.members
     )
-    return 2 * assigned + group.size_bytes <= shard.limits.max_step_bytes
+    return assigned + 2 * group.size_bytes <= shard.limits.max_step_bytes
 
 
 def _store_assignment(shard: ShardState, group: Group, request: SyncGroup) -> None:
@@ -161,7 +161,7 @@ def _store_assignment(shard: ShardState, group: Group, request: SyncGroup) -> No
         member.assignment = assigned.get(member.member_id, b"")
     group.transition_to(GroupState.STABLE, shard.now.wall_ms)
     shard.record(group.to_record())
-    shard.event(assignment_event(group))
+    shard.event(assignment_event(group, shard.limits.max_step_bytes))
     for member in group.members.values():
         if member.parked_sync is not None:
             rebalance.answer_sync(shard, group, member, ErrorCode.NONE)
@@ -223,7 +223,7 @@ def _leave(
             client_id=request.client.client_id,
             client_host=request.client.client_host,
             principal=request.client.principal,
-            reason=leaving.reason,
+            reason=quoted_reason(leaving.reason),
         )
     )
     rebalance.remove_member(shard, group, member)

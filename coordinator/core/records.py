@@ -151,6 +151,16 @@ class TopicRemoved(msgspec.Struct, frozen=True, gc=False, tag="topic_removed", t
     name: str
 
 
+class GroupConfigs(msgspec.Struct, frozen=True, gc=False, tag="group_configs", tag_field="record"):
+    """Sets all configs of a group, or clears them where there are none. Key: group id.
+
+    Lives in the cluster shard (-1): a config outlives its group, and may be set before it.
+    """
+
+    group_id: str
+    configs: dict[str, str]
+
+
 Record: TypeAlias = (
     GroupRecord
     | GroupRemoved
@@ -160,4 +170,5 @@ Record: TypeAlias = (
     | PartitionEnd
     | TopicRecord
     | TopicRemoved
+    | GroupConfigs
 )

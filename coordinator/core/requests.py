@@ -372,6 +372,45 @@ class ChangeTopicsResult(msgspec.Struct, frozen=True):
     deleted: tuple[TopicChange, ...] = ()
 
 
+# --- The cluster shard (configs of groups) ---
+
+
+class GroupConfigChange(NamedTuple):
+    """What to change in the configs of one group."""
+
+    group_id: str
+    changes: tuple[tuple[str, str | None], ...]
+    """(key, new value, or None to go back to what holds for all), each key once."""
+
+
+class AlterGroupConfigs(msgspec.Struct, frozen=True):
+    """Change configs of groups (spec 12), each group judged on its own; answered in the same order.
+
+    No group comes twice. ``validate_only`` answers what would be answered and changes nothing.
+    """
+
+    client: Client
+    groups: tuple[GroupConfigChange, ...]
+    validate_only: bool = False
+
+
+class GroupConfigResult(NamedTuple):
+    """What became of one group of an AlterGroupConfigs."""
+
+    group_id: str
+    error: ErrorCode
+    message: str | None
+
+
+class AlterGroupConfigsResult(msgspec.Struct, frozen=True):
+    """Answer to an AlterGroupConfigs: ``error`` for the whole (NOT_CONTROLLER while loading), else
+    per group.
+    """
+
+    error: ErrorCode
+    groups: tuple[GroupConfigResult, ...] = ()
+
+
 Request: TypeAlias = (
     JoinGroup
     | SyncGroup
@@ -384,6 +423,7 @@ Request: TypeAlias = (
     | DeleteGroup
     | OffsetDelete
     | ChangeTopics
+    | AlterGroupConfigs
 )
 Result: TypeAlias = (
     JoinGroupResult
@@ -396,4 +436,5 @@ Result: TypeAlias = (
     | DescribeGroupResult
     | OffsetDeleteResult
     | ChangeTopicsResult
+    | AlterGroupConfigsResult
 )

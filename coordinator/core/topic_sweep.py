@@ -13,14 +13,15 @@ from coordinator.core.state import ShardState
 from coordinator.core.topic_image import TopicImage
 
 MAX_OFFSETS_PER_STEP = 1_000
-"""Offsets that one step removes."""
+"""Offsets that one step looks at (a group is looked at as a whole): the first step of every shard
+falls into one turn of the loop."""
 
 
 def start_sweep(shard: ShardState) -> None:
     """Remove a first portion now and leave the rest to a deadline of its own."""
     if shard.image.accepts_any:
         return  # a host without topics: nothing says that one is gone
-    shard.sweep_left = [g for g in shard.groups if _has_gone(shard.image, shard.groups[g])]
+    shard.sweep_left = list(shard.groups)
     sweep_due(shard)
 
 
@@ -31,7 +32,7 @@ def sweep_due(shard: ShardState) -> None:
         group = shard.groups.get(shard.sweep_left[-1])
         gone = [] if group is None else _gone(shard.image, group)
         fits = [] if group is None else portion.take(group.group_id, gone)
-        portion.looked_at(len(gone))
+        portion.looked_at(1 if group is None else 1 + sum(map(len, group.offsets.values())))
         if group is not None and fits:
             _remove(shard, group, fits)
         if len(fits) == len(gone):
@@ -43,14 +44,6 @@ def sweep_due(shard: ShardState) -> None:
 def _is_gone(image: TopicImage, topic: str, topic_id: str) -> bool:
     """By its id where one was stored: a topic made again under the name is another topic."""
     return topic_id not in image.by_id if topic_id else topic not in image.by_name
-
-
-def _has_gone(image: TopicImage, group: Group) -> bool:
-    return any(
-        _is_gone(image, topic, o.topic_id)
-        for topic, stored in group.offsets.items()
-        for o in stored.values()
-    )
 
 
 def _gone(image: TopicImage, group: Group) -> list[StoredOffset]:
