@@ -15,7 +15,7 @@ from typing import Any
 
 from kio.serial import entity_reader, entity_writer
 
-from protocol import packed
+from protocol import packed, packed_replies
 from protocol.codec import build, read_request, request_class, response_class
 from protocol.frames import FrameSplitter
 from protocol.headers import read_request_header
@@ -122,12 +122,12 @@ def packing() -> None:
     rows: list[tuple[str, Callable[[], Any], Any]] = [
         (
             "Heartbeat v4",
-            lambda: packed.pack_heartbeat(4, 1, 0),
+            lambda: packed_replies.pack_heartbeat(4, 1, 0),
             build(response_class(ApiKey.HEARTBEAT, 4), error_code=0),
         ),
         (
             "OffsetCommit v8 x10",
-            lambda: packed.pack_offset_commit(8, 1, commits, 0),
+            lambda: packed_replies.pack_offset_commit(8, 1, commits, 0),
             build(
                 response_class(ApiKey.OFFSET_COMMIT, 8),
                 topics=[{"name": "orders", "partitions": commit_rows}],
@@ -135,7 +135,7 @@ def packing() -> None:
         ),
         (
             "OffsetFetch v7 x10",
-            lambda: packed.pack_offset_fetch(7, 1, fetched, 0),
+            lambda: packed_replies.pack_offset_fetch(7, 1, fetched, 0),
             build(
                 response_class(ApiKey.OFFSET_FETCH, 7),
                 topics=[{"name": "orders", "partitions": fetch_rows}],

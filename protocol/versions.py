@@ -34,6 +34,7 @@ class ApiKey(IntEnum):
     DELETE_TOPICS = 20
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
 
@@ -160,6 +161,14 @@ APIS: Final[tuple[Api, ...]] = (
     _api(ApiKey.DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
     _api(ApiKey.CREATE_PARTITIONS, "CreatePartitions", 0, 3, 2),
     _api(ApiKey.DELETE_GROUPS, "DeleteGroups", 0, 2, 2),
+    _api(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        "IncrementalAlterConfigs",
+        0,
+        1,
+        1,
+        "Configs of groups; those of topics and of the broker are read-only (POLICY_VIOLATION).",
+    ),
     _api(ApiKey.OFFSET_DELETE, "OffsetDelete", 0, 0, _NEVER),
     _api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
 )

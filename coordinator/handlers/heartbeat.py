@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coordinator.core.requests import Heartbeat
-from protocol.packed import pack_heartbeat, read_heartbeat
+from protocol.packed import read_heartbeat
+from protocol.packed_replies import pack_heartbeat
 
 if TYPE_CHECKING:
     from coordinator.core.errors import ErrorCode

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import OffsetCommit, OffsetCommitResult
-from protocol.packed import pack_offset_commit, pack_offset_commit_results, read_offset_commit
+from protocol.packed import read_offset_commit
+from protocol.packed_replies import pack_offset_commit, pack_offset_commit_results
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange

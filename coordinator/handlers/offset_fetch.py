@@ -23,7 +23,8 @@ from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import FetchTopic, OffsetFetch, OffsetFetchResult
 from coordinator.handlers.gather import Gather
 from coordinator.handlers.packing import begin, finish, wire_count
-from protocol.packed import pack_offset_fetch, pack_offset_fetch_groups, read_offset_fetch
+from protocol.packed import read_offset_fetch
+from protocol.packed_replies import pack_offset_fetch, pack_offset_fetch_groups
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange

@@ -9,7 +9,7 @@ from aiokafka.protocol import commit as aiokafka_commit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import packed
+from protocol import packed, packed_replies
 from protocol.codec import (
     build,
     read_request,
@@ -164,7 +164,7 @@ def commit_topics() -> st.SearchStrategy[Any]:
 def test_heartbeat_replies_are_those_of_kio(version: int, correlation_id: int, error: int) -> None:
     entity = build(response_class(HEARTBEAT, version), error_code=error)
     frame = write_response(HEARTBEAT, version, correlation_id, entity)
-    assert packed.pack_heartbeat(version, correlation_id, error) == frame
+    assert packed_replies.pack_heartbeat(version, correlation_id, error) == frame
 
 
 @pytest.mark.parametrize("version", range(11))
@@ -175,7 +175,7 @@ def test_commit_replies_with_one_error_are_those_of_kio(
 ) -> None:
     results = [(name, i, [(p[0], error) for p in partitions]) for name, i, partitions in topics]
     frame = kio_commit_reply(version, correlation_id, results)
-    assert packed.pack_offset_commit(version, correlation_id, topics, error) == frame
+    assert packed_replies.pack_offset_commit(version, correlation_id, topics, error) == frame
 
 
 @pytest.mark.parametrize("version", range(11))
@@ -186,7 +186,7 @@ def test_commit_replies_with_their_own_errors_are_those_of_kio(
 ) -> None:
     results = data.draw(topics_of(st.tuples(INT32, st.sampled_from([0, 3, 12, 100]))))
     frame = kio_commit_reply(version, correlation_id, results)
-    assert packed.pack_offset_commit_results(version, correlation_id, results) == frame
+    assert packed_replies.pack_offset_commit_results(version, correlation_id, results) == frame
 
 
 def kio_commit_reply(version: int, correlation_id: int, topics: Any) -> bytes:
@@ -237,7 +237,7 @@ def test_fetch_replies_are_those_of_kio(
 ) -> None:
     entity = build(response_class(FETCH, version), topics=fetched(topics), error_code=error)
     frame = write_response(FETCH, version, correlation_id, entity)
-    assert packed.pack_offset_fetch(version, correlation_id, topics, error) == frame
+    assert packed_replies.pack_offset_fetch(version, correlation_id, topics, error) == frame
 
 
 @pytest.mark.parametrize("version", range(8, 11))
@@ -257,7 +257,7 @@ def test_fetch_replies_of_groups_are_those_of_kio(
         ],
     )
     frame = write_response(FETCH, version, correlation_id, entity)
-    assert packed.pack_offset_fetch_groups(version, correlation_id, groups) == frame
+    assert packed_replies.pack_offset_fetch_groups(version, correlation_id, groups) == frame
 
 
 # --- aiokafka's classic versions ------------------------------------------------------------------
@@ -312,7 +312,7 @@ def test_fetches_of_aiokafka_are_read(version: int, group_id: str, topics: Any) 
 @SOME
 @given(topics=commit_topics(), error=INT16)
 def test_commit_replies_are_read_by_aiokafka(version: int, topics: Any, error: int) -> None:
-    frame = packed.pack_offset_commit(version, 7, topics, error)
+    frame = packed_replies.pack_offset_commit(version, 7, topics, error)
     reply = getattr(aiokafka_commit, f"OffsetCommitResponse_v{version}").decode(frame[8:])
     assert reply.topics == [(name, [(p[0], error) for p in rows]) for name, _, rows in topics]
 
@@ -321,7 +321,7 @@ def test_commit_replies_are_read_by_aiokafka(version: int, topics: Any, error: i
 @SOME
 @given(topics=FETCHED, error=INT16)
 def test_fetch_replies_are_read_by_aiokafka(version: int, topics: Any, error: int) -> None:
-    frame = packed.pack_offset_fetch(version, 7, topics, error)
+    frame = packed_replies.pack_offset_fetch(version, 7, topics, error)
     reply = getattr(aiokafka_commit, f"OffsetFetchResponse_v{version}").decode(frame[8:])
     assert reply.topics == [
         (name, [(p, offset, text, code) for p, offset, _, text, code in rows])
