@@ -5,10 +5,13 @@ Kafka answers a record that is too large with UNKNOWN_SERVER_ERROR (spec 4.3).
 
 from __future__ import annotations
 
+import struct
+
 import msgspec
 import pytest
 
 from coordinator.core.errors import ErrorCode
+from coordinator.core.requests import LeavingMember
 from tests.helpers.shard_driver import (
     PAYMENTS,
     SESSION_MS,
@@ -220,4 +223,43 @@ def test_initial_delays_of_many_groups_that_end_at_once_are_cut_into_steps(drive
     since = len(driver.steps)
     driver.advance(3_000 + 1_000)
     assert driver.everything_answered()
+    assert large_steps(driver, since) == []
+
+
+# --- Events of requests ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("topic", [b"t", b"\x01" * 100], ids=["short names", "names to escape"])
+def test_assignment_that_is_larger_when_it_is_decoded_is_bounded_as_its_event(driver, topic):
+    """An int of four bytes becomes eleven characters in the event, a control character six."""
+    leader, _ = completing(driver, a_member(driver), a_member(driver))
+    one = (
+        struct.pack(">h", len(topic))
+        + topic
+        + struct.pack(">iiii", 3, -(2**31), -(2**31), -(2**31))
+    )
+    for count in range(LIMIT // len(one), 0, -5):
+        since = len(driver.steps)
+        held = struct.pack(">hi", 0, count) + one * count + struct.pack(">i", -1)
+        error = leader.sync({leader.member_id: held}).error
+        assert large_steps(driver, since) == []
+        if error is ErrorCode.NONE:
+            break
+    assert driver.state() == "Stable"
+
+
+def test_join_that_offers_long_names_is_bounded_as_its_event(driver):
+    """The event of a new member lists what it offers."""
+    since = len(driver.steps)
+    names = [f"{n}-" + "\x01" * 1_000 for n in range(30)]
+    driver.join("g", version=3, protocols=protocols(*names))
+    driver.advance(3_000)
+    assert driver.everything_answered()
+    assert large_steps(driver, since) == []
+
+
+def test_leave_of_many_with_long_reasons_is_bounded_as_its_events(driver):
+    members = a_stable_group(driver, members=5)
+    since = len(driver.steps)
+    driver.leave("g", *(LeavingMember(m.member_id, None, "\x01" * 2_000) for m in members))
     assert large_steps(driver, since) == []
