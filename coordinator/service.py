@@ -12,6 +12,8 @@ from typing import Any, Final, Protocol, cast
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import (
+    AlterGroupConfigs,
+    AlterGroupConfigsResult,
     ChangeTopics,
     ChangeTopicsResult,
     DeleteGroup,
@@ -39,14 +41,15 @@ from coordinator.core.requests import (
 )
 from coordinator.core.routing import shard_of
 from coordinator.core.shard import Shard
+from coordinator.group_configs import GroupConfigStore
 from coordinator.runtime.clock import Clock, LoopClock
+from coordinator.runtime.cluster_feed import ClusterFeed, NoTopics
 from coordinator.runtime.owner import Observer, ShardOwner
 from coordinator.runtime.refusals import refuse
 from coordinator.runtime.settings import CoordinatorConfig
 from coordinator.runtime.shards import MakeShard, make_cluster_shard, make_group_shard
 from coordinator.runtime.slot import Ticket
 from coordinator.runtime.stats import Stats
-from coordinator.runtime.topic_feed import NoTopics, TopicFeed
 from coordinator.topics import Topics
 from storage.base import CLUSTER_SHARD, OffsetStorage, StoreIdentity
 
@@ -91,6 +94,8 @@ class GroupCoordinator:
         """
         self.config = config or CoordinatorConfig()
         self.topics = topics
+        self.group_configs = GroupConfigStore(self.config.shards)
+        """What is durably set for single groups."""
         self._storage = storage
         self._own_clock = LoopClock() if clock is None else None
         self._clock: Clock = clock or cast("Clock", self._own_clock)
@@ -99,8 +104,13 @@ class GroupCoordinator:
         observer: Observer = NoTopics()
         if topics is not None:
             makers[CLUSTER_SHARD] = make_cluster_shard
-            observer = TopicFeed(topics, lambda image: self._owner.push_image(image))
-            topics.bind(self._change_topics)
+            observer = ClusterFeed(
+                topics,
+                self.group_configs,
+                lambda image: self._owner.push_image(image),
+                lambda shard_id, settings: self._owner.push_settings(shard_id, settings),
+            )
+            topics.bind(self._submit_to_cluster)
         makers |= dict.fromkeys(range(self.config.shards), make_group_shard)
         self._owner = ShardOwner(storage, self.config, self._clock, observer, makers, timer)
         self._places: dict[int, _Submits] = dict(self._owner.slots)
@@ -190,10 +200,11 @@ class GroupCoordinator:
             places = [self._places[shard_id] for shard_id in range(self.config.shards)]
             _Listing(request, ticket, places, self._clock, self._timer).advance()
         else:
-            assert isinstance(request, ChangeTopics), f"no route for {type(request).__name__}"
-            self._change_topics(request, ticket)
+            self._submit_to_cluster(request, ticket)
 
-    def _change_topics(self, request: ChangeTopics, ticket: Ticket) -> None:
+    def _submit_to_cluster(self, request: Request, ticket: Ticket) -> None:
+        is_for_cluster = isinstance(request, ChangeTopics | AlterGroupConfigs)
+        assert is_for_cluster, f"no route for {type(request).__name__}"
         place = self._places.get(
             CLUSTER_SHARD, _Closed()
         )  # a host without topics has no controller
@@ -250,6 +261,10 @@ class GroupCoordinator:
     async def change_topics(self, request: ChangeTopics) -> ChangeTopicsResult:
         """Create, grow and delete topics of static mode."""
         return cast("ChangeTopicsResult", await self._ask(request))
+
+    async def alter_group_configs(self, request: AlterGroupConfigs) -> AlterGroupConfigsResult:
+        """Change configs of single groups; NOT_CONTROLLER in a host without topics."""
+        return cast("AlterGroupConfigsResult", await self._ask(request))
 
     async def _ask(self, request: Request) -> Any:
         ticket = _Awaited()

@@ -7,8 +7,10 @@ want to keep history can keep this instead, and every other must load to the sam
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 from coordinator.core.records import (
+    GroupConfigs,
     GroupRecord,
     GroupRemoved,
     OffsetsCommitted,
@@ -20,6 +22,9 @@ from coordinator.core.records import (
     TopicRecord,
     TopicRemoved,
 )
+
+_K = TypeVar("_K")
+_R = TypeVar("_R")
 
 
 class _Group:
@@ -38,6 +43,7 @@ class KeyedRecords:
         self._groups: dict[str, _Group] = {}
         self._ends: dict[tuple[str, int], PartitionEnd] = {}
         self._topics: dict[str, TopicRecord] = {}
+        self._configs: dict[str, GroupConfigs] = {}
 
     def apply(self, record: Record) -> None:
         """Set or clear what the record names."""
@@ -54,18 +60,20 @@ class KeyedRecords:
                 self._groups.pop(record.group_id, None)
             case OffsetsRemoved():
                 self._remove_offsets(record)
-            case PartitionEnd() if record.end_offset < 0:
-                self._ends.pop((record.topic_id, record.partition), None)
             case PartitionEnd():
-                self._ends[record.topic_id, record.partition] = record
+                key = (record.topic_id, record.partition)
+                _set(self._ends, key, record if record.end_offset >= 0 else None)
             case TopicRecord():
                 self._topics[record.name] = record
             case TopicRemoved():
                 self._topics.pop(record.name, None)
+            case GroupConfigs():
+                _set(self._configs, record.group_id, record if record.configs else None)
 
     def records(self) -> Iterator[Record]:
         """Yield the least sequence of records that makes this state."""
         yield from self._topics.values()
+        yield from self._configs.values()
         yield from self._ends.values()
         for group_id in self._groups:
             saved = self.saved(group_id)
@@ -108,3 +116,10 @@ class KeyedRecords:
             rows.pop(partition, None)
             if not rows:
                 group.offsets.pop(topic, None)
+
+
+def _set(records: dict[_K, _R], key: _K, record: _R | None) -> None:
+    if record is None:
+        records.pop(key, None)
+    else:
+        records[key] = record

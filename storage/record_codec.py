@@ -18,6 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from coordinator.core.records import (
+    GroupConfigs,
     GroupRecord,
     GroupRemoved,
     OffsetsCommitted,
@@ -142,7 +143,7 @@ def group_of(record: Record) -> str | None:
     match record:
         case OffsetsCommitted() | GroupRecord() | OffsetsRemoved() | GroupRemoved() | SavedGroup():
             return record.group_id
-        case PartitionEnd() | TopicRecord() | TopicRemoved():
+        case PartitionEnd() | TopicRecord() | TopicRemoved() | GroupConfigs():
             return None
 
 

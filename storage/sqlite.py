@@ -16,7 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from coordinator.core.records import PartitionEnd, Record, TopicRecord, TopicRemoved
+from coordinator.core.records import (
+    GroupConfigs,
+    PartitionEnd,
+    Record,
+    TopicRecord,
+    TopicRemoved,
+)
 from storage import sqlite_schema as schema
 from storage.base import (
     Lease,
@@ -415,6 +421,9 @@ def _keyed_changes(items: Sequence[ShardAppend]) -> list[tuple[ShardId, str, byt
                     changes[item.shard, f"topic/{record.name}"] = record
                 elif isinstance(record, TopicRemoved):
                     changes[item.shard, f"topic/{record.name}"] = None
+                elif isinstance(record, GroupConfigs):
+                    key = f"configs/{record.group_id}"
+                    changes[item.shard, key] = record if record.configs else None
     return [
         (shard, key, None if record is None else encode_record(record))
         for (shard, key), record in changes.items()

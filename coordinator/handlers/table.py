@@ -16,6 +16,7 @@ from coordinator.handlers import (
     fetch,
     find_coordinator,
     heartbeat,
+    incremental_alter_configs,
     join_group,
     leave_group,
     list_groups,
@@ -53,6 +54,7 @@ HANDLERS: Final[dict[ApiKey, Handle]] = {
     ApiKey.DELETE_TOPICS: delete_topics.handle,
     ApiKey.CREATE_PARTITIONS: create_partitions.handle,
     ApiKey.DELETE_GROUPS: delete_groups.handle,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.handle,
     ApiKey.OFFSET_DELETE: offset_delete.handle,
     ApiKey.DESCRIBE_CLUSTER: describe_cluster.handle,
 }

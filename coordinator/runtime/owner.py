@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -37,6 +37,7 @@ from coordinator.runtime.stats import Stats, count_reason
 from storage.base import OffsetStorage, StorageError, StoreRefused
 
 if TYPE_CHECKING:
+    from coordinator.core.group_configs import GroupSettings
     from coordinator.runtime.clock import Clock
     from coordinator.runtime.settings import CoordinatorConfig
     from coordinator.runtime.shards import AnyShard, MakeShard
@@ -56,6 +57,10 @@ class Observer(Protocol):
     @property
     def image(self) -> TopicImage:
         """The image that shards are made with."""
+        ...
+
+    def settings(self, shard_id: int) -> Mapping[str, GroupSettings]:
+        """What is set for single groups of a shard."""
         ...
 
     def loaded(self, shard_id: int, shard: AnyShard) -> None:
@@ -158,6 +163,13 @@ class ShardOwner:
     def loading_count(self) -> int:
         """Tell how many shards are LOADING."""
         return sum(slot.shard is None for slot in self.slots.values())
+
+    def push_settings(self, shard_id: int, settings: Mapping[str, GroupSettings]) -> None:
+        """Give a shard what is set for its groups; one that does not live gets it when loaded."""
+        slot = self.slots[shard_id]
+        now = self._clock.now()
+        if slot.shard is not None:
+            self._step(slot, lambda shard: shard.configs_changed(settings, now))
 
     def push_image(self, image: TopicImage) -> None:
         """Give a new image of topics to every shard that lives; others get it when loaded."""
@@ -333,7 +345,11 @@ class ShardOwner:
         now = self._clock.now()
         self._observer.loaded(slot.shard_id, shard)
         # Before ``loaded``: it removes what belongs to topics that are not in the image.
-        steps = [shard.topics_changed(self._observer.image, now), shard.loaded(now)]
+        steps = [
+            shard.configs_changed(self._observer.settings(slot.shard_id), now),
+            shard.topics_changed(self._observer.image, now),
+            shard.loaded(now),
+        ]
         slot.shard = shard
         for step in steps:
             slot.take(step)

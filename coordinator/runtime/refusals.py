@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import (
+    AlterGroupConfigs,
+    AlterGroupConfigsResult,
     ChangeTopics,
     ChangeTopicsResult,
     DeleteGroup,
@@ -46,6 +48,7 @@ LOADING_ANSWER: Final[Mapping[type, ErrorCode]] = {
     DeleteGroup: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     OffsetDelete: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ChangeTopics: ErrorCode.NOT_CONTROLLER,
+    AlterGroupConfigs: ErrorCode.NOT_CONTROLLER,
 }
 """What a LOADING shard answers at once (design 2.5)."""
 
@@ -61,6 +64,7 @@ OVERLOAD_ANSWER: Final[Mapping[type, ErrorCode]] = {
     DeleteGroup: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     OffsetDelete: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ChangeTopics: ErrorCode.NOT_CONTROLLER,
+    AlterGroupConfigs: ErrorCode.NOT_CONTROLLER,
 }
 """What is answered when too much waits for storage. Every code here makes clients look the
 coordinator up again after their back-off and repeat the request. Heartbeats are missing on purpose:
@@ -79,6 +83,7 @@ _REFUSE: Final[Mapping[type, Callable[[Any, ErrorCode], Result]]] = {
     DeleteGroup: lambda _, code: code,
     OffsetDelete: lambda _, code: OffsetDeleteResult(code),
     ChangeTopics: lambda _, code: ChangeTopicsResult(_controller_code(code)),
+    AlterGroupConfigs: lambda _, code: AlterGroupConfigsResult(_controller_code(code)),
 }
 
 _REPLACE: Final[Mapping[type, Callable[[Any, ErrorCode], Result]]] = {
@@ -92,6 +97,7 @@ _REPLACE: Final[Mapping[type, Callable[[Any, ErrorCode], Result]]] = {
     OffsetDeleteResult: lambda _, code: OffsetDeleteResult(code),
     DescribeGroupResult: lambda result, code: DescribeGroupResult(code, result.group_id),
     ChangeTopicsResult: lambda _, code: ChangeTopicsResult(_controller_code(code)),
+    AlterGroupConfigsResult: lambda _, code: AlterGroupConfigsResult(_controller_code(code)),
 }
 
 
@@ -119,5 +125,5 @@ def overload_answer(request: Request) -> Result:
 
 
 def _controller_code(code: ErrorCode) -> ErrorCode:
-    """Topics have a controller where groups have a coordinator."""
+    """Topics and configs have a controller where groups have a coordinator."""
     return ErrorCode.NOT_CONTROLLER if code is ErrorCode.NOT_COORDINATOR else code

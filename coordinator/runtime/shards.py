@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from coordinator.core.cluster import ClusterShard
+from coordinator.core.group_configs import GroupSettings
 from coordinator.core.limits import CoreLimits
 from coordinator.core.records import Record, SavedGroup
 from coordinator.core.requests import Now
@@ -29,6 +30,10 @@ class AnyShard(Protocol):
 
     def topics_changed(self, image: TopicImage, now: Now) -> Step:
         """Take a new image of topics."""
+        ...
+
+    def configs_changed(self, settings: Mapping[str, GroupSettings], now: Now) -> Step:
+        """Take what is set for single groups of this shard."""
         ...
 
     def next_deadline(self) -> int | None:
@@ -70,6 +75,10 @@ class ClusterRunner(ClusterShard):
         """Nothing to do: the image comes from here."""
         return Step()
 
+    def configs_changed(self, settings: Mapping[str, GroupSettings], now: Now) -> Step:
+        """Nothing to do: they come from here."""
+        return Step()
+
     def ends(self) -> Mapping[tuple[str, int], int]:
         """No offsets."""
         return {}
@@ -89,5 +98,5 @@ def make_group_shard(shard_id: int, limits: CoreLimits, image: TopicImage) -> An
 
 
 def make_cluster_shard(shard_id: int, limits: CoreLimits, image: TopicImage) -> AnyShard:
-    """Make the shard that holds the topics."""
+    """Make the shard that holds topics and configs."""
     return ClusterRunner(limits)

@@ -12,6 +12,7 @@ from typing import Any
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import MemberFenced, RebalanceStart
+from coordinator.core.group_configs import GroupSettings
 from coordinator.core.limits import CoreLimits
 from coordinator.core.records import (
     CommittedPartition,
@@ -46,6 +47,7 @@ class FakeShard:
         self.deadlines: list[int] = []
         self.expired_at: list[int] = []
         self.images = [image]
+        self.settings: Mapping[str, GroupSettings] = {}
 
     def handle(self, request: Any, ticket: Ticket, now: Now) -> Step:
         step = Step()
@@ -85,6 +87,10 @@ class FakeShard:
 
     def topics_changed(self, image: TopicImage, now: Now) -> Step:
         self.images.append(image)
+        return Step()
+
+    def configs_changed(self, settings: Mapping[str, GroupSettings], now: Now) -> Step:
+        self.settings = settings
         return Step()
 
     def next_deadline(self) -> int | None:

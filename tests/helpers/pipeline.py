@@ -14,7 +14,7 @@ from coordinator.core.requests import (
     Request,
 )
 from coordinator.runtime.owner import ShardOwner
-from coordinator.runtime.topic_feed import NoTopics
+from coordinator.runtime.cluster_feed import NoTopics
 from storage.base import StorageLimits, StoreIdentity
 from tests.helpers.coordinator import CLIENT, RecordingTicket, a_commit, a_config
 from tests.helpers.fake_shard import FakeShard

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from coordinator.core.records import (
+    GroupConfigs,
     GroupRecord,
     GroupRemoved,
     OffsetsCommitted,
@@ -70,6 +71,10 @@ class RecordModel:
                 self.keys["topic", shard, record.name] = (record.topic_id, record.partitions)
             case TopicRemoved():
                 self.keys.pop(("topic", shard, record.name), None)
+            case GroupConfigs():
+                self.keys["configs", shard, record.group_id] = dict(record.configs)
+                if not record.configs:
+                    del self.keys["configs", shard, record.group_id]
 
     def apply_all(self, shard: int, records: Iterable[Record]) -> None:
         for record in records:

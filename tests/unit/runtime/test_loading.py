@@ -10,6 +10,7 @@ import pytest
 from coordinator.core.errors import ErrorCode
 from coordinator.core.records import SavedGroup
 from coordinator.core.requests import (
+    AlterGroupConfigs,
     ChangeTopics,
     DeleteGroup,
     DescribeGroup,
@@ -52,6 +53,7 @@ REQUESTS: dict[type, Request] = {
     DeleteGroup: DeleteGroup("g", CLIENT),
     OffsetDelete: OffsetDelete("g", (), CLIENT),
     ChangeTopics: ChangeTopics(CLIENT),
+    AlterGroupConfigs: AlterGroupConfigs(CLIENT, ()),
 }
 
 
@@ -72,8 +74,9 @@ def test_a_refusal_has_the_result_type_of_its_request(request_: Request) -> None
     assert code_of(refused) is ErrorCode.UNKNOWN_SERVER_ERROR
     replaced = replace_result(refused, ErrorCode.NOT_COORDINATOR)
     assert type(replaced) is type(refused)
-    topics = isinstance(request_, ChangeTopics)
-    assert code_of(replaced) is (ErrorCode.NOT_CONTROLLER if topics else ErrorCode.NOT_COORDINATOR)
+    of_cluster = isinstance(request_, ChangeTopics | AlterGroupConfigs)
+    expected = ErrorCode.NOT_CONTROLLER if of_cluster else ErrorCode.NOT_COORDINATOR
+    assert code_of(replaced) is expected
 
 
 def test_a_fetch_that_requires_stable_offsets_is_not_told_14() -> None:
