@@ -1,4 +1,4 @@
-"""For all tests: where everything is required, a test that skips itself fails."""
+"""For all tests: a skip fails where everything is required, and our own pytest plugin."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from collections.abc import Generator
 
 import pytest
+
+import coordinator.pytest_plugin
 
 
 @pytest.hookimpl(wrapper=True)
@@ -18,3 +20,9 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped, and REQUIRE_ALL=1: {report.longrepr}"
     return report
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Bring the fixture ``groupkeeper`` where the project is not installed, only checked out."""
+    if not config.pluginmanager.hasplugin("groupkeeper"):
+        config.pluginmanager.register(coordinator.pytest_plugin, "groupkeeper")

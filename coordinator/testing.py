@@ -1,0 +1,364 @@
+"""A coordinator for other people's tests: in their process, in memory, on a free loopback port.
+
+Real clients speak the real protocol to it; what is not here is a process, an HTTP port, a file and
+the three seconds for which a broker waits before the first generation of a group. Nothing of the
+command line or of HTTP is imported.
+
+    async with GroupkeeperServer(topics={"orders": 12}) as server:
+        consumer = AIOKafkaConsumer("orders", bootstrap_servers=server.bootstrap, group_id="g")
+
+    with SyncGroupkeeperServer(topics={"orders": 12}) as server:
+        consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "g"})
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, TypeAlias, TypeVar
+
+import structlog
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.limits import CoreLimits
+from coordinator.core.requests import (
+    ChangeTopics,
+    Client,
+    CommitTopic,
+    NewTopic,
+    OffsetCommit,
+    OffsetFetch,
+    TopicChange,
+)
+from coordinator.handlers.services import Services
+from coordinator.runtime.settings import CoordinatorConfig
+from coordinator.server.limits import ServerLimits
+from coordinator.server.listener import Listener
+from coordinator.service import GroupCoordinator
+from coordinator.topics import ConfiguredTopic, Topics, mint_topic_id
+from storage.memory import MemoryOffsetStorage
+
+Offsets: TypeAlias = dict[tuple[str, int], int]
+"""(topic, partition) -> committed offset."""
+
+DRAIN_MS: Final = 1_000
+"""What a stop may take; memory needs none of it."""
+
+REPLIES_S: Final = 0.2
+"""For replies that are on their way when a server stops."""
+
+_CLIENT: Final = Client("groupkeeper-testing", "127.0.0.1", "User:ANONYMOUS")
+_T = TypeVar("_T")
+
+
+class TestingError(Exception):
+    """The coordinator refused what a test asked of it directly; the message has Kafka's code."""
+
+    __test__ = False  # pytest would take the name for a class of tests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """How a server for tests differs from Kafka's defaults; every name is that of the setting."""
+
+    topics: Mapping[str, int] = field(default_factory=dict)
+    """Name -> partitions."""
+    auto_create_topics: bool = False
+    """Metadata creates what a client asks for, with ``num_partitions``."""
+    num_partitions: int = 1
+    initial_rebalance_delay_ms: int = 0
+    """0: a test waits for nobody. Kafka's default is 3000."""
+    min_session_timeout_ms: int = 1_000
+    """Kafka's is 6000. Short, so that a test of an eviction need not wait."""
+    max_session_timeout_ms: int = 1_800_000
+    group_max_size: int = 2_147_483_647
+    node_id: int = 1
+    cluster_id: str = "groupkeeper"
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: a free one."""
+
+    def coordinator_config(self) -> CoordinatorConfig:
+        """Translate for the coordinator."""
+        return CoordinatorConfig(
+            core=CoreLimits(
+                min_session_timeout_ms=self.min_session_timeout_ms,
+                max_session_timeout_ms=self.max_session_timeout_ms,
+                initial_rebalance_delay_ms=self.initial_rebalance_delay_ms,
+                group_max_size=self.group_max_size,
+            ),
+            cluster_id=self.cluster_id,
+            # it must lie below the least session timeout; memory never takes as long
+            append_timeout_ms=min(5_000, self.min_session_timeout_ms - 1),
+        )
+
+
+class GroupkeeperServer:
+    """The coordinator on a loopback port, in the running loop."""
+
+    def __init__(self, topics: Mapping[str, int] | None = None, **options: Any) -> None:
+        """Prepare; ``options`` are those of ``ServerOptions``. Nothing runs before ``start``."""
+        self.options = ServerOptions(topics=dict(topics or {}), **options)
+        self._storage = MemoryOffsetStorage()
+        self._port = self.options.port
+        self._coordinator: GroupCoordinator | None = None
+        self._listener: Listener | None = None
+
+    async def __aenter__(self) -> GroupkeeperServer:
+        """Start it."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop it."""
+        await self.stop()
+
+    @property
+    def port(self) -> int:
+        """The port; kept over ``restart``."""
+        assert self._port, "not started"
+        return self._port
+
+    @property
+    def bootstrap(self) -> str:
+        """HOST:PORT for a client's ``bootstrap.servers``."""
+        return f"{self.options.host}:{self.port}"
+
+    @property
+    def coordinator(self) -> GroupCoordinator:
+        """The coordinator itself, for what a test wants to ask without a wire."""
+        assert self._coordinator is not None, "not started"
+        return self._coordinator
+
+    # --- Life -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Serve; on return the first request is answered."""
+        assert self._coordinator is None, "started twice"
+        _log_as_the_host_does()
+        options = self.options
+        topics = Topics(ConfiguredTopic(name, count) for name, count in options.topics.items())
+        self._coordinator = GroupCoordinator(self._storage, options.coordinator_config(), topics)
+        services = Services(
+            coordinator=self._coordinator,
+            topics=topics,
+            node_id=options.node_id,
+            cluster_id=options.cluster_id,
+            auto_create_topics=options.auto_create_topics,
+            num_partitions=options.num_partitions,
+        )
+        sock = _listening_socket(options.host, self._port)
+        self._port = sock.getsockname()[1]
+        try:
+            await self._coordinator.start()
+            self._listener = Listener(services, ServerLimits())
+            await self._listener.start(sock)
+        except BaseException:
+            sock.close()
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End it: what is parked is answered NOT_COORDINATOR, connections are closed."""
+        listener, coordinator = self._listener, self._coordinator
+        self._listener = self._coordinator = None
+        if listener is not None:
+            listener.stop_accepting()
+        if coordinator is not None:
+            await coordinator.stop(DRAIN_MS)
+        if listener is not None:
+            await listener.wait_answered(REPLIES_S)
+            listener.close_all()
+
+    async def restart(self) -> None:
+        """Stop and start on the same port, with everything that was acknowledged."""
+        await self.stop()
+        await self.start()
+
+    # --- What a test sets up and looks at ---------------------------------------------------------
+
+    async def create_topic(self, name: str, partitions: int) -> None:
+        """Make a topic, or let one grow to that many partitions."""
+        topics = self.coordinator.topics
+        assert topics is not None
+        if name in topics.image.by_name:
+            request = ChangeTopics(_CLIENT, grow=((name, partitions),))
+        else:
+            new = NewTopic(name, partitions, mint_topic_id())
+            request = ChangeTopics(_CLIENT, create=(new,))
+        result = await self.coordinator.change_topics(request)
+        _check(result.error, name)
+        change: TopicChange
+        for change in (*result.created, *result.grown):
+            _check(change.error, change.message or name)
+
+    async def commit(self, group: str, offsets: Offsets) -> None:
+        """Commit as an administrator does, to groups without members: a test begins in mid-life."""
+        by_topic: dict[str, list[tuple[int, int, int, str | None]]] = {}
+        for (topic, partition), offset in offsets.items():
+            by_topic.setdefault(topic, []).append((partition, offset, -1, ""))
+        topics: list[CommitTopic] = [(name, "", parts) for name, parts in by_topic.items()]
+        result = await self.coordinator.commit_offsets(
+            OffsetCommit(
+                group_id=group,
+                generation_id=-1,
+                member_id="",
+                group_instance_id=None,
+                topics=topics,
+                by_topic_id=False,
+                retention_ms=-1,
+                absent_group_error=ErrorCode.GROUP_ID_NOT_FOUND,
+                client=_CLIENT,
+            )
+        )
+        _check(result.error, group)
+        for name, _, answered in result.topics or ():
+            for partition, error in answered:
+                _check(error, f"{name} {partition}")
+
+    async def committed(self, group: str) -> Offsets:
+        """Return every committed offset of a group; empty for one that is not known."""
+        request = OffsetFetch(group, None, by_topic_id=False, require_stable=False)
+        (result,) = await self.coordinator.fetch_offsets(request)
+        _check(result.error, group)
+        return {
+            (name, partition): offset
+            for name, _, partitions in result.topics
+            for partition, offset, *_ in partitions
+        }
+
+
+class SyncGroupkeeperServer:
+    """The same for tests without a loop: it runs in a thread and a loop of its own."""
+
+    def __init__(self, topics: Mapping[str, int] | None = None, **options: Any) -> None:
+        """Prepare; ``options`` are those of ``ServerOptions``."""
+        self._server = GroupkeeperServer(topics, **options)
+        self._runner = asyncio.Runner()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> SyncGroupkeeperServer:
+        """Start it."""
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop it."""
+        self.stop()
+
+    @property
+    def port(self) -> int:
+        """The port; kept over ``restart``."""
+        return self._server.port
+
+    @property
+    def bootstrap(self) -> str:
+        """HOST:PORT for a client's ``bootstrap.servers``."""
+        return self._server.bootstrap
+
+    def start(self) -> None:
+        """Serve; on return the first request is answered."""
+        assert self._thread is None, "started twice"
+        started = threading.Event()
+        self._thread = threading.Thread(
+            target=self._turn, args=(started.set,), name="groupkeeper", daemon=True
+        )
+        self._thread.start()
+        started.wait()
+        try:
+            self._do(self._server.start())
+        except BaseException:
+            self._end_thread()
+            raise
+
+    def stop(self) -> None:
+        """End it, and its thread."""
+        if self._thread is not None:
+            try:
+                self._do(self._server.stop())
+            finally:
+                self._end_thread()
+
+    def restart(self) -> None:
+        """Stop and start on the same port, with everything that was acknowledged."""
+        self._do(self._server.restart())
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """Make a topic, or let one grow to that many partitions."""
+        self._do(self._server.create_topic(name, partitions))
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        """Commit as an administrator does, to groups without members: a test begins in mid-life."""
+        self._do(self._server.commit(group, offsets))
+
+    def committed(self, group: str) -> Offsets:
+        """Return every committed offset of a group; empty for one that is not known."""
+        return self._do(self._server.committed(group))
+
+    def _turn(self, tell: Callable[[], None]) -> None:
+        with self._runner as runner:
+            self._loop = runner.get_loop()
+            self._loop.call_soon(tell)
+            self._loop.run_forever()
+
+    def _do(self, work: Coroutine[Any, Any, _T]) -> _T:
+        assert self._loop is not None, "not started"
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _end_thread(self) -> None:
+        assert self._loop is not None
+        assert self._thread is not None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._thread = self._loop = None
+        self._runner = asyncio.Runner()
+
+
+def _listening_socket(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+    except OSError:
+        sock.close()
+        raise
+    sock.setblocking(False)
+    return sock
+
+
+def _check(error: ErrorCode, what: str) -> None:
+    if error is not ErrorCode.NONE:
+        raise TestingError(f"{error.name}: {what}")
+
+
+def _log_as_the_host_does() -> None:
+    """Send our lines through ``logging``, where pytest keeps them for tests that fail; structlog
+    left to itself prints to standard output.
+    """
+    if structlog.is_configured():
+        return
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )

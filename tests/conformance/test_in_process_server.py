@@ -1,0 +1,99 @@
+"""Real clients against coordinator.testing: what people's own tests will do with it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiokafka
+import confluent_kafka
+import pytest
+from aiokafka import AIOKafkaConsumer
+
+from coordinator.testing import GroupkeeperServer
+
+pytestmark = [pytest.mark.conformance, pytest.mark.groupkeeper(topics={"orders": 4})]
+
+GIVE_UP_S = 30
+"""When a test fails instead of waiting on; never an expectation of how long something takes."""
+
+
+def librdkafka(bootstrap: str, group: str) -> confluent_kafka.Consumer:
+    return confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 200,
+        }
+    )
+
+
+def wait_assigned(consumers: list[confluent_kafka.Consumer], count: int) -> None:
+    for _ in range(GIVE_UP_S * 50):
+        for consumer in consumers:
+            consumer.poll(0.02 / len(consumers))
+        if [len(consumer.assignment()) for consumer in consumers] == [count] * len(consumers):
+            return
+    raise AssertionError([consumer.assignment() for consumer in consumers])
+
+
+def test_a_consumer_resumes_at_what_another_committed(groupkeeper):
+    for offset in (None, 17):
+        consumer = librdkafka(groupkeeper.bootstrap, "billing")
+        consumer.subscribe(["orders"])
+        wait_assigned([consumer], 4)
+        (found,) = consumer.committed([confluent_kafka.TopicPartition("orders", 2)])
+        assert found.offset == (confluent_kafka.OFFSET_INVALID if offset is None else offset)
+        mark = confluent_kafka.TopicPartition("orders", 2, 17)
+        consumer.commit(offsets=[mark], asynchronous=False)
+        consumer.close()
+    assert groupkeeper.committed("billing") == {("orders", 2): 17}
+
+
+def test_two_members_share_and_the_last_one_gets_everything(groupkeeper):
+    consumers = [librdkafka(groupkeeper.bootstrap, "shared") for _ in range(2)]
+    for consumer in consumers:
+        consumer.subscribe(["orders"])
+    wait_assigned(consumers, 2)
+    consumers.pop().close()
+    wait_assigned(consumers, 4)
+    consumers.pop().close()
+
+
+def test_a_client_goes_on_over_a_restart(groupkeeper):
+    consumer = librdkafka(groupkeeper.bootstrap, "restarted")
+    consumer.subscribe(["orders"])
+    wait_assigned([consumer], 4)
+    member_id = consumer.memberid()
+    groupkeeper.restart()
+    mark = confluent_kafka.TopicPartition("orders", 0, 5)
+    for _ in range(GIVE_UP_S * 10):
+        try:
+            consumer.commit(offsets=[mark], asynchronous=False)
+            break
+        except confluent_kafka.KafkaException:
+            consumer.poll(0.1)
+    assert groupkeeper.committed("restarted") == {("orders", 0): 5}
+    assert consumer.memberid() == member_id
+    consumer.close()
+
+
+async def test_aiokafka_in_the_same_loop_as_its_coordinator():
+    async with GroupkeeperServer(topics={"orders": 4}) as server:
+        consumer = AIOKafkaConsumer(
+            "orders",
+            bootstrap_servers=server.bootstrap,
+            group_id="billing",
+            enable_auto_commit=False,
+        )
+        async with asyncio.timeout(GIVE_UP_S):
+            await consumer.start()
+            try:
+                assert len(consumer.assignment()) == 4
+                partition = aiokafka.TopicPartition("orders", 3)
+                await consumer.commit({partition: 9})
+                assert await consumer.committed(partition) == 9
+            finally:
+                await consumer.stop()
+        assert await server.committed("billing") == {("orders", 3): 9}

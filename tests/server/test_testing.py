@@ -1,0 +1,135 @@
+"""coordinator.testing: what other people's tests stand on."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from coordinator.testing import GroupkeeperServer, SyncGroupkeeperServer, TestingError
+from tests.helpers.printed_docs import ROOT
+from tests.helpers.raw_client import RawClient
+
+NOT_FOR_TESTS = ("typer", "click", "starlette", "uvicorn", "pydantic", "coordinator.cli", "uvloop")
+"""The command line, the HTTP stack, the settings file: nobody's tests need to import them."""
+
+FRESH = f"""
+import sys
+from coordinator.testing import SyncGroupkeeperServer
+with SyncGroupkeeperServer(topics={{"orders": 1}}) as server:
+    server.commit("g", {{("orders", 0): 1}})
+    assert server.committed("g") == {{("orders", 0): 1}}
+found = [name for name in {NOT_FOR_TESTS!r} if name in sys.modules]
+assert not found, found
+"""
+
+
+def metadata(port: int) -> dict[str, int]:
+    with RawClient(port) as client:
+        reply = client.call("metadata", 1, topics=None)
+    return {topic["name"]: len(topic["partitions"]) for topic in reply["topics"]}
+
+
+def test_nothing_of_the_command_line_or_http_is_imported_and_nothing_printed():
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+async def test_in_a_running_loop_it_answers_on_its_own_port():
+    async with GroupkeeperServer(topics={"orders": 12}) as server:
+        assert server.bootstrap == f"127.0.0.1:{server.port}"
+        assert await asyncio.to_thread(metadata, server.port) == {"orders": 12}
+
+
+async def test_two_servers_know_nothing_of_each_other():
+    async with (
+        GroupkeeperServer(topics={"a": 1}) as one,
+        GroupkeeperServer(topics={"a": 1}) as other,
+    ):
+        await one.commit("g", {("a", 0): 7})
+        assert await one.committed("g") == {("a", 0): 7}
+        assert await other.committed("g") == {}
+
+
+def test_the_twin_for_tests_without_a_loop_answers_as_well():
+    with SyncGroupkeeperServer(topics={"orders": 3}) as server:
+        assert metadata(server.port) == {"orders": 3}
+
+
+def test_a_restart_keeps_port_topics_and_offsets():
+    with SyncGroupkeeperServer(topics={"orders": 3}) as server:
+        port = server.port
+        server.create_topic("more", 2)
+        server.commit("g", {("more", 1): 5})
+        server.restart()
+        assert server.port == port
+        assert metadata(port) == {"orders": 3, "more": 2}
+        assert server.committed("g") == {("more", 1): 5}
+
+
+def test_it_can_be_started_again_after_a_stop():
+    server = SyncGroupkeeperServer(topics={"orders": 1})
+    for _ in range(2):
+        server.start()
+        assert metadata(server.port) == {"orders": 1}
+        server.stop()
+
+
+def test_a_port_in_use_is_the_callers_error_and_leaves_no_thread_behind():
+    with SyncGroupkeeperServer() as first:
+        second = SyncGroupkeeperServer(port=first.port)
+        with pytest.raises(OSError, match="in use"):
+            second.start()
+        second.stop()
+
+
+def test_topics_are_made_and_grown(groupkeeper):
+    groupkeeper.create_topic("orders", 2)
+    groupkeeper.create_topic("orders", 4)
+    assert metadata(groupkeeper.port) == {"orders": 4}
+    with pytest.raises(TestingError, match="INVALID_PARTITIONS"):
+        groupkeeper.create_topic("orders", 1)
+
+
+def test_a_commit_to_a_topic_that_is_not_there_is_refused(groupkeeper):
+    with pytest.raises(TestingError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        groupkeeper.commit("g", {("nowhere", 0): 1})
+
+
+@pytest.mark.groupkeeper(topics={"orders": 5}, min_session_timeout_ms=100)
+def test_the_marker_sets_the_options_of_the_fixture(groupkeeper):
+    assert metadata(groupkeeper.port) == {"orders": 5}
+    with RawClient(groupkeeper.port) as client:
+        reply = join(client, 100)
+        assert reply["error_code"] == 79  # MEMBER_ID_REQUIRED: the timeout itself was accepted
+        assert join(client, 99)["error_code"] == 26  # INVALID_SESSION_TIMEOUT
+
+
+def join(client: RawClient, session_ms: int):
+    protocols = [{"name": "range", "metadata": b""}]
+    return client.call(
+        "join_group",
+        5,
+        group_id="g",
+        session_timeout=session_ms,
+        rebalance_timeout=1000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=protocols,
+    )
+
+
+@pytest.mark.groupkeeper(auto_create_topics=True, num_partitions=3)
+def test_topics_make_themselves_where_that_is_asked_for(groupkeeper):
+    with RawClient(groupkeeper.port) as client:
+        client.call("metadata", 4, topics=[{"name": "anything"}], allow_auto_topic_creation=True)
+    assert metadata(groupkeeper.port) == {"anything": 3}
+
+
+def test_an_option_that_does_not_exist_is_a_type_error():
+    with pytest.raises(TypeError, match="min_sesion_timeout_ms"):
+        SyncGroupkeeperServer(min_sesion_timeout_ms=1)
