@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import uvloop
 
-from coordinator.core.limits import CoreLimits
 from coordinator.handlers.services import Services
 from coordinator.server.connection import Connection
 from coordinator.server.limits import ServerLimits
@@ -166,7 +165,7 @@ async def large(bench: Bench) -> None:
 async def main() -> None:
     """Print both tables."""
     topics = Topics([ConfiguredTopic("orders", 20_000)])
-    config = CoordinatorConfig(core=CoreLimits(initial_rebalance_delay_ms=0))
+    config = CoordinatorConfig()
     coordinator = GroupCoordinator(MemoryOffsetStorage(), config, topics)
     await coordinator.start()
     bench = Bench(Listener(Services(coordinator=coordinator, topics=topics), ServerLimits()))

@@ -20,7 +20,6 @@ import uvloop
 
 from coordinator.config import Settings, absolute_storage_url, parse_address, setting_names
 from coordinator.config_load import ConfigError
-from coordinator.core.limits import CoreLimits
 from coordinator.handlers.services import Endpoint, Services
 from coordinator.logs import configure_logging, set_log_level
 from coordinator.metrics import Exposition
@@ -62,15 +61,13 @@ async def _live(settings: Settings, reread: Callable[[], Settings]) -> None:
 def coordinator_config(settings: Settings) -> CoordinatorConfig:
     """Translate the settings for the coordinator."""
     return CoordinatorConfig(
-        core=CoreLimits(
-            min_session_timeout_ms=settings.group.min_session_timeout_ms,
-            max_session_timeout_ms=settings.group.max_session_timeout_ms,
-            initial_rebalance_delay_ms=settings.group.initial_rebalance_delay_ms,
-            group_max_size=settings.group.max_size,
-            offset_metadata_max_bytes=settings.offsets.metadata_max_bytes,
-            offsets_retention_ms=settings.offsets.retention_minutes * 60_000,
-            retention_check_interval_ms=settings.offsets.retention_check_interval_ms,
-        ),
+        min_session_timeout_ms=settings.group.min_session_timeout_ms,
+        max_session_timeout_ms=settings.group.max_session_timeout_ms,
+        initial_rebalance_delay_ms=settings.group.initial_rebalance_delay_ms,
+        group_max_size=settings.group.max_size,
+        offset_metadata_max_bytes=settings.offsets.metadata_max_bytes,
+        offsets_retention_ms=settings.offsets.retention_minutes * 60_000,
+        retention_check_interval_ms=settings.offsets.retention_check_interval_ms,
         cluster_id=settings.kafka.cluster_id,
         shards=settings.offsets.topic_num_partitions,
         owner=f"{socket.gethostname()}:{os.getpid()}",

@@ -24,7 +24,6 @@ from typing import Any, Final, TypeAlias, TypeVar
 import structlog
 
 from coordinator.core.errors import ErrorCode
-from coordinator.core.limits import CoreLimits
 from coordinator.core.requests import (
     ChangeTopics,
     Client,
@@ -85,12 +84,10 @@ class ServerOptions:
     def coordinator_config(self) -> CoordinatorConfig:
         """Translate for the coordinator."""
         return CoordinatorConfig(
-            core=CoreLimits(
-                min_session_timeout_ms=self.min_session_timeout_ms,
-                max_session_timeout_ms=self.max_session_timeout_ms,
-                initial_rebalance_delay_ms=self.initial_rebalance_delay_ms,
-                group_max_size=self.group_max_size,
-            ),
+            min_session_timeout_ms=self.min_session_timeout_ms,
+            max_session_timeout_ms=self.max_session_timeout_ms,
+            initial_rebalance_delay_ms=self.initial_rebalance_delay_ms,
+            group_max_size=self.group_max_size,
             cluster_id=self.cluster_id,
             # it must lie below the least session timeout; memory never takes as long
             append_timeout_ms=min(5_000, self.min_session_timeout_ms - 1),

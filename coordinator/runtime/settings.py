@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from coordinator.core.limits import CoreLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorConfig:
-    """What a GroupCoordinator is made with; every limit with its reason."""
+class CoordinatorConfig(CoreLimits):
+    """What a GroupCoordinator is made with; every limit with its reason.
 
-    core: CoreLimits = field(default_factory=CoreLimits)
+    Flat, with what the core obeys (``CoreLimits``: session timeouts, retention...) among the rest:
+    a host sets what it cares for and leaves the others.
+    """
+
+    initial_rebalance_delay_ms: int = 0
+    """How long the first join of an empty group waits for others. Kafka's 3 s (and the daemon's)
+    are for consumers that a deployment starts together; in one process nobody has to wait.
+    """
+    default_session_timeout_ms: int = 45_000
+    """For a JoinGroupRequest that names none. Kafka's consumers send this by default."""
+    default_rebalance_timeout_ms: int = 60_000
+    """For a JoinGroupRequest that names none. Kafka Connect's workers send this by default."""
+    heartbeat_check_interval_ms: int = 0
+    """The least time between two passes over what has expired; 0: whoever is due goes at once. More
+    saves wake-ups, and every timeout may then be that much late.
+    """
     cluster_id: str = "groupkeeper"
     shards: int = 50
     """Kafka's own number of ``__consumer_offsets`` partitions. Fixed when a store is created."""
@@ -53,9 +68,9 @@ class CoordinatorConfig:
         """Refuse what cannot work."""
         if self.shards < 1:
             raise ValueError(f"shards must be at least 1, not {self.shards}")
-        if self.append_timeout_ms >= self.core.min_session_timeout_ms:
+        if self.append_timeout_ms >= self.min_session_timeout_ms:
             raise ValueError(
                 f"append_timeout_ms ({self.append_timeout_ms}) must be below "
-                f"min_session_timeout_ms ({self.core.min_session_timeout_ms}), "
+                f"min_session_timeout_ms ({self.min_session_timeout_ms}), "
                 "or a slow append would outlast a session"
             )

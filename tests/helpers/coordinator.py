@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coordinator.core.errors import ErrorCode
-from coordinator.core.limits import CoreLimits
 from coordinator.core.requests import (
     Client,
     Heartbeat,
@@ -202,10 +201,8 @@ def a_commit(
 
 
 def a_config(**changes: Any) -> CoordinatorConfig:
-    """A config with four shards; names of CoreLimits go there."""
-    core = {name: changes.pop(name) for name in list(changes) if name in CoreLimits.__slots__}
-    core = {"initial_rebalance_delay_ms": 0, **core}
-    return CoordinatorConfig(**{"core": CoreLimits(**core), "shards": 4, **changes})
+    """A config with four shards."""
+    return CoordinatorConfig(**{"shards": 4, **changes})
 
 
 @asynccontextmanager

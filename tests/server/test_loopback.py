@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import uvloop
 
-from coordinator.core.limits import CoreLimits
 from coordinator.handlers.services import Services
 from coordinator.server.limits import ServerLimits
 from coordinator.server.listener import Listener
@@ -86,7 +85,7 @@ async def until(condition: Callable[[], bool]) -> None:
 @asynccontextmanager
 async def a_world(**limits: int) -> AsyncIterator[World]:
     topics = Topics([ConfiguredTopic("orders", 4)])
-    config = CoordinatorConfig(core=CoreLimits(initial_rebalance_delay_ms=0), shards=4)
+    config = CoordinatorConfig(shards=4)
     coordinator = GroupCoordinator(MemoryOffsetStorage(), config, topics)
     await coordinator.start()
     listener = Listener(Services(coordinator=coordinator, topics=topics), ServerLimits(**limits))

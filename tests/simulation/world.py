@@ -16,7 +16,6 @@ from typing import Any
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.invariants import check
-from coordinator.core.limits import CoreLimits
 from coordinator.core.requests import Client, OffsetCommit, OffsetFetch, Request
 from coordinator.core.routing import shard_of
 from coordinator.core.shard import Shard
@@ -79,7 +78,7 @@ class World:
         self._minted = 0
         self._ended: list[asyncio.Task[None]] = []
         self._config = CoordinatorConfig(
-            core=CoreLimits(initial_rebalance_delay_ms=self.random.choice((0, 300, 3_000))),
+            initial_rebalance_delay_ms=self.random.choice((0, 300, 3_000)),
             shards=SHARDS,
             append_timeout_ms=self.random.choice((500, 2_000)),
         )
@@ -181,7 +180,7 @@ class World:
         for shard_id, slot in self.coordinator._owner.slots.items():
             if isinstance(slot.shard, Shard):
                 live = {group.group_id: group for group in slot.shard.saved_groups()}
-                again = Shard(shard_id, self._config.core, slot.shard.image)
+                again = Shard(shard_id, self._config, slot.shard.image)
                 async for _, records in self.inner.load([shard_id]):
                     for record in records:
                         again.apply(record)

@@ -6,14 +6,18 @@ import dataclasses
 
 from coordinator.app import coordinator_config, server_limits
 from coordinator.config import GroupSettings, KafkaSettings, OffsetsSettings, Settings
+from coordinator.core.limits import CoreLimits
 from coordinator.handlers.services import Services
 from coordinator.runtime.settings import CoordinatorConfig
 from coordinator.server.limits import ServerLimits
 
 
-def test_the_coordinator_gets_the_defaults_that_it_has_by_itself():
-    config = dataclasses.replace(coordinator_config(Settings()), owner=CoordinatorConfig().owner)
-    assert config == CoordinatorConfig()
+def test_the_coordinator_gets_the_defaults_that_it_has_by_itself_but_for_the_initial_delay():
+    config = coordinator_config(Settings())
+    delay_ms = config.initial_rebalance_delay_ms
+    assert delay_ms == CoreLimits().initial_rebalance_delay_ms == 3_000
+    by_itself = CoordinatorConfig(initial_rebalance_delay_ms=delay_ms, owner=config.owner)
+    assert config == by_itself
 
 
 def test_the_kafka_port_gets_the_defaults_that_it_has_by_itself(monkeypatch):
@@ -41,7 +45,7 @@ def test_group_and_offset_settings_reach_the_core_in_its_units():
     config = coordinator_config(settings)
     assert config.cluster_id == "another"
     assert config.shards == 7
-    assert config.core.group_max_size == 3
-    assert config.core.initial_rebalance_delay_ms == 1
-    assert config.core.offsets_retention_ms == 120_000
-    assert config.core.offset_metadata_max_bytes == 9
+    assert config.group_max_size == 3
+    assert config.initial_rebalance_delay_ms == 1
+    assert config.offsets_retention_ms == 120_000
+    assert config.offset_metadata_max_bytes == 9
