@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import structlog
 import uvloop
 
+from coordinator.broker_configs import broker_configs
 from coordinator.config import Settings, absolute_storage_url, parse_address, setting_names
 from coordinator.config_load import ConfigError
 from coordinator.handlers.services import Endpoint, Services
@@ -140,6 +141,7 @@ class Daemon:
         return Services(
             coordinator=self._coordinator,
             topics=topics,
+            broker_configs=broker_configs(self._settings),
             node_id=kafka.node_id,
             cluster_id=kafka.cluster_id,
             advertised=advertised,

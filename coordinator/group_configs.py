@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from coordinator.core.group_configs import GroupSettings, to_settings
+from coordinator.core.limits import CoreLimits
 from coordinator.core.records import GroupConfigs, Record
 from coordinator.core.routing import shard_of
 
@@ -17,8 +18,10 @@ from coordinator.core.routing import shard_of
 class GroupConfigStore:
     """Configs of groups by group, and their settings by shard."""
 
-    def __init__(self, shards: int) -> None:
+    def __init__(self, shards: int, limits: CoreLimits) -> None:
         """Start empty; ``shards`` tells which shard a group belongs to."""
+        self.limits = limits
+        """What holds for a group that set nothing."""
         self._shards = shards
         self._configs: dict[str, Mapping[str, str]] = {}
         self._settings: dict[int, Mapping[str, GroupSettings]] = {}

@@ -94,7 +94,7 @@ class GroupCoordinator:
         """
         self.config = config or CoordinatorConfig()
         self.topics = topics
-        self.group_configs = GroupConfigStore(self.config.shards)
+        self.group_configs = GroupConfigStore(self.config.shards, self.config)
         """What is durably set for single groups."""
         self._storage = storage
         self._own_clock = LoopClock() if clock is None else None

@@ -32,11 +32,13 @@ class ApiKey(IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DESCRIBE_CONFIGS = 32
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
+    LIST_CONFIG_RESOURCES = 74
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +161,14 @@ APIS: Final[tuple[Api, ...]] = (
     ),
     _api(ApiKey.CREATE_TOPICS, "CreateTopics", 2, 7, 5),
     _api(ApiKey.DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
+    _api(
+        ApiKey.DESCRIBE_CONFIGS,
+        "DescribeConfigs",
+        1,
+        4,
+        4,
+        "Groups, topics and the broker; loggers and client metrics are INVALID_REQUEST.",
+    ),
     _api(ApiKey.CREATE_PARTITIONS, "CreatePartitions", 0, 3, 2),
     _api(ApiKey.DELETE_GROUPS, "DeleteGroups", 0, 2, 2),
     _api(
@@ -171,6 +181,14 @@ APIS: Final[tuple[Api, ...]] = (
     ),
     _api(ApiKey.OFFSET_DELETE, "OffsetDelete", 0, 0, _NEVER),
     _api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
+    _api(
+        ApiKey.LIST_CONFIG_RESOURCES,
+        "ListConfigResources",
+        0,
+        1,
+        0,
+        "Groups with configs of their own, topics and the broker; never loggers or client metrics.",
+    ),
 )
 """Everything that is served, by key."""
 

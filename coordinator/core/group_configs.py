@@ -23,6 +23,7 @@ class ConfigKind(Enum):
     BOOLEAN = "BOOLEAN"
     INT = "INT"
     STRING = "STRING"
+    LIST = "LIST"
 
 
 class ConfigKey(NamedTuple):

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 ELEMENT_WEIGHTS: Final[dict[int, int]] = {
     ApiKey.CREATE_TOPICS: 5,
     ApiKey.CREATE_PARTITIONS: 2,
+    ApiKey.DESCRIBE_CONFIGS: 10,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 5,
     ApiKey.DELETE_TOPICS: 2,
     ApiKey.LEAVE_GROUP: 2,
     ApiKey.METADATA: 2,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from coordinator.core.group_configs import ConfigKind
+from coordinator.core.limits import CoreLimits
 from coordinator.core.requests import Request
 from coordinator.core.topic_image import TopicImage
 from coordinator.topics import mint_topic_id
@@ -20,8 +22,30 @@ class Resolvable(Protocol):
         ...
 
 
+class GroupConfigSource(Protocol):
+    """What is set for single groups (``coordinator.group_configs.GroupConfigStore``)."""
+
+    @property
+    def limits(self) -> CoreLimits:
+        """What holds for a group that set nothing."""
+        ...
+
+    def of(self, group_id: str) -> Mapping[str, str]:
+        """What is set for a group, by key."""
+        ...
+
+    def groups(self) -> list[str]:
+        """The groups that have configs of their own."""
+        ...
+
+
 class Coordinator(Protocol):
     """The in-process API, as far as handlers use it (``coordinator.service.GroupCoordinator``)."""
+
+    @property
+    def group_configs(self) -> GroupConfigSource:
+        """What is set for single groups."""
+        ...
 
     def submit(self, request: Request, ticket: Resolvable) -> None:
         """Begin a request; the ticket is resolved once, before this returns or later."""
@@ -48,12 +72,24 @@ class Endpoint(NamedTuple):
     port: int
 
 
+class BrokerConfig(NamedTuple):
+    """A setting of this server, under the name that a broker has for it."""
+
+    name: str
+    kind: ConfigKind
+    value: str
+    default: str
+    doc: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """Given to every handler with every request."""
 
     coordinator: Coordinator
     topics: TopicSource
+    broker_configs: tuple[BrokerConfig, ...] = ()
+    """What DescribeConfigs tells of this server."""
     node_id: int = 1
     cluster_id: str = "groupkeeper"
     advertised: Endpoint | None = None

@@ -12,6 +12,7 @@ from coordinator.handlers import (
     delete_groups,
     delete_topics,
     describe_cluster,
+    describe_configs,
     describe_groups,
     fetch,
     find_coordinator,
@@ -19,6 +20,7 @@ from coordinator.handlers import (
     incremental_alter_configs,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     metadata,
@@ -52,11 +54,13 @@ HANDLERS: Final[dict[ApiKey, Handle]] = {
     ApiKey.API_VERSIONS: api_versions.handle,
     ApiKey.CREATE_TOPICS: create_topics.handle,
     ApiKey.DELETE_TOPICS: delete_topics.handle,
+    ApiKey.DESCRIBE_CONFIGS: describe_configs.handle,
     ApiKey.CREATE_PARTITIONS: create_partitions.handle,
     ApiKey.DELETE_GROUPS: delete_groups.handle,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.handle,
     ApiKey.OFFSET_DELETE: offset_delete.handle,
     ApiKey.DESCRIBE_CLUSTER: describe_cluster.handle,
+    ApiKey.LIST_CONFIG_RESOURCES: list_config_resources.handle,
 }
 """By API: one file each."""
 

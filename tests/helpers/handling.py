@@ -15,8 +15,10 @@ from kio.index import load_response_schema
 from kio.serial import entity_reader
 
 from coordinator.core.errors import ErrorCode
+from coordinator.core.limits import CoreLimits
 from coordinator.core.requests import Client, Request
 from coordinator.core.topic_image import TopicImage, TopicInfo
+from coordinator.group_configs import GroupConfigStore
 from coordinator.handlers.exchange import Exchange
 from coordinator.handlers.packing import topic_id_text
 from coordinator.handlers.services import Services
@@ -39,6 +41,7 @@ class FakeCoordinator:
 
     def __init__(self, answer: Callable[[Request], Any] | None = None) -> None:
         self.answer = answer
+        self.group_configs = GroupConfigStore(50, CoreLimits())
         self.requests: list[Any] = []
         self.tickets: list[Any] = []
 

@@ -1,0 +1,226 @@
+"""DescribeConfigs (32): configs of groups, and what is in force of topics and broker (spec 12).
+
+| version | change |
+| --- | --- |
+| 1 | synonyms, and the source of a value |
+| 3 | type and documentation |
+| 4 | flexible |
+
+A group need not exist. Keys that are asked for and are not known are absent from the answer, as in
+Kafka; no keys, or none named: all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.group_configs import CONFIG_KEYS, ConfigKey, ConfigKind, default_value
+from coordinator.core.limits import CoreLimits
+from coordinator.core.topic_names import topic_name_error
+from coordinator.handlers.config_resources import ResourceType, broker_name_error
+from coordinator.handlers.packing import begin, finish, wire_count, wire_string
+from coordinator.handlers.reading import read
+
+if TYPE_CHECKING:
+    from coordinator.handlers.exchange import Exchange
+    from coordinator.handlers.services import BrokerConfig, Services
+
+FIRST_FLEXIBLE = 4
+
+_ERROR = struct.Struct(">h")
+_BYTE = struct.Struct(">b")
+_THROTTLE = bytes(4)
+
+
+class Source(IntEnum):
+    """Where a value comes from (Kafka's DescribeConfigsResponse.ConfigSource)."""
+
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    GROUP = 8
+
+
+_TYPE_CODES: Final = {
+    ConfigKind.BOOLEAN: 1,
+    ConfigKind.STRING: 2,
+    ConfigKind.INT: 3,
+    ConfigKind.LIST: 7,
+}
+"""Kafka's DescribeConfigsResponse.ConfigType."""
+
+
+class Entry(NamedTuple):
+    """One config, as it is described."""
+
+    name: str
+    kind: ConfigKind
+    is_read_only: bool
+    values: tuple[tuple[str, str, Source], ...]
+    """(name, value, source) of whatever gives a value, the one that holds first."""
+    doc: str
+
+
+class Wanted(NamedTuple):
+    """What is to be told of a resource, and how."""
+
+    keys: frozenset[str]
+    """Empty: all."""
+    version: int
+    with_synonyms: bool
+    with_docs: bool
+
+
+class Refusal(NamedTuple):
+    """The answer to a resource that cannot be described."""
+
+    error: ErrorCode
+    message: str | None
+
+
+TOPIC_ENTRIES: Final = tuple(
+    Entry(name, kind, True, ((name, value, Source.DEFAULT),), doc)
+    for name, kind, value, doc in (
+        (
+            "cleanup.policy",
+            ConfigKind.LIST,
+            "delete",
+            "No records are kept, so none is ever compacted.",
+        ),
+        ("min.insync.replicas", ConfigKind.INT, "1", "Every partition has one replica: here."),
+    )
+)
+"""What can be said of a topic without records; anything about retention would be made up."""
+
+
+def handle(exchange: Exchange, services: Services) -> None:
+    """Answer at once, from what is durable."""
+    request = read(exchange, services)
+    version = exchange.version
+    flexible = version >= FIRST_FLEXIBLE
+    with_docs = version >= 3 and request.include_documentation
+    out = begin(exchange.correlation_id, flexible)
+    out += _THROTTLE
+    out += wire_count(len(request.resources), flexible)
+    for resource in request.resources:
+        keys = frozenset(resource.configuration_keys or ())
+        wanted = Wanted(keys, version, request.include_synonyms, with_docs)
+        refusal = judge(resource.resource_type, resource.resource_name, services)
+        # Kafka's answer without an error carries an empty message, not null.
+        error, message = refusal or (ErrorCode.NONE, "")
+        exchange.error = exchange.error or error
+        out += _ERROR.pack(error)
+        out += wire_string(message, flexible)
+        out += _BYTE.pack(resource.resource_type)
+        out += wire_string(resource.resource_name, flexible)
+        out += wire_count(0, flexible) if refusal else _configs(resource, wanted, services)
+        if flexible:
+            out.append(0)
+    if flexible:
+        out.append(0)
+    exchange.send(finish(out))
+
+
+def judge(resource_type: int, name: str, services: Services) -> Refusal | None:
+    """Say why a resource cannot be described; None where it can."""
+    if resource_type == ResourceType.GROUP:
+        wrong = None if name else "Group name must not be empty"
+    elif resource_type == ResourceType.BROKER:
+        wrong = broker_name_error(name, services.node_id)
+    elif resource_type == ResourceType.TOPIC:
+        wrong_name = topic_name_error(name)
+        if wrong_name is not None:
+            return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong_name)
+        if name not in services.topics.image.by_name:
+            return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+        wrong = None
+    else:
+        wrong = f"Unsupported resource type: {resource_type}"
+    return None if wrong is None else Refusal(ErrorCode.INVALID_REQUEST, wrong)
+
+
+def _configs(resource: Any, wanted: Wanted, services: Services) -> bytes:
+    if resource.resource_type == ResourceType.GROUP:
+        configs = services.coordinator.group_configs
+        own = tuple(configs.of(resource.resource_name).items())
+        return _group_configs(own, configs.limits, wanted)
+    if resource.resource_type == ResourceType.TOPIC:
+        return _topic_configs(wanted)
+    # "" asks for what was set for all brokers while they run: nothing can be.
+    return _broker_configs(services.broker_configs if resource.resource_name else (), wanted)
+
+
+@functools.lru_cache(maxsize=256)
+def _group_configs(own: tuple[tuple[str, str], ...], limits: CoreLimits, wanted: Wanted) -> bytes:
+    """Rendered once for all groups that set nothing, which are most."""
+    values = dict(own)
+    keys = CONFIG_KEYS.values()
+    return render([group_entry(key, values.get(key.name), limits) for key in keys], wanted)
+
+
+@functools.lru_cache(maxsize=64)
+def _topic_configs(wanted: Wanted) -> bytes:
+    return render(TOPIC_ENTRIES, wanted)
+
+
+@functools.lru_cache(maxsize=64)
+def _broker_configs(configs: tuple[BrokerConfig, ...], wanted: Wanted) -> bytes:
+    return render([_broker_entry(config) for config in configs], wanted)
+
+
+def group_entry(key: ConfigKey, own: str | None, limits: CoreLimits) -> Entry:
+    """Describe one key of a group: its own value, then what holds for all, then the default."""
+    values = [] if own is None else [(key.name, own, Source.GROUP)]
+    default, in_force = default_value(key, _DEFAULTS), default_value(key, limits)
+    broker_name = f"group.{key.name}" if key.kafka_synonym else key.name
+    if in_force != default:
+        values.append((broker_name, in_force, Source.STATIC_BROKER))
+    values.append((broker_name, default, Source.DEFAULT))
+    return Entry(key.name, key.kind, False, tuple(values), key.doc)
+
+
+_DEFAULTS: Final = CoreLimits()
+
+
+def _broker_entry(config: BrokerConfig) -> Entry:
+    values = [(config.name, config.default, Source.DEFAULT)]
+    if config.value != config.default:
+        values.insert(0, (config.name, config.value, Source.STATIC_BROKER))
+    return Entry(config.name, config.kind, True, tuple(values), config.doc)
+
+
+def render(entries: Iterable[Entry], wanted: Wanted) -> bytes:
+    """Render the array of configs for the version asked."""
+    told = [entry for entry in entries if not wanted.keys or entry.name in wanted.keys]
+    out = bytearray(wire_count(len(told), wanted.version >= FIRST_FLEXIBLE))
+    for entry in told:
+        out += _render_entry(entry, wanted)
+    return bytes(out)
+
+
+def _render_entry(entry: Entry, wanted: Wanted) -> bytearray:
+    flexible = wanted.version >= FIRST_FLEXIBLE
+    _, value, source = entry.values[0]
+    out = bytearray(wire_string(entry.name, flexible))
+    out += wire_string(value, flexible)
+    out.append(entry.is_read_only)
+    out += _BYTE.pack(source)
+    out.append(False)  # nothing here is sensitive
+    synonyms = entry.values if wanted.with_synonyms else ()
+    out += wire_count(len(synonyms), flexible)
+    for name, synonym, synonym_source in synonyms:
+        out += wire_string(name, flexible)
+        out += wire_string(synonym, flexible)
+        out += _BYTE.pack(synonym_source)
+        if flexible:
+            out.append(0)
+    if wanted.version >= 3:
+        out += _BYTE.pack(_TYPE_CODES[entry.kind])
+        out += wire_string(entry.doc if wanted.with_docs else None, flexible)
+    if flexible:
+        out.append(0)
+    return out
