@@ -1,7 +1,8 @@
-"""The command line: ``groupkeeper serve`` and ``groupkeeper check-config``.
+"""The command line: ``groupkeeper serve``, ``check-config``, ``health`` and ``group``.
 
-Exit codes: 0 done, 1 could not do it, 2 used wrongly (options, settings). What is expected to fail
-fails with one line that says what happened and what to do; a traceback is a bug of ours.
+Exit codes: 0 done, 1 could not do it, 2 used wrongly (options, settings), 4 nothing matched. What
+is expected to fail fails with one line that says what happened and what to do; a traceback is a bug
+of ours.
 """
 
 from __future__ import annotations
@@ -12,6 +13,11 @@ from typing import Annotated
 import typer
 
 from coordinator.cli.check_config import describe
+from coordinator.cli.failing import FAILED, USAGE, fail
+from coordinator.cli.group import TimeoutOption
+from coordinator.cli.group import app as group_app
+from coordinator.cli.health import check, reachable
+from coordinator.config import parse_address
 from coordinator.config_load import ConfigError, LoadedSettings, load_settings
 from coordinator.version import VERSION
 
@@ -22,6 +28,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+app.add_typer(group_app, name="group")
 
 ConfigOption = Annotated[
     Path | None,
@@ -68,7 +76,7 @@ def serve(config: ConfigOption = None) -> None:
     try:
         run(loaded.settings, lambda: load_settings(config).settings)
     except StartFailed as error:
-        _fail(str(error), 1)
+        fail(str(error), FAILED)
 
 
 @app.command("check-config")
@@ -78,16 +86,19 @@ def check_config(config: ConfigOption = None) -> None:
         print(line)
 
 
+@app.command("health")
+def health(config: ConfigOption = None, timeout: TimeoutOption = 5.0) -> None:
+    """Ask the daemon of these settings whether it serves groups.
+
+    GET /readyz of http.listen: prints what it says, exits 1 unless it is ready.
+    """
+    check(reachable(parse_address(_load(config).settings.http.listen)), timeout)
+
+
 def _load(config: Path | None) -> LoadedSettings:
     try:
         return load_settings(config)
     except ConfigError as error:
         for problem in error.problems[:-1]:
             typer.echo(f"groupkeeper: {problem}", err=True)
-        _fail(error.problems[-1], 2)
-        raise AssertionError("unreachable") from error
-
-
-def _fail(problem: str, code: int) -> None:
-    typer.echo(f"groupkeeper: {problem}", err=True)
-    raise typer.Exit(code)
+        fail(error.problems[-1], USAGE)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from typer import Typer
 from typer.testing import CliRunner
 
 from coordinator.cli.main import app
@@ -81,14 +82,23 @@ def metrics_table() -> str:
 def cli_help() -> str:
     """The help of every command, as a terminal of 80 columns shows it."""
     texts = []
-    for arguments in ([], *([command.name] for command in app.registered_commands)):
+    for arguments in ([], *_commands(app)):
         shown = CliRunner().invoke(
-            app, [*filter(None, arguments), "--help"], prog_name="groupkeeper", terminal_width=80
+            app, [*arguments, "--help"], prog_name="groupkeeper", terminal_width=80
         )
         assert shown.exit_code == 0, shown.output
-        line = " ".join(["groupkeeper", *filter(None, arguments), "--help"])
+        line = " ".join(["groupkeeper", *arguments, "--help"])
         texts.append(f"$ {line}\n{shown.output.rstrip()}")
     return "```\n" + "\n\n".join(texts) + "\n```"
+
+
+def _commands(family: Typer) -> Iterator[list[str]]:
+    """The arguments that lead to each command; a family of commands is not one itself."""
+    yield from ([str(command.name)] for command in family.registered_commands)
+    for group in family.registered_groups:
+        assert group.typer_instance is not None
+        for arguments in _commands(group.typer_instance):
+            yield [str(group.name), *arguments]
 
 
 SECTIONS: Mapping[str, Callable[[], str]] = {

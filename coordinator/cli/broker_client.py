@@ -1,0 +1,203 @@
+"""A small Kafka client for the command line: one request at a time, any broker.
+
+It asks each API at the highest version that both sides have. What fails raises ServerError with one
+line for a person.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any, Final, NamedTuple, Self
+
+from coordinator.config import Address
+from coordinator.core.errors import ErrorCode
+from coordinator.version import VERSION
+from protocol.asking import read_response, write_request
+from protocol.errors import ProtocolError
+
+CLIENT_ID: Final = "groupkeeper-cli"
+MAX_ANSWER_BYTES: Final = 104_857_600
+"""Kafka's own limit of a frame (socket.request.max.bytes)."""
+RETRY_S: Final = 0.2
+
+METADATA, FIND_COORDINATOR, API_VERSIONS = 3, 10, 18
+
+AGAIN: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""What passes by itself."""
+
+
+class ServerError(Exception):
+    """The server cannot be asked, or refused; the message is one line."""
+
+
+class Broker(NamedTuple):
+    """A broker of the cluster."""
+
+    node_id: int
+    address: Address
+
+
+def error_name(code: int) -> str:
+    """Name an error code as Kafka does."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+class Connection:
+    """One connection to one broker."""
+
+    def __init__(self, address: Address, timeout_s: float) -> None:
+        """Connect, and ask what is served there."""
+        self.address = address
+        self._correlation_id = 0
+        try:
+            self._socket = socket.create_connection(address, timeout=timeout_s)
+        except TimeoutError:
+            raise ServerError(f"{address}: no answer within {timeout_s:g} s") from None
+        except OSError as error:
+            raise ServerError(
+                f"{address}: cannot connect ({error.strerror or error}); "
+                "is the server running there? (--server HOST:PORT names another one)"
+            ) from None
+        try:
+            self._versions = self._ask_versions()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close it."""
+        self._socket.close()
+
+    def serves(self, api_key: int) -> bool:
+        """Tell whether this broker has an API."""
+        return api_key in self._versions
+
+    def ask(self, api_key: int, versions: range, **values: Any) -> Any:
+        """Send a request at the highest version that both sides have, and wait for the answer."""
+        low, high = self._versions.get(api_key, (0, -1))
+        both = range(max(low, versions.start), min(high + 1, versions.stop))
+        if not both:
+            raise ServerError(f"{self.address}: serves no version of API {api_key} that we know")
+        return self._ask(api_key, both[-1], **values)
+
+    def _ask_versions(self) -> dict[int, tuple[int, int]]:
+        # version 0: every broker knows it, and answers it whatever else it has
+        answer = self._ask(API_VERSIONS, 0, client_software_version=VERSION)
+        if answer.error_code:
+            raise ServerError(f"{self.address}: ApiVersions: {error_name(answer.error_code)}")
+        return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    def _ask(self, api_key: int, version: int, **values: Any) -> Any:
+        self._correlation_id += 1
+        frame = write_request(api_key, version, self._correlation_id, CLIENT_ID, **values)
+        try:
+            self._socket.sendall(frame)
+            size = int.from_bytes(self._exactly(4), "big", signed=True)
+            if not 0 <= size <= MAX_ANSWER_BYTES:
+                raise ServerError(f"{self.address}: what answers there does not speak Kafka")
+            body = self._exactly(size)
+            return read_response(api_key, version, self._correlation_id, body)
+        except TimeoutError:
+            raise ServerError(
+                f"{self.address}: no answer within {self._socket.gettimeout():g} s"
+            ) from None
+        except OSError as error:
+            raise ServerError(f"{self.address}: {error.strerror or error}") from None
+        except ProtocolError as error:
+            raise ServerError(f"{self.address}: an answer that cannot be read: {error}") from None
+
+    def _exactly(self, count: int) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            chunk = self._socket.recv(min(count - len(data), 1_048_576))
+            if not chunk:
+                raise ServerError(
+                    f"{self.address}: closed the connection; does a plain-text Kafka port "
+                    "listen there?"
+                )
+            data += chunk
+        return bytes(data)
+
+
+class Cluster:
+    """All brokers behind one address."""
+
+    def __init__(self, bootstrap: Address, timeout_s: float) -> None:
+        """Connect to the first one; the others follow when they are needed."""
+        self._timeout_s = timeout_s
+        self._give_up_s = time.monotonic() + timeout_s
+        self._connections = {bootstrap: Connection(bootstrap, timeout_s)}
+        self.first = self._connections[bootstrap]
+
+    def __enter__(self) -> Self:
+        """Use it as a context, so that its connections are closed."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close every connection."""
+        for connection in self._connections.values():
+            connection.close()
+
+    def to(self, address: Address) -> Connection:
+        """Return the connection to a broker."""
+        if address not in self._connections:
+            self._connections[address] = Connection(address, self._timeout_s)
+        return self._connections[address]
+
+    def brokers(self) -> list[Broker]:
+        """Return every broker."""
+        # version 0 would take no topics for all of them
+        answer = self._metadata([])
+        return [Broker(b.node_id, Address(b.host, b.port)) for b in answer.brokers]
+
+    def leaders(self, topics: list[str]) -> dict[tuple[str, int], Address]:
+        """Return who leads each partition; what has no leader, or no topic, is left out."""
+        answer = self._metadata(topics)
+        known = {b.node_id: Address(b.host, b.port) for b in answer.brokers}
+        return {
+            (topic.name, partition.partition_index): known[partition.leader_id]
+            for topic in answer.topics
+            for partition in topic.partitions
+            if partition.leader_id in known
+        }
+
+    def coordinator(self, group_id: str) -> Broker:
+        """Return the coordinator of a group."""
+        while True:
+            answer = self.first.ask(
+                FIND_COORDINATOR,
+                range(7),
+                key=group_id,
+                key_type=0,
+                coordinator_keys=[group_id],
+            )
+            found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer
+            if not found.error_code:
+                return Broker(found.node_id, Address(found.host, found.port))
+            self.wait_or_raise(found.error_code, f"group {group_id!r}")
+
+    def wait_or_raise(self, code: int, what: str) -> None:
+        """Wait a moment where asking again may help; raise ServerError where it does not."""
+        if code not in AGAIN or time.monotonic() + RETRY_S > self._give_up_s:
+            raise ServerError(f"{self.first.address}: {what}: {error_name(code)}")
+        time.sleep(RETRY_S)
+
+    def _metadata(self, topics: list[str]) -> Any:
+        return self.first.ask(
+            METADATA,
+            range(1, 13),
+            topics=[{"name": name, "topic_id": None} for name in topics],
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )

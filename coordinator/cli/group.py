@@ -1,0 +1,188 @@
+"""``groupkeeper group list`` and ``groupkeeper group describe``, against any Kafka broker."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
+from coordinator.config import Address, parse_address
+
+if TYPE_CHECKING:
+    from coordinator.cli.groups import Group, Member
+
+app = typer.Typer(
+    help="Look at the groups of any Kafka server.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+class Output(StrEnum):
+    """How an answer is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def _address(text: str) -> Address:
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+ServerOption = Annotated[
+    Address,
+    typer.Option("--server", metavar="HOST:PORT", parser=_address, help="Any broker to ask."),
+]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for it.")
+]
+_DEFAULT_SERVER = "127.0.0.1:9092"
+
+
+@app.command("list")
+def list_command(
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state", "-s", metavar="STATE", help="Only groups in this state; repeatable."
+        ),
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--type", "-t", metavar="TYPE", help="Only groups of this type; repeatable."),
+    ] = None,
+    server: ServerOption = _DEFAULT_SERVER,  # type: ignore[assignment]
+    output: OutputOption = Output.TABLE,
+    timeout: TimeoutOption = 10.0,
+) -> None:
+    """List the groups. Exits 4 when none matches the filters."""
+    # late: the daemon needs none of it
+    from coordinator.cli.broker_client import Cluster, ServerError
+    from coordinator.cli.groups import STATES, TYPES, list_groups
+
+    states, types = _known("state", state, STATES), _known("type", kind, TYPES)
+    try:
+        with Cluster(server, timeout) as cluster:
+            groups = list_groups(cluster, states, types)
+    except ServerError as error:
+        fail(str(error), FAILED)
+    if output is Output.JSON:
+        print(json.dumps([asdict(group) for group in groups], indent=2))
+    elif groups:
+        rows = [(g.group, g.type, g.protocol_type, g.state) for g in groups]
+        _print_table(("GROUP", "TYPE", "PROTOCOL-TYPE", "STATE"), rows)
+    if not groups and (states or types):
+        fail("no group matches", NOTHING_MATCHED)
+    if not groups and output is Output.TABLE:
+        typer.echo("no groups", err=True)
+
+
+@app.command("describe")
+def describe_command(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")],
+    server: ServerOption = _DEFAULT_SERVER,  # type: ignore[assignment]
+    output: OutputOption = Output.TABLE,
+    timeout: TimeoutOption = 10.0,
+) -> None:
+    """Show a group: its state, its members, its offsets. Exits 4 when it does not exist."""
+    from coordinator.cli.broker_client import Cluster, ServerError
+    from coordinator.cli.groups import describe_group
+
+    try:
+        with Cluster(server, timeout) as cluster:
+            described = describe_group(cluster, group)
+    except ServerError as error:
+        fail(str(error), FAILED)
+    if described is None:
+        fail(f"there is no group {group!r} on {server}", NOTHING_MATCHED)
+    if output is Output.JSON:
+        print(json.dumps(described.as_json(), indent=2))
+    else:
+        _print_group(described)
+
+
+def _known(option: str, given: list[str] | None, known: Sequence[str]) -> set[str]:
+    """Take names in any case, and several in one with commas, as Kafka's tool does."""
+    by_lower = {name.lower(): name for name in known}
+    names = [name.strip() for text in given or () for name in text.split(",")]
+    for name in names:
+        if name.lower() not in by_lower:
+            fail(f"--{option} {name}: no such {option}; there are {', '.join(known)}", USAGE)
+    return {by_lower[name.lower()] for name in names}
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def _print_group(group: Group) -> None:
+    coordinator = group.coordinator
+    facts = {
+        "GROUP": group.group,
+        "TYPE": group.type,
+        "STATE": group.state,
+        "PROTOCOL": " ".join(filter(None, (group.protocol_type, group.protocol))) or "-",
+        "COORDINATOR": f"{coordinator.node_id} at {coordinator.address}",
+        "MEMBERS": len(group.members),
+        "TOTAL-LAG": _cell(group.total_lag),
+    }
+    for name, value in facts.items():
+        print(f"{name:<12} {value}")
+    if group.members:
+        print()
+        _print_members(group.members)
+    if group.offsets:
+        print()
+        rows = [
+            (o.topic, o.partition, o.committed, o.end, o.lag, o.client_id, o.host, o.member_id)
+            for o in group.offsets
+        ]
+        names = "TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CLIENT-ID HOST MEMBER-ID"
+        _print_table(names.split(), rows)
+
+
+def _print_members(members: Iterable[Member]) -> None:
+    rows = [
+        (m.client_id, m.host, _ranges(m.partitions), m.instance_id, m.member_id)
+        for m in sorted(members, key=lambda member: (member.client_id, member.member_id))
+    ]
+    _print_table(("CLIENT-ID", "HOST", "ASSIGNED", "INSTANCE-ID", "MEMBER-ID"), rows)
+
+
+def _ranges(partitions: dict[str, list[int]]) -> str | None:
+    """Print ``orders:0-3,7 clicks:1``."""
+    return " ".join(f"{t}:{','.join(_runs(p))}" for t, p in partitions.items() if p) or None
+
+
+def _runs(numbers: list[int]) -> Iterator[str]:
+    start = 0
+    for at, number in enumerate(numbers):
+        if at + 1 == len(numbers) or numbers[at + 1] != number + 1:
+            yield str(number) if start == at else f"{numbers[start]}-{number}"
+            start = at + 1
+
+
+def _print_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print columns, numbers to the right."""
+    cells = [names, *([_cell(value) for value in row] for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
+    right = [any(isinstance(row[column], int) for row in rows) for column in range(len(names))]
+    for line in cells:
+        parts = [
+            text.rjust(width) if is_right else text.ljust(width)
+            for text, width, is_right in zip(line, widths, right, strict=True)
+        ]
+        sys.stdout.write("  ".join(parts).rstrip() + "\n")
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None or value == "" else str(value)

@@ -1,0 +1,311 @@
+"""What a person wants to know of groups, asked over the Kafka protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from coordinator.cli.broker_client import Broker, Cluster, ServerError, error_name
+from coordinator.core.errors import ErrorCode
+from protocol.consumer_protocol import ConsumerProtocolError, decode_assignment
+
+LIST_OFFSETS, OFFSET_FETCH, DESCRIBE_GROUPS, LIST_GROUPS, CONSUMER_GROUP_DESCRIBE = 2, 9, 15, 16, 69
+
+STATES: Final = (
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Empty",
+    "Dead",
+    "Assigning",
+    "Reconciling",
+)
+TYPES: Final = ("classic", "consumer", "share", "streams")
+
+_LATEST: Final = -1
+_NO_OFFSET: Final = -1
+
+Partition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """A group in a listing; "" where an old broker does not tell."""
+
+    group: str
+    type: str
+    protocol_type: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member and what it was given."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: dict[str, list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A partition that the group committed or was assigned."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    lag: int | None
+    member_id: str | None
+    client_id: str | None
+    host: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Everything about one group."""
+
+    group: str
+    type: str
+    state: str
+    protocol_type: str
+    protocol: str
+    coordinator: Broker
+    members: list[Member]
+    offsets: list[Offset]
+
+    @property
+    def total_lag(self) -> int | None:
+        """Sum of what is known; None where nothing is."""
+        lags = [offset.lag for offset in self.offsets if offset.lag is not None]
+        return sum(lags) if lags else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        content = asdict(self)
+        host, port = self.coordinator.address
+        content["coordinator"] = {
+            "node_id": self.coordinator.node_id,
+            "host": host,
+            "port": port,
+        }
+        content["total_lag"] = self.total_lag
+        return content
+
+
+def list_groups(
+    cluster: Cluster, states: Collection[str], types: Collection[str]
+) -> list[ListedGroup]:
+    """List the groups of all brokers, sorted by name. Filters: see STATES and TYPES."""
+    found: list[ListedGroup] = []
+    for broker in cluster.brokers():
+        found += _list_of(cluster, broker, states, types)
+    # an old broker knows no filter
+    kept = [
+        group
+        for group in found
+        if (not states or group.state in states) and (not types or group.type in types)
+    ]
+    return sorted(kept, key=lambda group: group.group)
+
+
+def _list_of(
+    cluster: Cluster, broker: Broker, states: Collection[str], types: Collection[str]
+) -> Iterable[ListedGroup]:
+    while True:
+        answer = cluster.to(broker.address).ask(
+            LIST_GROUPS, range(6), states_filter=sorted(states), types_filter=sorted(types)
+        )
+        if not answer.error_code:
+            break
+        cluster.wait_or_raise(answer.error_code, "ListGroups")
+    return [
+        ListedGroup(
+            group.group_id,
+            getattr(group, "group_type", "").lower(),
+            group.protocol_type,
+            getattr(group, "group_state", ""),
+        )
+        for group in answer.groups
+    ]
+
+
+def describe_group(cluster: Cluster, group_id: str) -> Group | None:
+    """Describe a group; None when there is none of that name."""
+    broker = cluster.coordinator(group_id)
+    described = _classic(cluster, broker, group_id) or _consumer(cluster, broker, group_id)
+    if described is None:
+        for listed in _list_of(cluster, broker, (), ()):
+            if listed.group == group_id:
+                raise ServerError(
+                    f"group {group_id!r} is a {listed.type} group; "
+                    "only classic and consumer groups can be described"
+                )
+        return None
+    # committed offsets before ends: the other order makes lags below 0
+    committed = _committed(cluster, broker, group_id)
+    owners = {
+        (topic, partition): member
+        for member in described.members
+        for topic, partitions in member.partitions.items()
+        for partition in partitions
+    }
+    partitions = sorted({*committed, *owners})
+    ends = _ends(cluster, partitions)
+    described.offsets.extend(
+        _offset(key, committed.get(key), ends.get(key), owners.get(key)) for key in partitions
+    )
+    return described
+
+
+def _offset(key: Partition, committed: int | None, end: int | None, owner: Member | None) -> Offset:
+    lag = None if committed is None or end is None else max(0, end - committed)
+    if owner is None:
+        return Offset(*key, committed, end, lag, None, None, None)
+    return Offset(*key, committed, end, lag, owner.member_id, owner.client_id, owner.host)
+
+
+def _classic(cluster: Cluster, broker: Broker, group_id: str) -> Group | None:
+    answer = _ask_described(cluster, broker, group_id, DESCRIBE_GROUPS, range(7))
+    # before version 6 a group that is not there is Dead
+    if answer is None or answer.group_state == "Dead":
+        return None
+    members = [
+        Member(
+            member.member_id,
+            getattr(member, "group_instance_id", None),
+            member.client_id,
+            member.client_host,
+            _assigned(answer.protocol_type, member.member_assignment),
+        )
+        for member in answer.members
+    ]
+    return Group(
+        group_id,
+        "classic",
+        answer.group_state,
+        answer.protocol_type,
+        answer.protocol_data,
+        broker,
+        members,
+        [],
+    )
+
+
+def _consumer(cluster: Cluster, broker: Broker, group_id: str) -> Group | None:
+    if not cluster.to(broker.address).serves(CONSUMER_GROUP_DESCRIBE):
+        return None
+    answer = _ask_described(cluster, broker, group_id, CONSUMER_GROUP_DESCRIBE, range(2))
+    if answer is None:
+        return None
+    members = [
+        Member(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            {t.topic_name: sorted(t.partitions) for t in member.assignment.topic_partitions},
+        )
+        for member in answer.members
+    ]
+    return Group(
+        group_id,
+        "consumer",
+        answer.group_state,
+        "consumer",
+        answer.assignor_name,
+        broker,
+        members,
+        [],
+    )
+
+
+def _ask_described(
+    cluster: Cluster, broker: Broker, group_id: str, api_key: int, versions: range
+) -> Any:
+    while True:
+        answer = cluster.to(broker.address).ask(
+            api_key,
+            versions,
+            groups=[group_id],
+            group_ids=[group_id],
+            include_authorized_operations=False,
+        )
+        group = answer.groups[0]
+        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return None
+        if not group.error_code:
+            return group
+        cluster.wait_or_raise(group.error_code, f"group {group_id!r}")
+
+
+def _assigned(protocol_type: str, assignment: bytes) -> dict[str, list[int]]:
+    if protocol_type != "consumer" or not assignment:
+        return {}
+    try:
+        given = decode_assignment(assignment).partitions
+    except ConsumerProtocolError:
+        return {}
+    return {topic: sorted(partitions) for topic, partitions in sorted(given.items())}
+
+
+def _committed(cluster: Cluster, broker: Broker, group_id: str) -> dict[Partition, int]:
+    group = {"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": None}
+    while True:
+        answer = cluster.to(broker.address).ask(
+            # version 10 names topics by id, which the metadata of an old broker does not tell
+            OFFSET_FETCH,
+            range(2, 10),
+            group_id=group_id,
+            topics=None,
+            groups=[group],
+            require_stable=False,
+        )
+        found = answer.groups[0] if hasattr(answer, "groups") else answer
+        if not found.error_code:
+            break
+        cluster.wait_or_raise(found.error_code, f"offsets of group {group_id!r}")
+    return {
+        (topic.name, partition.partition_index): partition.committed_offset
+        for topic in found.topics
+        for partition in topic.partitions
+        if partition.committed_offset != _NO_OFFSET and not partition.error_code
+    }
+
+
+def _ends(cluster: Cluster, partitions: Collection[Partition]) -> dict[Partition, int]:
+    """Ask the leaders; what nobody leads has no end that we could tell."""
+    by_leader: dict[Any, dict[str, list[int]]] = {}
+    leaders = cluster.leaders(sorted({topic for topic, _ in partitions})) if partitions else {}
+    for topic, partition in partitions:
+        address = leaders.get((topic, partition))
+        if address is not None:
+            by_leader.setdefault(address, {}).setdefault(topic, []).append(partition)
+    ends: dict[Partition, int] = {}
+    for address, topics in by_leader.items():
+        answer = cluster.to(address).ask(
+            LIST_OFFSETS,
+            range(1, 9),
+            replica_id=-1,
+            isolation_level=0,
+            topics=[{"name": n, "partitions": _latest(p)} for n, p in topics.items()],
+        )
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                if partition.error_code:
+                    raise ServerError(
+                        f"{address}: end of {topic.name} {partition.partition_index}: "
+                        f"{error_name(partition.error_code)}"
+                    )
+                ends[topic.name, partition.partition_index] = partition.offset
+    return ends
+
+
+def _latest(partitions: list[int]) -> list[dict[str, int]]:
+    return [
+        {"partition_index": partition, "current_leader_epoch": -1, "timestamp": _LATEST}
+        for partition in partitions
+    ]

@@ -1,0 +1,38 @@
+"""``groupkeeper health``: ask a running daemon whether it serves groups; for containers."""
+
+from __future__ import annotations
+
+import http.client
+
+from coordinator.cli.failing import FAILED, fail
+from coordinator.config import Address
+
+ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is listened on, not listening
+"""Where a daemon that listens on every address can be asked."""
+
+
+def reachable(listen: Address) -> Address:
+    """Return where to ask a daemon that listens there."""
+    return Address(ANY.get(listen.host, listen.host), listen.port)
+
+
+def check(address: Address, timeout_s: float) -> None:
+    """GET /readyz; print what it says, exit 1 unless groups are served."""
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        text = answer.read(1_000).decode(errors="replace").strip()
+    except TimeoutError:
+        fail(f"http://{address}/readyz: no answer within {timeout_s:g} s", FAILED)
+    except (OSError, http.client.HTTPException) as error:
+        fail(f"http://{address}/readyz: {_reason(error)}; is the daemon running?", FAILED)
+    finally:
+        connection.close()
+    if answer.status != http.client.OK:
+        fail(text, FAILED)
+    print(text)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,61 @@
+"""The other side of the wire: requests written and responses read, for a client of ours.
+
+The command line uses it against any broker, so responses are read by the safe reader as well: what
+listens on a port need not be a broker. Milliseconds and error codes come out as plain integers.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any, Final
+
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_writer
+
+from protocol.codec import build
+from protocol.errors import ProtocolError
+from protocol.headers import PREFIX_BYTES
+from protocol.reader import read_entity
+
+MAX_ELEMENTS: Final = 5_000_000
+"""Of one response: a listing of every group of a large cluster fits."""
+
+
+def write_request(
+    api_key: int, version: int, correlation_id: int, client_id: str, **values: Any
+) -> bytes:
+    """Return the whole frame of a request; a value for a field that this version lacks is dropped,
+    so one call states it for all versions.
+    """
+    schema = load_request_schema(api_key, version)
+    header = build(
+        schema.__header_schema__,
+        request_api_key=api_key,
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
+    buffer = io.BytesIO(bytes(PREFIX_BYTES))
+    buffer.seek(PREFIX_BYTES)
+    entity_writer(type(header))(buffer, header)
+    entity = build(schema, **values)
+    entity_writer(type(entity))(buffer, entity)
+    frame = buffer.getbuffer()
+    frame[:PREFIX_BYTES] = (len(frame) - PREFIX_BYTES).to_bytes(PREFIX_BYTES, "big")
+    return bytes(frame)
+
+
+def read_response(api_key: int, version: int, correlation_id: int, body: bytes) -> Any:
+    """Read what stands behind the length; raises ProtocolError, and nothing else."""
+    schema = load_response_schema(api_key, version)
+    if len(body) < 4 or int.from_bytes(body[:4], "big", signed=True) != correlation_id:
+        raise ProtocolError("bad_header", "the answer is to another request")
+    # header v1 is v0 and tagged fields, of which none is known
+    start = 4 + (_tags_size(body) if schema.__header_schema__.__version__ > 0 else 0)
+    return read_entity(schema, body, start, MAX_ELEMENTS)
+
+
+def _tags_size(body: bytes) -> int:
+    if len(body) < 5 or body[4] != 0:
+        raise ProtocolError("bad_header", "the answer has tags in its header, which no API has")
+    return 1

@@ -1,0 +1,232 @@
+"""``groupkeeper group`` and ``groupkeeper health`` against a server, as a person uses them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+
+import pytest
+from typer.testing import CliRunner
+
+from coordinator.cli.main import app
+from protocol.consumer_protocol import ConsumerAssignment, encode_assignment
+from tests.helpers.daemon import free_port
+from tests.helpers.raw_client import RawClient
+
+pytestmark = pytest.mark.groupkeeper(topics={"orders": 4, "clicks": 1})
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, list(arguments), prog_name="groupkeeper")
+
+
+def ask(server, *arguments: str):
+    result = run("group", *arguments, "--server", server.bootstrap)
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result
+
+
+def a_member(client: RawClient, group: str, partitions: dict[str, list[int]], **identity) -> str:
+    """Join as the only member, and give itself these partitions."""
+    member_id = ""
+    for _ in range(2):
+        joined = client.call(
+            "join_group",
+            5,
+            group_id=group,
+            session_timeout=60_000,
+            rebalance_timeout=60_000,
+            member_id=member_id,
+            protocol_type="consumer",
+            protocols=[{"name": "range", "metadata": b"\0\0\0\0\0\0\xff\xff\xff\xff"}],
+            **identity,
+        )
+        member_id = joined["member_id"]
+        if joined["error_code"] == 0:
+            break
+    assignment = encode_assignment(ConsumerAssignment(0, partitions))
+    client.call(
+        "sync_group",
+        3,
+        group_id=group,
+        generation_id=joined["generation_id"],
+        member_id=member_id,
+        assignments=[{"member_id": member_id, "assignment": assignment}],
+        **identity,
+    )
+    return member_id
+
+
+def test_without_groups_the_list_is_empty_and_that_is_no_failure(groupkeeper):
+    assert (ask(groupkeeper, "list").exit_code, ask(groupkeeper, "list").stdout) == (0, "")
+    assert json.loads(ask(groupkeeper, "list", "-o", "json").stdout) == []
+
+
+def test_the_list_has_a_line_a_group_sorted_by_name(groupkeeper):
+    groupkeeper.commit("simple", {("orders", 0): 1})
+    with RawClient(groupkeeper.port) as client:
+        a_member(client, "billing", {"orders": [0]})
+        lines = ask(groupkeeper, "list").stdout.splitlines()
+    assert [line.split() for line in lines] == [
+        ["GROUP", "TYPE", "PROTOCOL-TYPE", "STATE"],
+        ["billing", "classic", "consumer", "Stable"],
+        ["simple", "classic", "-", "Empty"],
+    ]
+
+
+def test_filters_leave_what_matches_in_any_case_and_exit_4_when_nothing_does(groupkeeper):
+    groupkeeper.commit("simple", {("orders", 0): 1})
+    with RawClient(groupkeeper.port) as client:
+        a_member(client, "billing", {"orders": [0]})
+
+        def names(*arguments: str) -> list[str]:
+            answer = ask(groupkeeper, "list", "-o", "json", *arguments)
+            return [group["group"] for group in json.loads(answer.stdout)]
+
+        assert names("-s", "stable") == ["billing"]
+        assert names("-s", "Stable,EMPTY") == names("-s", "stable", "-s", "empty")
+        assert names("-t", "classic") == ["billing", "simple"]
+        assert names("-t", "consumer") == []
+    result = ask(groupkeeper, "list", "-t", "consumer")
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert result.stderr == "groupkeeper: no group matches\n"
+
+
+def test_a_state_that_does_not_exist_is_a_usage_error_that_names_those_that_do(groupkeeper):
+    result = ask(groupkeeper, "list", "-s", "sleeping")
+    assert result.exit_code == 2
+    assert "--state sleeping: no such state; there are PreparingRebalance" in result.stderr
+
+
+def test_describe_shows_state_members_and_offsets_with_their_lag(groupkeeper):
+    groupkeeper.commit("ahead", {("orders", 1): 100})
+    groupkeeper.commit("billing", {("orders", 1): 88, ("clicks", 0): 5})
+    with RawClient(groupkeeper.port, client_id="b1") as client:
+        member_id = a_member(client, "billing", {"orders": [0, 1, 3]})
+        shown = ask(groupkeeper, "describe", "billing")
+    assert shown.exit_code == 0
+    head, members, offsets = shown.stdout.split("\n\n")
+    assert [line.split(maxsplit=1) for line in head.splitlines()] == [
+        ["GROUP", "billing"],
+        ["TYPE", "classic"],
+        ["STATE", "Stable"],
+        ["PROTOCOL", "consumer range"],
+        ["COORDINATOR", f"1 at {groupkeeper.bootstrap}"],
+        ["MEMBERS", "1"],
+        ["TOTAL-LAG", "12"],
+    ]
+    assert [line.split() for line in members.splitlines()] == [
+        ["CLIENT-ID", "HOST", "ASSIGNED", "INSTANCE-ID", "MEMBER-ID"],
+        ["b1", "/127.0.0.1", "orders:0-1,3", "-", member_id],
+    ]
+    owner = ["b1", "/127.0.0.1", member_id]
+    assert [line.split() for line in offsets.splitlines()][1:] == [
+        ["clicks", "0", "5", "5", "0", "-", "-", "-"],
+        ["orders", "0", "-", "0", "-", *owner],
+        ["orders", "1", "88", "100", "12", *owner],
+        ["orders", "3", "-", "0", "-", *owner],
+    ]
+
+
+def test_describe_as_json_has_the_same_facts(groupkeeper):
+    groupkeeper.commit("billing", {("orders", 1): 88})
+    with RawClient(groupkeeper.port, client_id="b1") as client:
+        member_id = a_member(client, "billing", {"orders": [1]}, group_instance_id="i1")
+        shown = json.loads(ask(groupkeeper, "describe", "billing", "-o", "json").stdout)
+    assert shown["coordinator"] == {"node_id": 1, "host": "127.0.0.1", "port": groupkeeper.port}
+    assert (shown["state"], shown["type"], shown["total_lag"]) == ("Stable", "classic", 0)
+    member = {"member_id": member_id, "client_id": "b1", "host": "/127.0.0.1"}
+    assert shown["members"] == [member | {"instance_id": "i1", "partitions": {"orders": [1]}}]
+    offset = {"topic": "orders", "partition": 1, "committed": 88, "end": 88, "lag": 0}
+    assert shown["offsets"] == [offset | member]
+
+
+def test_a_group_that_does_not_exist_exits_4(groupkeeper):
+    result = ask(groupkeeper, "describe", "nobody")
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert f"there is no group 'nobody' on {groupkeeper.bootstrap}" in result.stderr
+
+
+def test_a_server_that_is_not_there_is_named_in_one_line():
+    address = f"127.0.0.1:{free_port()}"
+    result = run("group", "list", "--server", address)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"groupkeeper: {address}: cannot connect (Connection refused)")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b"", "closed the connection; does a plain-text Kafka port listen there?"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answers there does not speak Kafka"),
+        (b"\0\0\0\x06\0\0\0\x01\0\0", "an answer that cannot be read"),
+        (b"\0\0\0\x06\0\0\0\x63\0\0", "the answer is to another request"),
+    ],
+)
+def test_what_answers_but_is_no_broker_is_told_from_one(said, told):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(1_000)
+                peer.sendall(said)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        port = listener.getsockname()[1]
+        result = run("group", "list", "--server", f"127.0.0.1:{port}")
+        thread.join()
+    assert result.exit_code == 1
+    assert told in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_server_that_says_nothing_is_not_waited_for_for_ever():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        result = run("group", "list", "--server", f"127.0.0.1:{port}", "--timeout", "0.1")
+    assert result.exit_code == 1
+    assert "no answer within 0.1 s" in result.stderr
+
+
+def test_an_address_without_a_port_is_a_usage_error():
+    result = run("group", "list", "--server", "localhost")
+    assert result.exit_code == 2
+    assert "'localhost' is not HOST:PORT" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code"),
+    [("200 OK", "ready\n", 0), ("503 Service Unavailable", "not ready: loading\n", 1)],
+)
+def test_health_says_what_readyz_says(monkeypatch, status, body, code):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        asked: list[bytes] = []
+
+        def answer() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                asked.append(peer.recv(1_000))
+                head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n"
+                peer.sendall((head + body).encode())
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        # what a daemon in a container listens on; a client cannot connect to that address
+        monkeypatch.setenv("GROUPKEEPER_HTTP__LISTEN", f"0.0.0.0:{listener.getsockname()[1]}")
+        result = run("health")
+        thread.join()
+    assert asked[0].startswith(b"GET /readyz HTTP/1.1\r\n")
+    assert result.exit_code == code
+    assert body.strip() in (result.stdout if code == 0 else result.stderr)
+
+
+def test_health_of_a_daemon_that_is_not_there_exits_1(monkeypatch):
+    address = f"127.0.0.1:{free_port()}"
+    monkeypatch.setenv("GROUPKEEPER_HTTP__LISTEN", address)
+    result = run("health")
+    assert result.exit_code == 1
+    assert f"http://{address}/readyz: Connection refused" in result.stderr
