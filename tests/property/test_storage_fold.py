@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from coordinator.core.records import (
     CommittedPartition,
     CommittedTopic,
+    GroupConfigs,
     GroupRecord,
     GroupRemoved,
     OffsetsCommitted,
@@ -111,12 +112,14 @@ group_changes: st.SearchStrategy[Record] = st.one_of(
     st.builds(OffsetsRemoved, group_ids, st.lists(st.tuples(topics, partitions), max_size=3)),
     st.builds(PartitionEnd, topic_ids, partitions, st.integers(-1, 100)),
 )
-topic_changes: st.SearchStrategy[Record] = st.one_of(
-    st.builds(TopicRecord, topics, topic_ids, st.integers(1, 9)), st.builds(TopicRemoved, topics)
+cluster_changes: st.SearchStrategy[Record] = st.one_of(
+    st.builds(TopicRecord, topics, topic_ids, st.integers(1, 9)),
+    st.builds(TopicRemoved, topics),
+    st.builds(GroupConfigs, group_ids, st.dictionaries(text, text, max_size=2)),
 )
 steps = st.one_of(
     st.tuples(st.sampled_from([0, 1]), st.lists(group_changes, min_size=1, max_size=4)),
-    st.tuples(st.just(-1), st.lists(topic_changes, min_size=1, max_size=2)),
+    st.tuples(st.just(-1), st.lists(cluster_changes, min_size=1, max_size=2)),
 )
 appends = st.lists(steps, max_size=4)
 """Several steps in one append; an empty one only folds."""
@@ -161,7 +164,7 @@ def test_a_load_yields_the_model_whatever_was_folded(
         asyncio.run(write(Path(directory) / "store.db", history, fold_after))
 
 
-@given(records=st.lists(group_changes | topic_changes, max_size=20), cut=st.integers(0, 20))
+@given(records=st.lists(group_changes | cluster_changes, max_size=20), cut=st.integers(0, 20))
 @settings(max_examples=200, deadline=None)
 def test_replaying_a_suffix_over_what_already_holds_it_changes_nothing(
     records: list[Record], cut: int
@@ -174,7 +177,7 @@ def test_replaying_a_suffix_over_what_already_holds_it_changes_nothing(
     assert twice.keys == once.keys
 
 
-@given(records=st.lists(group_changes | topic_changes, max_size=20))
+@given(records=st.lists(group_changes | cluster_changes, max_size=20))
 @settings(max_examples=200, deadline=None)
 def test_keyed_records_are_the_model(records: list[Record]) -> None:
     keyed, model, compacted = KeyedRecords(), RecordModel(), RecordModel()
@@ -185,7 +188,7 @@ def test_keyed_records_are_the_model(records: list[Record]) -> None:
     assert compacted.keys == model.keys
 
 
-@given(records=st.lists(group_changes | topic_changes, max_size=5))
+@given(records=st.lists(group_changes | cluster_changes, max_size=5))
 @settings(max_examples=200, deadline=None)
 def test_records_come_out_of_the_codec_as_they_went_in(records: list[Record]) -> None:
     item = ShardAppend(0, 7, [Batch(records, [])], lambda _: None)

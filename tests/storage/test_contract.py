@@ -6,6 +6,7 @@ import pytest
 
 from coordinator.core.events import GroupCreated, MemberJoin, RebalanceStart
 from coordinator.core.records import (
+    GroupConfigs,
     GroupRecord,
     GroupRemoved,
     OffsetsRemoved,
@@ -31,6 +32,15 @@ EVERY_KIND_OF_RECORD: list[tuple[int, list[Record]]] = [
     (0, [OffsetsRemoved("g", [("orders", 1), ("none", 9)])]),
     (-1, [TopicRemoved("gone"), TopicRecord("orders", TOPIC_ID, 24)]),
     (1, [PartitionEnd(TOPIC_ID, 1, -1)]),
+    (-1, [GroupConfigs("g", {"a.b": "1", "c'd": "\u00e9"}), GroupConfigs("doomed", {"a": ""})]),
+    (
+        -1,
+        [
+            GroupConfigs("doomed", {}),
+            GroupConfigs("never set", {}),
+            GroupConfigs("\x00", {"a": "1"}),
+        ],
+    ),
     (2, [SavedGroup("imported", None, {"t": {0: SavedOffset(1, -1, "", 2, -1, "")}})]),
     (0, [GroupRecord("", None, 0, None, None, -1, ())]),
 ]
@@ -48,7 +58,7 @@ async def test_every_kind_of_record_comes_back_after_a_restart(store: Store) -> 
         await owner.append(shard, records)
     again = await store.restarted(owner)
     assert again.model.keys == owner.model.keys
-    assert len(again.model.keys) == 12
+    assert len(again.model.keys) == 14
 
 
 async def test_a_load_of_some_shards_yields_no_others(store: Store) -> None:
