@@ -44,14 +44,15 @@ from coordinator.core.shard import Shard
 from coordinator.group_configs import GroupConfigStore
 from coordinator.runtime.clock import Clock, LoopClock
 from coordinator.runtime.cluster_feed import ClusterFeed, NoTopics
+from coordinator.runtime.group_loading import GroupLoader
 from coordinator.runtime.owner import Observer, ShardOwner
 from coordinator.runtime.refusals import refuse
 from coordinator.runtime.settings import CoordinatorConfig
 from coordinator.runtime.shards import MakeShard, make_cluster_shard, make_group_shard
-from coordinator.runtime.slot import Ticket
+from coordinator.runtime.slot import Slot, Ticket
 from coordinator.runtime.stats import Stats
 from coordinator.topics import Topics
-from storage.base import CLUSTER_SHARD, OffsetStorage, StoreIdentity
+from storage.base import CLUSTER_SHARD, LoadsGroups, OffsetStorage, StoreIdentity
 
 __all__ = ["CoordinatorConfig", "GroupCoordinator", "Ticket"]
 
@@ -115,6 +116,11 @@ class GroupCoordinator:
         self._owner = ShardOwner(storage, self.config, self._clock, observer, makers, timer)
         self._places: dict[int, _Submits] = dict(self._owner.slots)
         self._routed: dict[str, _Submits] = {}
+        self._group_loader: GroupLoader | None = None
+        if isinstance(storage, LoadsGroups):
+            self._group_loader = GroupLoader(
+                storage, self._owner, self.config, self._clock, self._group_read, timer
+            )
         self._is_open = False
 
     # --- Life -------------------------------------------------------------------------------------
@@ -137,6 +143,8 @@ class GroupCoordinator:
         """Refuse what is parked, make durable what waits, fold what fits, release and close."""
         self._places = dict.fromkeys(self._places, _Closed())
         self._routed.clear()
+        if self._group_loader is not None:
+            self._group_loader.stop()
         self._owner.drain()
         if self._is_open:
             self._is_open = False
@@ -189,10 +197,19 @@ class GroupCoordinator:
 
     def _route(self, group_id: str) -> _Submits:
         place = self._places[shard_of(group_id, self.config.shards)]
+        if self._group_loader is not None and isinstance(place, Slot) and group_id:
+            place = self._group_loader.place_of(group_id, place)
         if len(self._routed) >= MAX_ROUTED_GROUPS:
             self._routed.clear()  # groups that live come back; those that do not were the problem
         self._routed[group_id] = place
         return place
+
+    def _group_read(self, group_id: str, slot: Slot | None) -> None:
+        """A group that had to be read is there (``slot``), or could not be read."""
+        if slot is None:
+            self._routed.pop(group_id, None)
+        else:
+            self._routed[group_id] = slot
 
     def _submit_to_all(self, request: Request, ticket: Ticket) -> None:
         """Take what names no group."""

@@ -7,12 +7,13 @@ clear.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from coordinator.core.events import Event
 from coordinator.core.records import Record, SavedGroup
+from storage.event_codec import EventDict
 
 ShardId: TypeAlias = int
 LeaseEpoch: TypeAlias = int
@@ -154,4 +155,33 @@ class OffsetStorage(LeaseStore, Protocol):
 
         May take long and disturbs nobody: to be started once the shards answer.
         """
+        ...
+
+
+@runtime_checkable
+class LoadsGroups(Protocol):
+    """Optional part of the contract: for a store that can tell what a group has, but not which
+    groups there are.
+
+    ``load`` then yields what it knows without being asked by name (after a failed append: whatever
+    was named before), and each other group is read when a request first names it. The runtime holds
+    that request, and those behind it, until the group is there.
+    """
+
+    async def load_group(self, shard: ShardId, group_id: str) -> Sequence[Record]:
+        """Read one group; nothing where the store has nothing.
+
+        Called once everything that was appended of its shard is durable, perhaps for several groups
+        at a time and beside an append of others. Any exception means that it is not known what the
+        group has: who waits is told to try again.
+        """
+        ...
+
+
+@runtime_checkable
+class KeepsEvents(Protocol):
+    """Optional part of the contract: for a store whose event log can be read from here."""
+
+    def history(self, group_id: str) -> AsyncIterator[EventDict]:
+        """Yield the durable events of a group that are still kept, oldest first."""
         ...

@@ -6,6 +6,7 @@ the content, so a second coordinator can open the same object and load what the 
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import NamedTuple
@@ -33,6 +34,9 @@ MAX_EVENTS = 100_000
 MAX_STEP_BYTES = 16 * 1024 * 1024
 
 LOAD_SLICE_RECORDS = 500
+
+HISTORY_SLICE_EVENTS = 5_000
+"""Events of any group that are looked at in one turn of the loop."""
 
 
 class _KeptEvent(NamedTuple):
@@ -144,6 +148,16 @@ class MemoryOffsetStorage:
     def events(self, after_seq: int = 0) -> list[EventDict]:
         """Return the kept events above a seq, oldest first."""
         return [event_dict(*kept) for kept in self._events if kept.seq > after_seq]
+
+    async def history(self, group_id: str) -> AsyncIterator[EventDict]:
+        """Yield the kept events of a group, oldest first."""
+        for position, kept in enumerate(list(self._events), start=1):
+            event = kept.event
+            named = event.group_id if isinstance(event, OffsetsCommitted) else event.group
+            if named == group_id:
+                yield event_dict(*kept)
+            if position % HISTORY_SLICE_EVENTS == 0:
+                await asyncio.sleep(0)
 
     def _store(self, stamp: Stamp, item: ShardAppend) -> None:
         keyed = self._shards.setdefault(item.shard, KeyedRecords())

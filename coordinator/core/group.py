@@ -34,6 +34,7 @@ class Member:
         "client",
         "group_instance_id",
         "is_new",
+        "join_time_ms",
         "member_id",
         "parked_join",
         "parked_sync",
@@ -62,6 +63,8 @@ class Member:
         self.parked_sync: Ticket | None = None
         self.is_new = False
         """In its first join phase: bound by the new-member timeout, not by its session."""
+        self.join_time_ms: int | None = None
+        """When this member id came (wall clock); None after a load."""
         self.session = Deadline(DeadlineKind.SESSION, (group_id, member_id))
 
     def metadata(self, protocol_name: str | None) -> bytes:

@@ -214,6 +214,7 @@ def _add(
     member.session_timeout_ms = request.session_timeout_ms
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
     member.is_new = True
+    member.join_time_ms = shard.now.wall_ms
     if not group.members:
         group.protocol_type = request.protocol_type
     group.add(member)
@@ -327,6 +328,7 @@ def _take_over(
     member.session_timeout_ms = request.session_timeout_ms
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
     member.assignment = old.assignment
+    member.join_time_ms = shard.now.wall_ms
     rebalance.fence_parked(shard, group, old)
     shard.deadlines.clear(old.session)
     group.replace(old, member)

@@ -302,6 +302,53 @@ class DescribeGroupResult(msgspec.Struct, frozen=True):
     message: str | None = None
 
 
+class ReadGroup(msgspec.Struct, frozen=True):
+    """Read everything that is known of one group: what a host that embeds us is shown."""
+
+    group_id: str
+
+
+class MemberView(NamedTuple):
+    """A member as the coordinator sees it."""
+
+    member_id: str
+    group_instance_id: str | None
+    client: Client
+    metadata: bytes
+    """For the protocol that the group has chosen; empty before it has."""
+    assignment: bytes
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    is_joining: bool
+    """Its JoinGroup is parked."""
+    is_syncing: bool
+    """The generation is complete and its SyncGroup has not come."""
+    last_heard_ms: int | None
+    """Wall clock; None where no session runs."""
+    join_time_ms: int | None
+    """Wall clock; None for a member that was loaded: when it came is not stored."""
+
+
+class GroupView(NamedTuple):
+    """A group as the coordinator sees it."""
+
+    group_id: str
+    state: GroupState
+    protocol_type: str | None
+    protocol_name: str | None
+    leader_id: str | None
+    generation_id: int
+    state_timestamp_ms: int
+    members: tuple[MemberView, ...]
+
+
+class ReadGroupResult(msgspec.Struct, frozen=True):
+    """Answer to a ReadGroup."""
+
+    error: ErrorCode
+    group: GroupView | None = None
+
+
 class DeleteGroup(msgspec.Struct, frozen=True):
     """Delete an Empty group and its offsets (spec 11.3). Answered with a bare ErrorCode."""
 
@@ -420,6 +467,7 @@ Request: TypeAlias = (
     | OffsetFetch
     | ListGroups
     | DescribeGroup
+    | ReadGroup
     | DeleteGroup
     | OffsetDelete
     | ChangeTopics
@@ -434,6 +482,7 @@ Result: TypeAlias = (
     | OffsetFetchResult
     | ListGroupsResult
     | DescribeGroupResult
+    | ReadGroupResult
     | OffsetDeleteResult
     | ChangeTopicsResult
     | AlterGroupConfigsResult

@@ -7,12 +7,13 @@ out before the records that came before are durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from coordinator.core import (
     admin,
     deletion,
+    group_view,
     joining,
     membership,
     offset_commit,
@@ -24,6 +25,7 @@ from coordinator.core import (
 from coordinator.core.deadlines import Deadline, DeadlineKind
 from coordinator.core.group import Group
 from coordinator.core.group_configs import GroupSettings
+from coordinator.core.records import Record
 from coordinator.core.requests import (
     DeleteGroup,
     DescribeGroup,
@@ -36,6 +38,7 @@ from coordinator.core.requests import (
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
+    ReadGroup,
     Request,
     SyncGroup,
 )
@@ -56,6 +59,7 @@ _HANDLERS: Final[dict[type, Callable[..., None]]] = {
     LeaveGroup: membership.leave_group,
     ListGroups: admin.list_groups,
     DescribeGroup: admin.describe_group,
+    ReadGroup: group_view.read_group,
     DeleteGroup: deletion.delete_group,
     OffsetDelete: deletion.delete_offsets,
 }
@@ -145,6 +149,21 @@ class Shard(ShardState):
             self._restore(group)
         retention.arm(self)
         topic_sweep.start_sweep(self)
+        return step
+
+    def load_group(self, group_id: str, records: Sequence[Record], now: Now) -> Step:
+        """Take in a group that was read by itself, after ``loaded``: where a storage loads each
+        group when it is first named. Nobody may have named it to this shard before.
+        """
+        assert group_id not in self.groups, "what is in the shard is newer than what was read"
+        self.now = now
+        self.step = step = Step()
+        for record in records:
+            self.apply(record)
+        group = self.groups.get(group_id)
+        if group is not None:
+            self._restore(group)
+            topic_sweep.sweep_also(self, group_id)
         return step
 
     def _restore(self, group: Group) -> None:

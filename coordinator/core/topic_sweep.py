@@ -25,6 +25,13 @@ def start_sweep(shard: ShardState) -> None:
     sweep_due(shard)
 
 
+def sweep_also(shard: ShardState, group_id: str) -> None:
+    """Look at one group more."""
+    if not shard.image.accepts_any:
+        shard.sweep_left.append(group_id)
+        sweep_due(shard)
+
+
 def sweep_due(shard: ShardState) -> None:
     """Remove the next portion."""
     portion = Portion(MAX_OFFSETS_PER_STEP, shard.limits.max_step_bytes)

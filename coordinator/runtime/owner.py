@@ -38,6 +38,7 @@ from storage.base import OffsetStorage, StorageError, StoreRefused
 
 if TYPE_CHECKING:
     from coordinator.core.group_configs import GroupSettings
+    from coordinator.core.records import Record
     from coordinator.runtime.clock import Clock
     from coordinator.runtime.settings import CoordinatorConfig
     from coordinator.runtime.shards import AnyShard, MakeShard
@@ -177,6 +178,20 @@ class ShardOwner:
         for slot in self.slots.values():
             if slot.shard is not None:
                 self._step(slot, lambda shard: shard.topics_changed(image, now))
+
+    def load_group(self, slot: Slot, group_id: str, records: Sequence[Record]) -> bool:
+        """Take in a group that was read by itself; False where its shard does not live, or was
+        loaded with the group in it meanwhile.
+        """
+        shard = slot.shard
+        if shard is None or shard.saved(group_id) is not None:
+            return False
+        now = self._clock.now()
+        self._step(slot, lambda shard: shard.load_group(group_id, records, now))
+        if slot.shard is not shard:
+            return False  # it was dropped, for what was read could not be applied
+        self._observer.loaded(slot.shard_id, shard)
+        return True
 
     # --- What slots and lanes call ----------------------------------------------------------------
 

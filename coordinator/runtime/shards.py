@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from coordinator.core.cluster import ClusterShard
@@ -52,6 +52,10 @@ class AnyShard(Protocol):
         """Return a group's saved state, for the fold."""
         ...
 
+    def load_group(self, group_id: str, records: Sequence[Record], now: Now) -> Step:
+        """Take in a group that was read by itself."""
+        ...
+
     def ends(self) -> Mapping[tuple[str, int], int]:
         """Return the largest offset of each (topic id, partition)."""
         ...
@@ -77,6 +81,10 @@ class ClusterRunner(ClusterShard):
 
     def configs_changed(self, settings: Mapping[str, GroupSettings], now: Now) -> Step:
         """Nothing to do: they come from here."""
+        return Step()
+
+    def load_group(self, group_id: str, records: Sequence[Record], now: Now) -> Step:
+        """Never called: no groups."""
         return Step()
 
     def ends(self) -> Mapping[tuple[str, int], int]:

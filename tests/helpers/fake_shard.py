@@ -7,7 +7,7 @@ leave of its group; a heartbeat is answered at once. Group ids beginning with ``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coordinator.core.errors import ErrorCode
@@ -100,6 +100,10 @@ class FakeShard:
         self.applied.append(record)
 
     def loaded(self, now: Now) -> Step:
+        return Step()
+
+    def load_group(self, group_id: str, records: Sequence[Record], now: Now) -> Step:
+        self.applied += records
         return Step()
 
     def saved(self, group_id: str) -> SavedGroup | None:

@@ -13,8 +13,8 @@ from coordinator.core.requests import (
     OffsetFetch,
     Request,
 )
-from coordinator.runtime.owner import ShardOwner
 from coordinator.runtime.cluster_feed import NoTopics
+from coordinator.runtime.owner import ShardOwner
 from storage.base import StorageLimits, StoreIdentity
 from tests.helpers.coordinator import CLIENT, RecordingTicket, a_commit, a_config
 from tests.helpers.fake_shard import FakeShard

@@ -1,0 +1,161 @@
+"""Groups that are read when they are first named (``storage.base.LoadsGroups``).
+
+A request that names a group which is not there yet is held, and so is what comes after it for the
+same group; they are submitted in their order once it is. Nothing of this is in the way of a group
+that is there: its requests go straight to the slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.requests import Now, ReadGroup, Request, Result
+from coordinator.runtime.loading import Slicer
+from coordinator.runtime.refusals import loading_answer, refuse
+
+if TYPE_CHECKING:
+    from coordinator.runtime.clock import Clock
+    from coordinator.runtime.owner import ShardOwner
+    from coordinator.runtime.settings import CoordinatorConfig
+    from coordinator.runtime.slot import Slot, Ticket
+    from storage.base import LoadsGroups
+
+log = structlog.get_logger(__name__)
+
+MAX_LOADS: Final = 64
+"""Groups that are read at the same time; the others wait for their turn."""
+
+
+class LoadingGroup:
+    """The place of a group that is being read: holds what names it."""
+
+    __slots__ = ("_loader", "held")
+
+    def __init__(self, loader: GroupLoader) -> None:
+        """Hold nothing yet."""
+        self.held: deque[tuple[Request, Ticket]] = deque()
+        self._loader = loader
+
+    def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
+        """Hold a request, or refuse it where too many are held."""
+        if self._loader.admit():
+            self.held.append((request, ticket))
+        else:
+            ticket.resolve(loading_answer(request))
+
+
+class GroupLoader:
+    """Reads groups one by one and lets their requests through."""
+
+    def __init__(
+        self,
+        storage: LoadsGroups,
+        owner: ShardOwner,
+        config: CoordinatorConfig,
+        clock: Clock,
+        ended: Callable[[str, Slot | None], None],
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """``ended`` hears of each group: the slot that serves it from now on, or None where it
+        could not be read and the next request has to try again.
+        """
+        self._storage = storage
+        self._owner = owner
+        self._config = config
+        self._clock = clock
+        self._ended = ended
+        self._timer = timer
+        self._loading: dict[str, tuple[LoadingGroup, asyncio.Task[None]]] = {}
+        self._held = 0
+        self._turns = asyncio.Semaphore(MAX_LOADS)
+
+    def place_of(self, group_id: str, slot: Slot) -> LoadingGroup:
+        """Begin to read a group, unless that is under way; return where its requests go."""
+        if group_id in self._loading:
+            return self._loading[group_id][0]
+        place = LoadingGroup(self)
+        task = asyncio.get_running_loop().create_task(self._run(group_id, slot, place))
+        self._loading[group_id] = (place, task)
+        return place
+
+    def admit(self) -> bool:
+        """Count one held request more; False where there are too many."""
+        if self._held >= self._config.max_waiting_requests:
+            return False
+        self._held += 1
+        return True
+
+    def stop(self) -> None:
+        """Read no more; whoever waits looks for another coordinator."""
+        loading, self._loading = list(self._loading.values()), {}
+        for place, task in loading:
+            task.cancel()
+            self._refuse(place, lambda request: refuse(request, ErrorCode.NOT_COORDINATOR))
+
+    async def _run(self, group_id: str, slot: Slot, place: LoadingGroup) -> None:
+        try:
+            async with asyncio.timeout(self._config.append_timeout_ms / 1000), self._turns:
+                is_there = await self._load(group_id, slot)
+        except Exception as error:  # noqa: BLE001 - the contract: any exception means "not known"
+            log.warning("group_load_failed", group=group_id, error=str(error) or repr(error))
+            is_there = False
+        if is_there:
+            await self._release(slot, place)
+        del self._loading[group_id]
+        # Before the refusals: whoever is refused may try again from within ``resolve``.
+        self._ended(group_id, slot if is_there else None)
+        self._refuse(place, loading_answer)
+
+    async def _load(self, group_id: str, slot: Slot) -> bool:
+        # A read waits for what was written before it: the store must have heard that the group
+        # was deleted before it is asked what the group has.
+        found = await self._read_from(slot, group_id)
+        if found is not ErrorCode.GROUP_ID_NOT_FOUND:
+            return found is ErrorCode.NONE
+        records = await self._storage.load_group(slot.shard_id, group_id)
+        return self._owner.load_group(slot, group_id, records)
+
+    async def _read_from(self, slot: Slot, group_id: str) -> ErrorCode:
+        answer = _Answer()
+        slot.submit(ReadGroup(group_id), answer, self._clock.now())
+        return await answer.error
+
+    async def _release(self, slot: Slot, place: LoadingGroup) -> None:
+        """Submit what is held, a slice at a time. An answer may bring the next request of the same
+        client: that one queues behind what is left.
+        """
+        slicer = Slicer(self._config.load_slice_ms, self._timer)
+        while place.held:
+            request, ticket = place.held.popleft()
+            self._held -= 1
+            slot.submit(request, ticket, self._clock.now())
+            await slicer.pause()
+
+    def _refuse(self, place: LoadingGroup, answer: Callable[[Request], Result]) -> None:
+        while place.held:
+            request, ticket = place.held.popleft()
+            self._held -= 1
+            try:
+                ticket.resolve(answer(request))
+            except Exception as error:  # noqa: BLE001 - others must get their answers
+                self._owner.ticket_failed(error)
+
+
+class _Answer:
+    """The ticket of our own question."""
+
+    __slots__ = ("error",)
+
+    def __init__(self) -> None:
+        self.error: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+    def resolve(self, result: Result) -> None:
+        if not self.error.done():
+            self.error.set_result(result.error)  # type: ignore[union-attr]

@@ -1,0 +1,296 @@
+"""Committed offsets in a store of the host's own: four methods over whatever it has.
+
+Weaker promises than those of the other backends, because the store promises less:
+
+- Offsets alone are stored. Which members a group has is remembered by the process: it survives a
+  failed write, and after a restart every group is Empty and its members join again.
+- Nothing can be listed: ``list_groups`` knows the groups that were named since the start. A group
+  is read when it is first named (``storage.base.LoadsGroups``); what was never named does not
+  expire either.
+- A commit of several partitions is several calls of ``store``. A crash between them leaves the
+  first ones; nobody was told that the commit succeeded, and its client repeats it.
+- There is no fence: two processes over one store overwrite each other. See to it that there is one.
+- No event log, so no ``commit_log``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeAlias
+
+from coordinator.core.records import (
+    NO_LEADER_EPOCH,
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    GroupRecord,
+    GroupRemoved,
+    OffsetsCommitted,
+    OffsetsRemoved,
+    Record,
+    SavedGroup,
+    SavedOffset,
+)
+from storage.base import (
+    CLUSTER_SHARD,
+    Lease,
+    LeaseEpoch,
+    ShardAppend,
+    ShardId,
+    StorageError,
+    StorageLimits,
+    StoreIdentity,
+    StoreRefused,
+)
+from storage.keyed import KeyedRecords
+
+MAX_STEP_BYTES: Final = 16 * 1024 * 1024
+
+MAX_CALLS: Final = 32
+"""Groups whose offsets are written at the same time; the offsets of one go one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """A committed offset as the host's store keeps it; times are wall-clock milliseconds."""
+
+    offset: int
+    """-1: this partition was deleted while others of its group stay; to be kept like any other."""
+    metadata: str = ""
+    commit_time_ms: int = NO_TIMESTAMP
+    expire_time_ms: int = NO_TIMESTAMP
+    """-1: as long as the coordinator's retention says."""
+    leader_epoch: int = NO_LEADER_EPOCH
+    topic_id: str = ""
+    """"" where the coordinator runs without topics."""
+
+
+GroupOffsets: TypeAlias = Mapping[str, Mapping[int, OffsetAndMetadata]]
+"""All offsets of a group: by topic, then by partition."""
+
+
+class MetadataStore(Protocol):
+    """What a host brings. Each method may be ``async``; one that is not runs on the loop, so it
+    must not wait for anything. What a method raises ends up as a retriable error at the client.
+    """
+
+    def store(
+        self, group_id: str, topic: str, partition: int, offset: OffsetAndMetadata
+    ) -> Awaitable[None] | None:
+        """Keep one offset, replacing what was there. Durable on return."""
+        ...
+
+    def fetch(
+        self, group_id: str, topic: str, partition: int
+    ) -> Awaitable[OffsetAndMetadata | None] | OffsetAndMetadata | None:
+        """Return one offset; None where there is none."""
+        ...
+
+    def fetch_all(self, group_id: str) -> Awaitable[GroupOffsets] | GroupOffsets:
+        """Return all offsets of a group; empty where there are none."""
+        ...
+
+    def delete(self, group_id: str) -> Awaitable[None] | None:
+        """Forget all offsets of a group; one that is not there is no error. Durable on return."""
+        ...
+
+
+@dataclass(slots=True)
+class _GroupWrite:
+    """What one append comes to for one group."""
+
+    deletes: bool = False
+    puts: dict[tuple[str, int], OffsetAndMetadata] = field(default_factory=dict)
+
+
+class PersistentOffsetStorage:
+    """Keeps offsets in the host's ``MetadataStore``; see the promises above."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        """Touch nothing yet."""
+        self.limits = StorageLimits(max_step_bytes=MAX_STEP_BYTES, one_lane=True)
+        self._store = store
+        self._is_open = False
+        self._owner: str | None = None
+        self._epoch: LeaseEpoch = 0
+        self._groups: dict[str, GroupRecord | None] = {}
+        """Groups that have something, with what is known of their members."""
+        self._shard_of: dict[str, ShardId] = {}
+        self._cluster = KeyedRecords()
+        self._ends: dict[ShardId, KeyedRecords] = {}
+
+    # --- Life and lease: within the process -------------------------------------------------------
+
+    async def open(self, identity: StoreIdentity) -> None:
+        """Begin; the identity is the host's affair."""
+        if self._is_open:
+            raise StoreRefused("the store is in use by another coordinator of this process")
+        self._is_open = True
+
+    async def close(self) -> None:
+        """End. The object may be opened again; the host closes its store itself."""
+        self._is_open = False
+        self._owner = None
+
+    async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
+        """Take all shards under a new epoch; it fences late appends of this process alone."""
+        self._check_open()
+        if self._owner not in (None, owner):
+            return {}
+        self._owner = owner
+        self._epoch += 1
+        return {shard: Lease(shard, owner, self._epoch) for shard in shards}
+
+    async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
+        """Nobody can take them."""
+        return []
+
+    async def release(self, leases: Collection[Lease]) -> None:
+        """Let the next owner in."""
+        self._owner = None
+
+    # --- Reading ----------------------------------------------------------------------------------
+
+    async def load(
+        self, shards: Collection[ShardId]
+    ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
+        """Yield what this process has heard of: nothing at a start, all that lives after a failed
+        append.
+        """
+        self._check_open()
+        wanted = set(shards)
+        if CLUSTER_SHARD in wanted:
+            yield CLUSTER_SHARD, list(self._cluster.records())
+        for shard, keyed in self._ends.items():
+            if shard in wanted:
+                yield shard, list(keyed.records())
+        for group_id in list(self._groups):
+            shard = self._shard_of[group_id]
+            if shard in wanted:
+                yield shard, await self._read(group_id)
+
+    async def load_group(self, shard: ShardId, group_id: str) -> Sequence[Record]:
+        """Read a group that was named for the first time."""
+        self._check_open()
+        records = await self._read(group_id)
+        if records:
+            self._remember(shard, group_id, self._groups.get(group_id))
+        return records
+
+    async def _read(self, group_id: str) -> list[Record]:
+        metadata = self._groups.get(group_id)
+        found = await _result(self._store.fetch_all(group_id))
+        offsets = {
+            topic: {number: _saved(each) for number, each in rows.items() if each.offset >= 0}
+            for topic, rows in found.items()
+        }
+        offsets = {topic: rows for topic, rows in offsets.items() if rows}
+        if not offsets and metadata is None:
+            return []
+        return [SavedGroup(group_id, metadata, offsets)]
+
+    async def fetch_offset(self, group_id: str, topic: str, partition: int) -> SavedOffset | None:
+        """Return what the store has of one partition, past any coordinator."""
+        found = await _result(self._store.fetch(group_id, topic, partition))
+        return None if found is None or found.offset < 0 else _saved(found)
+
+    # --- Writing ----------------------------------------------------------------------------------
+
+    async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
+        """Write what the append comes to: the last value of each offset, groups side by side."""
+        self._check_open()
+        fenced = [item.shard for item in items if item.fence != self._epoch]
+        writes: dict[str, _GroupWrite] = {}
+        for item in items:
+            if item.fence == self._epoch:
+                for batch in item.batches:
+                    for record in batch.records:
+                        self._take(item.shard, record, writes)
+        if writes:
+            turns = asyncio.Semaphore(MAX_CALLS)
+            async with asyncio.TaskGroup() as tasks:
+                for group_id, write in writes.items():
+                    tasks.create_task(self._write(group_id, write, turns))
+        self._forget(writes)
+        return fenced
+
+    def _take(self, shard: ShardId, record: Record, writes: dict[str, _GroupWrite]) -> None:
+        match record:
+            case GroupRecord():
+                self._remember(shard, record.group_id, record)
+            case OffsetsCommitted():
+                self._remember(shard, record.group_id, self._groups.get(record.group_id))
+                puts = writes.setdefault(record.group_id, _GroupWrite()).puts
+                for topic in record.topics:
+                    for each in topic.partitions:
+                        puts[topic.topic, each.partition] = OffsetAndMetadata(
+                            each.offset,
+                            each.metadata,
+                            record.commit_time_ms,
+                            record.expire_time_ms,
+                            each.leader_epoch,
+                            topic.topic_id,
+                        )
+            case OffsetsRemoved():
+                puts = writes.setdefault(record.group_id, _GroupWrite()).puts
+                puts.update(dict.fromkeys(record.partitions, OffsetAndMetadata(NO_OFFSET)))
+            case GroupRemoved():
+                writes[record.group_id] = _GroupWrite(deletes=True)
+                self._remember(shard, record.group_id, None)
+            case _ if shard == CLUSTER_SHARD:
+                self._cluster.apply(record)
+            case _:
+                self._ends.setdefault(shard, KeyedRecords()).apply(record)
+
+    def _forget(self, writes: Mapping[str, _GroupWrite]) -> None:
+        """Only now: had a delete failed, a load would have to ask the store what the group has."""
+        for group_id, write in writes.items():
+            if write.deletes and not write.puts and self._groups[group_id] is None:
+                del self._groups[group_id], self._shard_of[group_id]
+
+    def _remember(self, shard: ShardId, group_id: str, metadata: GroupRecord | None) -> None:
+        self._groups[group_id] = metadata
+        self._shard_of[group_id] = shard
+
+    async def _write(self, group_id: str, write: _GroupWrite, turns: asyncio.Semaphore) -> None:
+        async with turns:
+            if write.deletes:
+                await _result(self._store.delete(group_id))
+            for (topic, partition), offset in write.puts.items():
+                await _result(self._store.store(group_id, topic, partition, offset))
+
+    # --- The rest of the contract -----------------------------------------------------------------
+
+    def unfolded(self) -> int:
+        """Nothing is folded."""
+        return 0
+
+    def stats(self) -> dict[str, float]:
+        """Tell how many groups are known."""
+        return {"groups": len(self._groups)}
+
+    async def check_after_unclean_end(self) -> str | None:
+        """The host's affair."""
+        return None
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise StorageError("the store is not open")
+
+
+async def _result(value: Any) -> Any:
+    """What a method gave, awaited if it is to be."""
+    return await value if inspect.isawaitable(value) else value
+
+
+def _saved(offset: OffsetAndMetadata) -> SavedOffset:
+    return SavedOffset(
+        offset.offset,
+        offset.leader_epoch,
+        offset.metadata,
+        offset.commit_time_ms,
+        offset.expire_time_ms,
+        offset.topic_id,
+    )

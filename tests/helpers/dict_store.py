@@ -1,0 +1,70 @@
+"""A host's own store of offsets: four methods over a dict, which may be slow or fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from storage.persistent import GroupOffsets, OffsetAndMetadata
+from tests.helpers.faulty_storage import Gate
+
+
+class DictStore:
+    """Synchronous, as simple as it gets."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, dict[str, dict[int, OffsetAndMetadata]]] = {}
+        self.calls: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        """How often each method has still to fail."""
+
+    def store(self, group_id: str, topic: str, partition: int, offset: OffsetAndMetadata) -> None:
+        self.called("store")
+        self.groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = offset
+
+    def fetch(self, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
+        self.called("fetch")
+        return self.groups.get(group_id, {}).get(topic, {}).get(partition)
+
+    def fetch_all(self, group_id: str) -> GroupOffsets:
+        self.called("fetch_all")
+        return self.groups.get(group_id, {})
+
+    def delete(self, group_id: str) -> None:
+        self.called("delete")
+        self.groups.pop(group_id, None)
+
+    def called(self, method: str) -> None:
+        self.calls[method] += 1
+        if self.failures[method]:
+            self.failures[method] -= 1
+            raise ConnectionError(f"{method} failed")
+
+
+class AsyncDictStore:
+    """The same over ``async`` methods; each call takes a turn, and reads may be held."""
+
+    def __init__(self) -> None:
+        self.inner = DictStore()
+        self.gates: list[Gate] = []
+        """One for each of the next calls of ``fetch_all``."""
+
+    async def store(
+        self, group_id: str, topic: str, partition: int, offset: OffsetAndMetadata
+    ) -> None:
+        await asyncio.sleep(0)
+        self.inner.store(group_id, topic, partition, offset)
+
+    async def fetch(self, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
+        await asyncio.sleep(0)
+        return self.inner.fetch(group_id, topic, partition)
+
+    async def fetch_all(self, group_id: str) -> GroupOffsets:
+        if self.gates:
+            await self.gates.pop(0).wait()
+        await asyncio.sleep(0)
+        return self.inner.fetch_all(group_id)
+
+    async def delete(self, group_id: str) -> None:
+        await asyncio.sleep(0)
+        self.inner.delete(group_id)
