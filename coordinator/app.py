@@ -30,6 +30,7 @@ from coordinator.server.limits import ServerLimits
 from coordinator.server.listener import Listener
 from coordinator.service import GroupCoordinator
 from coordinator.sources import metric_sources
+from coordinator.systemd import READY, STOPPING, Systemd, reloading
 from coordinator.topics import ConfiguredTopic, Topics
 from coordinator.version import VERSION
 from coordinator.web.pages import Reports, make_pages
@@ -117,6 +118,7 @@ class Daemon:
         self._coordinator = GroupCoordinator(self._storage, coordinator_config(settings), topics)
         self._listener = Listener(self._services(topics), server_limits(settings))
         self._lag = LoopLag()
+        self._systemd = Systemd()
         self._web = WebServer(make_pages(self._reports()), self._http_socket)
 
     async def run(self) -> None:
@@ -129,6 +131,7 @@ class Daemon:
                 await self._listener.start(self._kafka_socket)
                 self._phase = None
                 self._tell_ready()
+                self._systemd.start_watchdog()
                 check = asyncio.create_task(self._check_storage())
                 await self._stopping.wait()
                 check.cancel()
@@ -186,6 +189,7 @@ class Daemon:
         return True
 
     def _tell_ready(self) -> None:
+        self._systemd.tell(READY, f"serving Kafka on {bound_address(self._kafka_socket)}")
         _log.info(
             "ready",
             version=VERSION,
@@ -221,6 +225,7 @@ class Daemon:
             _log.warning("stopped at once; nothing that was acknowledged is lost", signal=name)
             os._exit(1)
         _log.info("stopping", signal=name)
+        self._systemd.tell(STOPPING, "answering what is parked, writing what waits")
         self._told_to_stop_s = now_s
         self._phase = "stopping"
         self._stopping.set()
@@ -233,6 +238,14 @@ class Daemon:
         os._exit(0)
 
     def _reload(self) -> None:
+        if self._phase is not None:  # READY would end more than the reload
+            self._read_again()
+            return
+        self._systemd.tell(reloading())
+        self._read_again()
+        self._systemd.tell(READY)
+
+    def _read_again(self) -> None:
         try:
             new = self._reread()
         except ConfigError as error:
@@ -258,6 +271,7 @@ class Daemon:
         self._kafka_socket.close()
         await self._web.stop()
         self._lag.stop()
+        self._systemd.stop_watchdog()
         _log.info("stopped")
 
 

@@ -22,7 +22,7 @@ def test_a_skip_fails_where_everything_is_required(tmp_path, require_all, code):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
         cwd=tmp_path,
-        env={**os.environ, "REQUIRE_ALL": require_all},
+        env={**os.environ, "REQUIRE_ALL": require_all, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
