@@ -1,7 +1,7 @@
 """OffsetDelete (47): delete offsets of topics that the group does not subscribe to (spec 7.5).
 
-One version, not flexible. The error code of the whole stands before the throttle time. A topic that
-comes twice is answered once, with all of its partitions.
+One version, not flexible. The error code of the whole stands before the throttle time. A topic
+without partitions is not answered; one that comes twice is answered twice.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 def parse(wire: Any, client: Client) -> OffsetDelete:
     """Turn the request into the core's."""
-    topics: dict[str, list[int]] = {}
-    for topic in wire.topics:
-        named = topics.setdefault(topic.name, [])
-        named.extend([partition.partition_index for partition in topic.partitions])
-    return OffsetDelete(wire.group_id, tuple(topics.items()), client)
+    topics = [
+        (topic.name, [partition.partition_index for partition in topic.partitions])
+        for topic in wire.topics
+        if topic.partitions
+    ]
+    return OffsetDelete(wire.group_id, tuple(topics), client)
 
 
 def render(result: OffsetDeleteResult, exchange: Exchange) -> bytes:

@@ -13,7 +13,7 @@ import json
 import sys
 import uuid
 
-from tests.conformance import differential_groups, differential_topics
+from tests.conformance import differential_admin, differential_groups, differential_topics
 from tests.conformance.differential_side import Side
 
 
@@ -21,7 +21,8 @@ def main() -> None:
     ports = [int(port) for port in sys.argv[1:]]
     run = uuid.uuid4().hex[:6]
     differences = requests = 0
-    for case in [*differential_groups.CASES, *differential_topics.CASES]:
+    suites = (differential_groups, differential_topics, differential_admin)
+    for case in [case for suite in suites for case in suite.CASES]:
         sides = [Side(port) for port in ports]
         failures = []
         for side in sides:
