@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
 SOURCES := coordinator protocol storage
 
-.PHONY: help setup run test ci lint types imports unit fmt docs bench clean
+.PHONY: help setup run test test-clients ci lint types imports unit fmt docs bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -41,6 +41,10 @@ test: lint types imports unit ## Everything that needs only Python: lint, types,
 
 ci: ## What must pass before anything lands; a skipped test is a failure here
 	REQUIRE_ALL=1 $(MAKE) test
+	REQUIRE_ALL=1 $(MAKE) test-clients
+
+test-clients: .venv/installed-for-tests ## Kafka's command line and clients in Java, Go, JavaScript, C
+	WRITE_COMPATIBILITY=1 $(PYTEST) -q -m clients tests/conformance
 
 lint: .venv/installed-for-tests ## Style
 	$(BIN)/ruff check .

@@ -1,13 +1,20 @@
-"""Fixtures: one server a test process for what needs no restart, and hosts of real clients."""
+"""Fixtures: one server a test process for what needs no restart, and hosts of real clients.
+
+And the hooks that put what the tests of a scenario found into docs/compatibility.md.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from tests.helpers import compatibility
+from tests.helpers.ecosystem import TOOLCHAINS, Host, Unavailable
 from tests.helpers.members import Hosts, hosts_for
 from tests.helpers.raw_client import RawClient
 from tests.helpers.servers import Server, a_server
@@ -61,3 +68,97 @@ def raw(shared_server: Server) -> Iterator[RawClient]:
 def group(request: pytest.FixtureRequest) -> str:
     """A group of the test's own."""
     return re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
+
+
+@pytest.fixture(scope="session")
+def programs(
+    request: pytest.FixtureRequest, shared_server: Server
+) -> Iterator[Callable[[str], Host]]:
+    """The clients of other languages by language; all that are wanted start side by side.
+
+    Each begins at once with the lives that were selected; a test waits for its own.
+    """
+    lives: dict[str, list[tuple[str, str]]] = {}
+    for item in request.session.items:
+        if isinstance(item, pytest.Function) and "programs" in item.fixturenames:
+            for kind in TOOLCHAINS:
+                if item.get_closest_marker(kind):
+                    lives.setdefault(kind, [])
+            scenario = getattr(item, "callspec", None) and item.callspec.params.get("life")
+            if scenario:
+                kind = next(kind for kind in TOOLCHAINS if item.get_closest_marker(kind))
+                lives[kind].append((scenario.name, group_of(scenario)))
+    hosts = {kind: Host(kind, f"127.0.0.1:{shared_server.port}", of) for kind, of in lives.items()}
+
+    def program(kind: str) -> Host:
+        try:
+            hosts[kind].versions()
+        except Unavailable as lack:
+            pytest.skip(str(lack))
+        return hosts[kind]
+
+    try:
+        yield program
+    finally:
+        for host in hosts.values():
+            host.end()
+
+
+def group_of(scenario: compatibility.Scenario) -> str:
+    """A group of the scenario's own."""
+    return re.sub(r"[^a-z0-9]+", "-", scenario.name)
+
+
+Found = Callable[[str, str], None]
+
+
+@pytest.fixture
+def found(record_property: Callable[[str, object], None]) -> Found:
+    """Tell which scenario a test shows, with which version of its client."""
+
+    def tell(scenario: str, version: str) -> None:
+        known = {row.name for row in compatibility.scenarios()}
+        assert scenario in known, f"{scenario}: name it in tests/helpers/compatibility.py"
+        record_property("scenario", scenario)
+        record_property("version", version)
+
+    return tell
+
+
+@pytest.fixture(autouse=True)
+def _found_by_python(request: pytest.FixtureRequest) -> None:
+    """The tests of the Python clients tell theirs by their names."""
+    client = getattr(request.node, "callspec", None) and request.node.callspec.params.get("client")
+    if client in compatibility.PYTHON_CLIENTS:
+        test = request.node.originalname.removeprefix("test_").replace("_", "-")
+        tell: Found = request.getfixturevalue("found")
+        tell(f"{client}/{test}", version(compatibility.PYTHON_CLIENTS[client]))
+
+
+_outcomes: dict[str, compatibility.Outcome] = {}
+_KEPT = "groupkeeper/compatibility"
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Gather what the tests of scenarios found; with workers this is the process above them."""
+    told = dict(report.user_properties)
+    if "scenario" in told and (report.when == "call" or report.failed) and not report.skipped:
+        outcome = compatibility.WORKS if report.passed else compatibility.FAILS
+        name, of = str(told["scenario"]), str(told["version"])
+        _outcomes[name] = compatibility.Outcome(of, outcome)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep what was found; under WRITE_COMPATIBILITY=1 write the document."""
+    if hasattr(session.config, "workerinput") or os.environ.get("CONFORMANCE_KAFKA"):
+        return
+    cache = session.config.cache
+    kept = cache.get(_KEPT, {}) if cache else {}
+    kept.update({name: list(outcome) for name, outcome in _outcomes.items()})
+    if cache and _outcomes:
+        cache.set(_KEPT, kept)
+    if os.environ.get("WRITE_COMPATIBILITY") == "1":
+        document = compatibility.DOCUMENT
+        outcomes = compatibility.parse(document.read_text()) if document.exists() else {}
+        outcomes |= {name: compatibility.Outcome(*outcome) for name, outcome in kept.items()}
+        document.write_text(compatibility.render(outcomes))

@@ -231,6 +231,10 @@ func saramaConsumerGroupNewest(t *T) {
 	saramaGroup(t, saramaStrategy(sarama.MaxVersion, sarama.NewBalanceStrategySticky()))
 }
 
+func saramaCooperativeSticky(t *T) {
+	saramaGroup(t, saramaStrategy(sarama.MaxVersion, sarama.NewBalanceStrategyCooperativeSticky()))
+}
+
 func saramaStaticMember(t *T) {
 	topic := t.Topic("", 4)
 	config := saramaConfig(sarama.MaxVersion)

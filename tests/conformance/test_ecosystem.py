@@ -1,0 +1,43 @@
+"""The Java, Go and JavaScript clients, each through its lives against the real process.
+
+What happens in a life stands in ``java/``, ``go/`` and ``node/`` beside this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.conformance.conftest import Found, group_of
+from tests.helpers.compatibility import Scenario, of_host, package
+from tests.helpers.ecosystem import Host
+
+pytestmark = pytest.mark.clients
+
+
+def _lives(host: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("life", of_host(host), ids=lambda life: life.name)
+
+
+def _live(host: Host, life: Scenario, found: Found) -> None:
+    found(life.name, host.versions()[package(life.name)])
+    host.live(life.name, group_of(life))
+
+
+@pytest.mark.go
+@_lives("go")
+def test_a_go_client(life: Scenario, programs: Callable[[str], Host], found: Found) -> None:
+    _live(programs("go"), life, found)
+
+
+@pytest.mark.node
+@_lives("node")
+def test_a_javascript_client(life: Scenario, programs: Callable[[str], Host], found: Found) -> None:
+    _live(programs("node"), life, found)
+
+
+@pytest.mark.java
+@_lives("java")
+def test_a_java_client(life: Scenario, programs: Callable[[str], Host], found: Found) -> None:
+    _live(programs("java"), life, found)

@@ -1,0 +1,292 @@
+"""Apache Kafka's own command line for groups: kafka-consumer-groups, by its main in one JVM."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.conftest import Found
+from tests.helpers.ecosystem import Host
+from tests.helpers.group_view import commit, committed
+from tests.helpers.raw_client import RawClient
+from tests.helpers.servers import Server
+
+pytestmark = [pytest.mark.clients, pytest.mark.java]
+
+Rows = list[dict[str, str]]
+
+
+def rows(out: str) -> Rows:
+    """The table that the tool printed; no value of ours has a space in it."""
+    lines = [line.split() for line in out.splitlines() if line.strip()]
+    return [dict(zip(lines[0], line, strict=False)) for line in lines[1:]]
+
+
+def plan_of(exported: str) -> list[tuple[str, ...]]:
+    """The lines of a plan; the tool quotes a long name, and keeps no order."""
+    return sorted(tuple(line) for line in csv.reader(exported.split()))
+
+
+class Tool:
+    """The command line, with members of a group for it to look at."""
+
+    def __init__(self, host: Host, group: str) -> None:
+        self._host = host
+        self.group = group
+        self.topic = f"{group}-topic"
+        self._members: list[str] = []
+
+    def __call__(self, *arguments: str) -> str:
+        """What it printed to stdout."""
+        answer = self._host.do(tool=list(arguments))
+        assert answer["status"] == 0, answer
+        out: str = answer["out"]
+        return out
+
+    def of_group(self, *arguments: str) -> str:
+        """The same, for the test's own group."""
+        return self(*arguments, "--group", self.group)
+
+    def new_offsets(self, *arguments: str) -> dict[int, int]:
+        """What a reset says that it does: partition to offset."""
+        out = self.of_group("--reset-offsets", *arguments)
+        assert "Error" not in out, out
+        return {int(row["PARTITION"]): int(row["NEW-OFFSET"]) for row in rows(out)}
+
+    def join(self, **settings: str) -> None:
+        """A KafkaConsumer in the test's group, assigned when this returns."""
+        name = f"{self.group}-{len(self._members)}"
+        self._members.append(name)
+        self._host.do(join=name, group=self.group, topic=self.topic, settings=settings)
+
+    def leave(self) -> None:
+        """Close them all."""
+        while self._members:
+            self._host.do(leave=self._members.pop())
+
+
+@pytest.fixture
+def tool(
+    programs: Callable[[str], Host],
+    shared_server: Server,
+    group: str,
+    raw: RawClient,
+    found: Found,
+    request: pytest.FixtureRequest,
+) -> Iterator[Tool]:
+    """The tool, and a topic of three partitions of its own that end at 50, 60 and 70."""
+    host = programs("java")
+    name = request.node.name.removeprefix("test_").replace("_", "-")
+    found(f"tool/{name}", host.versions()["kafka-clients"])
+    tool = Tool(host, group)
+    _topic(raw, shared_server, tool.topic, {0: 50, 1: 60, 2: 70})
+    try:
+        yield tool
+    finally:
+        tool.leave()
+
+
+def _topic(raw: RawClient, server: Server, topic: str, ends: dict[int, int]) -> None:
+    wanted = [{"name": topic, "num_partitions": len(ends), "replication_factor": 1}]
+    reply = raw.call("create_topics", 5, topics=wanted, timeout=30_000)
+    assert reply["topics"][0]["error_code"] == 0, reply
+    if os.environ.get("CONFORMANCE_KAFKA"):
+        _fill(server, topic, ends)
+    else:
+        # in static mode a partition ends at the largest offset that any group committed
+        assert set(commit(raw, f"{topic}-ends", topic, ends).values()) == {0}
+
+
+def _fill(server: Server, topic: str, ends: dict[int, int]) -> None:
+    """A real broker wants records."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": f"127.0.0.1:{server.port}"})
+    for partition, end in ends.items():
+        for _ in range(end):
+            producer.produce(topic, b"", partition=partition)
+    assert producer.flush(60) == 0
+
+
+def mine(raw: RawClient, tool: Tool) -> dict[int, int]:
+    """What the group has committed in the test's topic."""
+    return {
+        p: offset
+        for (topic, p), offset in committed(raw, tool.group).items()
+        if topic == tool.topic
+    }
+
+
+def test_list(tool: Tool, raw: RawClient) -> None:
+    assert tool.group not in tool("--list").split()
+    commit(raw, tool.group, tool.topic, {0: 1})
+    assert tool.group in tool("--list").split()
+
+
+def test_list_state(tool: Tool, raw: RawClient) -> None:
+    commit(raw, tool.group, tool.topic, {0: 1})
+    empty = {"GROUP": tool.group, "STATE": "Empty"}
+    assert empty in rows(tool("--list", "--state"))
+    assert empty in rows(tool("--list", "--state", "Empty"))
+    assert empty not in rows(tool("--list", "--state", "Stable,PreparingRebalance"))
+    tool.join()
+    stable = {"GROUP": tool.group, "STATE": "Stable"}
+    assert stable in rows(tool("--list", "--state"))
+    assert stable in rows(tool("--list", "--state", "stable"))
+
+
+def test_list_type(tool: Tool, raw: RawClient) -> None:
+    commit(raw, tool.group, tool.topic, {0: 1})
+    classic = {"GROUP": tool.group, "TYPE": "Classic"}
+    assert classic in rows(tool("--list", "--type"))
+    assert classic in rows(tool("--list", "--type", "classic"))
+    assert classic not in rows(tool("--list", "--type", "consumer"))
+    assert {**classic, "STATE": "Empty"} in rows(tool("--list", "--type", "--state"))
+
+
+def test_describe_offsets(tool: Tool, raw: RawClient) -> None:
+    commit(raw, tool.group, tool.topic, {0: 5, 1: 60})
+    columns = ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "CLIENT-ID")
+
+    def shown() -> list[tuple[str, ...]]:
+        described = rows(tool.of_group("--describe", "--offsets"))
+        assert {row["TOPIC"] for row in described} == {tool.topic}
+        return [tuple(row[column] for column in columns) for row in described]
+
+    assert shown() == [("0", "5", "50", "45", "-", "-"), ("1", "60", "60", "0", "-", "-")]
+    tool.join(**{"client.id": "me", "group.instance.id": "one"})
+    with_member = shown()
+    assert [row[:4] for row in with_member] == [
+        ("0", "5", "50", "45"),
+        ("1", "60", "60", "0"),
+        ("2", "-", "70", "-"),
+    ]
+    assert all(row[4].startswith("one-") and row[5] == "me" for row in with_member)
+
+
+def test_describe_members(tool: Tool) -> None:
+    tool.join(**{"client.id": "me", "group.instance.id": "one"})
+    (member,) = rows(tool.of_group("--describe", "--members"))
+    assert member["CONSUMER-ID"].startswith("one-")
+    told = (member["GROUP-INSTANCE-ID"], member["CLIENT-ID"], member["#PARTITIONS"])
+    assert told == ("one", "me", "3")
+    assert member["HOST"].startswith("/127.")
+    (member,) = rows(tool.of_group("--describe", "--members", "--verbose"))
+    assert member["CURRENT-ASSIGNMENT"] == f"{tool.topic}:0,1,2"
+
+
+def test_describe_state(tool: Tool, raw: RawClient) -> None:
+    def shown() -> list[str]:
+        _, line = (line for line in tool.of_group("--describe", "--state").splitlines() if line)
+        return re.sub(r"\S+:\d+\s+\(\d+\)", "COORDINATOR", line).split()
+
+    commit(raw, tool.group, tool.topic, {0: 1})
+    assert shown() == [tool.group, "COORDINATOR", "-", "Empty", "0"]
+    tool.join()
+    assert shown() == [tool.group, "COORDINATOR", "range", "Stable", "1"]
+
+
+def test_describe_absent(tool: Tool) -> None:
+    assert "GroupIdNotFoundException" in tool.of_group("--describe")
+
+
+def test_reset_to_offset(tool: Tool, raw: RawClient) -> None:
+    commit(raw, tool.group, tool.topic, {0: 5, 1: 6})
+    reset = ("--topic", f"{tool.topic}:0,1", "--to-offset")
+    assert tool.new_offsets(*reset, "9", "--dry-run") == {0: 9, 1: 9}
+    assert mine(raw, tool) == {0: 5, 1: 6}, "a dry run changes nothing"
+    exported = tool.of_group("--reset-offsets", *reset, "9", "--export", "--dry-run")
+    assert plan_of(exported) == [(tool.topic, "0", "9"), (tool.topic, "1", "9")]
+    assert mine(raw, tool) == {0: 5, 1: 6}, "nor does an export"
+    # what is higher than the end becomes the end
+    assert tool.new_offsets(*reset, "55", "--execute") == {0: 50, 1: 55}
+    assert mine(raw, tool) == {0: 50, 1: 55}
+
+
+def test_reset_to_earliest(tool: Tool, raw: RawClient) -> None:
+    commit(raw, tool.group, tool.topic, {0: 5})
+    reset = ("--topic", tool.topic, "--to-earliest")
+    assert tool.new_offsets(*reset, "--dry-run") == {0: 0, 1: 0, 2: 0}
+    assert mine(raw, tool) == {0: 5}
+    assert tool.new_offsets(*reset, "--execute") == {0: 0, 1: 0, 2: 0}
+    assert mine(raw, tool) == {0: 0, 1: 0, 2: 0}
+
+
+def test_reset_to_latest(tool: Tool, raw: RawClient) -> None:
+    commit(raw, tool.group, tool.topic, {0: 5})
+    reset = ("--topic", tool.topic, "--to-latest")
+    assert tool.new_offsets(*reset, "--dry-run") == {0: 50, 1: 60, 2: 70}
+    assert mine(raw, tool) == {0: 5}
+    assert tool.new_offsets(*reset, "--execute") == {0: 50, 1: 60, 2: 70}
+    assert mine(raw, tool) == {0: 50, 1: 60, 2: 70}
+
+
+def test_reset_to_current(tool: Tool, raw: RawClient) -> None:
+    commit(raw, tool.group, tool.topic, {0: 5, 2: 7})
+    # what was never committed goes to the end
+    reset = ("--topic", tool.topic, "--to-current")
+    assert tool.new_offsets(*reset, "--dry-run") == {0: 5, 1: 60, 2: 7}
+    assert mine(raw, tool) == {0: 5, 2: 7}
+    assert tool.new_offsets(*reset, "--execute") == {0: 5, 1: 60, 2: 7}
+    assert mine(raw, tool) == {0: 5, 1: 60, 2: 7}
+
+
+def test_reset_shift_by(tool: Tool, raw: RawClient) -> None:
+    commit(raw, tool.group, tool.topic, {0: 45, 1: 3})
+    assert tool.new_offsets("--all-topics", "--shift-by", "2", "--dry-run") == {0: 47, 1: 5}
+    # never beyond the end, never before the beginning
+    assert tool.new_offsets("--all-topics", "--shift-by", "10", "--execute") == {0: 50, 1: 13}
+    assert tool.new_offsets("--all-topics", "--shift-by", "-20", "--execute") == {0: 30, 1: 0}
+    assert mine(raw, tool) == {0: 30, 1: 0}
+
+
+def test_reset_from_file(tool: Tool, raw: RawClient, tmp_path: Path) -> None:
+    commit(raw, tool.group, tool.topic, {0: 5, 1: 6, 2: 7})
+    whole = ("--reset-offsets", "--topic", tool.topic, "--to-current", "--export", "--dry-run")
+    plan = tmp_path / "plan.csv"
+    plan.write_text(tool.of_group(*whole).strip() + "\n")
+    assert plan_of(plan.read_text()) == [(tool.topic, str(p), str(p + 5)) for p in range(3)]
+    commit(raw, tool.group, tool.topic, {0: 40, 1: 41, 2: 42})
+    from_file = ("--from-file", str(plan))
+    assert tool.new_offsets(*from_file, "--dry-run") == {0: 5, 1: 6, 2: 7}
+    assert mine(raw, tool) == {0: 40, 1: 41, 2: 42}
+    assert tool.new_offsets(*from_file, "--execute") == {0: 5, 1: 6, 2: 7}
+    assert mine(raw, tool) == {0: 5, 1: 6, 2: 7}
+
+
+def test_reset_active(tool: Tool, raw: RawClient) -> None:
+    commit(raw, tool.group, tool.topic, {0: 5})
+    tool.join()
+    reset = ("--reset-offsets", "--topic", tool.topic, "--to-earliest", "--execute")
+    assert "the current state is Stable" in tool.of_group(*reset)
+    assert mine(raw, tool) == {0: 5}
+    tool.leave()
+    assert tool.new_offsets(*reset[1:]) == {0: 0, 1: 0, 2: 0}
+
+
+def test_delete_offsets(tool: Tool, raw: RawClient) -> None:
+    commit(raw, tool.group, tool.topic, {0: 5, 1: 6})
+    tool.join()
+    refused = tool.of_group("--delete-offsets", "--topic", f"{tool.topic}:0")
+    assert "GroupSubscribedToTopicException" in refused
+    assert mine(raw, tool) == {0: 5, 1: 6}
+    tool.leave()
+    done = tool.of_group("--delete-offsets", "--topic", f"{tool.topic}:0")
+    assert "Request succeeded" in done
+    assert mine(raw, tool) == {1: 6}
+
+
+def test_delete(tool: Tool, raw: RawClient) -> None:
+    commit(raw, tool.group, tool.topic, {0: 5})
+    tool.join()
+    assert "GroupNotEmptyException" in tool.of_group("--delete")
+    tool.leave()
+    assert "was successful" in tool.of_group("--delete")
+    assert tool.group not in tool("--list").split()
+    assert mine(raw, tool) == {}
+    assert "GroupIdNotFoundException" in tool.of_group("--delete")

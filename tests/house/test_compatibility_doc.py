@@ -1,0 +1,65 @@
+"""docs/compatibility.md is written by the test run, and has a row for every scenario."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tests.helpers import compatibility
+from tests.helpers.compatibility import DOCUMENT, WORKS
+from tests.helpers.ecosystem import PROGRAMS
+
+ROWS = compatibility.parse(DOCUMENT.read_text())
+
+
+def test_every_scenario_has_a_row_and_every_row_a_scenario():
+    assert list(ROWS) == [scenario.name for scenario in compatibility.scenarios()]
+
+
+def test_the_document_is_as_the_test_run_writes_it():
+    assert DOCUMENT.read_text() == compatibility.render(ROWS)
+
+
+def test_what_is_committed_works():
+    assert [name for name, row in ROWS.items() if row.outcome != WORKS] == []
+
+
+@pytest.mark.parametrize("host", ["java", "go", "node"])
+def test_each_program_holds_the_lives_of_the_table_and_no_other(host):
+    sources = sorted((PROGRAMS / host).glob("*.*"))
+    text = "".join(path.read_text() for path in sources if path.suffix in (".java", ".go", ".js"))
+    prefixes = {name.partition("/")[0] for name in (s.name for s in compatibility.of_host(host))}
+    named = re.findall(r"""["']([a-z0-9.-]+)/([a-z0-9-]+)["']\s*[:,]""", text)
+    held = {f"{prefix}/{rest}" for prefix, rest in named if prefix in prefixes}
+    assert held == {scenario.name for scenario in compatibility.of_host(host)}
+
+
+def _pinned() -> dict[str, str]:
+    pom = (PROGRAMS / "java" / "pom.xml").read_text()
+    go = re.findall(r"^\t(\S+) v(\S+)$", (PROGRAMS / "go" / "go.mod").read_text(), re.MULTILINE)
+    node = json.loads((PROGRAMS / "node" / "package.json").read_text())["dependencies"]
+    kafka = dict(re.findall(r"<artifactId>(.*?)</artifactId>\s*<version>(.*?)</version>", pom))
+    constraints = (compatibility.ROOT / "constraints.txt").read_text().splitlines()
+    python = dict(line.split("==") for line in constraints if "==" in line)
+    return {**kafka, **dict(go), **node, **python}
+
+
+def test_the_rows_are_of_the_pinned_versions():
+    pinned = _pinned()
+    told = {name: row.version for name, row in ROWS.items() if not name.startswith("kcat/")}
+    assert told == {name: pinned[compatibility.package(name)] for name in told}
+
+
+def test_no_lock_of_another_language_names_an_address():
+    locks = (
+        "java/pom.xml",
+        "go/go.mod",
+        "go/go.sum",
+        "node/package.json",
+        "node/package-lock.json",
+    )
+    for lock in locks:
+        text = (PROGRAMS / lock).read_text().replace("http://maven.apache.org/POM", "")
+        assert "://" not in text, lock
