@@ -1,0 +1,87 @@
+"""What is shipped for servers agrees with the code: the unit, the image and its settings."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shutil
+import subprocess
+
+from coordinator.config import Settings
+from coordinator.config_load import load_settings
+from coordinator.process import SPARE_FILES
+from tests.helpers.printed_docs import ROOT
+
+UNIT = ROOT / "deploy" / "groupkeeper.service"
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+
+
+def unit() -> configparser.RawConfigParser:
+    parser = configparser.RawConfigParser(strict=False)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(UNIT)
+    return parser
+
+
+def seconds(text: str) -> int:
+    number, what = re.fullmatch(r"(\d+)(s|min)", text).groups()
+    return int(number) * {"s": 1, "min": 60}[what]
+
+
+def test_the_unit_grants_what_the_default_settings_need():
+    service, settings = unit()["Service"], Settings()
+    assert seconds(service["TimeoutStopSec"]) * 1000 > settings.daemon.drain_timeout_ms
+    assert int(service["LimitNOFILE"]) >= settings.kafka.max_connections + SPARE_FILES
+    assert service["Type"] == "notify"
+    assert service["Restart"] == "on-failure"
+
+
+def test_the_unit_keeps_its_store_where_systemd_lets_it_write():
+    service = unit()["Service"]
+    assert service["WorkingDirectory"] == f"/var/lib/{service['StateDirectory']}"
+    assert service["ProtectSystem"] == "strict"
+    assert service["DynamicUser"] == "yes"
+
+
+def test_the_unit_is_one_that_systemd_reads(tmp_path):
+    """Where systemd is not installed, every line must still be a section, a comment or a setting."""
+    lines = UNIT.read_text().splitlines()
+    assert [n for n in lines if not re.fullmatch(r"|#.*|\[\w+\]|[A-Z]\w+=.*", n)] == []
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        return
+    program = shutil.which("true")
+    copy = tmp_path / UNIT.name  # systemd also looks whether the program is there
+    copy.write_text(re.sub(r"(?<=^ExecStart=)\S+", program, UNIT.read_text(), flags=re.MULTILINE))
+    done = subprocess.run(
+        [analyze, "verify", "--man=no", copy], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert UNIT.name not in done.stderr
+
+
+def test_the_image_listens_to_its_network_and_writes_only_into_its_volume():
+    settings = load_settings(ROOT / "deploy" / "image.toml").settings
+    (volume,) = re.findall(r"^VOLUME (\S+)$", DOCKERFILE, re.MULTILINE)
+    assert settings.kafka.listen == "0.0.0.0:9092"
+    assert settings.http.listen == "0.0.0.0:9308"
+    assert settings.storage.url.startswith(f"sqlite:///{volume}/")
+    assert settings.log.dir.startswith(f"{volume}/")
+    assert re.findall(r"^EXPOSE (.*)$", DOCKERFILE, re.MULTILINE) == ["9092 9308"]
+
+
+def test_the_image_is_built_from_files_that_are_there_and_sent_to_the_engine():
+    copied = [
+        source
+        for line in re.findall(r"^COPY (?!--from)(.*)$", DOCKERFILE, re.MULTILINE)
+        for source in line.split()[:-1]
+    ]
+    assert len(copied) > 5
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    allowed = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
+    assert set(copied) == set(allowed)
+
+
+def test_the_image_runs_as_nobody_special_and_checks_itself_with_our_own_command():
+    assert re.findall(r"^USER (\w+)$", DOCKERFILE, re.MULTILINE) == ["groupkeeper"]
+    assert '"groupkeeper", "health"' in DOCKERFILE
