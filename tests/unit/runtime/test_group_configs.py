@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from coordinator.core.errors import ErrorCode
 from coordinator.core.records import GroupConfigs
 from coordinator.core.requests import AlterGroupConfigs, DeleteGroup, GroupConfigChange
@@ -133,3 +135,20 @@ def test_only_shards_whose_groups_changed_are_told() -> None:
     assert store.replace({"b": MONOTONIC}) == set()
     assert store.replace({}) == {told["b"]}
     assert store.groups() == []
+
+
+@virtual_time
+async def test_offsets_are_kept_as_long_as_their_group_says() -> None:
+    minute_s = 60
+    async with a_coordinator(retention_check_interval_ms=1_000) as world:
+        await world.until(alter(world, g={"offsets.retention.minutes": "5"}))
+        await world.until(world.commit("g", 7), world.commit("other", 7))
+        await asyncio.sleep(4 * minute_s)
+        before = world.fetch("g")
+        await asyncio.sleep(2 * minute_s)
+        after, other = world.fetch("g"), world.fetch("other")
+        await world.until(before, after, other)
+        assert before.offsets() == other.offsets() == {("orders", 0): 7}
+        assert after.offsets() == {}
+        (event,) = world.events("offset_expired")
+        assert event["group"] == "g"
