@@ -7,41 +7,47 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
-from coordinator.core.errors import ErrorCode
+from coordinator.commit_log import OffsetCommitLog, read_commit_log
+from coordinator.core.assignors.types import Assignment, TopicPartition
+from coordinator.core.errors import ErrorCode, GroupError
 from coordinator.core.requests import (
     AlterGroupConfigs,
-    AlterGroupConfigsResult,
     ChangeTopics,
-    ChangeTopicsResult,
+    Client,
     DeleteGroup,
-    DescribeGroup,
-    DescribeGroupResult,
     GroupState,
-    Heartbeat,
-    JoinGroup,
-    JoinGroupResult,
-    LeaveGroup,
-    LeaveGroupResult,
     ListGroups,
     ListGroupsResult,
     Now,
-    OffsetCommit,
-    OffsetCommitResult,
     OffsetDelete,
     OffsetDeleteResult,
-    OffsetFetch,
-    OffsetFetchResult,
+    ReadGroup,
+    ReadGroupResult,
     Request,
     Result,
-    SyncGroup,
-    SyncGroupResult,
 )
 from coordinator.core.routing import shard_of
 from coordinator.core.shard import Shard
+from coordinator.group_assignment import assign
 from coordinator.group_configs import GroupConfigStore
+from coordinator.group_metadata import GroupMetadata, group_metadata
+from coordinator.messages import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 from coordinator.runtime.clock import Clock, LoopClock
 from coordinator.runtime.cluster_feed import ClusterFeed, NoTopics
 from coordinator.runtime.group_loading import GroupLoader
@@ -52,6 +58,19 @@ from coordinator.runtime.shards import MakeShard, make_cluster_shard, make_group
 from coordinator.runtime.slot import Slot, Ticket
 from coordinator.runtime.stats import Stats
 from coordinator.topics import Topics
+from coordinator.translation import (
+    commit_from_core,
+    commit_to_core,
+    fetch_from_core,
+    fetch_to_core,
+    heartbeat_to_core,
+    join_from_core,
+    join_to_core,
+    leave_from_core,
+    leave_to_core,
+    sync_from_core,
+    sync_to_core,
+)
 from storage.base import CLUSTER_SHARD, LoadsGroups, OffsetStorage, StoreIdentity
 
 __all__ = ["CoordinatorConfig", "GroupCoordinator", "Ticket"]
@@ -63,6 +82,13 @@ heartbeat.
 
 LISTING_SLICE_S: Final = 0.002
 """What one turn of the loop may spend on listing groups."""
+
+
+LISTED_AT_ONCE: Final = 100
+"""Groups that a listing for a host reads in one go."""
+
+NOBODY: Final = Client("", "")
+"""Who deletes, when a host does it without saying for whom."""
 
 
 class ManyTicket(Protocol):
@@ -227,66 +253,110 @@ class GroupCoordinator:
         )  # a host without topics has no controller
         place.submit(request, ticket, self._clock.now())
 
-    # --- The same for those who await -------------------------------------------------------------
+    # --- For hosts that embed us ------------------------------------------------------------------
 
-    async def join_group(self, request: JoinGroup) -> JoinGroupResult:
+    async def join_group(self, request: JoinGroupRequest) -> JoinGroupResponse:
         """Enter a group, or its next generation; waits for the join phase to end."""
-        return cast("JoinGroupResult", await self._ask(request))
+        return join_from_core(await self.ask(join_to_core(request, self.config)))
 
-    async def sync_group(self, request: SyncGroup) -> SyncGroupResult:
+    async def sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse:
         """Fetch a member's assignment; waits for the leader's."""
-        return cast("SyncGroupResult", await self._ask(request))
+        return sync_from_core(await self.ask(sync_to_core(request)))
 
-    async def heartbeat(self, request: Heartbeat) -> ErrorCode:
-        """Say that a member is alive."""
-        return cast("ErrorCode", await self._ask(request))
+    async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        """Say that a member is alive. REBALANCE_IN_PROGRESS: it is to join again."""
+        return HeartbeatResponse(error_code=await self.ask(heartbeat_to_core(request)))
 
-    async def leave_group(self, request: LeaveGroup) -> LeaveGroupResult:
-        """Take members out of a group."""
-        return cast("LeaveGroupResult", await self._ask(request))
+    async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        """Take a member out of its group; the others rebalance at once."""
+        return leave_from_core(await self.ask(leave_to_core(request)))
 
-    async def commit_offsets(self, request: OffsetCommit) -> OffsetCommitResult:
-        """Store offsets; they are durable when this returns without an error."""
-        return cast("OffsetCommitResult", await self._ask(request))
+    async def commit_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        """Store offsets; those without an error are durable when this returns."""
+        return commit_from_core(request, await self.ask(commit_to_core(request)))
 
-    async def fetch_offsets(self, *requests: OffsetFetch) -> list[OffsetFetchResult]:
-        """Read the committed offsets of groups, answered in the order asked."""
-        ticket = _Awaited()
-        self.submit_all(requests, ticket)
-        return cast("list[OffsetFetchResult]", await ticket.future)
+    async def fetch_offsets(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        """Read committed offsets. Raises GroupError where the group cannot be read now."""
+        return fetch_from_core(await self.ask(fetch_to_core(request)))
 
-    async def list_groups(self, request: ListGroups | None = None) -> ListGroupsResult:
-        """List the groups of all shards."""
-        return cast("ListGroupsResult", await self._ask(request or ListGroups()))
+    async def get_committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
+        """Return one committed offset, None where there is none. Raises GroupError."""
+        request = OffsetFetchRequest(group_id=group_id, topics={topic: [partition]})
+        found = (await self.fetch_offsets(request)).offsets[topic][partition]
+        if found.error_code is not ErrorCode.NONE:
+            raise GroupError(found.error_code)
+        return None if found.offset < 0 else found.offset
 
-    async def describe_groups(self, *group_ids: str) -> list[DescribeGroupResult]:
-        """Describe groups, in the order asked."""
-        ticket = _Awaited()
-        self.submit_all([DescribeGroup(group_id) for group_id in group_ids], ticket)
-        return cast("list[DescribeGroupResult]", await ticket.future)
+    async def get_group(self, group_id: str) -> GroupMetadata | None:
+        """Return a group and its members, None where there is no such group. Raises GroupError."""
+        (group,) = await self._read_groups([group_id])
+        return group
 
-    async def delete_groups(self, *requests: DeleteGroup) -> list[ErrorCode]:
-        """Delete Empty groups and their offsets, answered in the order asked."""
-        ticket = _Awaited()
-        self.submit_all(requests, ticket)
-        return cast("list[ErrorCode]", await ticket.future)
+    async def list_groups(self) -> list[GroupMetadata]:
+        """Return all groups. Raises GroupError while a shard loads."""
+        listing: ListGroupsResult = await self.ask(ListGroups())
+        if listing.error is not ErrorCode.NONE:
+            raise GroupError(listing.error)
+        ids = [group.group_id for group in listing.groups]
+        groups: list[GroupMetadata] = []
+        for start in range(0, len(ids), LISTED_AT_ONCE):
+            found = await self._read_groups(ids[start : start + LISTED_AT_ONCE])
+            groups += [group for group in found if group is not None]  # else it went meanwhile
+            await asyncio.sleep(0)
+        return groups
 
-    async def delete_offsets(self, request: OffsetDelete) -> OffsetDeleteResult:
-        """Delete offsets of topics that the group does not subscribe to."""
-        return cast("OffsetDeleteResult", await self._ask(request))
+    async def perform_assignment(
+        self, group_id: str, partitions: Sequence[TopicPartition]
+    ) -> Assignment:
+        """Deal partitions to the members with the assignor that they have chosen; for hosts that
+        assign themselves, between the leader's JoinGroup and its SyncGroup. Raises GroupError.
+        """
+        group = await self.get_group(group_id)
+        if group is None:
+            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND)
+        return assign(group, partitions)
 
-    async def change_topics(self, request: ChangeTopics) -> ChangeTopicsResult:
-        """Create, grow and delete topics of static mode."""
-        return cast("ChangeTopicsResult", await self._ask(request))
+    async def delete_groups(self, *group_ids: str) -> dict[str, ErrorCode]:
+        """Delete Empty groups with their offsets; each is judged on its own."""
+        codes = await self._ask_all([DeleteGroup(group_id, NOBODY) for group_id in group_ids])
+        return dict(zip(group_ids, codes, strict=True))
 
-    async def alter_group_configs(self, request: AlterGroupConfigs) -> AlterGroupConfigsResult:
-        """Change configs of single groups; NOT_CONTROLLER in a host without topics."""
-        return cast("AlterGroupConfigsResult", await self._ask(request))
+    async def delete_offsets(
+        self, group_id: str, partitions: Mapping[str, Iterable[int]]
+    ) -> dict[str, dict[int, ErrorCode]]:
+        """Delete offsets of topics that no member subscribes to; each is judged on its own. Raises
+        GroupError where the group as a whole refuses.
+        """
+        topics = tuple((topic, list(numbers)) for topic, numbers in partitions.items())
+        result: OffsetDeleteResult = await self.ask(OffsetDelete(group_id, topics, NOBODY))
+        if result.error is not ErrorCode.NONE:
+            raise GroupError(result.error)
+        return {topic: dict(rows) for topic, rows in result.topics}
 
-    async def _ask(self, request: Request) -> Any:
+    def commit_log(self, group_id: str, since_ms: int = 0) -> AsyncIterator[OffsetCommitLog]:
+        """Iterate the history of a group's offsets, oldest first, from a moment on (wall clock).
+
+        Raises StorageError where the storage keeps no events.
+        """
+        return read_commit_log(self._storage, group_id, since_ms)
+
+    async def ask(self, request: Request) -> Any:
+        """Submit a request of the core and wait for its result."""
         ticket = _Awaited()
         self.submit(request, ticket)
         return await ticket.future
+
+    async def _ask_all(self, requests: Sequence[Request]) -> list[Any]:
+        ticket = _Awaited()
+        self.submit_all(requests, ticket)
+        return cast("list[Any]", await ticket.future)
+
+    async def _read_groups(self, group_ids: Sequence[str]) -> list[GroupMetadata | None]:
+        results: list[ReadGroupResult] = await self._ask_all([ReadGroup(g) for g in group_ids])
+        for result in results:
+            if result.error not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+                raise GroupError(result.error)
+        return [None if r.group is None else group_metadata(r.group) for r in results]
 
     # --- For metrics ------------------------------------------------------------------------------
 

@@ -27,13 +27,11 @@ from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import (
     ChangeTopics,
     Client,
-    CommitTopic,
     NewTopic,
-    OffsetCommit,
-    OffsetFetch,
     TopicChange,
 )
 from coordinator.handlers.services import Services
+from coordinator.messages import OffsetCommitData, OffsetCommitRequest, OffsetFetchRequest
 from coordinator.runtime.settings import CoordinatorConfig
 from coordinator.server.limits import ServerLimits
 from coordinator.server.listener import Listener
@@ -192,7 +190,7 @@ class GroupkeeperServer:
         else:
             new = NewTopic(name, partitions, mint_topic_id())
             request = ChangeTopics(_CLIENT, create=(new,))
-        result = await self.coordinator.change_topics(request)
+        result = await self.coordinator.ask(request)
         _check(result.error, name)
         change: TopicChange
         for change in (*result.created, *result.grown):
@@ -200,37 +198,22 @@ class GroupkeeperServer:
 
     async def commit(self, group: str, offsets: Offsets) -> None:
         """Commit as an administrator does, to groups without members: a test begins in mid-life."""
-        by_topic: dict[str, list[tuple[int, int, int, str | None]]] = {}
+        by_topic: dict[str, dict[int, OffsetCommitData]] = {}
         for (topic, partition), offset in offsets.items():
-            by_topic.setdefault(topic, []).append((partition, offset, -1, ""))
-        topics: list[CommitTopic] = [(name, "", parts) for name, parts in by_topic.items()]
-        result = await self.coordinator.commit_offsets(
-            OffsetCommit(
-                group_id=group,
-                generation_id=-1,
-                member_id="",
-                group_instance_id=None,
-                topics=topics,
-                by_topic_id=False,
-                retention_ms=-1,
-                absent_group_error=ErrorCode.GROUP_ID_NOT_FOUND,
-                client=_CLIENT,
-            )
-        )
-        _check(result.error, group)
-        for name, _, answered in result.topics or ():
-            for partition, error in answered:
-                _check(error, f"{name} {partition}")
+            by_topic.setdefault(topic, {})[partition] = OffsetCommitData(offset)
+        request = OffsetCommitRequest(group_id=group, offsets=by_topic, client_id=_CLIENT.client_id)
+        response = await self.coordinator.commit_offsets(request)
+        for name, answered in response.errors.items():
+            for partition, error in answered.items():
+                _check(error, f"{group}: {name} {partition}")
 
     async def committed(self, group: str) -> Offsets:
         """Return every committed offset of a group; empty for one that is not known."""
-        request = OffsetFetch(group, None, by_topic_id=False, require_stable=False)
-        (result,) = await self.coordinator.fetch_offsets(request)
-        _check(result.error, group)
+        fetched = await self.coordinator.fetch_offsets(OffsetFetchRequest(group_id=group))
         return {
-            (name, partition): offset
-            for name, _, partitions in result.topics
-            for partition, offset, *_ in partitions
+            (name, partition): each.offset
+            for name, partitions in fetched.offsets.items()
+            for partition, each in partitions.items()
         }
 
 

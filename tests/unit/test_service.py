@@ -10,15 +10,13 @@ from coordinator import service
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import (
     ChangeTopics,
-    DeleteGroup,
     DescribeGroup,
     ListGroups,
-    OffsetDelete,
     OffsetFetch,
 )
 from coordinator.core.routing import shard_of
 from coordinator.service import CoordinatorConfig, GroupCoordinator
-from tests.helpers.coordinator import CLIENT, a_commit, a_config, a_coordinator
+from tests.helpers.coordinator import CLIENT, RecordingTicket, a_commit, a_config, a_coordinator
 from tests.helpers.faulty_storage import FaultyStorage, Gate, fail, slow
 from tests.helpers.shard_driver import a_join
 from tests.helpers.virtual_loop import VirtualClock, turns, virtual_time
@@ -51,8 +49,8 @@ async def test_listing_covers_all_shards_and_filters() -> None:
         groups = [group_in(shard) for shard in range(4)]
         await world.until(*[world.commit(g) for g in groups])
         await world.a_stable_group("live")
-        everything = await world.coordinator.list_groups()
-        stable = await world.coordinator.list_groups(ListGroups(frozenset({"stable"})))
+        everything = await world.coordinator.ask(ListGroups())
+        stable = await world.coordinator.ask(ListGroups(frozenset({"stable"})))
         assert {g.group_id for g in everything.groups} == {*groups, "live"}
         assert {g.group_id for g in stable.groups} == {"live"}
 
@@ -99,25 +97,21 @@ async def test_many_requests_are_answered_together_in_their_order() -> None:
     async with a_coordinator() as world:
         await world.until(*[world.commit(f"g{n}", n) for n in range(5)])
         fetches = [OffsetFetch(f"g{n}", None, False, False) for n in (3, 1, 3)]
-        results = await world.coordinator.fetch_offsets(*fetches)
-        assert [r.topics[0][2][0][1] for r in results] == [3, 1, 3]
-        assert await world.coordinator.fetch_offsets() == []
-        described = await world.coordinator.describe_groups("g0", "absent")
-        assert [d.state for d in described] == ["Empty", "Dead"]
+        many = RecordingTicket()
+        world.coordinator.submit_all(fetches, many)
+        assert [r.topics[0][2][0][1] for r in many.answers[0]] == [3, 1, 3]
+        none = RecordingTicket()
+        world.coordinator.submit_all([], none)
+        assert none.answers == [[]]
 
 
 @virtual_time
-async def test_hosts_can_await_everything() -> None:
+async def test_a_request_of_the_core_can_be_awaited() -> None:
     async with a_coordinator() as world:
         coordinator = world.coordinator
-        join = await coordinator.join_group(a_join("g", requires_known_member_id=False))
+        join = await coordinator.ask(a_join("g", requires_known_member_id=False))
         assert join.error is ErrorCode.NONE
-        assert (await coordinator.commit_offsets(a_commit("h", 9))).error is ErrorCode.NONE
-        deleted = await coordinator.delete_offsets(OffsetDelete("h", (("orders", [0]),), CLIENT))
-        assert deleted.error is ErrorCode.NONE
-        (gone,) = await coordinator.delete_groups(DeleteGroup("h", CLIENT))
-        assert gone in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND)
-        changed = await coordinator.change_topics(ChangeTopics(CLIENT, grow=(("orders", 13),)))
+        changed = await coordinator.ask(ChangeTopics(CLIENT, grow=(("orders", 13),)))
         assert changed.grown[0].error is ErrorCode.NONE
 
 
@@ -127,7 +121,7 @@ async def test_an_awaiting_host_may_give_up() -> None:
         gate = world.storage.hold_next_append()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
-                await world.coordinator.commit_offsets(a_commit())
+                await world.coordinator.ask(a_commit())
         gate.open()
         await turns(5)
         assert world.fetch("g").offsets() == {("orders", 0): 5}

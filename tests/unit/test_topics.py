@@ -233,7 +233,7 @@ async def test_topics_and_a_coordinator_without_them() -> None:
         commit = world.send(a_commit(topics=[("anything", "", [(999, 5, -1, "")])]))
         await world.until(commit)
         assert commit.error is ErrorCode.NONE
-        refused: Any = await world.coordinator.change_topics(ChangeTopics(CLIENT))
+        refused: Any = await world.coordinator.ask(ChangeTopics(CLIENT))
         assert refused.error is ErrorCode.NOT_CONTROLLER
 
 

@@ -1,0 +1,158 @@
+"""The history of a group's committed offsets: read it, audit it, make offsets of it again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from coordinator.core.errors import ErrorCode, GroupError
+from coordinator.core.records import NO_LEADER_EPOCH, NO_OFFSET
+from coordinator.messages import OffsetCommitData, OffsetCommitRequest, OffsetCommitResponse
+from storage.base import KeepsEvents, OffsetStorage, StorageError
+from storage.event_codec import COMMIT_KIND, EventDict
+
+_LOST_KINDS: Final = frozenset({"offset_deleted", "offset_expired"})
+
+REPLAY_PARTITIONS: Final = 1_000
+"""Offsets that ``replay`` commits with one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitLog:
+    """One entry: a partition's offset was committed, or went."""
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
+    """-1: it was deleted or expired."""
+    metadata: str
+    timestamp_ms: int
+    """When it was written; never decreases within a log."""
+    member_id: str
+    """"" for a simple consumer or an administrator."""
+    generation_id: int = -1
+    leader_epoch: int = NO_LEADER_EPOCH
+    client_id: str = ""
+    previous_offset: int = NO_OFFSET
+    """What stood there before; -1: nothing."""
+
+
+async def read_commit_log(
+    storage: OffsetStorage, group_id: str, since_ms: int = 0
+) -> AsyncIterator[OffsetCommitLog]:
+    """Iterate what is kept of a group's history, oldest first. Raises StorageError where the
+    storage keeps none.
+    """
+    if not isinstance(storage, KeepsEvents):
+        raise StorageError(f"{type(storage).__name__} keeps no events, so there is no commit log")
+    async for event in storage.history(group_id):
+        if event["ts_ms"] >= since_ms:
+            for entry in entries_of(event):
+                yield entry
+
+
+def entries_of(event: EventDict) -> Iterator[OffsetCommitLog]:
+    """Yield the entries that an event of the log makes; none, for most kinds."""
+    if event["kind"] == COMMIT_KIND:
+        for topic in event["topics"]:
+            for each in topic["partitions"]:
+                yield _entry(
+                    event, topic, each, each["offset"], each["leader_epoch"], each["metadata"]
+                )
+    elif event["kind"] in _LOST_KINDS:
+        for topic in event["topics"]:
+            for each in topic["partitions"]:
+                yield _entry(event, topic, each, NO_OFFSET, NO_LEADER_EPOCH, "")
+
+
+def _entry(
+    event: EventDict,
+    topic: Mapping[str, Any],
+    row: Mapping[str, Any],
+    offset: int,
+    leader_epoch: int,
+    metadata: str,
+) -> OffsetCommitLog:
+    return OffsetCommitLog(
+        group_id=event["group"],
+        topic=topic["topic"],
+        partition=row["partition"],
+        offset=offset,
+        metadata=metadata,
+        timestamp_ms=event["ts_ms"],
+        member_id=event["member_id"],
+        generation_id=event["generation"],
+        leader_epoch=leader_epoch,
+        client_id=event["client_id"],
+        previous_offset=row["offset"] if offset == NO_OFFSET else row["previous_offset"],
+    )
+
+
+class CommitsOffsets(Protocol):
+    """Where ``replay`` writes: a GroupCoordinator, or what looks like one."""
+
+    async def commit_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        """Store offsets of a group."""
+        ...
+
+    async def delete_offsets(
+        self, group_id: str, partitions: Mapping[str, Iterable[int]]
+    ) -> Mapping[str, Mapping[int, ErrorCode]]:
+        """Delete offsets of a group."""
+        ...
+
+
+_Offsets = dict[tuple[str, int], OffsetCommitLog]
+
+
+async def replay(
+    entries: AsyncIterable[OffsetCommitLog] | Iterable[OffsetCommitLog], into: CommitsOffsets
+) -> int:
+    """Bring ``into`` to where the entries end; return how many offsets were written or deleted.
+
+    Filter the entries to go to a moment, or to leave a topic out. Each partition is written once,
+    with its last entry. Raises GroupError where a group does not let itself be changed: while it
+    has members its offsets are theirs.
+    """
+    groups: dict[str, _Offsets] = {}
+    if isinstance(entries, AsyncIterable):
+        async for entry in entries:
+            groups.setdefault(entry.group_id, {})[entry.topic, entry.partition] = entry
+    else:
+        for entry in entries:
+            groups.setdefault(entry.group_id, {})[entry.topic, entry.partition] = entry
+    for group_id, offsets in groups.items():
+        await _write(group_id, offsets, into)
+    return sum(map(len, groups.values()))
+
+
+async def _write(group_id: str, offsets: _Offsets, into: CommitsOffsets) -> None:
+    kept = [entry for entry in offsets.values() if entry.offset >= 0]
+    for start in range(0, len(kept), REPLAY_PARTITIONS):
+        rows: dict[str, dict[int, OffsetCommitData]] = {}
+        for entry in kept[start : start + REPLAY_PARTITIONS]:
+            data = OffsetCommitData(entry.offset, entry.metadata, entry.leader_epoch)
+            rows.setdefault(entry.topic, {})[entry.partition] = data
+        request = OffsetCommitRequest(group_id=group_id, offsets=rows, client_id="replay")
+        (await into.commit_offsets(request)).raise_for_error()
+    gone: dict[str, list[int]] = {}
+    for entry in offsets.values():
+        if entry.offset < 0:
+            gone.setdefault(entry.topic, []).append(entry.partition)
+    if gone:
+        await _delete(group_id, gone, into)
+
+
+async def _delete(group_id: str, gone: Mapping[str, list[int]], into: CommitsOffsets) -> None:
+    try:
+        errors = await into.delete_offsets(group_id, gone)
+    except GroupError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:  # then they are gone already
+            raise
+        return
+    for rows in errors.values():
+        for code in rows.values():
+            if code is not ErrorCode.NONE:
+                raise GroupError(code)

@@ -1,0 +1,67 @@
+"""Offsets one at a time, for hosts whose consumers have no members: tools, batch jobs."""
+
+from __future__ import annotations
+
+from coordinator.core.errors import ErrorCode, GroupError
+from coordinator.messages import OffsetCommitData, OffsetCommitRequest, OffsetFetchRequest
+from coordinator.service import GroupCoordinator
+
+
+class OffsetManager:
+    """Commits and reads through the coordinator, so that nothing is written behind its back.
+
+    Every method raises GroupError where the coordinator refuses.
+    """
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        """Work on a coordinator that was started."""
+        self._coordinator = coordinator
+
+    async def commit_offset(
+        self, group_id: str, topic: str, partition: int, offset: int, metadata: str = ""
+    ) -> None:
+        """Commit one offset; durable on return. UNKNOWN_MEMBER_ID while the group has members."""
+        data = OffsetCommitData(offset, metadata)
+        request = OffsetCommitRequest(group_id=group_id, offsets={topic: {partition: data}})
+        (await self._coordinator.commit_offsets(request)).raise_for_error()
+
+    async def get_offset(self, group_id: str, topic: str, partition: int) -> int | None:
+        """Return the committed offset of one partition; None where there is none."""
+        return await self._coordinator.get_committed_offset(group_id, topic, partition)
+
+    async def get_all_offsets(self, group_id: str) -> dict[str, dict[int, int]]:
+        """Return all committed offsets of a group, by topic, then by partition."""
+        fetched = await self._coordinator.fetch_offsets(OffsetFetchRequest(group_id=group_id))
+        return {
+            topic: {partition: each.offset for partition, each in rows.items()}
+            for topic, rows in fetched.offsets.items()
+        }
+
+    async def reset_offsets(self, group_id: str) -> None:
+        """Delete all committed offsets of a group: its consumers begin where their own setting
+        says. GROUP_SUBSCRIBED_TO_TOPIC, and nothing is deleted, while members read one of them.
+        """
+        group = await self._coordinator.get_group(group_id)
+        offsets = await self.get_all_offsets(group_id)
+        if not offsets:
+            return
+        subscribed = (
+            set()
+            if group is None
+            else {topic for member in group.members.values() for topic in member.subscription}
+        )
+        if subscribed & offsets.keys():
+            raise GroupError(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+        errors = await self._coordinator.delete_offsets(group_id, offsets)
+        for rows in errors.values():
+            for error in rows.values():
+                if error is not ErrorCode.NONE:
+                    raise GroupError(error)
+
+    def validate_offset(self, offset: int, min_offset: int, max_offset: int) -> None:
+        """Raise GroupError(OFFSET_OUT_OF_RANGE) unless the offset lies within both, inclusive."""
+        if not min_offset <= offset <= max_offset:
+            raise GroupError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not within {min_offset} and {max_offset}",
+            )
