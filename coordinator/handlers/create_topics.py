@@ -1,4 +1,4 @@
-"""CreateTopics (19): topics of static mode. Configs are accepted and have no meaning here.
+"""CreateTopics (19): topics of static mode. Kafka's configs are accepted and have no meaning here.
 
 | version | change |
 | --- | --- |
@@ -17,6 +17,7 @@ from coordinator.core.requests import ChangeTopics, NewTopic, TopicChange
 from coordinator.handlers import topic_changes
 from coordinator.handlers.packing import begin, finish, topic_id_bytes, wire_count, wire_string
 from coordinator.handlers.reading import read
+from coordinator.handlers.topic_configs import TOPIC_CONFIG_NAMES
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange
@@ -50,6 +51,13 @@ def handle(exchange: Exchange, services: Services) -> None:
 def _judge(topic: Any, services: Services) -> TopicChange | None:
     if topic.name in services.topics.image.by_name:
         return None  # that it exists comes before what else is wrong with it, as in Kafka
+    for config in topic.configs:
+        if config.name not in TOPIC_CONFIG_NAMES:
+            return topic_changes.refusal(
+                topic.name,
+                ErrorCode.INVALID_CONFIG,
+                f"Unknown topic config name: {config.name}",
+            )
     if topic.assignments:
         return _judge_assignments(topic, services.node_id)
     if topic.replication_factor not in (-1, 1):

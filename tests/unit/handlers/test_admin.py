@@ -225,10 +225,20 @@ def test_a_manual_assignment_may_only_name_us(
         assert services.coordinator.requests == []  # type: ignore[attr-defined]
 
 
+def test_a_config_that_kafka_does_not_know_is_refused() -> None:
+    services = make_services(done)
+    topic = new_topic("a", configs=[{"name": "retention.mss", "value": "1"}])
+    (shown,) = ask("create_topics", 7, services=services, topics=[topic])["topics"]
+    assert shown["error_code"] == ErrorCode.INVALID_CONFIG
+    assert "retention.mss" in shown["error_message"]
+    assert services.coordinator.requests == []  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         {"replicas": 3},
+        {"configs": [{"name": "no.such", "value": "1"}]},
         {"assignments": [{"partition_index": 0, "broker_ids": [1]}]},
     ],
 )
