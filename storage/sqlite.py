@@ -120,6 +120,8 @@ class SqliteOffsetStorage:
         self._epoch: LeaseEpoch = 0
         self._may_append = False
         """A load went before, and no append since has failed, been given up or is in flight."""
+        self._clean_row = 0
+        """How far the fold had come when the leases were given back."""
         self._fold = FoldMap(fold_after)
         self._last_row = 0
         self._next_seq = 1
@@ -161,7 +163,7 @@ class SqliteOffsetStorage:
         if (checking := self._checking) is not None:
             with suppress(sqlite3.ProgrammingError):  # it may end by itself at this moment
                 checking.interrupt()
-        folded_row = self._fold.folded_row(self._last_row) if self._may_append else 0
+        folded_row = max(self._clean_row, self._known_folded_row())
         self._may_append = False
         try:
             await self._thread.submit(partial(self._close, folded_row))
@@ -206,9 +208,14 @@ class SqliteOffsetStorage:
         return [lease.shard for lease in leases if lease.epoch != self._epoch]
 
     async def release(self, leases: Collection[Lease]) -> None:
-        """Append nothing more under these leases."""
+        """Append nothing more under these leases; ``close`` notes how far the fold has come."""
         if any(lease.epoch == self._epoch for lease in leases):
+            self._clean_row = self._known_folded_row()
             self._may_append = False
+
+    def _known_folded_row(self) -> int:
+        """The row that a next load may start above; 0 where the last append is in doubt."""
+        return self._fold.folded_row(self._last_row) if self._may_append else 0
 
     # --- loading ---------------------------------------------------------------------------------
 

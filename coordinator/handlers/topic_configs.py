@@ -1,4 +1,4 @@
-"""The names of Kafka's topic configs: what CreateTopics accepts, though nothing here follows from it.
+"""The names of Kafka's topic configs: CreateTopics accepts them; nothing follows from them.
 
 Topics of static mode have no messages, so no config of theirs means anything; but a name that Kafka
 does not know is refused as Kafka refuses it, for it is a mistake wherever it is made.

@@ -83,11 +83,11 @@ def clusters(side: Side, _: str) -> None:
 
 
 def topics_created(side: Side, group: str) -> None:
-    # Known to differ and left out: an unknown config is INVALID_CONFIG there, without meaning here.
     for version in range(2, 8):
         for more in (
             {},
             {"validate_only": True},
+            {"configs": [{"name": "no.such.config", "value": "1"}]},
             {"num_partitions": -1},
             {"num_partitions": 0},
             {"replication_factor": 3},

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.core.records import GroupRemoved, OffsetsCommitted, TopicRecord
-from storage.base import Batch, StorageError
+from storage.base import Batch, Lease, StorageError
 from storage.event_log import read_events
 from storage.sqlite import SqliteOffsetStorage
 from tests.helpers.records import commit, group_record
@@ -165,11 +165,16 @@ async def test_folded_tables_are_the_offsets_that_people_query(bench: Bench) -> 
     assert sorted(found) == [(3, "g", "a.b'\"c", number, 7, "\u00e9") for number in range(12)]
 
 
-async def test_a_clean_end_keeps_what_an_idle_store_has_folded(bench: Bench) -> None:
+@pytest.mark.parametrize("released", [False, True])
+async def test_a_clean_end_keeps_what_an_idle_store_has_folded(
+    bench: Bench, released: bool
+) -> None:
     owner = await bench.owner()
     for number in range(10):
         await owner.append(0, [commit(f"g{number}", 1)])
     await owner.fold_all()
+    if released:
+        await owner.storage.release([Lease(0, owner.name, owner.epoch)])
     await owner.storage.close()
     again = await bench.owner()
     assert again.storage.unfolded() == 0
