@@ -264,6 +264,16 @@ PYTHON = Section(
 
 SECTIONS = (TOOL, JAVA, GO, NODE, KCAT, PYTHON)
 
+OURS_ALONE = frozenset(
+    {
+        "sarama-0.8.2/offset-manager",
+        "java-producer/refused",
+        "java-consumer/monotonic-commit",
+        "franz-go/monotonic-commit",
+    }
+)
+"""What fails against a real Apache Kafka, and must."""
+
 _HEAD = """\
 # Compatibility
 

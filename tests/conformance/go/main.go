@@ -9,6 +9,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -117,6 +119,21 @@ func (t *T) Topic(suffix string, partitions int32) string {
 		return err == nil && len(shown[topic].Partitions) == int(partitions)
 	})
 	return topic
+}
+
+// Grow lets a partition end at so many records. A broker wants them written; a server that keeps no
+// records refuses them, and lets a partition end where the largest commit says.
+func (t *T) Grow(topic string, partition int32, count int) {
+	client := t.Kgo(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	defer client.Close()
+	for range count {
+		record := &kgo.Record{Topic: topic, Partition: partition, Value: []byte("x")}
+		err := client.ProduceSync(t.ctx, record).FirstErr()
+		if errors.Is(err, kerr.PolicyViolation) {
+			return
+		}
+		t.Must(err, "produce")
+	}
 }
 
 // Described is what DescribeGroups says of a group.

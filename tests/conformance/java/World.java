@@ -12,10 +12,13 @@ import org.apache.kafka.clients.admin.ClassicGroupDescription;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.ClassicGroupState;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /** What a scenario is given: a server, a group of its own, and an administrator. */
 final class World implements AutoCloseable {
@@ -81,6 +84,27 @@ final class World implements AutoCloseable {
     get(admin.createTopics(List.of(new NewTopic(topic, partitions, (short) 1))).all());
     eventually(topic, () -> get(admin.listTopics().names()).contains(topic));
     return topic;
+  }
+
+  /**
+   * Lets a partition end at so many records. A broker wants them written; a server that keeps no
+   * records refuses them, and lets a partition end where the largest commit says.
+   *
+   * @return the refusal, if there was one
+   */
+  Exception grow(TopicPartition partition, int count) throws Exception {
+    Map<String, Object> config = Map.of("bootstrap.servers", bootstrap, "enable.idempotence", false);
+    ByteArraySerializer bytes = new ByteArraySerializer();
+    try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(config, bytes, bytes)) {
+      for (int n = 0; n < count; n++) {
+        var record =
+            new ProducerRecord<byte[], byte[]>(partition.topic(), partition.partition(), null, null);
+        producer.send(record).get(PATIENCE_S, TimeUnit.SECONDS);
+      }
+      return null;
+    } catch (ExecutionException failed) {
+      return (Exception) failed.getCause();
+    }
   }
 
   Member join(Map<String, ?> settings) {

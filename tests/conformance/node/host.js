@@ -35,9 +35,17 @@ async function withAdmin(use) {
 }
 
 async function createTopic(topic, numPartitions) {
-  await withAdmin((admin) =>
-    admin.createTopics({ topics: [{ topic, numPartitions }], waitForLeaders: true }),
-  );
+  await withAdmin(async (admin) => {
+    await admin.createTopics({ topics: [{ topic, numPartitions }], waitForLeaders: false });
+    await eventually(`topic ${topic}`, async () => {
+      try {
+        const { topics } = await admin.fetchTopicMetadata({ topics: [topic] });
+        return topics[0].partitions.every(({ leader }) => leader >= 0);
+      } catch (failed) {
+        return false; // a broker shows it a moment after it said that it is there
+      }
+    });
+  });
   return topic;
 }
 
