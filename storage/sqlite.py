@@ -33,7 +33,8 @@ from storage.base import (
     StorageLimits,
     StoreIdentity,
 )
-from storage.event_codec import count_events
+from storage.event_codec import EventDict, count_events
+from storage.event_log import group_history
 from storage.file_lock import FileLock
 from storage.job_thread import JobThread
 from storage.log_clock import LogClock, mint_log_id, wall_clock_ms
@@ -371,6 +372,10 @@ class SqliteOffsetStorage:
             "rows": self._last_row,
             "unfolded": self._fold.unfolded,
         }
+
+    def history(self, group_id: str) -> AsyncIterator[EventDict]:
+        """Yield the durable events of a group, oldest first."""
+        return group_history(self.path, group_id)
 
     async def check_after_unclean_end(self) -> str | None:
         """Run ``PRAGMA quick_check`` on a connection and a thread of its own."""

@@ -1,0 +1,185 @@
+"""The history of a group's offsets, where the storage keeps one, and what can be made of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from coordinator.commit_log import REPLAY_PARTITIONS, OffsetCommitLog, replay
+from coordinator.core.errors import ErrorCode, GroupError
+from coordinator.messages import OffsetCommitData
+from coordinator.offset_manager import OffsetManager
+from coordinator.service import CoordinatorConfig, GroupCoordinator
+from storage.base import KeepsEvents, LoadsGroups, OffsetStorage, StorageError
+from storage.memory import MemoryOffsetStorage
+from storage.persistent import PersistentOffsetStorage
+from storage.sqlite import SqliteOffsetStorage
+from tests.helpers.dict_store import DictStore
+from tests.helpers.embedded import a_commit, join, sync
+
+
+class HandSetClock:
+    """Tells the time that the test says it is."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+@pytest.fixture
+def clock() -> HandSetClock:
+    return HandSetClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path, clock: HandSetClock) -> OffsetStorage:
+    if request.param == "memory":
+        return MemoryOffsetStorage(clock=clock)
+    return SqliteOffsetStorage(tmp_path / "groups.db", clock=clock)
+
+
+@pytest.fixture
+async def coordinator(storage: OffsetStorage) -> AsyncIterator[GroupCoordinator]:
+    coordinator = GroupCoordinator(storage, CoordinatorConfig(shards=4))
+    await coordinator.start()
+    yield coordinator
+    await coordinator.stop()
+
+
+@pytest.fixture
+async def copy() -> AsyncIterator[GroupCoordinator]:
+    """Another coordinator, empty, to replay into."""
+    copy = GroupCoordinator(MemoryOffsetStorage(), CoordinatorConfig(shards=4))
+    await copy.start()
+    yield copy
+    await copy.stop()
+
+
+async def test_every_commit_is_an_entry_in_order(
+    coordinator: GroupCoordinator, clock: HandSetClock
+) -> None:
+    joined = await join(coordinator)
+    await sync(coordinator, joined)
+    for offset in (5, 7):
+        clock.now_ms += 1_000
+        commit = a_commit(offset, member_id=joined.member_id, generation_id=1, client_id="app")
+        await coordinator.commit_offsets(commit)
+    await coordinator.commit_offsets(a_commit(99, group_id="another"))
+    entries = [entry async for entry in coordinator.commit_log("g")]
+    assert entries == [
+        OffsetCommitLog(
+            "g", "orders", 0, offset, "", at_ms, joined.member_id, 1, -1, "app", previous
+        )
+        for offset, at_ms, previous in (
+            (5, 1_700_000_001_000, -1),
+            (7, 1_700_000_002_000, 5),
+        )
+    ]
+    assert [entry async for entry in coordinator.commit_log("absent")] == []
+
+
+async def test_the_log_can_be_read_from_a_moment_on(
+    coordinator: GroupCoordinator, clock: HandSetClock
+) -> None:
+    for offset in range(5):
+        clock.now_ms += 1_000
+        await coordinator.commit_offsets(a_commit(offset))
+    since_ms = clock.now_ms - 1_000
+    assert [entry.offset async for entry in coordinator.commit_log("g", since_ms)] == [3, 4]
+
+
+async def test_what_goes_is_an_entry_too(coordinator: GroupCoordinator) -> None:
+    await coordinator.commit_offsets(a_commit(5))
+    await coordinator.delete_offsets("g", {"orders": [0]})
+    await coordinator.commit_offsets(a_commit(2))
+    await coordinator.delete_groups("g")
+    entries = [entry async for entry in coordinator.commit_log("g")]
+    assert [(e.offset, e.previous_offset) for e in entries] == [(5, -1), (-1, 5), (2, -1), (-1, 2)]
+
+
+async def test_a_reader_may_stop_before_the_end(coordinator: GroupCoordinator) -> None:
+    rows = {number: OffsetCommitData(number) for number in range(1_000)}
+    await coordinator.commit_offsets(a_commit(0, offsets={"orders": rows}))
+    async for entry in coordinator.commit_log("g"):
+        assert entry.partition == 0
+        break
+    assert len([entry async for entry in coordinator.commit_log("g")]) == 1_000
+
+
+async def test_a_replay_rebuilds_the_offsets(
+    coordinator: GroupCoordinator, copy: GroupCoordinator
+) -> None:
+    manager = OffsetManager(coordinator)
+    for partition in range(3):
+        for offset in (4, 9, 6):
+            await manager.commit_offset("g", "orders", partition, offset + partition, "note")
+    await manager.commit_offset("g", "gone", 0, 1)
+    await coordinator.delete_offsets("g", {"gone": [0]})
+    assert await replay(coordinator.commit_log("g"), into=copy) == 4
+    rebuilt = await OffsetManager(copy).get_all_offsets("g")
+    assert rebuilt == await manager.get_all_offsets("g") == {"orders": {0: 6, 1: 7, 2: 8}}
+
+
+async def test_a_replay_goes_to_any_moment(
+    coordinator: GroupCoordinator, copy: GroupCoordinator, clock: HandSetClock
+) -> None:
+    moments = []
+    for offset in (10, 20, 5):
+        await coordinator.commit_offsets(a_commit(offset))
+        moments.append(clock.now_ms)
+        clock.now_ms += 1_000
+    entries = [e async for e in coordinator.commit_log("g") if e.timestamp_ms <= moments[1]]
+    await replay(entries, into=copy)
+    assert await copy.get_committed_offset("g", "orders", 0) == 20
+    await replay(entries, into=coordinator)
+    assert await coordinator.get_committed_offset("g", "orders", 0) == 20
+
+
+async def test_a_replay_deletes_what_was_gone(copy: GroupCoordinator) -> None:
+    gone = OffsetCommitLog("g", "orders", 0, -1, "", 2, "")
+    assert await replay([gone], into=copy) == 1
+    await copy.commit_offsets(a_commit(5))
+    await replay([gone], into=copy)
+    assert await copy.get_committed_offset("g", "orders", 0) is None
+
+
+async def test_a_replay_of_many_partitions_takes_several_commits(copy: GroupCoordinator) -> None:
+    count = 2 * REPLAY_PARTITIONS + 1
+    entries = [OffsetCommitLog("g", "orders", n, n, "", 1, "") for n in range(count)]
+    assert await replay(entries, into=copy) == count
+    assert (await OffsetManager(copy).get_all_offsets("g"))["orders"] == {
+        n: n for n in range(count)
+    }
+
+
+async def test_a_group_with_members_does_not_let_itself_be_replayed(
+    copy: GroupCoordinator,
+) -> None:
+    await sync(copy, await join(copy))
+    with pytest.raises(GroupError) as raised:
+        await replay([OffsetCommitLog("g", "orders", 0, 5, "", 1, "")], into=copy)
+    assert raised.value.code is ErrorCode.UNKNOWN_MEMBER_ID
+    with pytest.raises(GroupError) as raised:
+        await replay([OffsetCommitLog("g", "orders", 0, -1, "", 1, "")], into=copy)
+    assert raised.value.code is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+
+
+async def test_a_storage_without_events_says_so() -> None:
+    coordinator = GroupCoordinator(PersistentOffsetStorage(DictStore()))
+    with pytest.raises(StorageError, match="PersistentOffsetStorage keeps no events"):
+        await anext(coordinator.commit_log("g"))
+
+
+def test_the_optional_parts_of_the_contract_are_told_apart(tmp_path: Path) -> None:
+    memory, sqlite = MemoryOffsetStorage(), SqliteOffsetStorage(tmp_path / "groups.db")
+    persistent = PersistentOffsetStorage(DictStore())
+    assert [isinstance(s, KeepsEvents) for s in (memory, sqlite, persistent)] == [True, True, False]
+    assert [isinstance(s, LoadsGroups) for s in (memory, sqlite, persistent)] == [
+        False,
+        False,
+        True,
+    ]

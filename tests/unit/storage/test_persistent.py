@@ -1,0 +1,91 @@
+"""What a host's own store is asked to do, and what it is not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from coordinator.service import CoordinatorConfig, GroupCoordinator
+from storage.base import StorageError, StoreIdentity, StoreRefused
+from storage.persistent import OffsetAndMetadata, PersistentOffsetStorage
+from tests.helpers.dict_store import DictStore
+from tests.helpers.embedded import a_commit, join, sync
+
+IDENTITY = StoreIdentity("groupkeeper", 4)
+
+
+@pytest.fixture
+def store() -> DictStore:
+    return DictStore()
+
+
+@pytest.fixture
+async def coordinator(store: DictStore) -> AsyncIterator[GroupCoordinator]:
+    coordinator = GroupCoordinator(PersistentOffsetStorage(store), CoordinatorConfig(shards=4))
+    await coordinator.start()
+    yield coordinator
+    await coordinator.stop()
+
+
+async def test_a_start_asks_the_store_for_nothing(
+    store: DictStore, coordinator: GroupCoordinator
+) -> None:
+    assert await coordinator.list_groups() == []
+    assert store.calls == {}
+
+
+async def test_each_offset_is_one_call_with_all_that_belongs_to_it(
+    store: DictStore, coordinator: GroupCoordinator
+) -> None:
+    await coordinator.commit_offsets(a_commit(5))
+    kept = store.groups["g"]["orders"][0]
+    assert (kept.offset, kept.metadata, kept.leader_epoch, kept.expire_time_ms) == (5, "", -1, -1)
+    assert kept.commit_time_ms > 1_600_000_000_000
+    assert store.calls["store"] == 1
+
+
+async def test_members_are_nothing_that_the_store_hears_of(
+    store: DictStore, coordinator: GroupCoordinator
+) -> None:
+    await sync(coordinator, await join(coordinator))
+    assert set(store.calls) == {"fetch_all"}
+
+
+async def test_a_deleted_partition_is_kept_as_one_without_an_offset(
+    store: DictStore, coordinator: GroupCoordinator
+) -> None:
+    for partition in (0, 1):
+        await coordinator.commit_offsets(a_commit(5, partition))
+    await coordinator.delete_offsets("g", {"orders": [0]})
+    assert store.groups["g"]["orders"][0] == OffsetAndMetadata(-1)
+    again = PersistentOffsetStorage(store)
+    assert await again.fetch_offset("g", "orders", 0) is None
+    found = await again.fetch_offset("g", "orders", 1)
+    assert found is not None
+    assert found.offset == 5
+    assert await again.fetch_offset("g", "orders", 2) is None
+
+
+async def test_a_deleted_group_is_deleted(store: DictStore, coordinator: GroupCoordinator) -> None:
+    await coordinator.commit_offsets(a_commit(5))
+    await coordinator.delete_groups("g")
+    assert store.groups == {}
+    await coordinator.commit_offsets(a_commit(6))
+    assert store.groups["g"]["orders"][0].offset == 6
+
+
+async def test_it_serves_one_coordinator_at_a_time_and_only_while_it_is_open() -> None:
+    storage = PersistentOffsetStorage(DictStore())
+    with pytest.raises(StorageError, match="not open"):
+        await storage.load_group(0, "g")
+    await storage.open(IDENTITY)
+    with pytest.raises(StoreRefused, match="in use"):
+        await storage.open(IDENTITY)
+    leases = await storage.acquire(range(4), "one")
+    assert set(leases) == {0, 1, 2, 3}
+    assert await storage.acquire(range(4), "two") == {}
+    await storage.release(list(leases.values()))
+    assert set(await storage.acquire(range(4), "two")) == {0, 1, 2, 3}
+    await storage.close()
+    await storage.open(IDENTITY)
