@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
 SOURCES := coordinator protocol storage
 
-.PHONY: help setup run test test-clients ci lint types imports unit fmt docs bench clean
+.PHONY: help setup run demo test test-clients ci lint types imports unit fmt docs bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -36,6 +36,9 @@ setup: .venv/installed-for-tests ## Create .venv with everything for development
 run: .venv/installed ## Run the daemon: Kafka 127.0.0.1:9092, HTTP 127.0.0.1:9308, SQLite in var/
 	@mkdir -p var
 	@exec $(BIN)/groupkeeper serve --config deploy/run.toml
+
+demo: .venv/installed ## Half a minute: consumers and the daemon are killed, and the group goes on
+	@$(BIN)/python examples/demo.py
 
 test: lint types imports unit ## Everything that needs only Python: lint, types, layers, all tests
 

@@ -44,7 +44,7 @@ def test_the_unit_keeps_its_store_where_systemd_lets_it_write():
 
 
 def test_the_unit_is_one_that_systemd_reads(tmp_path):
-    """Where systemd is not installed, every line must still be a section, a comment or a setting."""
+    """Where there is no systemd, every line must still be a section, a comment or a setting."""
     lines = UNIT.read_text().splitlines()
     assert [n for n in lines if not re.fullmatch(r"|#.*|\[\w+\]|[A-Z]\w+=.*", n)] == []
     analyze = shutil.which("systemd-analyze")
