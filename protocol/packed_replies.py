@@ -6,7 +6,6 @@ Topic ids are Kafka's printed form, 22 characters of URL-safe base64, "" for the
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain, repeat
 from struct import Struct
 from typing import Final, TypeAlias
 
@@ -19,7 +18,6 @@ from protocol.packing import (
     compact_bytes,
     framed,
     raw_topic_id,
-    rows,
     varint,
 )
 
@@ -50,16 +48,20 @@ def pack_heartbeat(version: int, correlation_id: int, error_code: int) -> bytes:
 
 # --- OffsetCommit ---
 
+_COMMIT_ROW: Final = Struct(">ih").pack
+_COMMIT_ROW_FLEXIBLE: Final = Struct(">ihx").pack
+
 
 def pack_offset_commit(
     version: int, correlation_id: int, topics: Iterable[CommitTopic], error_code: int
 ) -> bytes:
     """Return the frame of an OffsetCommit reply with one error for every partition."""
+    row = _COMMIT_ROW if version < 8 else _COMMIT_ROW_FLEXIBLE
     return _pack_commit_reply(
         version,
         correlation_id,
         [
-            (name, topic_id, [number for p in partitions for number in (p[0], error_code)])
+            (name, topic_id, [row(p[0], error_code) for p in partitions])
             for name, topic_id, partitions in topics
         ],
     )
@@ -71,31 +73,33 @@ def pack_offset_commit_results(
     topics: Iterable[tuple[str, str, Sequence[tuple[int, int]]]],
 ) -> bytes:
     """Return the frame of an OffsetCommit reply from (name, topic id, [(partition, error)])."""
+    row = _COMMIT_ROW if version < 8 else _COMMIT_ROW_FLEXIBLE
     return _pack_commit_reply(
         version,
         correlation_id,
-        [(name, topic_id, list(chain.from_iterable(rows))) for name, topic_id, rows in topics],
+        [
+            (name, topic_id, [row(partition, error) for partition, error in partitions])
+            for name, topic_id, partitions in topics
+        ],
     )
 
 
 def _pack_commit_reply(
-    version: int, correlation_id: int, topics: list[tuple[str, str, list[int]]]
+    version: int, correlation_id: int, topics: list[tuple[str, str, list[bytes]]]
 ) -> bytes:
-    """Pack from (name, topic id, [partition, error, partition, error...])."""
+    """Pack from (name, topic id, packed partitions)."""
     if version < 8:
         pieces = [PACK_INT32(len(topics))]
-        for name, _, values in topics:
-            count = len(values) // 2
-            pieces += (classic_bytes(name), PACK_INT32(count), rows("ih", values, count))
+        for name, _, rows in topics:
+            pieces += (classic_bytes(name), PACK_INT32(len(rows)), *rows)
         body = b"".join(pieces)
         return framed(correlation_id, body, flexible=False, throttle=version >= 3)
     pieces = [varint(len(topics) + 1)]
-    for name, topic_id, values in topics:
-        count = len(values) // 2
+    for name, topic_id, rows in topics:
         pieces += (
             raw_topic_id(topic_id) if version >= 10 else compact_bytes(name),
-            varint(count + 1),
-            rows("ihx", values, count),
+            varint(len(rows) + 1),
+            *rows,
             NO_TAGS,
         )
     pieces.append(NO_TAGS)
@@ -150,34 +154,45 @@ def _flexible_fetched(topics: Sequence[FetchedTopic], *, by_id: bool) -> list[by
     return pieces
 
 
-_FLEXIBLE_HEAD: Final = Struct(">iqi").pack
+_HEAD: Final = Struct(">iqi").pack
 _FLEXIBLE_TAIL: Final = Struct(">hx").pack
+_FLEXIBLE_ROW: Final = Struct(">iqiBhx").pack
+_EMPTY_COMPACT: Final = 1
+"""The length of an empty compact string."""
 
 
 def _flexible_partitions(partitions: Sequence[FetchedPartition]) -> bytes:
-    if not partitions:
-        return b""
-    indexes, offsets, epochs, texts, errors = zip(*partitions, strict=True)
-    if not any(texts):
-        # The byte 1 is the length of an empty compact string.
-        values = list(chain.from_iterable(zip(indexes, offsets, epochs, repeat(1), errors)))
-        return rows("iqiBhx", values, len(partitions))
+    # Nearly always without metadata: one struct a partition.
     return b"".join(
-        _FLEXIBLE_HEAD(partition, offset, epoch) + compact_bytes(text) + _FLEXIBLE_TAIL(code)
-        for partition, offset, epoch, text, code in partitions
+        [
+            _HEAD(partition, offset, epoch) + compact_bytes(text) + _FLEXIBLE_TAIL(code)
+            if text
+            else _FLEXIBLE_ROW(partition, offset, epoch, _EMPTY_COMPACT, code)
+            for partition, offset, epoch, text, code in partitions
+        ]
     )
 
 
 _CLASSIC_HEAD: Final = Struct(">iq").pack
+_CLASSIC_ROW: Final = Struct(">iq2xh").pack
+_CLASSIC_ROW_EPOCH: Final = Struct(">iqi2xh").pack
 
 
 def _classic_partitions(partitions: Sequence[FetchedPartition], *, with_epoch: bool) -> bytes:
     if with_epoch:
         return b"".join(
-            _FLEXIBLE_HEAD(partition, offset, epoch) + classic_bytes(text) + PACK_INT16(code)
-            for partition, offset, epoch, text, code in partitions
+            [
+                _HEAD(partition, offset, epoch) + classic_bytes(text) + PACK_INT16(code)
+                if text
+                else _CLASSIC_ROW_EPOCH(partition, offset, epoch, code)
+                for partition, offset, epoch, text, code in partitions
+            ]
         )
     return b"".join(
-        _CLASSIC_HEAD(partition, offset) + classic_bytes(text) + PACK_INT16(code)
-        for partition, offset, _, text, code in partitions
+        [
+            _CLASSIC_HEAD(partition, offset) + classic_bytes(text) + PACK_INT16(code)
+            if text
+            else _CLASSIC_ROW(partition, offset, code)
+            for partition, offset, _, text, code in partitions
+        ]
     )

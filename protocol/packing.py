@@ -1,4 +1,4 @@
-"""Pieces of hot messages: strings, counts and rows, by plain struct code for ``protocol.packed``.
+"""Pieces of hot messages: strings and counts, by plain struct code for ``protocol.packed``.
 
 The readers here take the common shape alone and raise one of ``GIVE_UP`` on anything else; the
 caller then starts over with ``protocol.reader``. No slice is longer than the frame, so nothing is
@@ -8,10 +8,8 @@ reserved on the word of a length.
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
-from functools import lru_cache
 from struct import Struct, error
-from typing import Any, Final
+from typing import Final
 
 
 class Odd(Exception):
@@ -25,16 +23,6 @@ least one byte that is looked at, so a length beyond the end is found by the nex
 INT16: Final = Struct(">h").unpack_from
 INT32: Final = Struct(">i").unpack_from
 INT64: Final = Struct(">q").unpack_from
-CHUNK: Final = 256
-"""Partitions that one precompiled struct takes; more are done in pieces, so that the cache of
-structs stays small.
-"""
-
-
-@lru_cache(maxsize=4 * CHUNK)
-def _repeated(layout: str, count: int) -> Struct:
-    assert count <= CHUNK, count
-    return Struct(">" + layout * count)
 
 
 # --- strings and counts ---------------------------------------------------------------------------
@@ -134,10 +122,13 @@ def framed(correlation_id: int, body: bytes, *, flexible: bool, throttle: bool) 
     return _V0_HEAD(len(body) + 4, correlation_id) + body
 
 
+_ONE_BYTE: Final = tuple(bytes((value,)) for value in range(0x80))
+
+
 def varint(value: int) -> bytes:
     """Write an unsigned varint."""
     if value < 0x80:
-        return bytes((value,))
+        return _ONE_BYTE[value]
     if value < 0x4000:
         return bytes((value & 0x7F | 0x80, value >> 7))
     return bytes((value & 0x7F | 0x80,)) + varint(value >> 7)
@@ -158,14 +149,3 @@ def classic_bytes(text: str) -> bytes:
 def raw_topic_id(topic_id: str) -> bytes:
     """Turn Kafka's printed form of a topic id into its 16 bytes."""
     return urlsafe_b64decode(topic_id + "==") if topic_id else bytes(16)
-
-
-def rows(layout: str, values: Sequence[Any], count: int) -> bytes:
-    """Pack ``count`` rows of the same layout from their values, one after the other."""
-    if count <= CHUNK:
-        return _repeated(layout, count).pack(*values)
-    step = len(values) // count * CHUNK
-    return b"".join(
-        rows(layout, piece, len(piece) * CHUNK // step)
-        for piece in (values[start : start + step] for start in range(0, len(values), step))
-    )
