@@ -9,18 +9,21 @@ real one, on memory storage.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 import uuid
 from typing import Any, cast
 
 import uvloop
 
+from coordinator.handlers.reading import ELEMENT_WEIGHTS
 from coordinator.handlers.services import Services
 from coordinator.server.connection import Connection
 from coordinator.server.limits import ServerLimits
 from coordinator.server.listener import Listener
 from coordinator.service import CoordinatorConfig, GroupCoordinator
 from coordinator.topics import ConfiguredTopic, Topics
+from protocol.versions import ApiKey
 from storage.memory import MemoryOffsetStorage
 from tests.helpers.connections import FakeTransport
 from tests.helpers.handling import decode
@@ -162,6 +165,62 @@ async def large(bench: Bench) -> None:
     await bench.hold("Metadata of all topics", "metadata", 12, topics=None)
 
 
+async def administration(bench: Bench) -> None:
+    """The largest administrative frames within the limits."""
+    alterable = ELEMENTS // ELEMENT_WEIGHTS[ApiKey.INCREMENTAL_ALTER_CONFIGS]
+    describable = ELEMENTS // ELEMENT_WEIGHTS[ApiKey.DESCRIBE_CONFIGS]
+    keys = ["commit.monotonic", "rebalance.max.join.ms", "offsets.retention.minutes"]
+    for count in (1, 3):
+        configs = [
+            {"name": k, "config_operation": 0, "value": v}
+            for k, v in zip(keys, ("true", "1", "5"), strict=True)
+        ]
+        resources = [
+            {"resource_type": 32, "resource_name": f"c{count}-{i}", "configs": configs[:count]}
+            for i in range(alterable // (1 + count))
+        ]
+        await bench.hold(
+            f"IncrementalAlterConfigs, {count} a group",
+            "incremental_alter_configs",
+            1,
+            resources=resources,
+        )
+    wrong = [
+        {"resource_type": 32, "resource_name": f"w{i}", "configs": []} for i in range(alterable)
+    ]
+    await bench.hold(
+        "IncrementalAlterConfigs, nothing", "incremental_alter_configs", 1, resources=wrong
+    )
+    for prefix in ("absent", "c3-"):
+        resources = [
+            {"resource_type": 32, "resource_name": f"{prefix}{i}", "configuration_keys": None}
+            for i in range(describable)
+        ]
+        await bench.hold(
+            f"DescribeConfigs, {prefix}",
+            "describe_configs",
+            4,
+            resources=resources,
+            include_synonyms=True,
+            include_documentation=True,
+        )
+    own = [
+        {"resource_type": 32, "resource_name": "g", "configuration_keys": [key, f"x{i}"]}
+        for i, key in zip(range(describable // 3), itertools.cycle(keys))
+    ]
+    await bench.hold("DescribeConfigs, other keys each", "describe_configs", 4, resources=own)
+    await bench.hold("ListConfigResources", "list_config_resources", 1, resource_types=[])
+    parts = [{"partition_index": i} for i in range(ELEMENTS // 2 - 1)]
+    topics = [{"name": "orders", "partitions": parts}]
+    await bench.hold("OffsetDelete", "offset_delete", 0, group_id="g2", topics=topics)
+    await bench.hold(
+        "OffsetCommit again", "offset_commit", 9, **commit_of({"orders": ELEMENTS - 1})
+    )
+    await bench.hold("DeleteGroups, a large one", "delete_groups", 2, groups_names=["g2"])
+    names = [f"absent{i}" for i in range(ELEMENTS)]
+    await bench.hold("DeleteGroups, absent ones", "delete_groups", 2, groups_names=names)
+
+
 async def main() -> None:
     """Print both tables."""
     topics = Topics([ConfiguredTopic("orders", 20_000)])
@@ -171,6 +230,7 @@ async def main() -> None:
     bench = Bench(Listener(Services(coordinator=coordinator, topics=topics), ServerLimits()))
     hot(bench, await join(bench))
     await large(bench)
+    await administration(bench)
     await coordinator.stop()
 
 

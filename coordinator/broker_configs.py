@@ -58,8 +58,9 @@ def broker_configs(settings: Settings) -> tuple[BrokerConfig, ...]:
     """Translate the settings in force; the defaults are ours."""
     defaults = Settings.model_construct()  # without what the environment says
     return tuple(
-        BrokerConfig(name, kind, _text(read(settings)), _text(read(defaults)))
+        BrokerConfig(name, kind, value, _text(read(defaults)))
         for name, kind, read in _KNOWN
+        if (value := _text(read(settings)))
     )
 
 

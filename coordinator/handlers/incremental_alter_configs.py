@@ -21,6 +21,7 @@ from coordinator.core.requests import (
 from coordinator.handlers.config_resources import ResourceType, broker_name_error
 from coordinator.handlers.reading import read
 from coordinator.handlers.topic_changes import repeated
+from coordinator.handlers.topic_configs import TOPIC_CONFIG_NAMES
 from protocol.codec import respond
 
 if TYPE_CHECKING:
@@ -100,6 +101,10 @@ def _judge_fixed(resource: Any, services: Services) -> Refusal:
         if name not in services.topics.image.by_name:
             message = f"The topic '{name}' does not exist."
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+        for config in resource.configs:
+            if config.name not in TOPIC_CONFIG_NAMES and config.config_operation == SET:
+                message = f"Unknown topic config name: {config.name}"
+                return Refusal(ErrorCode.INVALID_CONFIG, message)
         message = "Topics hold no records here, and so they have no configs."
         return Refusal(ErrorCode.POLICY_VIOLATION, message)
     if kind == ResourceType.BROKER:

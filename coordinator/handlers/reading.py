@@ -19,6 +19,7 @@ ELEMENT_WEIGHTS: Final[dict[int, int]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 5,
     ApiKey.DELETE_TOPICS: 2,
     ApiKey.LEAVE_GROUP: 2,
+    ApiKey.OFFSET_DELETE: 2,
     ApiKey.METADATA: 2,
 }
 """How many elements one element counts as, where it holds the loop for longer than the others do

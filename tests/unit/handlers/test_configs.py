@@ -155,6 +155,7 @@ def test_the_settings_of_this_server_are_told_under_a_brokers_names() -> None:
     assert (default["value"], default["config_source"]) == ("4096", 5)
     assert shown["auto.create.topics.enable"]["value"] == "false"
     assert all(c["read_only"] for c in result["configs"])
+    assert "advertised.listeners" not in shown, "nothing is advertised but where one came in"
 
 
 def test_a_topic_has_what_can_be_said_of_one_without_records() -> None:
@@ -263,6 +264,8 @@ def test_a_value_beside_a_delete_counts_for_nothing() -> None:
             ErrorCode.INVALID_REQUEST,
         ),
         (change(TOPIC, "orders", ("retention.ms", SET, "1")), ErrorCode.POLICY_VIOLATION),
+        (change(TOPIC, "orders", ("nowhere", SET, "1")), ErrorCode.INVALID_CONFIG),
+        (change(TOPIC, "orders"), ErrorCode.POLICY_VIOLATION),
         (change(TOPIC, "absent"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (change(BROKER, "1", ("group.max.size", SET, "1")), ErrorCode.POLICY_VIOLATION),
         (change(BROKER, "", ("group.max.size", SET, "1")), ErrorCode.POLICY_VIOLATION),
