@@ -1,12 +1,18 @@
-"""OffsetDelete and DeleteGroups (spec 7.5 and 11.3). What goes leaves its last value in the log."""
+"""OffsetDelete and DeleteGroups (spec 7.5 and 11.3). What goes leaves its last value in the log.
+
+What is more than a step may hold goes in portions: the client is answered
+COORDINATOR_LOAD_IN_PROGRESS, which makes it ask again, until the rest fits.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from coordinator.core.ends import held_end
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import GroupDeleted, OffsetDeleted
 from coordinator.core.group import CONSUMER, Group
-from coordinator.core.lost_offsets import StoredOffset, lost_topics
+from coordinator.core.lost_offsets import Portion, StoredOffset, lost_topics
 from coordinator.core.records import GroupRemoved, OffsetsRemoved, PartitionEnd
 from coordinator.core.requests import (
     Client,
@@ -28,9 +34,14 @@ def delete_group(shard: ShardState, request: DeleteGroup, ticket: Ticket) -> Non
     if group.state is not GroupState.EMPTY:
         shard.reply(ticket, ErrorCode.NON_EMPTY_GROUP)
         return
+    lost = list(group.stored_offsets())
+    fits = _portion(shard, group, lost)
+    if len(fits) < len(lost):
+        _remove(shard, group, fits, request.client, "group_deleted")
+        shard.reply(ticket, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return
     for pending in group.pending_members.values():
         shard.deadlines.clear(pending)
-    lost = list(group.stored_offsets())
     ends = _held_ends(shard, lost)
     shard.record(GroupRemoved(request.group_id))
     for end in ends:
@@ -70,7 +81,12 @@ def delete_offsets(shard: ShardState, request: OffsetDelete, ticket: Ticket) -> 
                 lost[topic, partition] = (topic, partition, stored)
         results.append((topic, list(zip(partitions, errors, strict=True))))
     if lost:
-        _remove(shard, group, list(lost.values()), request.client)
+        going = list(lost.values())
+        fits = _portion(shard, group, going)
+        _remove(shard, group, fits, request.client, "deleted")
+        if len(fits) < len(going):
+            shard.reply(ticket, OffsetDeleteResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+            return
     shard.reply(ticket, OffsetDeleteResult(ErrorCode.NONE, tuple(results)))
 
 
@@ -102,21 +118,29 @@ def _subscribes(group: Group, topic: str) -> bool:
     return group.subscribed_topics is None or topic in group.subscribed_topics
 
 
-def _remove(shard: ShardState, group: Group, lost: list[StoredOffset], client: Client) -> None:
+def _portion(
+    shard: ShardState, group: Group, lost: Sequence[StoredOffset]
+) -> Sequence[StoredOffset]:
+    return Portion(len(lost), shard.limits.max_step_bytes).take(group.group_id, lost)
+
+
+def _remove(
+    shard: ShardState, group: Group, lost: Sequence[StoredOffset], client: Client, reason: str
+) -> None:
     ends = _held_ends(shard, lost)
     shard.record(OffsetsRemoved(group.group_id, [(topic, part) for topic, part, _ in lost]))
     for end in ends:
         shard.record(end)
-    _note_lost(shard, group, lost, client, "deleted")
+    _note_lost(shard, group, lost, client, reason)
 
 
-def _held_ends(shard: ShardState, lost: list[StoredOffset]) -> list[PartitionEnd]:
+def _held_ends(shard: ShardState, lost: Sequence[StoredOffset]) -> list[PartitionEnd]:
     ends = (held_end(shard, o.topic_id, partition, o.offset) for _, partition, o in lost)
     return [end for end in ends if end is not None]
 
 
 def _note_lost(
-    shard: ShardState, group: Group, lost: list[StoredOffset], client: Client, reason: str
+    shard: ShardState, group: Group, lost: Sequence[StoredOffset], client: Client, reason: str
 ) -> None:
     shard.event(
         OffsetDeleted(

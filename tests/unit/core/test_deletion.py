@@ -169,3 +169,46 @@ def test_a_deleted_group_begins_at_generation_zero_again(driver):
     delete_group(driver, "g")
     a_member(driver, "orders")
     assert driver.shard.groups["g"].generation_id == 1
+
+
+def in_portions(call):
+    """Ask until it is done, as clients do; how often it took."""
+    for count in range(1, 100):
+        if (error := call()) is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            assert error is ErrorCode.NONE
+            return count
+    raise AssertionError("never done")
+
+
+def lost_offsets(driver):
+    events = [e for e in driver.events if isinstance(e, OffsetDeleted)]
+    lost = [
+        (t.topic, p.partition, p.offset, e.reason)
+        for e in events
+        for t in e.topics
+        for p in t.partitions
+    ]
+    return len(events), lost
+
+
+def test_a_group_too_large_for_one_step_is_deleted_in_portions():
+    driver = ShardDriver(max_step_bytes=5_000)
+    for partition in range(12):
+        driver.commit(topics=[("orders", "", [(partition, 100 + partition, -1, "m" * 100)])])
+    assert in_portions(lambda: delete_group(driver, "g")) == 4
+    assert driver.list_groups() == {}
+    portions, lost = lost_offsets(driver)
+    assert portions == 4
+    assert sorted(lost) == [("orders", p, 100 + p, "group_deleted") for p in range(12)]
+    (event,) = [e for e in driver.events if isinstance(e, GroupDeleted)]
+    assert event.offsets < 12
+
+
+def test_offsets_too_large_for_one_step_are_deleted_in_portions():
+    driver = ShardDriver(max_step_bytes=5_000)
+    for partition in range(12):
+        driver.commit(topics=[("orders", "", [(partition, 100 + partition, -1, "m" * 100)])])
+    everything = {"orders": list(range(12))}
+    assert in_portions(lambda: delete_offsets(driver, "g", **everything)[0]) == 4
+    assert driver.fetch().offsets() == {}
+    assert sorted(lost_offsets(driver)[1]) == [("orders", p, 100 + p, "deleted") for p in range(12)]
