@@ -62,6 +62,23 @@ def configure_logging(settings: LoggingSettings) -> None:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
+def log_as_the_host_does() -> None:
+    """Send our lines through ``logging``, unless the host has set structlog up itself: left alone
+    it prints to standard output, which is the host's.
+    """
+    if structlog.is_configured():
+        return
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+
+
 def set_log_level(settings: LoggingSettings) -> None:
     """Change the level alone, which SIGHUP does in a running daemon."""
     logging.getLogger().setLevel(settings.level.upper())

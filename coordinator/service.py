@@ -34,6 +34,7 @@ from coordinator.core.shard import Shard
 from coordinator.group_assignment import assign
 from coordinator.group_configs import GroupConfigStore
 from coordinator.group_metadata import GroupMetadata, group_metadata
+from coordinator.logs import log_as_the_host_does
 from coordinator.messages import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -157,6 +158,7 @@ class GroupCoordinator:
         Raises StoreRefused where a person has to act. Other failures of a load are tried again for
         as long as it takes.
         """
+        log_as_the_host_does()
         if self._own_clock is not None:
             self._own_clock.start()
         await self._storage.open(StoreIdentity(self.config.cluster_id, self.config.shards))

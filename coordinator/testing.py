@@ -21,8 +21,6 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, TypeAlias, TypeVar
 
-import structlog
-
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import (
     ChangeTopics,
@@ -139,7 +137,6 @@ class GroupkeeperServer:
     async def start(self) -> None:
         """Serve; on return the first request is answered."""
         assert self._coordinator is None, "started twice"
-        _log_as_the_host_does()
         options = self.options
         topics = Topics(ConfiguredTopic(name, count) for name, count in options.topics.items())
         self._coordinator = GroupCoordinator(self._storage, options.coordinator_config(), topics)
@@ -325,20 +322,3 @@ def _listening_socket(host: str, port: int) -> socket.socket:
 def _check(error: ErrorCode, what: str) -> None:
     if error is not ErrorCode.NONE:
         raise TestingError(f"{error.name}: {what}")
-
-
-def _log_as_the_host_does() -> None:
-    """Send our lines through ``logging``, where pytest keeps them for tests that fail; structlog
-    left to itself prints to standard output.
-    """
-    if structlog.is_configured():
-        return
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(key_order=["event"]),
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-    )
