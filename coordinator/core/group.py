@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Final
 
 from coordinator.core.deadlines import Deadline, DeadlineKind
 from coordinator.core.errors import ErrorCode
@@ -21,6 +22,9 @@ CONSUMER = "consumer"
 """The protocol type whose bytes we understand; Connect's and others' are opaque."""
 
 MAX_GENERATION = 2**31 - 1
+
+_NONE: Final = ErrorCode.NONE
+"""Looking a member of an enum up costs 70 ns: asked for with every request."""
 
 MEMBER_OVERHEAD_BYTES = 512
 """What a member costs in a record beside its strings and bytes; deliberately too much."""
@@ -194,7 +198,7 @@ class Group:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if owner != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+        return _NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, protocols: tuple[JoinProtocol, ...]) -> bool:
         """Whether a member offering these may be in the group (spec 6.3 step 7)."""

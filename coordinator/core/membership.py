@@ -36,7 +36,7 @@ def _generation_error(
     first.
     """
     error = group.identity_error(member_id, group_instance_id)
-    if error is ErrorCode.NONE and generation_id != group.generation_id:
+    if not error and generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
     return error
 
@@ -77,7 +77,7 @@ def heartbeat(shard: ShardState, request: Heartbeat, ticket: Ticket) -> None:
     error = _generation_error(
         group, request.member_id, request.group_instance_id, request.generation_id
     )
-    if error is not ErrorCode.NONE:
+    if error:
         _note_fenced(shard, group, request, error)
         shard.reply(ticket, error)
         return

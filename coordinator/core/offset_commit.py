@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from coordinator.core import rebalance
 from coordinator.core.ends import lowered_ends
@@ -47,7 +47,7 @@ def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> 
         return
     group = shard.groups.get(request.group_id)
     error = _member_error(group, request)
-    if error is not ErrorCode.NONE:
+    if error:
         if group is not None:
             _note_rejected(shard, group, request, error)
         _reply_commit(shard, request, ticket, errors, error)
@@ -68,29 +68,20 @@ def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> 
         shard.reply(ticket, _OK)
 
 
-class _Errors(dict[tuple[int, int], ErrorCode]):
-    """(index of the topic, index of the partition) -> why it was not stored.
+_Errors: TypeAlias = dict[tuple[int, int], ErrorCode]
+"""(index of the topic, index of the partition) -> why it was not stored."""
 
-    ``early`` tells those that never reached the group: Kafka's reply lists them first.
-    """
+_EARLY: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+"""The errors of partitions that never reach the group: Kafka's reply lists them first."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.early: set[tuple[int, int]] = set()
-
-    def reject_early(self, topic_at: int, partition_at: int, error: ErrorCode) -> None:
-        self[topic_at, partition_at] = error
-        self.early.add((topic_at, partition_at))
-
-
-_Known = list[tuple[int, TopicInfo, list[CommitPartition]]]
+_Known: TypeAlias = list[tuple[int, TopicInfo, list[CommitPartition]]]
 """(index of the topic in the request, the topic, its partitions as in the request)."""
 
 
 def _existing(image: TopicImage, request: OffsetCommit) -> tuple[_Known, _Errors]:
     """Find the topics, and reject partitions that do not exist (spec 7.1 steps 2 and 3)."""
     known: _Known = []
-    errors = _Errors()
+    errors: _Errors = {}
     for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
         info = image.find(name, topic_id, by_id=request.by_topic_id)
         count = 0 if info is None else info.partitions
@@ -102,7 +93,7 @@ def _existing(image: TopicImage, request: OffsetCommit) -> tuple[_Known, _Errors
                 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
             for partition_at in rejected:
-                errors.reject_early(topic_at, partition_at, error)
+                errors[topic_at, partition_at] = error
         if info is not None and len(rejected) < len(partitions):
             known.append((topic_at, info, partitions))
     return known, errors
@@ -118,7 +109,7 @@ def _member_error(group: Group | None, request: OffsetCommit) -> ErrorCode:
     if group.state is GroupState.EMPTY:
         return COMMIT_ANSWER[group.state]
     error = group.identity_error(request.member_id, request.group_instance_id)
-    if error is not ErrorCode.NONE:
+    if error:
         return error
     if generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
@@ -184,10 +175,11 @@ def _to_partitions(
     """The partitions of one topic that are to be stored; the others get their errors."""
     committed = []
     topic_id = info.topic_id
+    metadata_limit, is_monotonic = rules
     for at, (partition, offset, leader_epoch, metadata) in enumerate(partitions):
         if errors and (topic_at, at) in errors:
             continue
-        if metadata and _too_long(metadata, rules.metadata_limit):
+        if metadata and _too_long(metadata, metadata_limit):
             errors[topic_at, at] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             continue
         stored = before.get(partition)
@@ -197,7 +189,7 @@ def _to_partitions(
             if stored is None or (stored.topic_id != topic_id and stored.topic_id and topic_id)
             else stored.offset
         )
-        if rules.is_monotonic and offset < previous:
+        if is_monotonic and offset < previous:
             # Clients take this code for a failed commit, not for lost membership.
             errors[topic_at, at] = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
             continue
@@ -230,7 +222,7 @@ def _size_bytes(request: OffsetCommit) -> int:
     size += 6 * len(request.client.client_id)
     for name, _, partitions in request.topics:
         size += TOPIC_BYTES + PARTITION_BYTES * len(partitions) + 6 * len(name)
-        size += 6 * sum(len(p[3]) for p in partitions if p[3])
+        size += 6 * sum([len(p[3]) for p in partitions if p[3]])
     return size
 
 
@@ -296,8 +288,7 @@ def _rejected_first(request: OffsetCommit, errors: _Errors) -> list[CommittedTop
     for early in (True, False):
         for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
             for partition_at, partition in enumerate(partitions):
-                at = (topic_at, partition_at)
-                if (at in errors.early) is early:
-                    error = errors.get(at, ErrorCode.NONE)
+                error = errors.get((topic_at, partition_at), ErrorCode.NONE)
+                if (error in _EARLY) is early:
                     results.setdefault((name, topic_id), []).append((partition[0], error))
     return [(name, topic_id, parts) for (name, topic_id), parts in results.items()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -14,7 +14,7 @@ Ticket: TypeAlias = object
 """Whose answer it is. The core hands it back untouched and never looks inside."""
 
 
-class Reply(NamedTuple):
+class Reply(msgspec.Struct, frozen=True, gc=False):
     """An answer to one ticket."""
 
     ticket: Ticket

@@ -16,6 +16,7 @@ from coordinator.core.requests import (
     JoinGroupResult,
     Now,
     OffsetCommitResult,
+    OffsetFetch,
     Request,
     Result,
     SyncGroup,
@@ -114,7 +115,10 @@ class Slot:
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
         """Give a request to the shard; answer at once, or once what it rests on is durable."""
         shard = self.shard
-        if shard is None or type(request) is not Heartbeat:
+        kind = type(request)
+        if shard is None or (
+            kind is not Heartbeat and (kind is not OffsetFetch or self._is_full())
+        ):
             self._submit_any(request, ticket, now)
             return
         try:
@@ -125,7 +129,7 @@ class Slot:
         if step.records or step.events:
             self.take(step)
             return
-        # A heartbeat only ever moves deadlines later, so there is no alarm to set (design 2.6).
+        # Both only ever move deadlines later, so there is no alarm to set (design 2.6).
         for reply in step.replies:
             if self.unfinished is None or not reply.waits:
                 reply.ticket.resolve(reply.result)  # type: ignore[attr-defined]
@@ -164,10 +168,10 @@ class Slot:
         kind = type(result)
         if kind is OffsetCommitResult:
             stats = self._host.stats
-            if result.error is ErrorCode.NONE:  # type: ignore[union-attr]
-                stats.commits_accepted += 1
-            else:
+            if result.error:  # type: ignore[union-attr]
                 stats.commits_rejected += 1
+            else:
+                stats.commits_accepted += 1
         elif (kind is JoinGroupResult or kind is SyncGroupResult) and not self._open.pop(
             id(reply.ticket), None
         ):
