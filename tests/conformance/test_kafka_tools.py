@@ -1,4 +1,4 @@
-"""Apache Kafka's own command line for groups: kafka-consumer-groups, by its main in one JVM."""
+"""Apache Kafka's own command line, kafka-consumer-groups above all, by its mains in one JVM."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Tool:
         self.topic = f"{group}-topic"
         self._members: list[str] = []
 
-    def __call__(self, *arguments: str) -> str:
+    def __call__(self, *arguments: str, main: str = "consumer.group.ConsumerGroupCommand") -> str:
         """What it printed to stdout."""
-        answer = self._host.do(tool=list(arguments))
+        answer = self._host.do(tool=list(arguments), main=main)
         assert answer["status"] == 0, answer
         out: str = answer["out"]
         return out
@@ -159,6 +159,8 @@ def test_describe_offsets(tool: Tool, raw: RawClient) -> None:
         return [tuple(row[column] for column in columns) for row in described]
 
     assert shown() == [("0", "5", "50", "45", "-", "-"), ("1", "60", "60", "0", "-", "-")]
+    verbose = rows(tool.of_group("--describe", "--offsets", "--verbose"))
+    assert [row["LEADER-EPOCH"] for row in verbose] == ["-", "-"]
     tool.join(**{"client.id": "me", "group.instance.id": "one"})
     with_member = shown()
     assert [row[:4] for row in with_member] == [
@@ -181,14 +183,17 @@ def test_describe_members(tool: Tool) -> None:
 
 
 def test_describe_state(tool: Tool, raw: RawClient) -> None:
-    def shown() -> list[str]:
-        _, line = (line for line in tool.of_group("--describe", "--state").splitlines() if line)
+    def shown(*more: str) -> list[str]:
+        out = tool.of_group("--describe", "--state", *more)
+        _, line = (line for line in out.splitlines() if line)
         return re.sub(r"\S+:\d+\s+\(\d+\)", "COORDINATOR", line).split()
 
     commit(raw, tool.group, tool.topic, {0: 1})
     assert shown() == [tool.group, "COORDINATOR", "-", "Empty", "0"]
     tool.join()
     assert shown() == [tool.group, "COORDINATOR", "range", "Stable", "1"]
+    epochs = ["-", "-"]  # those of the consumer protocol
+    assert shown("--verbose") == [tool.group, "COORDINATOR", "range", "Stable", *epochs, "1"]
 
 
 def test_describe_absent(tool: Tool) -> None:
@@ -290,3 +295,40 @@ def test_delete(tool: Tool, raw: RawClient) -> None:
     assert tool.group not in tool("--list").split()
     assert mine(raw, tool) == {}
     assert "GroupIdNotFoundException" in tool.of_group("--delete")
+
+
+def test_groups(tool: Tool, raw: RawClient) -> None:
+    commit(raw, tool.group, tool.topic, {0: 1})
+
+    def shown(*filters: str) -> list[list[str]]:
+        lines = tool("--list", *filters, main="GroupsCommand").splitlines()
+        return [line.split() for line in lines if line.split()[:1] == [tool.group]]
+
+    assert shown() == [[tool.group, "Classic"]]
+    tool.join()
+    assert shown() == [[tool.group, "Classic", "consumer"]]
+    assert shown("--consumer") == [[tool.group, "Classic", "consumer"]]
+    assert shown("--group-type", "share") == []
+
+
+def test_get_offsets(tool: Tool) -> None:
+    def shown(time: str) -> list[str]:
+        return tool("--topic", tool.topic, "--time", time, main="GetOffsetShell").split()
+
+    assert shown("latest") == [f"{tool.topic}:{p}:{50 + 10 * p}" for p in range(3)]
+    assert shown("earliest") == [f"{tool.topic}:{p}:0" for p in range(3)]
+
+
+def test_topics(tool: Tool) -> None:
+    made = f"{tool.topic}-made"
+
+    def topics(*arguments: str) -> str:
+        return tool(*arguments, main="TopicCommand")
+
+    assert f"Created topic {made}." in topics("--create", "--topic", made, "--partitions", "2")
+    assert "PartitionCount: 2" in topics("--describe", "--topic", made)
+    topics("--alter", "--topic", made, "--partitions", "4")
+    assert "PartitionCount: 4" in topics("--describe", "--topic", made)
+    assert made in topics("--list").split()
+    topics("--delete", "--topic", made)
+    assert made not in topics("--list").split()

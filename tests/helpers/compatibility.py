@@ -50,17 +50,17 @@ def _rows(client: str, prefix: str, /, **shows: str) -> tuple[Scenario, ...]:
 
 
 TOOL = Section(
-    "Apache Kafka's command line, kafka-consumer-groups",
+    "Apache Kafka's command line",
     "java",
     {"tool": "kafka-clients"},
     _rows(
-        "ConsumerGroupCommand",
+        "kafka-consumer-groups",
         "tool",
         list="--list names every group",
         list_state="--list --state, with and without a filter",
         list_type="--list --type, with and without a filter",
-        describe_offsets="--describe --offsets: committed, end and lag, of members and without",
-        describe_members="--describe --members, with --verbose the assignment",
+        describe_offsets="--describe --offsets: committed, end, lag, with members and without",
+        describe_members="--describe --members; with --verbose the assignment",
         describe_state="--describe --state: coordinator, assignor, state, count of members",
         describe_absent="--describe of a group that is not there",
         reset_to_offset="--reset-offsets --to-offset: dry run, export, execute; clamped to the end",
@@ -72,7 +72,10 @@ TOOL = Section(
         reset_active="--reset-offsets of a group with members is refused",
         delete_offsets="--delete-offsets; refused while a member subscribes",
         delete="--delete; refused while there are members",
-    ),
+    )
+    + _rows("kafka-groups", "tool", groups="--list, all and by type")
+    + _rows("kafka-get-offsets", "tool", get_offsets="--time latest and earliest")
+    + _rows("kafka-topics", "tool", topics="--create, --describe, --alter, --list, --delete"),
 )
 
 JAVA = Section(

@@ -134,13 +134,20 @@ def kcat() -> tuple[list[str], dict[str, str]]:
     if installed is not None:
         return [installed], {}
     advice = "kcat (Debian: kcat)"
+    packages = ["kcat", "libyajl2", "librdkafka1"]
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         raise Unavailable(f"no kcat here, and no apt-get to fetch it with: install {advice}")
 
     def unpack(place: Path) -> None:
-        packages = ["kcat", "libyajl2", "librdkafka1"]
-        sandbox = ["-o", "APT::Sandbox::User=root"] if os.geteuid() == 0 else []
-        run(["apt-get", "-qq", *sandbox, "download", *packages], cwd=place)
+        # with lists of its own: those of a bare machine are empty, and only root may fill them
+        lists = [f"Dir::State::lists={place}/lists", f"Dir::Cache={place}/cache"]
+        options = [part for each in (*lists, "APT::Sandbox::User=root") for part in ("-o", each)]
+        for folder in ("lists/partial", "cache/archives/partial"):
+            (place / folder).mkdir(parents=True)
+        run(["apt-get", "-qq", *options, "update"])
+        run(["apt-get", "-qq", *options, "download", *packages], cwd=place)
+        for folder in ("lists", "cache"):
+            shutil.rmtree(place / folder)
         for package in place.glob("*.deb"):
             run(["dpkg", "-x", str(package), str(place)])
 

@@ -66,6 +66,7 @@ final class Admins {
         .collect(Collectors.joining());
   }
 
+  @SuppressWarnings({"deprecation", "removal"}) // the older way is what most people's code calls
   private static void listGroups(World world) throws Exception {
     String topic = world.topic("", 1);
     commit(world, world.group, topic, 0, 1);
@@ -75,6 +76,11 @@ final class Admins {
     String shown = "Classic Stable consumer";
     World.equal(listed(world, new ListGroupsOptions()), shown, "a group with members");
     World.equal(listed(world, ListGroupsOptions.forConsumerGroups()), shown, "consumer groups");
+    World.equal(
+        World.get(world.admin.listConsumerGroups().all()).stream()
+            .anyMatch(listing -> listing.groupId().equals(world.group)),
+        true,
+        "listConsumerGroups");
     World.equal(listed(world, new ListGroupsOptions().inGroupStates(Set.of(GroupState.STABLE))), shown, "by state");
     World.equal(listed(world, new ListGroupsOptions().inGroupStates(Set.of(GroupState.EMPTY))), "", "other state");
     World.equal(listed(world, new ListGroupsOptions().withTypes(Set.of(GroupType.CLASSIC))), shown, "by type");

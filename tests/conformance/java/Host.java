@@ -6,6 +6,7 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -17,7 +18,6 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import org.apache.kafka.common.utils.AppInfoParser;
 import org.apache.kafka.common.utils.Exit;
-import org.apache.kafka.tools.consumer.group.ConsumerGroupCommand;
 
 /**
  * The Java client and Kafka's command line against a server, in one JVM: a start for each call
@@ -28,7 +28,8 @@ import org.apache.kafka.tools.consumer.group.ConsumerGroupCommand;
  *
  * <ul>
  *   <li>{"id": 1, "scenario": "java-consumer/range", "group": "g"}: a life that checks itself
- *   <li>{"id": 2, "tool": ["--list"]}: ConsumerGroupCommand.main, with what it printed
+ *   <li>{"id": 2, "tool": ["--list"], "main": "consumer.group.ConsumerGroupCommand"}: the main of
+ *       one of Kafka's tools, with what it printed
  *   <li>{"id": 3, "join": "name", "group": "g", "topic": "t"} and {"id": 4, "leave": "name"}: a
  *       member for the tool to look at
  * </ul>
@@ -38,18 +39,15 @@ public final class Host {
     void live(World world) throws Exception;
   }
 
-  /** What the command line ends with instead of ending the JVM. */
-  private static final class Exited extends RuntimeException {
-    final int status;
-
-    Exited(int status) {
-      this.status = status;
-    }
-  }
+  /** What a tool ends with instead of ending the JVM. */
+  private static final class Exited extends RuntimeException {}
 
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final Map<String, Life> LIVES = new TreeMap<>();
   private static final PrintStream ANSWERS = System.out;
+
+  /** What the tool at work ended with first: some catch their own end, and end once more. */
+  private static Integer ended;
 
   private final String bootstrap;
   private final Map<String, Member> members = new ConcurrentHashMap<>();
@@ -65,7 +63,8 @@ public final class Host {
     System.setOut(System.err);
     Exit.setExitProcedure(
         (status, message) -> {
-          throw new Exited(status);
+          ended = ended == null ? status : ended;
+          throw new Exited();
         });
     answer(Map.of("versions", Map.of("kafka-clients", AppInfoParser.getVersion())));
     Host host = new Host(arguments[0]);
@@ -95,7 +94,7 @@ public final class Host {
       } else if (command.has("tool")) {
         List<String> arguments = new ArrayList<>(List.of("--bootstrap-server", bootstrap));
         command.get("tool").forEach(node -> arguments.add(node.asText()));
-        answer.putAll(tool(arguments));
+        answer.putAll(tool("org.apache.kafka.tools." + command.get("main").asText(), arguments));
       } else if (command.has("join")) {
         join(command);
       } else {
@@ -121,24 +120,29 @@ public final class Host {
   }
 
   /** Runs the command line; one at a time, for it prints to what all share. */
-  private static synchronized Map<String, Object> tool(List<String> arguments) {
+  private static synchronized Map<String, Object> tool(String tool, List<String> arguments)
+      throws ReflectiveOperationException {
     ByteArrayOutputStream out = new ByteArrayOutputStream();
     ByteArrayOutputStream err = new ByteArrayOutputStream();
     PrintStream outBefore = System.out;
     PrintStream errBefore = System.err;
-    int status = 0;
+    ended = null;
     System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
     System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
     try {
-      ConsumerGroupCommand.main(arguments.toArray(new String[0]));
-    } catch (Exited exited) {
-      status = exited.status;
+      Class.forName(tool)
+          .getMethod("main", String[].class)
+          .invoke(null, (Object) arguments.toArray(new String[0]));
+    } catch (InvocationTargetException thrown) {
+      if (!(thrown.getCause() instanceof Exited)) {
+        throw thrown;
+      }
     } finally {
       System.setOut(outBefore);
       System.setErr(errBefore);
     }
     Map<String, Object> printed = new LinkedHashMap<>();
-    printed.put("status", status);
+    printed.put("status", ended == null ? 0 : ended);
     printed.put("out", out.toString(StandardCharsets.UTF_8));
     printed.put("err", err.toString(StandardCharsets.UTF_8));
     return printed;
