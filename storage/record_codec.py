@@ -147,6 +147,25 @@ def group_of(record: Record) -> str | None:
             return None
 
 
+WITH_OWN_KEY = frozenset({PartitionEnd, TopicRecord, TopicRemoved, GroupConfigs})
+"""Types of the records that stand for themselves; the others change a group."""
+
+
+def own_key(record: Record) -> tuple[str, bool]:
+    """The key of a record that stands for itself, and whether the record sets or clears it."""
+    match record:
+        case PartitionEnd():
+            return f"end/{record.topic_id}/{record.partition}", record.end_offset >= 0
+        case TopicRecord():
+            return f"topic/{record.name}", True
+        case TopicRemoved():
+            return f"topic/{record.name}", False
+        case GroupConfigs():
+            return f"configs/{record.group_id}", bool(record.configs)
+        case _:
+            raise TypeError(f"{type(record).__name__} has no key of its own")
+
+
 def _check_version(head: _H) -> _H:
     if head.version != FORMAT_VERSION:
         raise StorageError(

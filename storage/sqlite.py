@@ -16,13 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from coordinator.core.records import (
-    GroupConfigs,
-    PartitionEnd,
-    Record,
-    TopicRecord,
-    TopicRemoved,
-)
+from coordinator.core.records import Record
 from storage import sqlite_schema as schema
 from storage.base import (
     Lease,
@@ -39,6 +33,7 @@ from storage.file_lock import FileLock
 from storage.job_thread import JobThread
 from storage.log_clock import LogClock, mint_log_id, wall_clock_ms
 from storage.record_codec import (
+    WITH_OWN_KEY,
     Payload,
     PayloadHead,
     decode_head,
@@ -47,6 +42,7 @@ from storage.record_codec import (
     decode_saved,
     encode_payload,
     encode_record,
+    own_key,
 )
 from storage.sqlite_fold import (
     FOLD_AFTER_REQUESTS,
@@ -426,16 +422,9 @@ def _keyed_changes(items: Sequence[ShardAppend]) -> list[tuple[ShardId, str, byt
     for item in items:
         for batch in item.batches:
             for record in batch.records:
-                if isinstance(record, PartitionEnd):
-                    key = f"end/{record.topic_id}/{record.partition}"
-                    changes[item.shard, key] = record if record.end_offset >= 0 else None
-                elif isinstance(record, TopicRecord):
-                    changes[item.shard, f"topic/{record.name}"] = record
-                elif isinstance(record, TopicRemoved):
-                    changes[item.shard, f"topic/{record.name}"] = None
-                elif isinstance(record, GroupConfigs):
-                    key = f"configs/{record.group_id}"
-                    changes[item.shard, key] = record if record.configs else None
+                if type(record) in WITH_OWN_KEY:
+                    key, is_set = own_key(record)
+                    changes[item.shard, key] = record if is_set else None
     return [
         (shard, key, None if record is None else encode_record(record))
         for (shard, key), record in changes.items()
