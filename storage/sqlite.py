@@ -8,7 +8,6 @@ connections of its own: a WAL lets them be, in this process and in others.
 from __future__ import annotations
 
 import itertools
-import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import suppress
@@ -362,8 +361,8 @@ class SqliteOffsetStorage:
     def stats(self) -> dict[str, float]:
         """Tell sizes of the files, rows, the last seq, and what waits for the fold."""
         return {
-            "database_bytes": _size(self.path),
-            "wal_bytes": _size(self.path.with_name(self.path.name + "-wal")),
+            "database_bytes": schema.file_bytes(self.path),
+            "wal_bytes": schema.file_bytes(self.path.with_name(self.path.name + "-wal")),
             "last_seq": self._next_seq - 1,
             "rows": self._last_row,
             "unfolded": self._fold.unfolded,
@@ -485,10 +484,3 @@ def _changes_in(payload: Payload) -> Changes:
         for batch in item.batches:
             requests += note_groups(groups, item.shard, batch.records)
     return Changes(list(groups), requests)
-
-
-def _size(path: Path) -> int:
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0

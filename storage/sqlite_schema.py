@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -215,6 +216,14 @@ def identify(
     refuse_other_identity(str(path), StoreIdentity(found["cluster_id"], found["shards"]), identity)
     connection.execute("UPDATE store SET value = 1 WHERE key = 'running'")
     return bool(found["running"])
+
+
+def file_bytes(path: Path) -> int:
+    """Tell the size of a file; 0 where there is none."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
