@@ -61,6 +61,9 @@ class StorageLimits(msgspec.Struct, frozen=True):
     one_lane: bool
     """True: all shards of a process are written in one transaction (memory, SQLite, PostgreSQL).
     False: one shard at a time (ZooKeeper, Consul, Kafka), each shard a lane of its own."""
+    fold_after_requests: int = 0
+    """With no more unfolded requests than this an append folds nothing besides: then only shards
+    that write are given to it."""
 
 
 class Batch(msgspec.Struct, frozen=True):

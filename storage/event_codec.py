@@ -33,7 +33,7 @@ class Stamp(NamedTuple):
 
 def count_events(records: Sequence[Record], events: Sequence[Event]) -> int:
     """How many events a batch makes: its own, and one for each commit."""
-    return len(events) + sum(type(record) is OffsetsCommitted for record in records)
+    return len(events) + [type(record) for record in records].count(OffsetsCommitted)
 
 
 def batch_events(

@@ -97,7 +97,9 @@ class SqliteOffsetStorage:
         connect: schema.Connect = schema.connect_writer,
     ) -> None:
         """Touch nothing yet. ``connect`` opens the writer's connection: a seam for tests."""
-        self.limits = StorageLimits(max_step_bytes=MAX_STEP_BYTES, one_lane=True)
+        self.limits = StorageLimits(
+            max_step_bytes=MAX_STEP_BYTES, one_lane=True, fold_after_requests=fold_after
+        )
         # Two names of one file must be one lock.
         self.path = Path(path).resolve()
         # Waiting for another process's write lock must end before the caller gives the append up.

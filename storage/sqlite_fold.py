@@ -88,6 +88,8 @@ class FoldMap:
 
     def fold(self, row: int, folded: Sequence[FoldedGroup]) -> None:
         """The groups' rows were written, with what log row ``row`` and those below it hold."""
+        if not folded:
+            return
         for group in folded:
             dirty = self._dirty.get(group.shard)
             if dirty is not None:

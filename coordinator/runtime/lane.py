@@ -277,7 +277,8 @@ class Lane:
         return append
 
     def _items_of(self, append: Append) -> list[ShardAppend]:
-        if self._storage.unfolded():
+        unfolded = self._storage.unfolded()
+        if unfolded and unfolded + append.requests > self._storage.limits.fold_after_requests:
             for slot in self.slots:  # offer every shard to the fold, not only those that write
                 if slot.shard is not None:
                     append.write_of(slot)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 
+import msgspec
+
 from coordinator.core.errors import ErrorCode
 from storage.base import ShardAppend, ShardId
 from tests.helpers.faulty_storage import FaultyStorage, fail
@@ -71,6 +73,16 @@ async def test_every_shard_is_offered_to_the_fold_once_something_is_unfolded() -
         await some_commits(pipeline, 1)
         await some_commits(pipeline, 1)
         assert storage.offered == [1, 5]
+
+
+@virtual_time
+async def test_no_shard_is_offered_to_a_fold_that_is_not_due() -> None:
+    storage = FoldingStorage()
+    async with a_pipeline(storage, shards=5) as pipeline:
+        storage.limits = msgspec.structs.replace(storage.limits, fold_after_requests=3)
+        for _ in range(4):
+            await some_commits(pipeline, 1)
+        assert storage.offered == [1, 1, 1, 5]
 
 
 @virtual_time
