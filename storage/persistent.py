@@ -10,6 +10,8 @@ Weaker promises than those of the other backends, because the store promises les
 - A commit of several partitions is several calls of ``store``. A crash between them leaves the
   first ones; nobody was told that the commit succeeded, and its client repeats it.
 - There is no fence: two processes over one store overwrite each other. See to it that there is one.
+- Topics are not stored either: a configured one is made again at every start, under a new id, and
+  offsets belong to its name. Its end is the largest offset of the groups that were named so far.
 - No event log, so no ``commit_log``.
 """
 
@@ -63,8 +65,6 @@ class OffsetAndMetadata:
     expire_time_ms: int = NO_TIMESTAMP
     """-1: as long as the coordinator's retention says."""
     leader_epoch: int = NO_LEADER_EPOCH
-    topic_id: str = ""
-    """"" where the coordinator runs without topics."""
 
 
 GroupOffsets: TypeAlias = Mapping[str, Mapping[int, OffsetAndMetadata]]
@@ -231,7 +231,6 @@ class PersistentOffsetStorage:
                             record.commit_time_ms,
                             record.expire_time_ms,
                             each.leader_epoch,
-                            topic.topic_id,
                         )
             case OffsetsRemoved():
                 puts = writes.setdefault(record.group_id, _GroupWrite()).puts
@@ -292,5 +291,5 @@ def _saved(offset: OffsetAndMetadata) -> SavedOffset:
         offset.metadata,
         offset.commit_time_ms,
         offset.expire_time_ms,
-        offset.topic_id,
+        "",  # topics are not stored, so the next start gives them new ids
     )

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from coordinator.service import CoordinatorConfig, GroupCoordinator
+from coordinator.topics import ConfiguredTopic, Topics
 from storage.base import StorageError, StoreIdentity, StoreRefused
 from storage.persistent import OffsetAndMetadata, PersistentOffsetStorage
 from tests.helpers.dict_store import DictStore
@@ -73,6 +74,20 @@ async def test_a_deleted_group_is_deleted(store: DictStore, coordinator: GroupCo
     assert store.groups == {}
     await coordinator.commit_offsets(a_commit(6))
     assert store.groups["g"]["orders"][0].offset == 6
+
+
+async def test_offsets_belong_to_the_name_of_a_topic_for_its_id_does_not_survive(
+    store: DictStore,
+) -> None:
+    for _ in range(2):
+        topics = Topics([ConfiguredTopic("orders", 2)])
+        coordinator = GroupCoordinator(PersistentOffsetStorage(store), topics=topics)
+        await coordinator.start()
+        if store.calls["store"]:
+            assert await coordinator.get_committed_offset("g", "orders", 0) == 5
+        await coordinator.commit_offsets(a_commit(5))
+        await coordinator.stop()
+    assert store.groups["g"]["orders"][0].offset == 5
 
 
 async def test_it_serves_one_coordinator_at_a_time_and_only_while_it_is_open() -> None:

@@ -1,0 +1,135 @@
+"""Random lives of groups over a host's own store that fails now and then, from one seed each.
+
+What was acknowledged is there, however often a group was forgotten and read again; what was refused
+with "try again" may have happened or not, and nothing else ever shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+
+import pytest
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.requests import DeleteGroup, OffsetFetch
+from coordinator.service import GroupCoordinator
+from storage.persistent import PersistentOffsetStorage
+from tests.helpers.coordinator import CLIENT, a_commit, a_config
+from tests.helpers.dict_store import AsyncDictStore
+from tests.helpers.virtual_loop import VirtualClock, run_virtual, virtual_timer
+
+SEEDS = 40
+RETRIABLE = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
+NOTHING = -1
+
+
+class RandomStore(AsyncDictStore):
+    """Slow and unreliable."""
+
+    def __init__(self, dice: random.Random) -> None:
+        super().__init__()
+        self.dice = dice
+        self.is_reliable = False
+
+    async def pause(self, method: str) -> None:
+        await asyncio.sleep(self.dice.choice((0, 0, 0.001, 0.02)))
+        if not self.is_reliable and self.dice.random() < 0.05:
+            self.inner.failures[method] = 1
+
+    async def fetch_all(self, group_id: str):
+        await self.pause("fetch_all")
+        return await super().fetch_all(group_id)
+
+    async def store(self, group_id: str, *rest):
+        await self.pause("store")
+        await super().store(group_id, *rest)
+
+    async def delete(self, group_id: str) -> None:
+        await self.pause("delete")
+        await super().delete(group_id)
+
+
+class Client:
+    """The only one of its group: it knows what may be there."""
+
+    def __init__(self, coordinator: GroupCoordinator, group_id: str, dice: random.Random) -> None:
+        self.coordinator = coordinator
+        self.group_id = group_id
+        self.dice = dice
+        self.possible = {NOTHING}
+        self.offset = 0
+        self.seen: Counter[ErrorCode] = Counter()
+
+    async def live(self, steps: int) -> None:
+        for _ in range(steps):
+            await self.dice.choice((self.commit, self.commit, self.fetch, self.delete))()
+            if self.dice.random() < 0.2:
+                self.coordinator._routed.clear()
+            await asyncio.sleep(self.dice.choice((0, 0.01)))
+
+    async def commit(self) -> None:
+        self.offset += 1
+        result = await self.coordinator.ask(a_commit(self.group_id, self.offset))
+        self.took(result.error, self.offset)
+
+    async def delete(self) -> None:
+        error = await self.coordinator.ask(DeleteGroup(self.group_id, CLIENT))
+        if error is ErrorCode.GROUP_ID_NOT_FOUND:
+            assert NOTHING in self.possible
+            error = ErrorCode.NONE
+        self.took(error, NOTHING)
+
+    async def fetch(self) -> None:
+        result = await self.coordinator.ask(OffsetFetch(self.group_id, None, False, False))
+        self.seen[result.error] += 1
+        if result.error is not ErrorCode.NONE:
+            assert result.error in RETRIABLE
+            return
+        found = result.topics[0][2][0][1] if result.topics else NOTHING
+        assert found in self.possible, (self.group_id, found, self.possible)
+        self.possible = {found}
+
+    def took(self, error: ErrorCode, value: int) -> None:
+        self.seen[error] += 1
+        if error is ErrorCode.NONE:
+            self.possible = {value}
+        else:
+            assert error in RETRIABLE
+            self.possible.add(value)
+
+
+async def world(seed: int) -> Counter[ErrorCode]:
+    dice = random.Random(seed)
+    store = RandomStore(dice)
+    coordinator = GroupCoordinator(
+        PersistentOffsetStorage(store), a_config(), clock=VirtualClock(), timer=virtual_timer
+    )
+    await coordinator.start()
+    clients = [Client(coordinator, f"g{number}", dice) for number in range(6)]
+    await asyncio.gather(*(client.live(40) for client in clients))
+    store.is_reliable = True
+    store.inner.failures.clear()
+    await asyncio.sleep(60)
+    for client in clients:
+        before = client.seen[ErrorCode.NONE]
+        await client.fetch()
+        assert client.seen[ErrorCode.NONE] == before + 1
+    await coordinator.stop()
+    for client in clients:
+        kept = store.inner.groups.get(client.group_id, {}).get("orders", {}).get(0)
+        assert {NOTHING if kept is None else kept.offset} == client.possible
+    return sum((client.seen for client in clients), Counter())
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 10))
+def test_what_was_acknowledged_is_there(first: int) -> None:
+    seen: Counter[ErrorCode] = Counter()
+    for seed in range(first, first + 10):
+        try:
+            seen += run_virtual(world(seed))
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}") from error
+    assert seen[ErrorCode.NONE] > 100
+    assert all(seen[code] for code in RETRIABLE), "the store was never in the way"
