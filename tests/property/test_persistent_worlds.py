@@ -15,7 +15,7 @@ import pytest
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import DeleteGroup, OffsetFetch
 from coordinator.service import GroupCoordinator
-from storage.persistent import PersistentOffsetStorage
+from storage.persistent import OffsetAndMetadata, PersistentOffsetStorage
 from tests.helpers.coordinator import CLIENT, a_commit, a_config
 from tests.helpers.dict_store import AsyncDictStore
 from tests.helpers.virtual_loop import VirtualClock, run_virtual, virtual_timer
@@ -60,11 +60,13 @@ class Client:
         self.dice = dice
         self.possible = {NOTHING}
         self.offset = 0
+        self.only_reads = False
         self.seen: Counter[ErrorCode] = Counter()
 
     async def live(self, steps: int) -> None:
+        moves = (self.commit, self.commit, self.fetch, self.delete)
         for _ in range(steps):
-            await self.dice.choice((self.commit, self.commit, self.fetch, self.delete))()
+            await (self.fetch if self.only_reads else self.dice.choice(moves))()
             if self.dice.random() < 0.2:
                 self.coordinator._routed.clear()
             await asyncio.sleep(self.dice.choice((0, 0.01)))
@@ -108,6 +110,10 @@ async def world(seed: int) -> Counter[ErrorCode]:
     )
     await coordinator.start()
     clients = [Client(coordinator, f"g{number}", dice) for number in range(6)]
+    reader = Client(coordinator, "read", dice)
+    reader.only_reads, reader.possible = True, {1_000}
+    store.inner.store("read", "orders", 0, OffsetAndMetadata(1_000))
+    clients.append(reader)
     await asyncio.gather(*(client.live(40) for client in clients))
     store.is_reliable = True
     store.inner.failures.clear()

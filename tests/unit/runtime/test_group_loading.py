@@ -197,6 +197,38 @@ async def test_a_failed_write_loads_what_was_named_with_its_members() -> None:
         assert alive.error is ErrorCode.NONE
 
 
+async def lose_a_write(world: World, store: AsyncDictStore) -> None:
+    """Fail a write of another group: every shard is loaded again."""
+    store.inner.failures["store"] = 1
+    lost = world.commit("another", 1)
+    await world.until(lost)
+    assert lost.error is ErrorCode.NOT_COORDINATOR
+    await world.until_ready()
+
+
+@virtual_time
+async def test_a_group_that_was_only_read_is_there_after_a_failed_write_of_another() -> None:
+    store = a_store()
+    async with a_world(store) as world:
+        await world.until(world.fetch())
+        await lose_a_write(world, store)
+        fetch = world.fetch()
+        await world.until(fetch)
+        assert fetch.offsets() == {("orders", 0): 7}
+
+
+@virtual_time
+async def test_a_group_deleted_and_made_again_in_one_write_is_there_after_a_failed_one() -> None:
+    store = a_store()
+    async with a_world(store) as world:
+        await world.until(world.fetch())
+        await world.until(world.send(DeleteGroup("g", CLIENT)), world.commit("g", 9))
+        await lose_a_write(world, store)
+        fetch = world.fetch()
+        await world.until(fetch)
+        assert fetch.offsets() == {("orders", 0): 9}
+
+
 @virtual_time
 async def test_a_failed_delete_is_found_out_by_the_load() -> None:
     store = a_store()
