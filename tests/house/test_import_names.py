@@ -1,7 +1,8 @@
 """The wheel, installed beside its dependencies: each import name has one owner.
 
 ``coordinator``, ``protocol`` and ``storage`` are words that any distribution may use; a dependency
-that brought one of them along would overwrite ours, or be overwritten.
+that brought one of them along would overwrite ours, or be overwritten. What else the wheel brings
+has to be found there as well: the console script and the pytest plugin.
 """
 
 from __future__ import annotations
@@ -58,6 +59,31 @@ def installed(tmp_path_factory) -> Path:
         cwd=folder,
     )
     return scripts
+
+
+USES_THE_PLUGIN = """
+import socket
+
+import pytest
+
+@pytest.mark.groupkeeper(topics={"orders": 3})
+def test_a_coordinator_is_there(groupkeeper):
+    socket.create_connection(("127.0.0.1", groupkeeper.port), timeout=10).close()
+    groupkeeper.commit("billing", {("orders", 2): 7})
+    assert groupkeeper.committed("billing") == {("orders", 2): 7}
+"""
+
+
+def test_pytest_finds_the_plugin_of_the_installed_wheel(installed, tmp_path):
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    target = ["--python", installed / "python", "install", "--no-compile"]
+    run(*pip, *target, "-c", ROOT / "constraints.txt", "pytest", cwd=tmp_path)
+    (tmp_path / "test_theirs.py").write_text(USES_THE_PLUGIN)
+    strict = ["--strict-markers", "-W", "error", "-p", "no:cacheprovider"]
+    said = run(installed / "python", "-m", "pytest", "-v", *strict, "test_theirs.py", cwd=tmp_path)
+    assert "plugins: " in said
+    assert f"groupkeeper-{VERSION}" in said
+    assert "1 passed" in said
 
 
 def test_each_import_name_has_one_owner(installed, tmp_path):

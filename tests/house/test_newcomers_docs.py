@@ -1,0 +1,54 @@
+"""What a newcomer reads is what is there: snippets, options, commands."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, fields
+
+import pytest
+
+from coordinator.config_load import load_settings
+from coordinator.testing import ServerOptions, SyncGroupkeeperServer
+from tests.helpers.printed_docs import ROOT
+
+QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text()
+TESTING = (ROOT / "docs" / "testing.md").read_text()
+SNIPPETS = re.findall(r"<!-- from: (\S+) -->\n```\w+\n(.*?)```", QUICKSTART, re.DOTALL)
+
+
+def test_there_is_a_snippet_for_each_of_four_languages():
+    assert [name.rsplit(".")[-1] for name, _ in SNIPPETS] == ["py", "java", "go", "js"]
+
+
+@pytest.mark.parametrize(("name", "snippet"), SNIPPETS)
+def test_a_snippet_is_a_piece_of_the_file_that_was_run(name, snippet):
+    assert snippet in (ROOT / name).read_text()
+
+
+def test_the_settings_of_the_quick_start_are_valid(tmp_path):
+    (text,) = re.findall(r"<<'TOML'\n(.*?)TOML\n", QUICKSTART, re.DOTALL)
+    file = tmp_path / "groupkeeper.toml"
+    file.write_text(text)
+    settings = load_settings(file).settings
+    assert [(topic.name, topic.partitions) for topic in settings.static.topics] == [("orders", 12)]
+    assert settings.kafka.listen == "127.0.0.1:9092"
+
+
+def test_every_option_of_a_server_for_tests_is_documented_with_its_default():
+    table = TESTING.partition("<!-- options -->")[2].partition("<!-- end -->")[0]
+    rows = re.findall(r"^\| `(\w+)` \| `(.*?)` \|", table, re.MULTILINE)
+    defaults = [
+        (each.name, repr(each.default_factory() if each.default is MISSING else each.default))
+        for each in fields(ServerOptions)
+    ]
+    assert rows == defaults
+
+
+def test_every_name_that_the_testing_page_gives_to_a_server_exists():
+    table = TESTING.partition("| on both |")[2].partition("\n\n")[0]
+    cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    names = {name for cell in cells for name in re.findall(r"`(\w+)", cell)}
+    assert {"bootstrap", "committed", "restart"} <= names
+    assert [
+        name for name in names - {"coordinator"} if not hasattr(SyncGroupkeeperServer, name)
+    ] == []
