@@ -18,6 +18,8 @@ from tests.helpers.servers import Server
 
 pytestmark = [pytest.mark.clients, pytest.mark.java]
 
+GROUPS_OF_CONSUMERS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
 Rows = list[dict[str, str]]
 
 
@@ -41,7 +43,7 @@ class Tool:
         self.topic = f"{group}-topic"
         self._members: list[str] = []
 
-    def __call__(self, *arguments: str, main: str = "consumer.group.ConsumerGroupCommand") -> str:
+    def __call__(self, *arguments: str, main: str = GROUPS_OF_CONSUMERS) -> str:
         """What it printed to stdout."""
         answer = self._host.do(tool=list(arguments), main=main)
         assert answer["status"] == 0, answer
@@ -301,7 +303,7 @@ def test_groups(tool: Tool, raw: RawClient) -> None:
     commit(raw, tool.group, tool.topic, {0: 1})
 
     def shown(*filters: str) -> list[list[str]]:
-        lines = tool("--list", *filters, main="GroupsCommand").splitlines()
+        lines = tool("--list", *filters, main="org.apache.kafka.tools.GroupsCommand").splitlines()
         return [line.split() for line in lines if line.split()[:1] == [tool.group]]
 
     assert shown() == [[tool.group, "Classic"]]
@@ -313,7 +315,9 @@ def test_groups(tool: Tool, raw: RawClient) -> None:
 
 def test_get_offsets(tool: Tool) -> None:
     def shown(time: str) -> list[str]:
-        return tool("--topic", tool.topic, "--time", time, main="GetOffsetShell").split()
+        return tool(
+            "--topic", tool.topic, "--time", time, main="org.apache.kafka.tools.GetOffsetShell"
+        ).split()
 
     assert shown("latest") == [f"{tool.topic}:{p}:{50 + 10 * p}" for p in range(3)]
     assert shown("earliest") == [f"{tool.topic}:{p}:0" for p in range(3)]
@@ -323,7 +327,7 @@ def test_topics(tool: Tool) -> None:
     made = f"{tool.topic}-made"
 
     def topics(*arguments: str) -> str:
-        return tool(*arguments, main="TopicCommand")
+        return tool(*arguments, main="org.apache.kafka.tools.TopicCommand")
 
     assert f"Created topic {made}." in topics("--create", "--topic", made, "--partitions", "2")
     assert "PartitionCount: 2" in topics("--describe", "--topic", made)
@@ -332,3 +336,15 @@ def test_topics(tool: Tool) -> None:
     assert made in topics("--list").split()
     topics("--delete", "--topic", made)
     assert made not in topics("--list").split()
+
+
+def test_configs(tool: Tool) -> None:
+    def configs(*arguments: str) -> str:
+        entity = ("--entity-type", "groups", "--entity-name", tool.group)
+        return tool(*arguments, *entity, main="kafka.admin.ConfigCommand")
+
+    configs("--alter", "--add-config", "consumer.session.timeout.ms=50000")
+    assert "consumer.session.timeout.ms=50000 " in configs("--describe")
+    assert "consumer.heartbeat.interval.ms=5000 " in configs("--describe", "--all")
+    configs("--alter", "--delete-config", "consumer.session.timeout.ms")
+    assert "consumer.session.timeout.ms" not in configs("--describe")

@@ -75,7 +75,8 @@ TOOL = Section(
     )
     + _rows("kafka-groups", "tool", groups="--list, all and by type")
     + _rows("kafka-get-offsets", "tool", get_offsets="--time latest and earliest")
-    + _rows("kafka-topics", "tool", topics="--create, --describe, --alter, --list, --delete"),
+    + _rows("kafka-topics", "tool", topics="--create, --describe, --alter, --list, --delete")
+    + _rows("kafka-configs", "tool", configs="--alter and --describe of a group"),
 )
 
 JAVA = Section(

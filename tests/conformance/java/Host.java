@@ -28,8 +28,8 @@ import org.apache.kafka.common.utils.Exit;
  *
  * <ul>
  *   <li>{"id": 1, "scenario": "java-consumer/range", "group": "g"}: a life that checks itself
- *   <li>{"id": 2, "tool": ["--list"], "main": "consumer.group.ConsumerGroupCommand"}: the main of
- *       one of Kafka's tools, with what it printed
+ *   <li>{"id": 2, "tool": ["--list"], "main": "org.apache.kafka.tools.GroupsCommand"}: the main of one
+ *       of Kafka's tools, with what it printed
  *   <li>{"id": 3, "join": "name", "group": "g", "topic": "t"} and {"id": 4, "leave": "name"}: a
  *       member for the tool to look at
  * </ul>
@@ -94,7 +94,7 @@ public final class Host {
       } else if (command.has("tool")) {
         List<String> arguments = new ArrayList<>(List.of("--bootstrap-server", bootstrap));
         command.get("tool").forEach(node -> arguments.add(node.asText()));
-        answer.putAll(tool("org.apache.kafka.tools." + command.get("main").asText(), arguments));
+        answer.putAll(tool(command.get("main").asText(), arguments));
       } else if (command.has("join")) {
         join(command);
       } else {
