@@ -8,11 +8,14 @@ from dataclasses import MISSING, fields
 import pytest
 
 from coordinator.config_load import load_settings
+from coordinator.metrics import DEFINITIONS
 from coordinator.testing import ServerOptions, SyncGroupkeeperServer
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.printed_docs import OPERATIONS, ROOT
 
 QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text()
 TESTING = (ROOT / "docs" / "testing.md").read_text()
+OF_THE_SYSTEM = {"cannot listen there (Address already in use)"}
+"""Half of it is the operating system's."""
 SNIPPETS = re.findall(r"<!-- from: (\S+) -->\n```\w+\n(.*?)```", QUICKSTART, re.DOTALL)
 
 
@@ -52,3 +55,21 @@ def test_every_name_that_the_testing_page_gives_to_a_server_exists():
     assert [
         name for name in names - {"coordinator"} if not hasattr(SyncGroupkeeperServer, name)
     ] == []
+
+
+def test_what_a_person_sees_is_quoted_as_the_code_says_it():
+    """The first column of "What to do when": messages, metrics, paths."""
+    table = OPERATIONS.read_text().partition("## What to do when")[2].partition("\n## ")[0]
+    seen = [row.split(" | ")[0] for row in re.findall(r"^\| (.*) \|$", table, re.MULTILINE)]
+    quoted = {text for cell in seen for text in re.findall(r"`([^`]+)`", cell)}
+    metrics = {text for text in quoted if text.startswith("groupkeeper_")}
+    assert len(metrics) > 6
+    known = {definition.full_name for definition in DEFINITIONS}
+    assert {text.split("{")[0] for text in metrics} <= known
+    sources = [*ROOT.glob("coordinator/**/*.py"), *ROOT.glob("storage/*.py")]
+    # a message that is cut over two lines of the source is one message
+    said = re.sub(r'"\s*f?"', "", "".join(path.read_text() for path in sources))
+    said = re.sub(r"\{name!r\}", "'storage'", said)
+    messages = sorted(quoted - metrics)
+    assert len(messages) > 12
+    assert [text for text in messages if text not in said and text not in OF_THE_SYSTEM] == []
