@@ -62,15 +62,16 @@ async def test_ids_survive_a_restart_and_topics_grow_to_the_config() -> None:
 
 @virtual_time
 async def test_a_topic_that_left_the_config_stays_and_is_told_in_one_line(
-    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     storage = FaultyStorage()
     async with a_coordinator(storage):
         pass
-    capsys.readouterr()
+    caplog.set_level("INFO")
+    caplog.clear()
     async with a_coordinator(storage, Topics([ConfiguredTopic("orders", 6)])) as world:
         assert set(topics_of(world).image.by_name) == {"orders", "payments"}
-    lines = [line for line in capsys.readouterr().out.splitlines() if "topic_" in line]
+    lines = [message for message in caplog.messages if "topic_" in message]
     assert len(lines) == 2
     assert "payments" in "".join(lines)
 

@@ -151,7 +151,7 @@ async def test_after_a_restart_everything_is_there() -> None:
         beats = [world.heartbeat("g", member_id, 1) for member_id in ids]
         assert {b.error for b in beats} == {ErrorCode.NONE}
         assert world.fetch("h").offsets() == {("orders", 0): 11}
-        (described,) = await world.coordinator.describe_groups("g")
+        described = await world.coordinator.ask(DescribeGroup("g"))
         assert described.state == "Stable"
         assert {m.assignment for m in described.members} == {f"part of {m}".encode() for m in ids}
 

@@ -251,4 +251,4 @@ async def test_a_failed_load_leaves_nothing_half_read() -> None:
         await asyncio.sleep(0.01)
         await world.until_ready()
         listed = await world.coordinator.list_groups()
-        assert {g.group_id for g in listed.groups} == {f"g{n}" for n in range(20)}
+        assert {g.group_id for g in listed} == {f"g{n}" for n in range(20)}
