@@ -371,7 +371,7 @@ class GroupCoordinator:
         return counts
 
     def offset_count(self) -> int:
-        """Count the committed offsets; walks all groups."""
+        """Count the committed offsets."""
         return sum(shard.offset_count() for shard in self._shards())
 
     def member_count(self) -> int:

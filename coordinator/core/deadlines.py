@@ -11,6 +11,8 @@ import heapq
 from enum import Enum
 from typing import TypeAlias
 
+import msgspec
+
 SubjectKey: TypeAlias = tuple[str, str]
 """(group id, member id or "")."""
 
@@ -33,17 +35,13 @@ class DeadlineKind(Enum):
     """The rest of a clean-up that was cut to the limits of a step."""
 
 
-class Deadline:
+class Deadline(msgspec.Struct, eq=False, gc=False):
     """One thing that will happen, unless it is moved or cleared first. ``at`` is monotonic ms."""
 
-    __slots__ = ("at", "kind", "queued_at", "subject")
-
-    def __init__(self, kind: DeadlineKind, subject: SubjectKey) -> None:
-        """Make an unarmed deadline for ``(group id, member id)``."""
-        self.kind = kind
-        self.subject = subject
-        self.at: int | None = None
-        self.queued_at: int | None = None
+    kind: DeadlineKind
+    subject: SubjectKey
+    at: int | None = None
+    queued_at: int | None = None
 
 
 class Deadlines:

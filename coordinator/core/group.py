@@ -364,6 +364,10 @@ class Group:
         self.subscribed_topics = self.compute_subscribed_topics()
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
 
+    def offset_count(self) -> int:
+        """How many offsets are committed."""
+        return sum(map(len, self.offsets.values()))
+
     def stored_offsets(self) -> Iterator[tuple[str, int, SavedOffset]]:
         """Every committed offset: (topic, partition, offset)."""
         for topic, partitions in self.offsets.items():

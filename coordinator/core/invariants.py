@@ -23,6 +23,8 @@ def check(shard: ShardState) -> None:
     for offset_of in shard.saved_groups():
         for topic, partitions in offset_of.offsets.items():
             assert partitions, f"{offset_of.group_id}: topic {topic} without partitions is stored"
+    held = sum(group.offset_count() for group in shard.groups.values())
+    assert shard.offsets_held == held, f"{shard.offsets_held} offsets are counted, {held} are held"
     _check_ends(shard)
 
 

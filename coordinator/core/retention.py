@@ -87,7 +87,7 @@ def _look_at(shard: ShardState, group: Group, portion: Portion) -> bool:
             if topic not in rule.kept_topics and _is_expired(shard, rule, offset)
         ]
     fits = portion.take(group.group_id, expired)
-    portion.looked_at(1 + sum(map(len, group.offsets.values())))
+    portion.looked_at(1 + group.offset_count())
     if fits:
         _remove(shard, group, fits)
     if len(fits) < len(expired):

@@ -7,6 +7,7 @@ out before the records that came before are durable.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -190,16 +191,14 @@ class Shard(ShardState):
         return len(self.groups)
 
     def offset_count(self) -> int:
-        """How many committed offsets there are. Walks all groups."""
-        return sum(len(parts) for g in self.groups.values() for parts in g.offsets.values())
+        """How many committed offsets there are."""
+        return self.offsets_held
 
     def member_count(self) -> int:
         """How many members there are. Walks all groups."""
-        return sum(len(group.members) for group in self.groups.values())
+        return sum([len(group.members) for group in self.groups.values()])
 
     def groups_by_state(self) -> dict[GroupState, int]:
         """How many groups are in each state. Walks all groups."""
-        counts = dict.fromkeys(GroupState, 0)
-        for group in self.groups.values():
-            counts[group.state] += 1
-        return counts
+        counts = Counter([group.state for group in self.groups.values()])
+        return {state: counts[state] for state in GroupState}

@@ -35,6 +35,8 @@ class ShardState:
         self.limits = limits
         self.image = image
         self.groups: dict[str, Group] = {}
+        self.offsets_held = 0
+        """Committed offsets of all groups, counted in ``apply``: a scrape must not walk them."""
         self.settings: Mapping[str, GroupSettings] = {}
         """What was set for single groups; the others follow ``limits``."""
         self.deadlines = Deadlines()
@@ -87,7 +89,9 @@ class ShardState:
         elif isinstance(record, OffsetsRemoved):
             self._apply_offsets_removed(record)
         elif isinstance(record, GroupRemoved):
-            self.groups.pop(record.group_id, None)
+            group = self.groups.pop(record.group_id, None)
+            if group is not None:
+                self.offsets_held -= group.offset_count()
         elif isinstance(record, PartitionEnd):
             self._apply_end(record)
         else:
@@ -109,6 +113,7 @@ class ShardState:
             if stored is None:
                 stored = offsets[topic.topic] = {}
             ends = self._ends(topic_id)
+            held_before = len(stored)
             for part in topic.partitions:
                 offset = part.offset
                 stored[part.partition] = SavedOffset(
@@ -121,12 +126,15 @@ class ShardState:
                 )
                 if offset > ends.get(part.partition, -1):
                     ends[part.partition] = offset
+            self.offsets_held += len(stored) - held_before
 
     def _apply_saved_group(self, record: SavedGroup) -> None:
         group = self._group(record.group_id)
         group.saved = record.metadata
+        self.offsets_held -= group.offset_count()
         # The record may be shared with whoever made it; what is ours is changed in place later.
         group.offsets = {topic: dict(parts) for topic, parts in record.offsets.items()}
+        self.offsets_held += group.offset_count()
         for _, partition, stored in group.stored_offsets():
             ends = self._ends(stored.topic_id)
             if stored.offset > ends.get(partition, -1):
@@ -139,7 +147,8 @@ class ShardState:
         for topic, partition in record.partitions:
             stored = group.offsets.get(topic)
             if stored is not None:
-                stored.pop(partition, None)
+                if stored.pop(partition, None) is not None:
+                    self.offsets_held -= 1
                 if not stored:
                     del group.offsets[topic]
 

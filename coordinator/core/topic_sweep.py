@@ -39,7 +39,7 @@ def sweep_due(shard: ShardState) -> None:
         group = shard.groups.get(shard.sweep_left[-1])
         gone = [] if group is None else _gone(shard.image, group)
         fits = [] if group is None else portion.take(group.group_id, gone)
-        portion.looked_at(1 if group is None else 1 + sum(map(len, group.offsets.values())))
+        portion.looked_at(1 if group is None else 1 + group.offset_count())
         if group is not None and fits:
             _remove(shard, group, fits)
         if len(fits) == len(gone):
