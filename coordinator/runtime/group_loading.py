@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -135,17 +136,21 @@ class GroupLoader:
         while place.held:
             request, ticket = place.held.popleft()
             self._held -= 1
-            slot.submit(request, ticket, self._clock.now())
+            self._guard(partial(slot.submit, request, ticket, self._clock.now()))
             await slicer.pause()
 
     def _refuse(self, place: LoadingGroup, answer: Callable[[Request], Result]) -> None:
         while place.held:
             request, ticket = place.held.popleft()
             self._held -= 1
-            try:
-                ticket.resolve(answer(request))
-            except Exception as error:  # noqa: BLE001 - others must get their answers
-                self._owner.ticket_failed(error)
+            self._guard(partial(ticket.resolve, answer(request)))
+
+    def _guard(self, call: Callable[[], None]) -> None:
+        """Let a ticket raise: others must get their answers."""
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the ticket's
+            self._owner.ticket_failed(error)
 
 
 class _Answer:

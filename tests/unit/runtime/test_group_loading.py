@@ -7,15 +7,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import DeleteGroup, OffsetFetch
+from coordinator.core.requests import DeleteGroup, Heartbeat, OffsetFetch
 from coordinator.service import GroupCoordinator
 from coordinator.topics import ConfiguredTopic, Topics
 from storage.persistent import OffsetAndMetadata, PersistentOffsetStorage
 from tests.helpers.coordinator import CLIENT, RecordingTicket, World, a_config
 from tests.helpers.dict_store import AsyncDictStore
 from tests.helpers.faulty_storage import Gate
-from tests.helpers.virtual_loop import VirtualClock, turns, virtual_time, virtual_timer
+from tests.helpers.virtual_loop import VirtualClock, run_virtual, turns, virtual_time, virtual_timer
 
 TURNS = 30
 
@@ -106,6 +108,26 @@ async def test_what_an_answer_brings_queues_behind_what_is_held() -> None:
         fetch = world.fetch()
         await world.until(fetch)
         assert fetch.offsets() == {("orders", 0): 99}
+
+
+class Raises(RecordingTicket):
+    def resolve(self, result: Any) -> None:
+        raise ZeroDivisionError("a bug of whoever asked")
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+def test_a_ticket_that_raises_does_not_keep_others_from_their_answers(failures: int) -> None:
+    async def scenario() -> None:
+        store = a_store()
+        store.inner.failures["fetch_all"] = failures
+        async with a_world(store) as world:
+            for _ in range(2):
+                world.coordinator.submit(Heartbeat("g", 1, "m", None, CLIENT), Raises())
+            await world.until(world.fetch())
+            assert world.coordinator.stats.tickets_failed == 2
+            await world.until(world.fetch())
+
+    run_virtual(scenario())
 
 
 @virtual_time
