@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from coordinator.cli.main import app
 from protocol.consumer_protocol import ConsumerAssignment, encode_assignment
-from tests.helpers.daemon import free_port
+from tests.helpers.daemon import Daemon, free_port
 from tests.helpers.raw_client import RawClient
 
 pytestmark = pytest.mark.groupkeeper(topics={"orders": 4, "clicks": 1})
@@ -230,3 +230,16 @@ def test_health_of_a_daemon_that_is_not_there_exits_1(monkeypatch):
     result = run("health")
     assert result.exit_code == 1
     assert f"http://{address}/readyz: Connection refused" in result.stderr
+
+
+@pytest.mark.slow
+def test_the_daemon_itself_is_healthy_and_has_its_groups_listed(tmp_path):
+    daemon = Daemon(tmp_path / "daemon", topics={"orders": 1})
+    try:
+        daemon.start()
+        health = run("health", "--config", str(daemon.config_file))
+        assert (health.exit_code, health.stdout) == (0, "ready\n")
+        listed = run("group", "list", "--server", daemon.bootstrap)
+        assert (listed.exit_code, listed.stderr) == (0, "no groups\n")
+    finally:
+        daemon.stop()
