@@ -47,10 +47,13 @@ class Deadline(msgspec.Struct, eq=False, gc=False):
 class Deadlines:
     """All deadlines of a shard."""
 
-    __slots__ = ("_compact_at", "_heap", "_order")
+    __slots__ = ("_compact_at", "_heap", "_order", "_session_grid_ms")
 
-    def __init__(self) -> None:
-        """Start with none."""
+    def __init__(self, session_grid_ms: int = 0) -> None:
+        """Start with none. Sessions are looked at only every ``session_grid_ms``, where that is not
+        0; whatever else is due waits for nothing.
+        """
+        self._session_grid_ms = session_grid_ms
         self._heap: list[tuple[int, int, Deadline]] = []
         self._order = 0
         self._compact_at = _COMPACT_ABOVE
@@ -88,6 +91,10 @@ class Deadlines:
         return None
 
     def _push(self, deadline: Deadline, at: int) -> None:
+        if self._session_grid_ms and deadline.kind is DeadlineKind.SESSION:
+            at += -at % self._session_grid_ms
+            if at == deadline.queued_at:
+                return
         if len(self._heap) >= self._compact_at:
             self._compact()
         deadline.queued_at = at

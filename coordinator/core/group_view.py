@@ -54,4 +54,6 @@ def _last_heard_ms(member: Member, now: Now) -> int | None:
     if member.session.at is None:
         return None
     length_ms = NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
-    return now.wall_ms - (now.monotonic_ms - (member.session.at - length_ms))
+    heard_ms = now.wall_ms - (now.monotonic_ms - (member.session.at - length_ms))
+    # The two clocks round differently: a member must not look as if it was heard of before it came.
+    return heard_ms if member.join_time_ms is None else max(heard_ms, member.join_time_ms)

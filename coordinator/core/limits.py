@@ -17,6 +17,10 @@ class CoreLimits:
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 3_000
+    heartbeat_check_interval_ms: int = 0
+    """The least time between two passes over the sessions that have run out; 0: each ends at once.
+    More saves wake-ups, and a silent member may then stay that much longer. No setting of Kafka's.
+    """
     group_max_size: int = 2_147_483_647
     offset_metadata_max_bytes: int = 4_096
     """Counted in UTF-16 code units, despite its name (Kafka)."""

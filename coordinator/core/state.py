@@ -39,7 +39,7 @@ class ShardState:
         """Committed offsets of all groups, counted in ``apply``: a scrape must not walk them."""
         self.settings: Mapping[str, GroupSettings] = {}
         """What was set for single groups; the others follow ``limits``."""
-        self.deadlines = Deadlines()
+        self.deadlines = Deadlines(limits.heartbeat_check_interval_ms)
         self.retention = Deadline(DeadlineKind.RETENTION, ("", ""))
         self.sweep = Deadline(DeadlineKind.SWEEP, ("", ""))
         self.retention_left: list[str] = []

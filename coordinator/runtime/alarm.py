@@ -30,19 +30,10 @@ class Expires(Protocol):
 class Alarm:
     """Calls ``expire`` of whatever is due, a portion each in turn."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        timer: Callable[[], float] = time.perf_counter,
-        least_pause_ms: int = 0,
-    ) -> None:
-        """Make an alarm without anything to watch. ``least_pause_ms`` lies between the end of one
-        pass over what is due and the begin of the next, whatever falls due meanwhile.
-        """
+    def __init__(self, clock: Clock, timer: Callable[[], float] = time.perf_counter) -> None:
+        """Make an alarm without anything to watch."""
         self._clock = clock
         self._timer = timer
-        self._least_pause_ms = least_pause_ms
-        self._not_before_ms = 0
         self._watched: list[Expires] = []
         self._handle: asyncio.Handle | None = None
         self._at_ms = _NEVER
@@ -53,11 +44,8 @@ class Alarm:
         self._watched = list(watched)
 
     def set(self, at_ms: int | None) -> None:
-        """Ring no later than this, as far as the pause between passes allows."""
-        if at_ms is None:
-            return
-        at_ms = max(at_ms, self._not_before_ms)
-        if at_ms < self._at_ms and not self._stopped:
+        """Ring no later than this."""
+        if at_ms is not None and at_ms < self._at_ms and not self._stopped:
             self._arm(at_ms)
 
     def stop(self) -> None:
@@ -88,18 +76,16 @@ class Alarm:
                 # Those behind this one come first next time.
                 self._watched = self._watched[position + 1 :] + self._watched[: position + 1]
                 break
-        self._rearm(now)
+        self._rearm()
 
-    def _rearm(self, now: Now) -> None:
+    def _rearm(self) -> None:
         earliest = _NEVER
         for watched in self._watched:
             at_ms = watched.next_deadline()
             if at_ms is not None and at_ms < earliest:
                 earliest = at_ms
-        if earliest > now.monotonic_ms:  # else the pass was cut, and goes on in the next turn
-            self._not_before_ms = now.monotonic_ms + self._least_pause_ms
-        if earliest < _NEVER:
-            self.set(earliest)
+        if earliest < self._at_ms and not self._stopped:
+            self._arm(earliest)
 
     def _cancel(self) -> None:
         if self._handle is not None:

@@ -96,7 +96,7 @@ class ShardOwner:
         limits = storage.limits
         self._limits: CoreLimits = _bounded(config, limits.max_step_bytes)
         self._merger = RefusalMerger(config.merge_window_ms, config.max_merged_members)
-        self._alarm = Alarm(clock, self._timer, config.heartbeat_check_interval_ms)
+        self._alarm = Alarm(clock, self._timer)
         self.lanes: list[Lane] = []
         self.slots: dict[int, Slot] = {}
         for shard_id in makers:

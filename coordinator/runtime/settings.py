@@ -23,10 +23,6 @@ class CoordinatorConfig(CoreLimits):
     """For a JoinGroupRequest that names none. Kafka's consumers send this by default."""
     default_rebalance_timeout_ms: int = 60_000
     """For a JoinGroupRequest that names none. Kafka Connect's workers send this by default."""
-    heartbeat_check_interval_ms: int = 0
-    """The least time between two passes over what has expired; 0: whoever is due goes at once. More
-    saves wake-ups, and every timeout may then be that much late.
-    """
     cluster_id: str = "groupkeeper"
     shards: int = 50
     """Kafka's own number of ``__consumer_offsets`` partitions. Fixed when a store is created."""

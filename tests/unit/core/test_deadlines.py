@@ -118,3 +118,20 @@ def test_any_order_of_arming_moving_and_clearing_is_what_a_plain_table_says():
                 deadlines.arm(deadline, at)
                 expected[name] = at
     assert set(popped(deadlines, now + 10_000)) == set(expected)
+
+
+def test_sessions_are_looked_at_on_a_grid_and_nothing_else_is():
+    deadlines = Deadlines(session_grid_ms=1_000)
+    session, phase = a_deadline("m"), Deadline(DeadlineKind.JOIN_PHASE, ("g", ""))
+    deadlines.arm(session, 1_300)
+    deadlines.arm(phase, 1_400)
+    assert deadlines.next_at() == 1_400
+    assert deadlines.pop_due(1_400) is phase
+    assert deadlines.next_at() == 2_000
+    deadlines.arm(session, 1_900)
+    assert len(deadlines._heap) == 1
+    assert deadlines.pop_due(1_999) is None
+    deadlines.arm(session, 2_100)
+    assert deadlines.pop_due(2_000) is None
+    assert deadlines.next_at() == 3_000
+    assert deadlines.pop_due(3_000) is session

@@ -28,8 +28,8 @@ class Watched:
         loop.advance(self.takes_s)
 
 
-def an_alarm(*watched: Watched, least_pause_ms: int = 0) -> Alarm:
-    alarm = Alarm(VirtualClock(), virtual_timer, least_pause_ms)
+def an_alarm(*watched: Watched) -> Alarm:
+    alarm = Alarm(VirtualClock(), virtual_timer)
     alarm.watch(watched)
     return alarm
 
@@ -100,28 +100,3 @@ async def test_a_silent_member_is_evicted_when_its_session_ends_and_not_before()
         gone = world.heartbeat("g", silent, 1)
         await world.until(gone)
         assert gone.error is ErrorCode.UNKNOWN_MEMBER_ID
-
-
-@virtual_time
-async def test_between_two_passes_lies_the_least_pause() -> None:
-    start = VirtualClock().now().monotonic_ms
-    watched = Watched(start + 10, start + 20, start + 30, start + 2_000)
-    alarm = an_alarm(watched, least_pause_ms=500)
-    alarm.set(start + 10)
-    await asyncio.sleep(0.05)
-    alarm.set(start + 20)
-    await asyncio.sleep(5)
-    rung = [at - start for _, at in watched.expired]
-    assert rung[0] in (10, 11)
-    assert all(510 <= at <= 520 for at in rung[1:3])
-    assert rung[3] in (2_000, 2_001)
-
-
-@virtual_time
-async def test_a_pass_that_was_cut_goes_on_without_a_pause() -> None:
-    start = VirtualClock().now().monotonic_ms
-    watched = Watched(start + 10, start + 10, start + 10, takes_s=2 * BUDGET_S)
-    alarm = an_alarm(watched, least_pause_ms=60_000)
-    alarm.set(start + 10)
-    await asyncio.sleep(1)
-    assert len(watched.expired) == 3
