@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
 SOURCES := coordinator protocol storage
 
-.PHONY: help setup run demo test test-clients ci lint types imports unit fmt docs bench clean
+.PHONY: help setup run demo test test-clients ci lint types imports unit fmt docs bench bench-micro clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -69,6 +69,9 @@ fmt: .venv/installed-for-tests ## Format and mend what ruff can mend
 docs: .venv/installed-for-tests ## Print config.example.toml and the tables of docs/ from the code
 	$(BIN)/python -m tests.helpers.printed_docs
 	$(BIN)/python -m protocol.versions > docs/.printed && mv docs/.printed docs/protocol-support.md
+
+bench-micro: .venv/installed-for-tests ## What each layer of the hot path costs, one table
+	$(BIN)/python -m bench.micro
 
 bench: .venv/installed-for-tests ## Benchmarks of our own, with a peer beside them
 	for bench in bench/*_bench.py; do $(BIN)/python -m bench.$$(basename $$bench .py); done

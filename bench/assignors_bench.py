@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.structs import TopicPartition as TheirPartition
 
+from bench.figures import Figure, cpu_us
 from coordinator.core.assignors.registry import ASSIGNORS
 from coordinator.core.assignors.sticky import StickyAssignor
 from coordinator.core.assignors.types import Assignment, MemberSubscription, TopicPartition
@@ -135,6 +136,22 @@ def bench_peer(
         for name, has in theirs.items()
     }
     print(f" {moved(assignment, previous):6} moved")
+
+
+def figures() -> Iterator[Figure]:
+    """20 members share 200 partitions of ten topics; the peer is aiokafka's assignor."""
+    group = Group(20, 10, 200)
+    for name, assignor in ASSIGNORS.items():
+        ours = cpu_us(partial(assignor.assign, group.members, group.partitions), 5, 10)
+        peer = PEERS[name]
+        metadata = {
+            m.member_id: peer._metadata(m.topics, [])
+            if name == "sticky"
+            else peer.metadata(m.topics)
+            for m in group.members
+        }
+        theirs = cpu_us(partial(peer.assign, group, metadata), 2, 5)
+        yield Figure("assignors", f"{name}, 20 members x 200", ours, f"aiokafka {theirs:.0f}")
 
 
 def main() -> None:

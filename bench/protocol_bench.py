@@ -2,19 +2,19 @@
 
     python -m bench.protocol_bench
 
-Best of five runs, in microseconds. kio's native reader is the bar that Python code cannot reach; it
-must not see bytes from a socket (design section 4).
+CPU time in microseconds. kio's native reader is the bar that Python code cannot reach; it must not
+see bytes from a socket.
 """
 
 from __future__ import annotations
 
-import timeit
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from typing import Any
 
 from kio.serial import entity_reader, entity_writer
 
+from bench.figures import Figure, cpu_us, show
 from protocol import packed, packed_replies
 from protocol.codec import build, read_request, request_class, response_class
 from protocol.frames import FrameSplitter
@@ -24,11 +24,6 @@ from protocol.versions import ApiKey
 PARTITIONS = 10
 LIMIT = 20_000
 MEMBER = "consumer-orders-1-01234567-89ab-cdef-0123-456789abcdef"
-
-
-def microseconds(call: Callable[[], Any]) -> float:
-    """The best of five runs."""
-    return min(timeit.repeat(call, number=5_000, repeat=5)) / 5_000 * 1e6
 
 
 def written(entity: Any) -> bytes:
@@ -87,9 +82,8 @@ def fetch() -> bytes:
     )
 
 
-def reading() -> None:
+def reading() -> Iterator[Figure]:
     """Requests, three ways."""
-    print(f"{'read':24}{'hot':>8}{'careful':>9}{'kio':>8}")
     rows: list[tuple[str, ApiKey, int, Any, bytes]] = [
         ("Heartbeat v4", ApiKey.HEARTBEAT, 4, packed.read_heartbeat, heartbeat()),
         ("OffsetCommit v8 x10", ApiKey.OFFSET_COMMIT, 8, packed.read_offset_commit, commit()),
@@ -97,15 +91,15 @@ def reading() -> None:
     ]
     for name, key, version, read, body in rows:
         kio = entity_reader(request_class(key, version))
-        hot = microseconds(lambda read=read, v=version, b=body: read(v, b, 0, LIMIT))
-        careful = microseconds(lambda k=key, v=version, b=body: read_request(k, v, b, 0, LIMIT))
-        theirs = microseconds(lambda kio=kio, b=body: kio(b, 0))
-        print(f"{name:24}{hot:8.2f}{careful:9.2f}{theirs:8.2f}")
+        hot = cpu_us(lambda read=read, v=version, b=body: read(v, b, 0, LIMIT))
+        careful = cpu_us(lambda k=key, v=version, b=body: read_request(k, v, b, 0, LIMIT))
+        theirs = cpu_us(lambda kio=kio, b=body: kio(b, 0))
+        beside = f"careful reader {careful:.2f}, kio {theirs:.2f}"
+        yield Figure("protocol", f"read {name}", hot, beside)
 
 
-def packing() -> None:
+def packing() -> Iterator[Figure]:
     """Replies, two ways."""
-    print(f"{'pack':24}{'hot':>8}{'kio':>17}")
     commits = packed.read_offset_commit(8, commit(), 0, LIMIT)[5]
     fetched = [("orders", "", [(n, 1_000_000 + n, 3, "", 0) for n in range(PARTITIONS)])]
     fetch_rows = [
@@ -144,20 +138,25 @@ def packing() -> None:
         ),
     ]
     for name, hot, entity in rows:
-        theirs = microseconds(lambda entity=entity: written(entity))
-        print(f"{name:24}{microseconds(hot):8.2f}{theirs:17.2f}")
+        theirs = cpu_us(lambda entity=entity: written(entity))
+        yield Figure("protocol", f"pack {name}", cpu_us(hot), f"kio {theirs:.2f}")
 
 
-def envelope() -> None:
+def envelope() -> Iterator[Figure]:
     """The frame and the header around a Heartbeat."""
     body = b"\0\x0c\0\x04\0\0\0\x01\0\x06orders\0" + heartbeat()
     frame = len(body).to_bytes(4, "big") + body
     splitter = FrameSplitter(1_000_000)
-    print(f"{'split a frame':24}{microseconds(lambda: splitter.feed(frame)):8.2f}")
-    print(f"{'read a header':24}{microseconds(lambda: read_request_header(frame)):8.2f}")
+    yield Figure("protocol", "split a frame", cpu_us(lambda: splitter.feed(frame)))
+    yield Figure("protocol", "read a header", cpu_us(lambda: read_request_header(frame)))
+
+
+def figures() -> Iterator[Figure]:
+    """Measure what surrounds a message, then reading and packing."""
+    yield from envelope()
+    yield from reading()
+    yield from packing()
 
 
 if __name__ == "__main__":
-    reading()
-    packing()
-    envelope()
+    show(figures())

@@ -1,4 +1,4 @@
-"""The Kafka port without a socket: what a request costs, bytes in to bytes out; the worst frames.
+"""The worst frames within the limits: how long each holds the loop.
 
     python -m bench.server_bench
 
@@ -63,18 +63,6 @@ class Bench:
             longest = max(longest, time.thread_time() - begin)
         return longest
 
-    def measure(self, name: str, frame: bytes, count: int = 1_000, rounds: int = 50) -> None:
-        """The best of several rounds of a request that is answered at once."""
-        best = float("inf")
-        for _ in range(rounds):
-            self.transport.writes.clear()
-            begin = time.thread_time()
-            for _ in range(count):
-                self.connection.data_received(frame)
-            best = min(best, time.thread_time() - begin)
-            assert len(self.transport.writes) == count
-        print(f"{name:32} {best / count * 1e6:8.1f} us")
-
     async def hold(self, name: str, api: str, version: int, **values: Any) -> None:
         """How long one large frame holds the loop."""
         self.connect()
@@ -87,7 +75,7 @@ class Bench:
         self.connection.connection_lost(None)
 
 
-async def join(bench: Bench) -> dict[str, Any]:
+async def join(bench: Bench) -> None:
     """Become the only member of a Stable group."""
     values: dict[str, Any] = {
         "group_id": "g",
@@ -103,18 +91,6 @@ async def join(bench: Bench) -> dict[str, Any]:
     member |= {"generation_id": joined["generation_id"], "protocol_name": "range"}
     await bench.call("sync_group", 5, assignments=[], **member)
     await asyncio.sleep(0.1)
-    return member
-
-
-def hot(bench: Bench, member: dict[str, Any]) -> None:
-    """What runs all day."""
-    heartbeat = encode_request("heartbeat", 4, member, 7, "bench")
-    bench.measure("Heartbeat v4", heartbeat)
-    for count in (1, 10):
-        topics = [{"name": "orders", "partition_indexes": range(count)}]
-        group = {"group_id": "g", "topics": topics}
-        fetch = encode_request("offset_fetch", 9, {"groups": [group]}, 7, "bench")
-        bench.measure(f"OffsetFetch v9, {count} partitions", fetch, 200)
 
 
 def commit_of(topics: dict[str, int]) -> dict[str, Any]:
@@ -222,13 +198,13 @@ async def administration(bench: Bench) -> None:
 
 
 async def main() -> None:
-    """Print both tables."""
+    """Print the table."""
     topics = Topics([ConfiguredTopic("orders", 20_000)])
     config = CoordinatorConfig()
     coordinator = GroupCoordinator(MemoryOffsetStorage(), config, topics)
     await coordinator.start()
     bench = Bench(Listener(Services(coordinator=coordinator, topics=topics), ServerLimits()))
-    hot(bench, await join(bench))
+    await join(bench)
     await large(bench)
     await administration(bench)
     await coordinator.stop()

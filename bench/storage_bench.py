@@ -12,11 +12,12 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+from bench.figures import Figure
 from coordinator.core.records import CommittedPartition, CommittedTopic, OffsetsCommitted
 from storage.base import Batch, OffsetStorage, ShardAppend, StoreIdentity
 from storage.event_codec import Stamp
@@ -164,6 +165,30 @@ def bench_codec() -> None:
     decode = partial(decode_payload, encode())
     print(f"encode a commit of {PARTITIONS}: {cost_of(encode) / COMMITS * 1e6:.2f} us, ", end="")
     print(f"{size:.0f} bytes; decode: {cost_of(decode) / COMMITS * 1e6:.2f} us")
+
+
+async def figures(directory: Path) -> AsyncIterator[Figure]:
+    """Measure what one commit of an append of 64 costs, the writer's thread included."""
+    items = Load(MemoryOffsetStorage(), 100).items()
+    encode = partial(encode_payload, Stamp("0" * 32, 1, 1), 0, items)
+    what = f"encode a commit x{PARTITIONS}"
+    yield Figure("storage", what, cost_of(encode) / COMMITS * 1e6, f"{len(encode()) // COMMITS} B")
+    for name, storage in (
+        ("memory", MemoryOffsetStorage()),
+        ("sqlite", SqliteOffsetStorage(directory / "micro.db", fold_after=10**9)),
+        ("sqlite, folding", SqliteOffsetStorage(directory / "fold.db", fold_after=0)),
+    ):
+        load = Load(storage, groups=100)
+        await load.start()
+        took = []
+        for _ in range(200):
+            made = load.items()
+            begin = time.process_time()
+            await storage.append(made)
+            took.append(time.process_time() - begin)
+        what = f"append a commit x{PARTITIONS}, {name}"
+        yield Figure("storage", what, min(took) / COMMITS * 1e6)
+        await storage.close()
 
 
 def bench_upserts(path: Path) -> None:

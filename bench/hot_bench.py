@@ -1,0 +1,198 @@
+"""The way of a hot request through the runtime, and through the Kafka port without a socket.
+
+    python -m bench.hot_bench
+
+16 groups of one member each, four connections a group; a round of commits is one request of every
+connection, which share their appends. What the socket costs is not in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import uvloop
+
+from bench.core_bench import CLIENT, fetch_of
+from bench.figures import Figure, cpu_us, show
+from coordinator.core.requests import Heartbeat
+from coordinator.handlers.services import Services
+from coordinator.runtime.settings import CoordinatorConfig
+from coordinator.server.connection import Connection
+from coordinator.server.limits import ServerLimits
+from coordinator.server.listener import Listener
+from coordinator.service import GroupCoordinator
+from coordinator.topics import ConfiguredTopic, Topics
+from storage.base import OffsetStorage
+from storage.memory import MemoryOffsetStorage
+from storage.sqlite import SqliteOffsetStorage
+from tests.helpers.connections import FakeTransport
+from tests.helpers.handling import decode
+from tests.helpers.raw_client import encode_request
+
+GROUPS = 16
+CONNECTIONS = 64
+PARTITIONS = 10
+
+
+class Ticket:
+    """Takes the answer, and counts it."""
+
+    def __init__(self) -> None:
+        """Nothing was answered."""
+        self.answers = 0
+
+    def resolve(self, result: Any) -> None:
+        """Count."""
+        self.answers += 1
+
+
+class Wire:
+    """One connection, and the frames that its member sends."""
+
+    def __init__(self, listener: Listener, group_id: str) -> None:
+        """Connect."""
+        self.group_id = group_id
+        self.transport = FakeTransport("127.0.0.1")
+        self.connection = Connection(listener)
+        self.connection.connection_made(cast("Any", self.transport))
+
+    async def call(self, api: str, version: int, **values: Any) -> dict[str, Any]:
+        """One request and its answer."""
+        self.transport.writes.clear()
+        self.connection.data_received(encode_request(api, version, values, 7, "bench"))
+        while not self.transport.writes:  # noqa: ASYNC110 - a fake transport tells nobody
+            await asyncio.sleep(0)
+        return decode(api, version, self.transport.writes.pop(), 7)
+
+    async def join(self) -> dict[str, Any]:
+        """Become the only member of a Stable group, with offsets."""
+        joining: dict[str, Any] = {
+            "group_id": self.group_id,
+            "session_timeout": 30_000,
+            "rebalance_timeout": 30_000,
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": b""}],
+        }
+        member_id = (await self.call("join_group", 9, member_id="", **joining))["member_id"]
+        joined = await self.call("join_group", 9, member_id=member_id, **joining)
+        member = {"member_id": member_id, "generation_id": joined["generation_id"]}
+        await self.call(
+            "sync_group",
+            5,
+            group_id=self.group_id,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=[],
+            **member,
+        )
+        return member
+
+    def prepare(self, member: dict[str, Any]) -> None:
+        """Encode what is measured."""
+        rows = [
+            {
+                "partition_index": n,
+                "committed_offset": 1_000_000 + n,
+                "committed_leader_epoch": -1,
+                "committed_metadata": "",
+            }
+            for n in range(PARTITIONS)
+        ]
+        group = {"group_id": self.group_id}
+        commit = {
+            "generation_id_or_member_epoch": member["generation_id"],
+            "member_id": member["member_id"],
+            "topics": [{"name": "orders", "partitions": rows}],
+        }
+        topics = [{"name": "orders", "partition_indexes": range(PARTITIONS)}]
+        self.heartbeat = encode_request("heartbeat", 4, group | member, 7, "bench")
+        self.commit = encode_request("offset_commit", 8, group | commit, 7, "bench")
+        self.fetch = encode_request("offset_fetch", 7, group | {"topics": topics}, 7, "bench")
+
+
+class Bench:
+    """A coordinator and its port."""
+
+    def __init__(self, storage: OffsetStorage) -> None:
+        """Nothing runs yet."""
+        topics = Topics([ConfiguredTopic("orders", 12)])
+        self.coordinator = GroupCoordinator(storage, CoordinatorConfig(), topics)
+        services = Services(coordinator=self.coordinator, topics=topics)
+        listener = Listener(services, ServerLimits())
+        self.wires = [Wire(listener, f"orders-{n % GROUPS}") for n in range(CONNECTIONS)]
+
+    async def start(self) -> None:
+        """Start, join, commit once."""
+        await self.coordinator.start()
+        for wire in self.wires[:GROUPS]:
+            member = await wire.join()
+            for same in self.wires:
+                if same.group_id == wire.group_id:
+                    same.prepare(member)
+        await self.commits()
+
+    def send_all(self, frames: list[bytes]) -> None:
+        """One request of every connection, each answered at once."""
+        for wire, frame in zip(self.wires, frames, strict=True):
+            wire.connection.data_received(frame)
+        for wire in self.wires:
+            wire.transport.writes.clear()
+
+    async def commits(self) -> None:
+        """One commit of every connection."""
+        for wire in self.wires:
+            wire.connection.data_received(wire.commit)
+        for wire in self.wires:
+            while not wire.transport.writes:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0)
+            wire.transport.writes.clear()
+
+
+async def _of_rounds(work: Any, rounds: int = 100) -> float:
+    """CPU time of the whole process for one of ``CONNECTIONS`` requests, in the best round."""
+    took = []
+    for _ in range(rounds):
+        begin = time.process_time()
+        await work()
+        took.append(time.process_time() - begin)
+    return min(took) / CONNECTIONS * 1e6
+
+
+async def figures(directory: Path) -> AsyncIterator[Figure]:
+    """Measure the runtime (``GroupCoordinator.submit``), then bytes to bytes."""
+    bench = Bench(MemoryOffsetStorage())
+    await bench.start()
+    ticket = Ticket()
+    submit = bench.coordinator.submit
+    heartbeat = Heartbeat("orders", 1, "", None, CLIENT)
+    yield Figure("runtime", "Heartbeat of a stranger", cpu_us(lambda: submit(heartbeat, ticket)))
+    fetch = fetch_of(PARTITIONS)
+    yield Figure("runtime", "OffsetFetch x10", cpu_us(lambda: submit(fetch, ticket)))
+    heartbeats = [wire.heartbeat for wire in bench.wires]
+    fetches = [wire.fetch for wire in bench.wires]
+    for what, frames in (("Heartbeat v4", heartbeats), ("OffsetFetch v7 x10", fetches)):
+        round_us = cpu_us(lambda f=frames: bench.send_all(f), 10)
+        yield Figure("server", what, round_us / CONNECTIONS)
+    what = "OffsetCommit v8 x10, memory"
+    yield Figure("server", what, await _of_rounds(bench.commits))
+    await bench.coordinator.stop()
+    bench = Bench(SqliteOffsetStorage(directory / "hot.db"))
+    await bench.start()
+    what = "OffsetCommit v8 x10, sqlite"
+    yield Figure("server", what, await _of_rounds(bench.commits), "its writer's thread included")
+    await bench.coordinator.stop()
+
+
+async def main() -> None:
+    """Print the table."""
+    with tempfile.TemporaryDirectory() as name:
+        show([figure async for figure in figures(Path(name))])
+
+
+if __name__ == "__main__":
+    uvloop.run(main())

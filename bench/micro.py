@@ -1,0 +1,31 @@
+"""What each layer of the hot path costs: all small benchmarks in one table.
+
+    make bench-micro
+
+CPU time, the best of many short rounds, so that the figures stand still beside a busy neighbour.
+docs/performance.md tells what they add up to.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import uvloop
+
+from bench import assignors_bench, core_bench, hot_bench, protocol_bench, storage_bench
+from bench.figures import show
+
+
+async def main() -> None:
+    """Measure from the inside out, and print once everything is there."""
+    figures = [*protocol_bench.figures(), *core_bench.figures(), *assignors_bench.figures()]
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        figures += [figure async for figure in storage_bench.figures(directory)]
+        figures += [figure async for figure in hot_bench.figures(directory)]
+    show(figures)
+
+
+if __name__ == "__main__":
+    uvloop.run(main())
