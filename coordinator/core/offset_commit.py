@@ -20,14 +20,13 @@ from coordinator.core.records import (
 from coordinator.core.requests import (
     CommitPartition,
     CommittedTopicResult,
-    GroupState,
     OffsetCommit,
     OffsetCommitResult,
 )
 from coordinator.core.state import ShardState
 from coordinator.core.step import Ticket
 from coordinator.core.topic_image import TopicImage, TopicInfo
-from coordinator.core.transitions import COMMIT_ANSWER, COMMIT_EXTENDS_SESSION
+from coordinator.core.transitions import COMMIT_ANSWER, COMMIT_EXTENDS_SESSION, EMPTY
 
 PARTITION_BYTES = 96
 """An upper bound of one encoded partition of a commit, its metadata not counted."""
@@ -104,10 +103,8 @@ def _member_error(group: Group | None, request: OffsetCommit) -> ErrorCode:
     generation_id = request.generation_id
     if group is None:
         return ErrorCode.NONE if generation_id < 0 else request.absent_group_error
-    if group.state is GroupState.EMPTY and generation_id < 0:
-        return ErrorCode.NONE  # whoever it says it is: edge 62
-    if group.state is GroupState.EMPTY:
-        return COMMIT_ANSWER[group.state]
+    if group.state is EMPTY:  # whoever it says it is: edge 62
+        return ErrorCode.NONE if generation_id < 0 else COMMIT_ANSWER[group.state]
     error = group.identity_error(request.member_id, request.group_instance_id)
     if error:
         return error
