@@ -15,15 +15,18 @@ from tests.helpers.printed_docs import ROOT
 
 pytestmark = pytest.mark.slow
 
+GIVE_UP_S = 240
+"""On a machine that is busy with other tests; alone it takes a quarter of a minute."""
+
 
 def test_the_story_comes_to_its_end_with_every_fact_true(tmp_path):
     done = subprocess.run(
-        [sys.executable, ROOT / "examples" / "demo.py"],
+        [sys.executable, ROOT / "examples" / "demo.py", str(GIVE_UP_S)],
         cwd=tmp_path,
         env={**os.environ, "PYTHONIOENCODING": "utf-8", "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=GIVE_UP_S + 60,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
