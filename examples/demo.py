@@ -331,7 +331,7 @@ class Demo:
         )
         total = sum(sum(c.acknowledged[n] for n in c.owned) for c in self.consumers.values())
         self.screen.say(
-            f"each committed {rounds} times more, every commit on disk; the offsets add up to {total}"
+            f"each committed {rounds} times more, all of it on disk; the offsets add up to {total}"
         )
 
     def note(self, fact: str, held: bool) -> None:
