@@ -163,6 +163,8 @@ def _convert(hint: Any, value: Any) -> Any:
         return from_plain(hint, value)
     if _is_duration(hint) and isinstance(value, int):
         return timedelta(milliseconds=value)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint(value)
     return value
 
 
@@ -181,6 +183,8 @@ def _empty(hint: Any) -> Any:
         return timedelta(milliseconds=-1)
     while hasattr(hint, "__supertype__"):
         hint = hint.__supertype__
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint(0)
     for kind, value in ((bool, False), (int, 0), (str, ""), (bytes, b"")):
         if isinstance(hint, type) and issubclass(hint, kind):
             return value
