@@ -9,15 +9,28 @@ real one, on memory storage.
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import time
 import uuid
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar, cast
 
 import uvloop
 
+from bench.core_bench import CLIENT
+from coordinator.core.errors import ErrorCode
+from coordinator.core.requests import (
+    ChangeTopics,
+    JoinGroup,
+    JoinGroupResult,
+    JoinProtocol,
+    OffsetCommit,
+    SyncGroup,
+)
 from coordinator.handlers.reading import ELEMENT_WEIGHTS
 from coordinator.handlers.services import Services
+from coordinator.process import calm_collector
 from coordinator.server.connection import Connection
 from coordinator.server.limits import ServerLimits
 from coordinator.server.listener import Listener
@@ -29,6 +42,7 @@ from tests.helpers.connections import FakeTransport
 from tests.helpers.handling import decode
 from tests.helpers.raw_client import encode_request
 
+T = TypeVar("T")
 ELEMENTS = 19_900
 """Just below the default of kafka.max_request_elements."""
 
@@ -36,9 +50,10 @@ ELEMENTS = 19_900
 class Bench:
     """One connection to a listener that never listens."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, coordinator: GroupCoordinator) -> None:
         """Connect."""
         self.listener = listener
+        self.coordinator = coordinator
         self.connect()
 
     def connect(self) -> None:
@@ -71,8 +86,22 @@ class Bench:
         self.connection.data_received(frame)
         longest = max(time.thread_time() - begin, await self.answer())
         reply = sum(len(data) for data in self.transport.writes)
-        print(f"{name:32} {longest * 1e3:8.1f} ms   {len(frame):9,} bytes in, {reply:11,} out")
+        print(f"{name:48} {longest * 1e3:8.1f} ms   {len(frame):9,} bytes in, {reply:11,} out")
         self.connection.connection_lost(None)
+
+    async def longest_turn(self, name: str, work: Awaitable[T]) -> T:
+        """Print the longest turn of the loop (CPU) while something is done in process, and for a
+        second after it.
+        """
+        task = asyncio.ensure_future(work)
+        longest = 0.0
+        end = time.monotonic() + 1
+        while not task.done() or time.monotonic() < end:
+            begin = time.thread_time()
+            await asyncio.sleep(0)
+            longest = max(longest, time.thread_time() - begin)
+        print(f"{name:48} {longest * 1e3:8.1f} ms")
+        return task.result()
 
 
 async def join(bench: Bench) -> None:
@@ -197,17 +226,121 @@ async def administration(bench: Bench) -> None:
     await bench.hold("DeleteGroups, absent ones", "delete_groups", 2, groups_names=names)
 
 
+GROUPS = 10_000
+PARTITIONS = 99_880
+
+
+async def fill(bench: Bench) -> None:
+    """10,000 groups of ten offsets, and one of 99,880."""
+    coordinator = bench.coordinator
+    offsets: list[tuple[int, int, int, str | None]] = [(n, 5, -1, "") for n in range(PARTITIONS)]
+    for first in range(0, PARTITIONS, 10_000):
+        await coordinator.ask(plain_commit("large", "wide", offsets[first : first + 10_000]))
+    for first in range(0, GROUPS, 500):
+        commits = [
+            coordinator.ask(plain_commit(f"g{n}", "narrow", offsets[:10]))
+            for n in range(first, first + 500)
+        ]
+        await asyncio.gather(*commits)
+    gc.collect()
+    gc.freeze()  # as the daemon does after a load
+
+
+def plain_commit(
+    group_id: str, topic: str, rows: list[tuple[int, int, int, str | None]]
+) -> OffsetCommit:
+    """A simple consumer's commit, as the core takes it."""
+    return OffsetCommit(
+        group_id, -1, "", None, [(topic, "", rows)], False, -1, ErrorCode.NONE, CLIENT
+    )
+
+
+async def rebalanced(bench: Bench, name: str, members: int) -> None:
+    """All members of a group join, and join again; in each of these rounds all are answered at
+    once.
+    """
+    bench.connect()
+    ids: list[str] = []
+
+    async def join_all() -> list[JoinGroupResult]:
+        protocols = (JoinProtocol("range", bytes(100)),)
+        joins = [
+            JoinGroup(
+                name,
+                ids[n] if ids else "",
+                None,
+                "consumer",
+                protocols,
+                30_000,
+                30_000,
+                f"{name}-{n:05}-01234567-89ab-cdef-0123-456789abcdef",
+                False,
+                False,
+                CLIENT,
+            )
+            for n in range(members)
+        ]
+        return await asyncio.gather(*(bench.coordinator.ask(join) for join in joins))
+
+    ids = [joined.member_id for joined in await join_all()]
+    joined = await bench.longest_turn(f"JoinGroup, a round of {members} members", join_all())
+    generation = joined[0].generation_id
+    everyone = tuple((member_id, bytes(100)) for member_id in ids)
+    syncs = [
+        SyncGroup(name, generation, m, None, None, None, everyone if n == 0 else (), CLIENT)
+        for n, m in enumerate(ids)
+    ]
+    await bench.longest_turn(
+        f"SyncGroup, the leader of {members} members",
+        asyncio.gather(*(bench.coordinator.ask(sync) for sync in syncs)),
+    )
+
+
+async def full(bench: Bench) -> None:
+    """Short frames whose answers are long."""
+    await bench.hold("ListGroups, 10,000 groups", "list_groups", 4, states_filter=[])
+    everything = [{"group_id": "large", "topics": None}]
+    await bench.hold("OffsetFetch, 99,880 offsets", "offset_fetch", 9, groups=everything)
+    for times in ("first", "again"):
+        await bench.hold(f"Metadata, 100,000 partitions, {times}", "metadata", 12, topics=None)
+    for members in (1_000, 2_000):
+        await rebalanced(bench, f"crowd{members}", members)
+    await bench.hold("DescribeGroups, 2,000 members", "describe_groups", 5, groups=["crowd2000"])
+    await bench.longest_turn("a scrape's counts", counted(bench.coordinator))
+    drop = bench.coordinator.ask(ChangeTopics(CLIENT, delete=(("narrow", ""),)))
+    await bench.longest_turn("DeleteTopics, 100,000 offsets of 10,000 groups", drop)
+    drop = bench.coordinator.ask(ChangeTopics(CLIENT, delete=(("wide", ""),)))
+    await bench.longest_turn("DeleteTopics, 99,880 offsets of one group", drop)
+
+
+async def counted(coordinator: GroupCoordinator) -> None:
+    """What the metrics ask of the coordinator."""
+    coordinator.groups_by_state()
+    coordinator.member_count()
+    coordinator.offset_count()
+
+
+async def with_topics(
+    *configured: ConfiguredTopic, run: Sequence[Callable[[Bench], Awaitable[None]]]
+) -> None:
+    """Run against a coordinator of its own."""
+    topics = Topics(configured)
+    coordinator = GroupCoordinator(MemoryOffsetStorage(), CoordinatorConfig(), topics)
+    await coordinator.start()
+    listener = Listener(Services(coordinator=coordinator, topics=topics), ServerLimits())
+    bench = Bench(listener, coordinator)
+    for part in run:
+        await part(bench)
+    await coordinator.stop()
+
+
 async def main() -> None:
     """Print the table."""
-    topics = Topics([ConfiguredTopic("orders", 20_000)])
-    config = CoordinatorConfig()
-    coordinator = GroupCoordinator(MemoryOffsetStorage(), config, topics)
-    await coordinator.start()
-    bench = Bench(Listener(Services(coordinator=coordinator, topics=topics), ServerLimits()))
-    await join(bench)
-    await large(bench)
-    await administration(bench)
-    await coordinator.stop()
+    calm_collector()  # as the daemon does
+    await with_topics(ConfiguredTopic("orders", 20_000), run=[join, large, administration])
+    await with_topics(
+        ConfiguredTopic("wide", PARTITIONS), ConfiguredTopic("narrow", 120), run=[fill, full]
+    )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,14 @@ from coordinator.config_load import ConfigError
 from coordinator.handlers.services import Endpoint, Services
 from coordinator.logs import configure_logging, set_log_level
 from coordinator.metrics import Exposition
-from coordinator.process import LoopLag, StartFailed, bind, bound_address, raise_file_limit
+from coordinator.process import (
+    LoopLag,
+    StartFailed,
+    bind,
+    bound_address,
+    calm_collector,
+    raise_file_limit,
+)
 from coordinator.runtime.settings import CoordinatorConfig
 from coordinator.server.limits import ServerLimits
 from coordinator.server.listener import Listener
@@ -52,6 +59,7 @@ _log = structlog.stdlib.get_logger("groupkeeper")
 def run(settings: Settings, reread: Callable[[], Settings]) -> None:
     """Run the daemon to its end; raises StartFailed. ``reread`` serves SIGHUP."""
     configure_logging(settings.logging)
+    calm_collector()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_live(settings, reread))
 
@@ -108,8 +116,9 @@ class Daemon:
         self._told_to_stop_s: float | None = None
         self._phase: str | None = "loading"
         """Why groups are not served, while the daemon itself is the reason."""
-        self._kafka_socket = bind(parse_address(settings.kafka.listen), "kafka.listen")
         self._http_socket = bind(parse_address(settings.http.listen), "http.listen")
+        listen(self._http_socket, "http.listen")
+        self._kafka_socket = bind(parse_address(settings.kafka.listen), "kafka.listen")
         self._storage = _open_storage(settings)
         topics = Topics(
             ConfiguredTopic(topic.name, topic.partitions, topic.end_offset)
@@ -128,6 +137,7 @@ class Daemon:
         self._lag.start()
         try:
             if await self._load():
+                listen(self._kafka_socket, "kafka.listen")
                 await self._listener.start(self._kafka_socket)
                 self._phase = None
                 self._tell_ready()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import socket
 
@@ -9,11 +10,13 @@ import pytest
 
 from coordinator.config import Address
 from coordinator.process import (
+    COLLECT_EVERY,
     SPARE_FILES,
     LoopLag,
     StartFailed,
     bind,
     bound_address,
+    calm_collector,
     raise_file_limit,
 )
 
@@ -25,6 +28,15 @@ def limits(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: tuple(held))
     monkeypatch.setattr(resource, "setrlimit", lambda _, new: held.__setitem__(slice(None), new))
     return held
+
+
+def test_the_collector_looks_less_often():
+    before = gc.get_threshold()
+    try:
+        calm_collector()
+        assert gc.get_threshold() == COLLECT_EVERY
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_the_soft_limit_is_raised_to_what_is_needed(limits):
