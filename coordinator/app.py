@@ -30,6 +30,7 @@ from coordinator.process import (
     bind,
     bound_address,
     calm_collector,
+    listen,
     raise_file_limit,
 )
 from coordinator.runtime.settings import CoordinatorConfig

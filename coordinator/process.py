@@ -11,6 +11,8 @@ import time
 
 from coordinator.config import Address
 
+BACKLOG = 1024
+"""Connections that may wait to be accepted: a fleet of clients that comes back all at once."""
 SPARE_FILES = 128
 """Descriptors for the store, the HTTP port, the logs and the interpreter."""
 LAG_PROBE_S = 0.25

@@ -26,8 +26,15 @@ def open_storage(
     if url.startswith(_SQLITE) and len(url) > len(_SQLITE):
         path = url[len(_SQLITE) :]
         return SqliteOffsetStorage(path, append_timeout_ms=append_timeout_ms, clock=clock)
+    raise StoreRefused(url_error(url))
+
+
+def url_error(url: str) -> str | None:
+    """Say why no backend has this URL; None where one has."""
+    if url == "memory:" or (url.startswith(_SQLITE) and len(url) > len(_SQLITE)):
+        return None
     known = "use sqlite:///PATH or memory:"
     scheme = url.partition(":")[0]
     if scheme in _NOT_YET:
-        raise StoreRefused(f"storage.url: {scheme} storage does not exist yet; {known}")
-    raise StoreRefused(f"storage.url: {url!r} names no storage; {known}")
+        return f"storage.url: {scheme} storage does not exist yet; {known}"
+    return f"storage.url: {url!r} names no storage; {known}"

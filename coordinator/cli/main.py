@@ -20,6 +20,7 @@ from coordinator.cli.health import check, reachable
 from coordinator.config import parse_address
 from coordinator.config_load import ConfigError, LoadedSettings, load_settings
 from coordinator.version import VERSION
+from storage.open import url_error
 
 app = typer.Typer(
     name="groupkeeper",
@@ -82,8 +83,12 @@ def serve(config: ConfigOption = None) -> None:
 @app.command("check-config")
 def check_config(config: ConfigOption = None) -> None:
     """Print every setting in force and where it came from."""
-    for line in describe(_load(config)):
+    loaded = _load(config)
+    for line in describe(loaded):
         print(line)
+    problem = url_error(loaded.settings.storage.url)
+    if problem is not None:
+        fail(problem, USAGE)
 
 
 @app.command("health")

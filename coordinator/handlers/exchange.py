@@ -89,9 +89,7 @@ class Exchange:
         self.error: int = 0
         """The first error of the answer, for the metrics."""
         self.reply: bytes | None = None
-        """The reply frame once there is one; empty for a request that gets no answer (Produce,
-        acks=0).
-        """
+        """The reply frame once there is one."""
         self.holds = True
         """While this waits, nothing that follows on its connection is begun (spec 1). Handlers
         clear it for what may be pipelined: commits, plain fetches, heartbeats."""

@@ -8,8 +8,8 @@
 | 10 | current leader, as a tag |
 | 13 | topic ids instead of names |
 
-Listed from 0 as Kafka lists it, for old librdkafka; 0-2 close the connection. A producer that wants
-no acknowledgement (acks=0) reads none.
+Listed from 0 as Kafka lists it, for old librdkafka; 0-2 close the connection. So does a producer
+that wants no acknowledgement (acks=0): it reads no error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ _THROTTLE = bytes(4)
 def handle(exchange: Exchange, services: Services) -> None:
     """Refuse at once; nothing of the records is kept."""
     wire = read(exchange, services)
-    exchange.send(b"" if wire.acks == 0 else render(wire, exchange))
+    if wire.acks == 0:
+        # There is no reply to say it in, so the connection does, as Kafka's (KafkaApis).
+        exchange.channel.refused(exchange, "produce_without_acks")
+        return
+    exchange.send(render(wire, exchange))
 
 
 def render(wire: Any, exchange: Exchange) -> bytes:

@@ -189,13 +189,11 @@ class Connection(asyncio.Protocol):
             self._stored_bytes += len(cast("bytes", reply))
             return
         owed.popleft()
-        if reply:
-            self._out.append(reply)
+        self._out.append(cast("bytes", reply))
         while owed and (reply := owed[0].reply) is not None:
             owed.popleft()
             self._stored_bytes -= len(reply)
-            if reply:
-                self._out.append(reply)
+            self._out.append(reply)
         if not self._turning:
             self._flush()
             # Not now: whoever answers us may be in the middle of answering others.

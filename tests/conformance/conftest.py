@@ -152,7 +152,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep what was found; under WRITE_COMPATIBILITY=1 write the document."""
     if hasattr(session.config, "workerinput") or os.environ.get("CONFORMANCE_KAFKA"):
         return
-    cache = session.config.cache
+    cache = getattr(session.config, "cache", None)  # absent under -p no:cacheprovider
     kept = cache.get(_KEPT, {}) if cache else {}
     kept.update({name: list(outcome) for name, outcome in _outcomes.items()})
     if cache and _outcomes:

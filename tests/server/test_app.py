@@ -180,6 +180,15 @@ def test_a_port_in_use_is_refused_by_the_name_of_its_setting(make, setting):
     assert line.startswith(f"{setting} = {taken}: cannot listen there (Address already in use)")
 
 
+def test_one_address_for_both_ports_is_refused_in_one_line(make):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        free = f"127.0.0.1:{other.getsockname()[1]}"
+    line = refused(
+        make(storage_url="memory:", settings={"kafka.listen": free, "http.listen": free})
+    )
+    assert line.startswith(f"kafka.listen = {free}: cannot listen there (Address already in use)")
+
+
 @pytest.mark.parametrize(
     ("url", "problem"),
     [

@@ -205,13 +205,16 @@ async def test_what_waits_only_for_its_connection_is_let_go_with_it() -> None:
     assert gone == [1]
 
 
-async def test_a_request_without_a_reply_does_not_hold_up_the_next() -> None:
-    peer, _ = make_peer()
+async def test_a_refused_request_without_a_reply_ends_the_connection_behind_what_was_owed() -> None:
+    """As Kafka does for Produce with acks=0: there is no other way to tell."""
+    listener = make_listener(services=make_services(coordinator=OnlyHeartbeats()))
+    peer = Peer(listener)
     topic = {"name": "orders", "partition_data": [{"index": 0, "records": b"x"}]}
     produce = encode_request("produce", 9, {"acks": 0, "topic_data": [topic]}, 1, "app")
-    peer.send(produce)
-    peer.send(produce, heartbeat(2))
-    assert peer.replies() == [2]
+    peer.send(heartbeat(1), produce, heartbeat(2))
+    assert peer.replies() == [1]
+    assert peer.transport.is_closed
+    assert listener.stats.closed["produce_without_acks"] == 1
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from coordinator.process import (
     bind,
     bound_address,
     calm_collector,
+    listen,
     raise_file_limit,
 )
 
@@ -65,6 +66,15 @@ def test_a_bound_port_does_not_listen_yet():
     listener = bind(Address("127.0.0.1", 0), "kafka.listen")
     with listener, socket.socket() as peer, pytest.raises(ConnectionRefusedError):
         peer.connect(tuple(bound_address(listener)))
+
+
+def test_a_port_that_another_has_bound_too_belongs_to_the_first_that_listens():
+    first = bind(Address("127.0.0.1", 0), "kafka.listen")
+    second = bind(bound_address(first), "http.listen")
+    with first, second:
+        listen(first, "kafka.listen")
+        with pytest.raises(StartFailed, match=r"http\.listen = .*: cannot listen there"):
+            listen(second, "http.listen")
 
 
 def test_a_port_in_use_is_refused_in_one_line_that_names_the_setting():
