@@ -108,7 +108,9 @@ class KafkaSettings(_Section):
         default=20_000,
         ge=1_000,
         description="Elements of all arrays of one request together, checked while it is read. "
-        "Bounds the time for which one request can hold the loop.",
+        "Bounds the time for which one request can hold the loop; where an element costs more it "
+        "counts as several: 10 in DescribeConfigs, 5 in CreateTopics and IncrementalAlterConfigs, "
+        "2 in Metadata, CreatePartitions, DeleteTopics, LeaveGroup and OffsetDelete.",
     )
     max_connections: int = Field(
         default=10_000,

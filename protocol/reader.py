@@ -56,14 +56,14 @@ class Input:
     turns into "truncated".
     """
 
-    __slots__ = ("data", "elements_left", "end", "position")
+    __slots__ = ("data", "elements_left", "end", "max_elements", "position")
 
     def __init__(self, data: bytes, position: int, max_elements: int) -> None:
         """Start at ``position``; ``max_elements`` bounds all arrays and tags together."""
         self.data = data
         self.position = position
         self.end = len(data)
-        self.elements_left = max_elements
+        self.max_elements = self.elements_left = max_elements
 
     def take_elements(self, count: int, min_bytes: int) -> None:
         """Check that ``count`` elements can be there, and charge them, before anything is reserved
@@ -77,7 +77,9 @@ class Input:
         self.elements_left -= count
         if self.elements_left < 0:
             raise ProtocolError(
-                "too_many_elements", "more elements than max_elements in all arrays of a request"
+                "too_many_elements",
+                f"more than {self.max_elements} elements in all arrays (max_request_elements, "
+                "divided by what one counts as in this API)",
             )
 
     def unsigned_varint(self) -> int:

@@ -23,7 +23,7 @@ from coordinator.core.requests import (
 )
 from coordinator.core.step import Reply, Step, Ticket
 from coordinator.core.topic_image import TopicImage, TopicInfo
-from coordinator.core.topic_names import topic_name_error
+from coordinator.core.topic_names import metric_name, topic_name_error
 
 
 class ClusterShard:
@@ -35,6 +35,8 @@ class ClusterShard:
         self.topics: dict[str, TopicInfo] = {}
         self.ids: dict[str, str] = {}
         """Topic id -> name."""
+        self.metric_names: dict[str, str] = {}
+        """A name as metrics print it -> the topic that has it."""
         self.partition_count = 0
         self.configs: dict[str, dict[str, str]] = {}
         """Group id -> key -> value; a group without configs is not there."""
@@ -50,6 +52,7 @@ class ClusterShard:
             info = TopicInfo(record.name, record.topic_id, record.partitions)
             self.topics[record.name] = info
             self.ids[record.topic_id] = record.name
+            self.metric_names[metric_name(record.name)] = record.name
             self.partition_count += record.partitions
         elif isinstance(record, TopicRemoved):
             self._forget(record.name)
@@ -65,6 +68,7 @@ class ClusterShard:
         info = self.topics.pop(name, None)
         if info is not None:
             del self.ids[info.topic_id]
+            del self.metric_names[metric_name(name)]
             self.partition_count -= info.partitions
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
@@ -152,6 +156,10 @@ class _Change:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, wrong_name
         if topic.name in self._target.topics:
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists."
+        other = self._target.metric_names.get(metric_name(topic.name))
+        if other is not None:
+            message = f"Topic '{topic.name}' collides with existing topic: {other}"
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, message
         if topic.partitions < 1:
             return ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0."
         return self._room_error(topic.partitions)

@@ -21,3 +21,8 @@ def topic_name_error(name: str) -> str | None:
     if _LEGAL.fullmatch(name) is None:
         return "Topic name is invalid: only ASCII letters, digits, '.', '_' and '-' are allowed"
     return None
+
+
+def metric_name(name: str) -> str:
+    """A topic's name as metrics print it, which must be its alone (Kafka: Topic.hasCollision)."""
+    return name.replace(".", "_")

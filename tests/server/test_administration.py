@@ -33,7 +33,7 @@ def a_daemon(tmp_path_factory: pytest.TempPathFactory, check_ms: int) -> Iterato
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One daemon for all but expiry: a pass takes groups that nothing holds yet, so it is far off."""
+    """One daemon for all but expiry: a pass takes groups that nothing holds yet."""
     yield from a_daemon(tmp_path_factory, CHECK_MS)
 
 

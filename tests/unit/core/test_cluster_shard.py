@@ -189,6 +189,19 @@ def test_name_given_twice_in_one_request_is_made_at_most_once():
     assert cluster.shard.topics == {}
 
 
+@pytest.mark.parametrize("name", ["a_b.c", "a.b.c", "a.b_c"])
+def test_name_that_differs_from_another_in_dots_and_underscores_alone_is_refused(name):
+    """Both would have one name in metrics (Kafka: Topic.hasCollision)."""
+    cluster = Cluster()
+    cluster.change(create=(NewTopic("a_b_c", 1, OTHER_ID),))
+    (change,) = cluster.change(create=(NewTopic(name, 1, ORDERS.topic_id),)).created
+    assert change.error is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert "a_b_c" in change.message
+    cluster.change(delete=(("a_b_c", ""),))
+    (change,) = cluster.change(create=(NewTopic(name, 1, ORDERS.topic_id),)).created
+    assert change.error is ErrorCode.NONE
+
+
 def test_partitions_of_all_topics_are_limited():
     cluster = Cluster(ORDERS, max_partitions=20)
     (created,) = cluster.change(create=(NewTopic("t", 9, OTHER_ID),)).created
