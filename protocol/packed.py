@@ -126,12 +126,14 @@ def _read_commit_flexible(
             raise Odd
         stop = position + 18 * size
         raw = frame[position:stop]
-        empty = raw[16::18].count(1)
-        if raw[17::18].count(0) == size == empty:
-            # No partition has metadata, so each takes 18 bytes: the length of an empty string, and
-            # no tags.
+        lengths = raw[16::18]
+        empty = lengths.count(1)
+        if raw[17::18].count(0) == size and (empty == size or lengths.count(0) == size):
+            # No partition has metadata, so each takes 18 bytes: the length of an empty string, or
+            # of none, and no tags.
+            nothing = "" if empty else None
             partitions: list[CommitPartition] = [
-                (p, o, e, "") for p, o, e in _COMMIT_PARTITION(raw)
+                (p, o, e, nothing) for p, o, e in _COMMIT_PARTITION(raw)
             ]
             position = stop
         else:
