@@ -46,9 +46,9 @@ from coordinator.web.server import WebServer
 from storage.base import OffsetStorage, StorageError
 from storage.open import open_storage
 
-FLUSH_SHARE = 0.7
-"""Of ``drain_timeout_ms``: for writing what waits and the fold. The rest is for replies on their
-way, the checkpoint of the store and a scrape that still runs."""
+STOP_SHARE = 0.85
+"""Of ``drain_timeout_ms``: for writing what waits, the fold and the store. The rest is for replies
+on their way and a scrape that still runs."""
 REPLIES_SHARE = 0.1
 IMPATIENT_AFTER_S = 1.0
 """A further signal within this time is the same one: a supervisor signals the process group, and
@@ -274,7 +274,7 @@ class Daemon:
         limit_ms = self._settings.daemon.drain_timeout_ms
         self._listener.stop_accepting()
         try:
-            await self._coordinator.stop(int(limit_ms * FLUSH_SHARE))
+            await self._coordinator.stop(int(limit_ms * STOP_SHARE))
         except StorageError as error:
             _log.warning("the store was not closed cleanly", problem=str(error))
         await self._listener.wait_answered(limit_ms / 1000 * REPLIES_SHARE)

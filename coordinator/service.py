@@ -10,6 +10,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
+import structlog
+
 from coordinator.commit_log import OffsetCommitLog, read_commit_log
 from coordinator.core.assignors.types import Assignment, TopicPartition
 from coordinator.core.errors import ErrorCode, GroupError
@@ -76,6 +78,8 @@ from storage.base import CLUSTER_SHARD, LoadsGroups, OffsetStorage, StoreIdentit
 
 __all__ = ["CoordinatorConfig", "GroupCoordinator", "Ticket"]
 
+_log = structlog.get_logger(__name__)
+
 MAX_ROUTED_GROUPS: Final = 100_000
 """Groups whose shard is remembered; the hash over an id costs more than all the rest of a
 heartbeat.
@@ -84,6 +88,10 @@ heartbeat.
 LISTING_SLICE_S: Final = 0.002
 """What one turn of the loop may spend on listing groups."""
 
+FLUSH_SHARE: Final = 0.8
+"""Of the time that ``stop`` may take: for writing what waits and the fold. The rest is for giving
+back the leases and for the checkpoint of the store.
+"""
 
 LISTED_AT_ONCE: Final = 100
 """Groups that a listing for a host reads in one go."""
@@ -168,7 +176,9 @@ class GroupCoordinator:
             await self.topics.ensure_configured()
 
     async def stop(self, timeout_ms: int | None = None) -> None:
-        """Refuse what is parked, make durable what waits, fold what fits, release and close."""
+        """Refuse what is parked, make durable what waits, fold what fits, release and close: all of
+        it within the time given (``drain_timeout_ms``), whatever the store does.
+        """
         self._places = dict.fromkeys(self._places, _Closed())
         self._routed.clear()
         if self._group_loader is not None:
@@ -177,12 +187,20 @@ class GroupCoordinator:
         if self._is_open:
             self._is_open = False
             limit_ms = self.config.drain_timeout_ms if timeout_ms is None else timeout_ms
-            try:
-                await self._owner.finish(limit_ms)
-            finally:
-                await self._storage.close()
+            await self._end_storage(limit_ms)
         if self._own_clock is not None:
             self._own_clock.stop()
+
+    async def _end_storage(self, limit_ms: int) -> None:
+        """Let go of the store within the limit, even of one that does not answer any more."""
+        end_s = asyncio.get_running_loop().time() + limit_ms / 1000
+        await self._owner.finish(int(limit_ms * FLUSH_SHARE))
+        for call in (self._owner.release, self._storage.close):
+            try:
+                async with asyncio.timeout_at(end_s):
+                    await call()
+            except TimeoutError:  # what was not written was not acknowledged
+                _log.warning("store_let_go_unfinished", during=call.__name__, timeout_ms=limit_ms)
 
     @property
     def is_ready(self) -> bool:

@@ -7,6 +7,7 @@ connections of its own: a WAL lets them be, in this process and in others.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
@@ -163,13 +164,18 @@ class SqliteOffsetStorage:
                 checking.interrupt()
         folded_row = max(self._clean_row, self._known_folded_row())
         self._may_append = False
+        closing = self._thread.submit(partial(self._close, folded_row, lock))
+        self._thread.stop()
+        # Who gives up waiting for a disk that hangs must not let another daemon in before it is done.
+        await asyncio.shield(closing)
+
+    def _close(self, folded_row: int, lock: FileLock) -> None:
         try:
-            await self._thread.submit(partial(self._close, folded_row))
+            self._close_connection(folded_row)
         finally:
-            self._thread.stop()
             lock.release()
 
-    def _close(self, folded_row: int) -> None:
+    def _close_connection(self, folded_row: int) -> None:
         connection, self._connection = self._connection, None
         if connection is None:
             return

@@ -140,7 +140,7 @@ class ShardOwner:
             slot.settle(slot.close_parked())
 
     async def finish(self, timeout_ms: int) -> None:
-        """Flush what waits, fold what fits into the time, give the leases back."""
+        """Flush what waits, fold what fits into the time; whoever still waits then is refused."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 if self._ended_tasks:
@@ -155,6 +155,9 @@ class ShardOwner:
         for lane in self.lanes:
             lane.abandon()
         self._drop(list(self.slots.values()))
+
+    async def release(self) -> None:
+        """Give the leases back; the last thing that is done with the store."""
         leases = [slot.lease for slot in self.slots.values() if slot.lease is not None]
         try:
             await self._storage.release(leases)

@@ -33,7 +33,7 @@ class CoordinatorConfig(CoreLimits):
     would outlast a session (design 2.3).
     """
     drain_timeout_ms: int = 10_000
-    """How long ``stop`` may take for what waits and for the fold."""
+    """How long ``stop`` may take: for what waits, for the fold, and for letting go of the store."""
     events_delay_ms: int = 50
     """How long an event without a record waits for an append to ride with."""
     merge_window_ms: int = 10_000

@@ -97,6 +97,7 @@ async def a_pipeline(
     yield pipeline
     pipeline.owner.drain()
     await pipeline.owner.finish(10_000)
+    await pipeline.owner.release()
     await storage.close()
     await turns(3)
     for ticket in pipeline.tickets:

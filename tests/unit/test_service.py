@@ -189,6 +189,20 @@ async def test_stop_while_the_store_is_down_ends_in_time_and_answers_everyone() 
         assert asyncio.get_running_loop().time() - started <= 2.1
 
 
+@pytest.mark.parametrize("calls", [("release",), ("close",), ("append", "release", "close")])
+@virtual_time
+async def test_stop_ends_in_time_whatever_call_the_store_never_answers(calls: list[str]) -> None:
+    async with a_coordinator() as world:
+        for call in calls:
+            world.storage.script(call, slow(Gate()))
+        waiting = world.commit("g")
+        await turns(2)
+        started = asyncio.get_running_loop().time()
+        await world.coordinator.stop(2_000)
+        assert asyncio.get_running_loop().time() - started <= 2.1
+        assert waiting.error is (ErrorCode.NOT_COORDINATOR if "append" in calls else ErrorCode.NONE)
+
+
 def test_an_append_may_not_outlast_a_session() -> None:
     with pytest.raises(ValueError, match="outlast a session"):
         CoordinatorConfig(append_timeout_ms=6_000)
