@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from coordinator.core import rebalance
 from coordinator.core.ends import lowered_ends
@@ -121,7 +121,7 @@ def _to_record(
     errors: _Errors,
 ) -> OffsetsCommitted | None:
     """What is to be stored; None where no partition is left."""
-    rules = _Rules(
+    rules = (
         shard.limits.offset_metadata_max_bytes,
         group is not None
         and request.generation_id >= 0
@@ -154,11 +154,8 @@ def _to_record(
     )
 
 
-class _Rules(NamedTuple):
-    """What a single partition is judged by."""
-
-    metadata_limit: int
-    is_monotonic: bool
+_Rules: TypeAlias = tuple[int, bool]
+"""What a single partition is judged by: the limit of its metadata, whether offsets may only grow."""
 
 
 def _to_partitions(
