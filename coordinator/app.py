@@ -102,6 +102,7 @@ def server_limits(settings: Settings) -> ServerLimits:
         max_connections_per_address=kafka.max_connections_per_address,
         connections_max_idle_ms=kafka.connections_max_idle_ms,
         max_waiting_bytes=kafka.max_waiting_bytes,
+        max_waiting_requests=kafka.max_waiting_requests,
     )
 
 
@@ -162,6 +163,7 @@ class Daemon:
             auto_create_topics=static.auto_create_topics,
             num_partitions=static.num_partitions,
             max_request_elements=kafka.max_request_elements,
+            max_reply_bytes=kafka.max_reply_bytes,
         )
 
     def _reports(self) -> Reports:

@@ -136,6 +136,19 @@ class KafkaSettings(_Section):
         description="Bytes of one connection that may wait, requests read and replies not yet "
         "sent; beyond it we stop reading from that peer until it takes what it asked for.",
     )
+    max_waiting_requests: int = Field(
+        default=1_000,
+        ge=1,
+        description="Requests of one connection that may be begun and not answered; beyond it we "
+        "stop reading from that peer until answers are out. Clients pipeline a handful of commits.",
+    )
+    max_reply_bytes: int = Field(
+        default=67_108_864,
+        ge=1_048_576,
+        description="Bytes of one reply that is put together from many answers (OffsetFetch or "
+        "DescribeGroups of many groups); a longer one closes its connection. A request that names "
+        "one large group a thousand times would else take the memory of all.",
+    )
 
 
 class HttpSettings(_Section):

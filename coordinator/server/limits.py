@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """Limits of a listener; names and defaults are those of ``[kafka]`` in the config."""
+    """Limits of a listener; names and defaults are those of ``[kafka]`` in the config, but for the
+    two of a turn.
+    """
 
     max_frame_bytes: int = 8_388_608
     max_connections: int = 10_000
@@ -21,6 +23,8 @@ class ServerLimits:
     """Of one connection: requests that were begun and not answered (pipelined commits)."""
     max_turn_bytes: int = 65_536
     """Of one connection: requests begun in one turn of the loop, by their bytes and by their
-    number. The rest goes on in the next turn, after everyone else had theirs.
+    number. The rest goes on in the next turn, after everyone else had theirs. Not in the config:
+    nothing is refused or lost by them, they only divide time between connections, and what suits
+    depends on this code and not on who runs it.
     """
     max_turn_requests: int = 128

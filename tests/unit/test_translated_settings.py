@@ -23,12 +23,18 @@ def test_the_coordinator_gets_the_defaults_that_it_has_by_itself_but_for_the_ini
 def test_the_kafka_port_gets_the_defaults_that_it_has_by_itself(monkeypatch):
     monkeypatch.setattr("coordinator.app.raise_file_limit", lambda wanted: wanted)
     assert server_limits(Settings()) == ServerLimits()
-    (default,) = (
-        field.default
-        for field in dataclasses.fields(Services)
-        if field.name == "max_request_elements"
-    )
-    assert Settings().kafka.max_request_elements == default
+    defaults = {field.name: field.default for field in dataclasses.fields(Services)}
+    for name in ("max_request_elements", "max_reply_bytes"):
+        assert getattr(Settings().kafka, name) == defaults[name]
+
+
+def test_every_limit_of_the_kafka_port_that_is_a_setting_reaches_it(monkeypatch):
+    monkeypatch.setattr("coordinator.app.raise_file_limit", lambda wanted: wanted)
+    names = {field.name for field in dataclasses.fields(ServerLimits)}
+    names -= {"max_turn_bytes", "max_turn_requests"}
+    changed = {name: getattr(ServerLimits(), name) + 1 for name in names}
+    limits = server_limits(Settings(kafka=changed))
+    assert {name: getattr(limits, name) for name in names} == changed
 
 
 def test_the_kafka_port_takes_no_more_than_the_system_allows(monkeypatch):
