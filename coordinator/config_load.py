@@ -7,6 +7,7 @@ silently ignored is found on the worst day.
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import tomllib
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -54,6 +55,9 @@ def load_settings(file: Path | None) -> LoadedSettings:
         settings = Settings(**content)
     except ValidationError as error:
         raise ConfigError(*_explain(error, content, environment, file)) from None
+    problems = list(_wrong_types(content, file))
+    if problems:
+        raise ConfigError(*problems)
     origins: dict[str, str] = {}
     for name in setting_names():
         section, key = name.split(".")
@@ -75,6 +79,22 @@ def _read_toml(file: Path) -> dict[str, Any]:
         raise ConfigError(f"{file}: not valid TOML: {error}") from None
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
+
+
+def _wrong_types(content: Mapping[str, Any], file: Path | None) -> Iterator[str]:
+    """Look for "7" where 7 belongs: a file has types, unlike the environment."""
+    for section, keys in content.items():
+        model = type(Settings.model_fields[section].default)
+        try:
+            # As JSON, whose lists a strict model takes for tuples.
+            model.model_validate_json(json.dumps(keys, default=str), strict=True)
+        except ValidationError as error:
+            for detail in error.errors(include_url=False):
+                if not detail["type"].endswith("_type"):
+                    continue  # a value that the environment replaces
+                name = ".".join([section, *map(str, detail["loc"])])
+                found = detail["input"]
+                yield f"{file}: {name}: {_sentence(detail['msg'])} (it is {found!r})"
 
 
 def _read_environment() -> dict[str, Any]:

@@ -59,6 +59,14 @@ def test_environment_wins_over_file_and_file_over_default(write, monkeypatch):
     assert origins["kafka.cluster_id"] == "default"
 
 
+def test_the_environment_has_strings_for_everything(write, monkeypatch):
+    monkeypatch.setenv("GROUPKEEPER_KAFKA__NODE_ID", "7")
+    monkeypatch.setenv("GROUPKEEPER_STATIC__AUTO_CREATE_TOPICS", "yes")
+    settings = load_settings(write("[kafka]\nnode_id = 3\n")).settings
+    assert settings.kafka.node_id == 7
+    assert settings.static.auto_create_topics is True
+
+
 def test_topics_come_from_the_file(write):
     file = write('[[static.topics]]\nname = "a"\npartitions = 3\nend_offset = 9\n')
     (topic,) = load_settings(file).settings.static.topics
@@ -78,6 +86,18 @@ def test_topics_come_from_the_environment_as_json(monkeypatch):
         ("[kafka]\nlistn = 1\n", "kafka.listn: no such key; did you mean listen?"),
         ("[kafak]\nlisten = 1\n", "kafak: no such section; did you mean kafka?"),
         ("[kafka]\nnode_id = 'x'\n", "kafka.node_id: input should be a valid integer"),
+        ("[kafka]\nnode_id = '7'\n", "kafka.node_id: input should be a valid integer (it is '7')"),
+        ("[kafka]\nnode_id = 7.0\n", "kafka.node_id: input should be a valid integer"),
+        ("[kafka]\nnode_id = true\n", "kafka.node_id: input should be a valid integer"),
+        (
+            "[static]\nauto_create_topics = 'yes'\n",
+            "static.auto_create_topics: input should be a valid boolean (it is 'yes')",
+        ),
+        ("[static]\nauto_create_topics = 1\n", "static.auto_create_topics: input should be"),
+        (
+            "[[static.topics]]\nname = 'a'\npartitions = '3'\n",
+            "static.topics.0.partitions: input should be a valid integer (it is '3')",
+        ),
         ("[kafka]\nnode_id = -1\n", "kafka.node_id: input should be greater than or equal to 0"),
         ("[kafka]\nlisten = '9092'\n", "kafka.listen: '9092' is not HOST:PORT"),
         ("[kafka]\nadvertised = 'h:0'\n", "kafka.advertised: port 0 cannot be told to clients"),
