@@ -7,6 +7,8 @@ with one of them shadowed, the first import would fail in a way that names neith
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -28,8 +30,18 @@ def foreign_packages(home: Path) -> list[str]:
     return problems
 
 
+def end_cleanly_while_importing() -> None:
+    """Until the daemon has handlers of its own there is nothing to drain: a supervisor that changes
+    its mind in the first half second is to see a clean end.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(0))
+
+
 def main() -> None:
     """Run the command line."""
+    if sys.argv[1:2] == ["serve"]:
+        end_cleanly_while_importing()
     problems = foreign_packages(Path(__file__).resolve().parent.parent)
     if problems:
         for problem in problems:

@@ -166,7 +166,7 @@ class SqliteOffsetStorage:
         self._may_append = False
         closing = self._thread.submit(partial(self._close, folded_row, lock))
         self._thread.stop()
-        # Who gives up waiting for a disk that hangs must not let another daemon in before it is done.
+        # Who does not wait for a disk that hangs must not let another daemon in before it is done.
         await asyncio.shield(closing)
 
     def _close(self, folded_row: int, lock: FileLock) -> None:

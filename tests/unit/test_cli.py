@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -96,3 +99,24 @@ def test_a_package_of_another_owner_is_named_with_its_place(tmp_path):
     problems = foreign_packages(tmp_path)
     assert len(problems) == len(IMPORT_NAMES)
     assert all(str(ROOT) in problem and str(tmp_path) in problem for problem in problems)
+
+
+STOPPED_WHILE_IMPORTING = """
+import os, signal, sys
+import coordinator.__main__ as entry
+entry.foreign_packages = lambda home: os.kill(os.getpid(), signal.{signal})
+sys.argv = ["groupkeeper", {command!r}, "--help"]
+entry.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "number", "code"),
+    [("serve", "SIGTERM", 0), ("serve", "SIGINT", 0), ("check-config", "SIGTERM", -signal.SIGTERM)],
+)
+def test_a_signal_during_the_imports_ends_a_daemon_cleanly(command, number, code):
+    script = STOPPED_WHILE_IMPORTING.format(signal=number, command=command)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (code, "", "")
