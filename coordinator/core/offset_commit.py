@@ -155,7 +155,7 @@ def _to_record(
 
 
 _Rules: TypeAlias = tuple[int, bool]
-"""What a single partition is judged by: the limit of its metadata, whether offsets may only grow."""
+"""A partition is judged by: the limit of its metadata, whether offsets may only grow."""
 
 
 def _to_partitions(
