@@ -263,6 +263,10 @@ class Lane:
                 return
             finally:
                 timer.cancel()
+            # What came in while the replies were released may share the next append: a turn is
+            # short beside an append, and fewer and larger ones are what a busy machine needs.
+            if append.requests:
+                await asyncio.sleep(0)
         self._task = None
         self._idle.set()
 
