@@ -153,6 +153,16 @@ def test_sighup_reads_the_log_level_again_and_names_what_needs_a_restart(make):
     assert daemon.terminate() == 0
 
 
+def test_sighup_puts_the_new_log_level_in_force(make):
+    daemon = make(storage_url="memory:").start()
+    daemon.settings["logging.level"] = "warning"
+    daemon.write_config()
+    daemon.signal(signal.SIGHUP)
+    wait_for_log(daemon, "settings read again")
+    assert daemon.terminate() == 0
+    assert {line["event"] for line in log_of(daemon)}.isdisjoint({"stopping", "stopped"})
+
+
 def test_sighup_with_wrong_settings_changes_nothing(make):
     daemon = make(storage_url="memory:").start()
     daemon.settings["kafka.listn"] = "x"

@@ -1,0 +1,80 @@
+"""The normal daemon over a store that misbehaves while a file says so.
+
+The environment names the file as ``FAULT_FILE``. It holds one of ``FAULTS``, or is not there:
+
+fail       every statement of the writer fails, as on a full or broken disk
+hang       an append never returns
+stubborn   to close the store takes for ever and heeds no cancellation
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import sqlite3
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import storage.open
+from coordinator.__main__ import main
+from storage import sqlite_schema
+from storage.sqlite import SqliteOffsetStorage
+
+FAULTS = ("fail", "hang", "stubborn")
+
+
+def fault() -> str:
+    """What the file says now; "" where there is none."""
+    file = Path(os.environ["FAULT_FILE"])
+    try:
+        name = file.read_text()
+    except FileNotFoundError:
+        return ""
+    assert name in FAULTS
+    return name
+
+
+class FaultyConnection(sqlite3.Connection):
+    """The writer's connection."""
+
+    def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
+        """Run a statement, or not."""
+        match fault():
+            case "fail":
+                raise sqlite3.OperationalError("disk I/O error")
+            case "hang" if statement == sqlite_schema.APPEND:
+                threading.Event().wait()
+        return super().execute(statement, *arguments)
+
+
+class FaultyStorage(SqliteOffsetStorage):
+    """SQLite that may refuse to be closed."""
+
+    async def close(self) -> None:
+        """Close, if allowed."""
+        while fault() == "stubborn":
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+        await super().close()
+
+
+def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
+    """In place of ``sqlite_schema.connect_writer``."""
+    return sqlite3.connect(
+        path,
+        timeout=busy_timeout_s,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=FaultyConnection,
+    )
+
+
+if __name__ == "__main__":
+    # The constructor has the seam; only how the app comes to it is patched, and only here.
+    storage.open.SqliteOffsetStorage = functools.partial(  # type: ignore[misc,assignment]
+        FaultyStorage, connect=connect
+    )
+    main()

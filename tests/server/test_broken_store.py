@@ -1,0 +1,184 @@
+"""The daemon as a process over a store that is damaged, fails or hangs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import sqlite3
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from coordinator.app import IMPATIENT_AFTER_S
+from coordinator.core.errors import ErrorCode
+from tests.helpers.group_view import commit, committed
+from tests.helpers.raw_client import RawClient
+from tests.helpers.servers import Groupkeeper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+TOPIC = "orders"
+CUT = "the drain took too long and was cut; nothing that was acknowledged is lost"
+
+pytestmark = pytest.mark.slow
+
+
+class FaultyDaemon(Groupkeeper):
+    """The daemon over a store that does what ``fault`` says."""
+
+    entry = ("-m", "tests.helpers.faulty_daemon")
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, topics={TOPIC: 1})
+        self._fault = directory / "fault"
+        self.environment = {"FAULT_FILE": str(self._fault)}
+
+    def fault(self, name: str) -> None:
+        """From now on it misbehaves like this; "" ends it."""
+        if name:
+            new = self._fault.with_suffix(".new")
+            new.write_text(name)
+            new.rename(self._fault)
+        else:
+            self._fault.unlink()
+
+    def events(self) -> list[str]:
+        """The events of its log."""
+        return [json.loads(line)["event"] for line in self.log.splitlines()]
+
+    def wait_for_log(self, event: str) -> dict[str, Any]:
+        """The first line of its log that tells this."""
+        wait_until(lambda: event in self.events(), self)
+        lines = map(json.loads, self.log.splitlines())
+        return next(line for line in lines if line["event"] == event)
+
+
+def wait_until(condition: Callable[[], bool], daemon: Groupkeeper) -> None:
+    for _ in range(1_000):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError(daemon.log)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[FaultyDaemon]:
+    daemon = FaultyDaemon(tmp_path / "daemon")
+    yield daemon
+    daemon.stop()
+
+
+def is_refused(port: int) -> bool:
+    """Does nobody listen there?"""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=10).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_a_damaged_page_is_told_after_an_unclean_end_beside_the_work(daemon: FaultyDaemon) -> None:
+    daemon.start()
+    with RawClient(daemon.port) as client:
+        commit(client, "g", TOPIC, {0: 7})
+    daemon.kill()
+    database = daemon.directory / "groupkeeper.db"
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE note (text)")  # pages that no load reads
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        ((root,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'note'")
+    with database.open("r+b") as file:
+        file.seek((root - 1) * 4096)
+        file.write(b"\xff" * 4096)
+    daemon.start()
+    told = daemon.wait_for_log("the store is damaged")
+    assert told["level"] == "error"
+    assert f"{database}: is damaged" in told["problem"]
+    assert "ready" in daemon.events()[: daemon.events().index("the store is damaged")]
+    with RawClient(daemon.port) as client:
+        assert committed(client, "g") == {(TOPIC, 0): 7}
+
+
+def test_a_sound_store_is_not_called_damaged_after_an_unclean_end(daemon: FaultyDaemon) -> None:
+    daemon.start()
+    daemon.kill()
+    daemon.start()
+    assert daemon.terminate() == 0
+    assert "the store is damaged" not in daemon.events()
+
+
+def test_readyz_says_why_while_the_store_fails_and_that_it_is_back(daemon: FaultyDaemon) -> None:
+    daemon.start()
+    daemon.fault("fail")
+    with RawClient(daemon.port) as client:
+        assert commit(client, "g", TOPIC, {0: 1}) == {0: ErrorCode.NOT_COORDINATOR}
+        assert daemon.get("/readyz") == (
+            503,
+            "not ready: the store failed; its shards are being loaded again\n",
+        )
+        assert daemon.get("/healthz")[0] == 200
+        assert daemon.metric("groupkeeper_ready") == 0
+        daemon.fault("")
+        wait_until(lambda: daemon.get("/readyz") == (200, "ready\n"), daemon)
+        assert commit(client, "g", TOPIC, {0: 2}) == {0: ErrorCode.NONE}
+
+
+def test_a_stop_ends_with_0_although_an_append_never_returns(daemon: FaultyDaemon) -> None:
+    daemon.settings["daemon.drain_timeout_ms"] = 1_000
+    daemon.start()
+    daemon.fault("hang")
+    with RawClient(daemon.port) as client:
+        waiting = client.send(
+            "offset_commit",
+            2,
+            group_id="g",
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            retention_time_ms=-1,
+            topics=[{"name": TOPIC, "partitions": [{"partition_index": 0, "committed_offset": 1}]}],
+        )
+        wait_until(lambda: daemon.metric("groupkeeper_received_bytes_total") > 0, daemon)
+        daemon.signal(signal.SIGTERM)
+        (topic,) = client.receive("offset_commit", 2, waiting)["topics"]
+    assert topic["partitions"][0]["error_code"] == ErrorCode.NOT_COORDINATOR
+    assert daemon.wait() == 0
+    assert daemon.events()[-1] in ("stopped", CUT)
+    daemon.fault("")
+    daemon.start()
+    with RawClient(daemon.port) as client:
+        assert committed(client, "g") == {}
+
+
+def test_a_drain_that_nothing_ends_is_cut_with_0(daemon: FaultyDaemon) -> None:
+    daemon.settings["daemon.drain_timeout_ms"] = 500
+    daemon.start()
+    daemon.fault("stubborn")
+    assert daemon.terminate() == 0
+    assert daemon.events()[-1] == CUT
+
+
+def test_a_second_signal_of_someone_impatient_ends_the_drain_with_1(daemon: FaultyDaemon) -> None:
+    daemon.settings["daemon.drain_timeout_ms"] = 600_000
+    daemon.start()
+    daemon.fault("stubborn")
+    daemon.signal(signal.SIGTERM)
+    daemon.wait_for_log("stopping")
+    time.sleep(IMPATIENT_AFTER_S)
+    daemon.signal(signal.SIGINT)
+    assert daemon.wait() == 1
+    assert daemon.events()[-1] == "stopped at once; nothing that was acknowledged is lost"
+
+
+def test_while_it_drains_nobody_new_gets_in(daemon: FaultyDaemon) -> None:
+    daemon.settings["daemon.drain_timeout_ms"] = 600_000
+    daemon.start()
+    assert not is_refused(daemon.port)
+    daemon.fault("stubborn")
+    daemon.signal(signal.SIGTERM)
+    wait_until(lambda: is_refused(daemon.port), daemon)
+    assert daemon.get("/readyz") == (503, "not ready: stopping\n")
