@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.core import topic_sweep
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import CommitRejected, GroupCreated
 from coordinator.core.records import CommittedPartition, OffsetsCommitted
@@ -73,6 +74,17 @@ def test_commit_says_what_it_replaces(driver):
         (0, 7, 10),
         (1, 1, -1),
     ]
+
+
+def test_commit_to_a_topic_made_again_replaces_nothing(driver, monkeypatch):
+    monkeypatch.setattr(topic_sweep, "MAX_OFFSETS_PER_STEP", 1)
+    driver.commit("g", {"orders": {0: 10}})
+    driver.commit("swept before it", {"orders": {0: 10}})
+    driver.change_topics(ORDERS._replace(topic_id="made again"), PAYMENTS)
+    assert driver.shard.saved("g").offsets, "it is to be swept later"
+    driver.commit("g", {"orders": {0: 7}})
+    (topic,) = driver.records_of(OffsetsCommitted)[-1].topics
+    assert [(p.offset, p.previous_offset) for p in topic.partitions] == [(7, -1)]
 
 
 def test_later_commit_wins_whatever_the_offset(driver):
