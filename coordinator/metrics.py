@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 
 NAMESPACE = "groupkeeper"
 LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+REBALANCE_BOUNDS_S = (0.01, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 BATCH_BOUNDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
 
 
@@ -131,7 +132,8 @@ DEFINITIONS: tuple[Definition, ...] = (
         ("api", "version", "error"),
         "Requests answered, by API, version and the first error of the answer.",
         "COORDINATOR_LOAD_IN_PROGRESS and NOT_COORDINATOR mean the store was away. "
-        "UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean clients were evicted or are too slow.",
+        "UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean clients were evicted or are too slow; with "
+        "FENCED_INSTANCE_ID they are the fenced requests.",
     ),
     Definition(
         "requests_refused",
@@ -169,6 +171,14 @@ DEFINITIONS: tuple[Definition, ...] = (
         "member_evicted and rejoin storms point at session timeouts that are too short.",
     ),
     Definition(
+        "group_rebalance_duration_seconds",
+        "histogram",
+        (),
+        "Time of a join phase, from its beginning to the new generation; of all groups.",
+        "Nobody of the group reads meanwhile. Long ones wait for a member that does not come back: "
+        "rebalance_end in the event log names it in awaited.",
+    ),
+    Definition(
         "members_evicted",
         "counter",
         ("reason",),
@@ -181,6 +191,13 @@ DEFINITIONS: tuple[Definition, ...] = (
         ("result",),
         "OffsetCommit requests: accepted or rejected.",
         "Rejected ones lose work: see requests_total for the error, the event log for the group.",
+    ),
+    Definition(
+        "offset_rewinds",
+        "counter",
+        (),
+        "Committed offsets that were lower than the ones they replaced, counted by partition.",
+        "A reset, or a client that commits what is old; commit in the event log has both offsets.",
     ),
     Definition(
         "offsets_expired",

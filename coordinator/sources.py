@@ -66,6 +66,7 @@ def _group_sources(coordinator: GroupCoordinator) -> dict[str, Source]:
         },
         "members": coordinator.member_count,
         "offsets": coordinator.offset_count,
+        "offset_rewinds": lambda: 0 if coordinator.topics is None else coordinator.topics.rewinds,
     }
 
 
@@ -76,6 +77,7 @@ def _runtime_sources(stats: Stats) -> dict[str, Source]:
             ("overload",): stats.refused_overload,
         },
         "rebalances": lambda: _by_reason(stats.rebalances),
+        "group_rebalance_duration_seconds": lambda: stats.rebalance_seconds,
         "members_evicted": lambda: _by_reason(stats.members_evicted),
         "offset_commits": lambda: {
             ("accepted",): stats.commits_accepted,

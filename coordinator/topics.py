@@ -67,6 +67,8 @@ class Topics:
         self._mint = mint
         self._submit: Submit | None = None
         self._ends: dict[str, dict[int, int]] = {}
+        self.rewinds = 0
+        """Durable commits of a partition that were lower than what they replaced."""
 
     # --- For handlers -----------------------------------------------------------------------------
 
@@ -132,6 +134,8 @@ class Topics:
             for partition in topic.partitions:
                 if partition.offset > ends.get(partition.partition, 0):
                     ends[partition.partition] = partition.offset
+                elif partition.offset < partition.previous_offset:
+                    self.rewinds += 1
 
     def raise_ends(self, found: Mapping[PartitionKey, int]) -> None:
         """Take the ends of a shard that was loaded; none is ever lowered."""

@@ -20,6 +20,7 @@ from coordinator.core.events import (
     Event,
     MemberEvicted,
     OffsetExpired,
+    RebalanceEnd,
     RebalanceStart,
     ShardLoaded,
 )
@@ -205,6 +206,8 @@ class ShardOwner:
                 count_reason(self.stats.members_evicted, event.reason)
             elif isinstance(event, RebalanceStart):
                 count_reason(self.stats.rebalances, event.reason)
+            elif isinstance(event, RebalanceEnd):
+                self.stats.rebalance_seconds.observe(event.duration_ms / 1000)
             elif isinstance(event, OffsetExpired):
                 self.stats.offsets_expired += sum(len(topic.partitions) for topic in event.topics)
         return self._merger.admit(slot.shard_id, events, self._clock.now().monotonic_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from coordinator.metrics import BATCH_BOUNDS, LATENCY_BOUNDS_S, Histogram
+from coordinator.metrics import BATCH_BOUNDS, LATENCY_BOUNDS_S, REBALANCE_BOUNDS_S, Histogram
 
 
 @dataclass(slots=True)
@@ -26,6 +26,8 @@ class Stats:
     """OffsetCommits refused as a whole, by the group or because its shard could not take them."""
     rebalances: dict[str, int] = field(default_factory=dict)
     """Join phases begun, by reason."""
+    rebalance_seconds: Histogram = field(default_factory=lambda: Histogram(REBALANCE_BOUNDS_S))
+    """Time of each join phase, from its beginning to its new generation."""
     members_evicted: dict[str, int] = field(default_factory=dict)
     """By reason."""
     offsets_expired: int = 0

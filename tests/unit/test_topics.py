@@ -155,6 +155,15 @@ async def test_the_end_survives_a_restart_also_where_a_commit_lowered_the_offset
 
 
 @virtual_time
+async def test_commits_below_what_they_replace_are_counted_by_partition() -> None:
+    async with a_coordinator() as world:
+        for group, offset in (("a", 5), ("a", 5), ("b", 3), ("a", 4), ("a", 9), ("b", 2)):
+            await world.until(world.commit(group, offset))
+        assert world.coordinator.topics is not None
+        assert world.coordinator.topics.rewinds == 2
+
+
+@virtual_time
 async def test_an_end_grows_only_when_the_append_is_durable() -> None:
     async with a_coordinator() as world:
         gate = world.storage.hold_next_append()

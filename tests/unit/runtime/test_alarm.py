@@ -87,6 +87,15 @@ async def test_a_stopped_alarm_does_not_ring() -> None:
 
 
 @virtual_time
+async def test_how_long_a_join_phase_took_is_counted_when_it_ends() -> None:
+    async with a_coordinator(initial_rebalance_delay_ms=2_000) as world:
+        await world.until(world.join("g"))
+        seconds = world.coordinator.stats.rebalance_seconds
+        assert sum(seconds.counts) == 1
+        assert seconds.total == 2.0
+
+
+@virtual_time
 async def test_a_silent_member_is_evicted_when_its_session_ends_and_not_before() -> None:
     async with a_coordinator() as world:
         alive, silent = await world.a_stable_group("g", 2)
