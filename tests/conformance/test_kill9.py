@@ -46,7 +46,9 @@ KILLS = int(os.environ.get("KILLS", "3"))
 SEED = int(os.environ.get("KILL_SEED", "0")) or random.SystemRandom().randrange(1, 1_000_000)
 MEMBERS_A_CLIENT = 4
 MEMBER_RATE = 6
-LOADERS, LOADER_RATE = 4, 150
+LOADERS, LOADER_RATE = 4, 200
+"""With the members 870 commits a second are aimed at, so that a machine that is busy otherwise
+still reaches 500. What it reached is printed and nobody's assertion."""
 SESSION_MS = 45_000
 """Longer than the test is away: an evicted member would be the test's fault."""
 
@@ -218,7 +220,7 @@ def _one_kill(world: World, draw: random.Random, point: str, n: int) -> None:
         wait_until(daemon.is_dead, hosts, where)
     assert daemon.wait() == -signal.SIGKILL, daemon.log[-3000:]
     acknowledged, took = world.acknowledged() - first, time.monotonic() - began
-    sys.stdout.write(f"{where}: {acknowledged} commits in {took:.1f} s\n")
+    sys.stdout.write(f"{where}: {acknowledged} commits, {acknowledged / took:.0f} a second\n")
 
     for loader in world.loaders:
         loader.stop()
