@@ -283,8 +283,8 @@ _HEAD = """\
 
 What is shown against the running daemon with which client of which version. Written by the test
 run, not by hand: `make test-clients` runs the other languages' clients and Kafka's command line,
-`make test` those of Python. What the columns say is what the last run found. confluent-kafka is
-librdkafka, which many other languages' clients are made of.
+`make test` those of Python. Only a run in which every scenario ran writes it, from what it found.
+confluent-kafka is librdkafka, which many other languages' clients are made of.
 
 Clients read no records here: in static mode there are none, and Fetch 0-3, ListOffsets 0 and
 Produce 0-2 are closed as Kafka 4.3 closes them.
