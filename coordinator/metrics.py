@@ -2,12 +2,11 @@
 
 Whoever counts keeps plain integers (``Counts``, ``Histogram``, or its own); they are read when a
 scrape comes, through the sources that the composition root hands over. Nothing here is called on
-the hot path except ``Histogram.observe``.
+the hot path.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, islice
@@ -22,28 +21,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from coordinator.histogram import Histogram
+
 NAMESPACE = "groupkeeper"
-LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-REBALANCE_BOUNDS_S = (0.01, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-BATCH_BOUNDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
-
-
-class Histogram:
-    """Plain integers in buckets; ``observe`` costs a binary search over a dozen bounds."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        """Start empty, with one bucket a bound and one beyond the last."""
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
 
 Series: TypeAlias = Mapping[tuple[str, ...], float]
 """label values, in the order of the definition -> value."""

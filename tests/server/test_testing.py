@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -12,8 +13,19 @@ from coordinator.testing import GroupkeeperServer, SyncGroupkeeperServer, Testin
 from tests.helpers.printed_docs import ROOT
 from tests.helpers.raw_client import RawClient
 
-NOT_FOR_TESTS = ("typer", "click", "starlette", "uvicorn", "pydantic", "coordinator.cli", "uvloop")
-"""The command line, the HTTP stack, the settings file: nobody's tests need to import them."""
+COMMAND_LINE = ("typer", "click", "coordinator.cli", "pydantic", "uvloop")
+HTTP = (
+    "coordinator.web",
+    "http.client",
+    "http.server",
+    "prometheus_client",
+    "starlette",
+    "urllib.request",
+    "uvicorn",
+    "wsgiref.simple_server",
+)
+NOT_FOR_TESTS = (*COMMAND_LINE, *HTTP)
+"""What the daemon and its settings file need, and nobody's tests."""
 
 FRESH = f"""
 import sys
@@ -37,6 +49,26 @@ def test_nothing_of_the_command_line_or_http_is_imported_and_nothing_printed():
         [sys.executable, "-c", FRESH], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_after_the_with_block_there_is_no_thread_of_ours():
+    before = set(threading.enumerate())
+    with SyncGroupkeeperServer(topics={"orders": 1}) as server:
+        assert metadata(server.port) == {"orders": 1}
+        assert set(threading.enumerate()) > before
+    assert set(threading.enumerate()) == before
+
+
+async def test_a_stop_closes_the_connections_and_frees_the_port():
+    server = GroupkeeperServer(topics={"orders": 1})
+    await server.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    await asyncio.to_thread(metadata, server.port)  # by now the first one is accepted too
+    await server.stop()
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+    async with GroupkeeperServer(port=server.port, topics={"others": 1}) as next_one:
+        assert await asyncio.to_thread(metadata, next_one.port) == {"others": 1}
 
 
 async def test_in_a_running_loop_it_answers_on_its_own_port():
@@ -81,9 +113,11 @@ def test_it_can_be_started_again_after_a_stop():
 
 def test_a_port_in_use_is_the_callers_error_and_leaves_no_thread_behind():
     with SyncGroupkeeperServer() as first:
+        before = set(threading.enumerate())
         second = SyncGroupkeeperServer(port=first.port)
         with pytest.raises(OSError, match="in use"):
             second.start()
+        assert set(threading.enumerate()) == before
         second.stop()
 
 

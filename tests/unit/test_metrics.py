@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator.metrics import DEFINITIONS, Exposition, Histogram, Source
+from coordinator.histogram import Histogram
+from coordinator.metrics import DEFINITIONS, Exposition, Source
 
 
 def scrape(sources: dict[str, Source], max_series: int = 1000) -> dict[str, float]:
