@@ -1,4 +1,4 @@
-"""Kafka's error codes, as far as a group coordinator answers with them, and the one exception.
+"""Kafka's error codes, as far as they are about groups, and the one exception.
 
 The numbers are the protocol's (spec section 3); a name here is Kafka's name in ``Errors``.
 """
@@ -71,6 +71,9 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_ENDPOINT_TYPE = 115
     TRANSACTION_ABORTABLE = 120
     INVALID_REGULAR_EXPRESSION = 128
+    REBOOTSTRAP_REQUIRED = 129
+    STREAMS_INVALID_TOPOLOGY = 130
+    STREAMS_TOPOLOGY_FENCED = 132
 
 
 class GroupError(Exception):
