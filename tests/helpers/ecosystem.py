@@ -3,6 +3,8 @@
 ``tests/conformance/{java,go,node}`` hold the programs. Each takes HOST:PORT as its argument, says
 first which versions it holds, then answers each order, one JSON object a line, by one line with the
 order's id. Orders run side by side. What a machine lacks is told by ``Unavailable``.
+
+``EXAMPLES`` are the clients of ``examples/clients``, from the same libraries in the same caches.
 """
 
 from __future__ import annotations
@@ -19,6 +21,10 @@ from pathlib import Path
 from typing import Any
 
 PROGRAMS = Path(__file__).parents[1] / "conformance"
+CLIENTS = Path(__file__).parents[2] / "examples" / "clients"
+JDK = "a JDK of version 17 or later (Debian: default-jdk-headless)"
+JAVA_FLAGS = ("-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""It lives for a minute: the quick compiler alone, and little memory."""
 BUILD_LIMIT_S = 240
 ANSWER_LIMIT_S = 150
 """A life that waits in vain ends itself before this, and says for what."""
@@ -78,12 +84,22 @@ def run(command: list[str], **options: Any) -> None:
 
 
 def java() -> list[str]:
+    """Every Java client in one program."""
+    return _java("java-clients", PROGRAMS / "java", "Host")
+
+
+def java_example() -> list[str]:
+    """The Java client of the quick start."""
+    return _java("java-example", CLIENTS / "java", "Billing")
+
+
+def _java(name: str, folder: Path, main: str) -> list[str]:
     """Kafka's jars by Maven, our own few classes by javac."""
-    machine = need("java", "a JDK of version 17 or later (Debian: default-jdk-headless)")
-    compiler = need("javac", "a JDK of version 17 or later (Debian: default-jdk-headless)")
+    machine = need("java", JDK)
+    compiler = need("javac", JDK)
     maven = need("mvn", "Maven (Debian: maven)")
     pom = PROGRAMS / "java" / "pom.xml"
-    sources = sorted((PROGRAMS / "java").glob("*.java"))
+    sources = sorted(folder.glob("*.java"))
 
     def resolve(place: Path) -> None:
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={place}"]
@@ -94,25 +110,41 @@ def java() -> list[str]:
     def compile_all(place: Path) -> None:
         run([compiler, "-cp", f"{jars}/*", "-d", str(place), *map(str, sources)])
 
-    classes = once("java-clients", [pom, *sources], compile_all)
-    # it lives for a minute: the quick compiler alone, and little memory
-    flags = ["-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-    return [machine, *flags, "-cp", f"{classes}:{jars}/*", "Host"]
+    classes = once(name, [pom, *sources], compile_all)
+    return [machine, *JAVA_FLAGS, "-cp", f"{classes}:{jars}/*", main]
 
 
 def go() -> list[str]:
     """One binary with every Go client in it."""
+    return _go("go-clients", PROGRAMS / "go")
+
+
+def go_example() -> list[str]:
+    """The Go client of the quick start."""
+    return _go("go-example", CLIENTS / "go")
+
+
+def _go(name: str, folder: Path) -> list[str]:
     compiler = need("go", "Go 1.26 or later")
-    folder = PROGRAMS / "go"
     sources = [*folder.glob("*.go"), folder / "go.mod", folder / "go.sum"]
 
     def build(place: Path) -> None:
-        run([compiler, "build", "-o", str(place / "conformance"), "."], cwd=folder)
+        run([compiler, "build", "-o", str(place / "program"), "."], cwd=folder)
 
-    return [str(once("go-clients", sources, build) / "conformance")]
+    return [str(once(name, sources, build) / "program")]
 
 
 def node() -> list[str]:
+    """The JavaScript client."""
+    return _node(PROGRAMS / "node" / "host.js")
+
+
+def node_example() -> list[str]:
+    """The JavaScript client of the quick start."""
+    return _node(CLIENTS / "node" / "billing.js")
+
+
+def _node(program: Path) -> list[str]:
     """kafkajs by npm."""
     machine = need("node", "Node.js 18 or later (Debian: nodejs)")
     installer = need("npm", "npm (Debian: npm)")
@@ -125,7 +157,7 @@ def node() -> list[str]:
 
     modules = once("node-clients", sources, install) / "node_modules"
     need("env", "coreutils")
-    return ["env", f"NODE_PATH={modules}", machine, str(PROGRAMS / "node" / "host.js")]
+    return ["env", f"NODE_PATH={modules}", machine, str(program)]
 
 
 def kcat() -> tuple[list[str], dict[str, str]]:
@@ -160,6 +192,11 @@ def kcat() -> tuple[list[str], dict[str, str]]:
 
 
 TOOLCHAINS: Mapping[str, Callable[[], list[str]]] = {"java": java, "go": go, "node": node}
+EXAMPLES: Mapping[str, Callable[[], list[str]]] = {
+    "java": java_example,
+    "go": go_example,
+    "node": node_example,
+}
 
 
 class Host:
