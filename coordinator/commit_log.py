@@ -26,7 +26,9 @@ class OffsetCommitLog:
     topic: str
     partition: int
     offset: int
-    """-1: it was deleted or expired."""
+    """-1: it was deleted or expired, or a client committed -1, which reads the same.
+    Other negative offsets were committed as they are.
+    """
     metadata: str
     timestamp_ms: int
     """When it was written; never decreases within a log."""
@@ -58,36 +60,35 @@ def entries_of(event: EventDict) -> Iterator[OffsetCommitLog]:
     if event["kind"] == COMMIT_KIND:
         for topic in event["topics"]:
             for each in topic["partitions"]:
-                yield _entry(
-                    event, topic, each, each["offset"], each["leader_epoch"], each["metadata"]
+                yield OffsetCommitLog(
+                    **_common(event, topic, each),
+                    offset=each["offset"],
+                    metadata=each["metadata"],
+                    leader_epoch=each["leader_epoch"],
+                    previous_offset=each["previous_offset"],
                 )
     elif event["kind"] in _LOST_KINDS:
         for topic in event["topics"]:
             for each in topic["partitions"]:
-                yield _entry(event, topic, each, NO_OFFSET, NO_LEADER_EPOCH, "")
+                yield OffsetCommitLog(
+                    **_common(event, topic, each),
+                    offset=NO_OFFSET,
+                    metadata="",
+                    previous_offset=each["offset"],
+                )
 
 
-def _entry(
-    event: EventDict,
-    topic: Mapping[str, Any],
-    row: Mapping[str, Any],
-    offset: int,
-    leader_epoch: int,
-    metadata: str,
-) -> OffsetCommitLog:
-    return OffsetCommitLog(
-        group_id=event["group"],
-        topic=topic["topic"],
-        partition=row["partition"],
-        offset=offset,
-        metadata=metadata,
-        timestamp_ms=event["ts_ms"],
-        member_id=event["member_id"],
-        generation_id=event["generation"],
-        leader_epoch=leader_epoch,
-        client_id=event["client_id"],
-        previous_offset=row["offset"] if offset == NO_OFFSET else row["previous_offset"],
-    )
+def _common(event: EventDict, topic: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    """What the entries of both kinds have."""
+    return {
+        "group_id": event["group"],
+        "topic": topic["topic"],
+        "partition": row["partition"],
+        "timestamp_ms": event["ts_ms"],
+        "member_id": event["member_id"],
+        "generation_id": event["generation"],
+        "client_id": event["client_id"],
+    }
 
 
 class CommitsOffsets(Protocol):
@@ -129,7 +130,7 @@ async def replay(
 
 
 async def _write(group_id: str, offsets: _Offsets, into: CommitsOffsets) -> None:
-    kept = [entry for entry in offsets.values() if entry.offset >= 0]
+    kept = [entry for entry in offsets.values() if entry.offset != NO_OFFSET]
     for start in range(0, len(kept), REPLAY_PARTITIONS):
         rows: dict[str, dict[int, OffsetCommitData]] = {}
         for entry in kept[start : start + REPLAY_PARTITIONS]:
@@ -139,7 +140,7 @@ async def _write(group_id: str, offsets: _Offsets, into: CommitsOffsets) -> None
         (await into.commit_offsets(request)).raise_for_error()
     gone: dict[str, list[int]] = {}
     for entry in offsets.values():
-        if entry.offset < 0:
+        if entry.offset == NO_OFFSET:
             gone.setdefault(entry.topic, []).append(entry.partition)
     if gone:
         await _delete(group_id, gone, into)

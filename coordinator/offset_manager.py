@@ -26,11 +26,13 @@ class OffsetManager:
         (await self._coordinator.commit_offsets(request)).raise_for_error()
 
     async def get_offset(self, group_id: str, topic: str, partition: int) -> int | None:
-        """Return the committed offset of one partition; None where there is none."""
+        """Return the committed offset of one partition; None where there is none, or where it is
+        -1, which says the same on the wire. Other negative offsets come back as they are.
+        """
         return await self._coordinator.get_committed_offset(group_id, topic, partition)
 
     async def get_all_offsets(self, group_id: str) -> dict[str, dict[int, int]]:
-        """Return all committed offsets of a group, by topic, then by partition."""
+        """Return all committed offsets of a group, by topic, then by partition; also one of -1."""
         fetched = await self._coordinator.fetch_offsets(OffsetFetchRequest(group_id=group_id))
         return {
             topic: {partition: each.offset for partition, each in rows.items()}

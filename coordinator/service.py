@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import structlog
 
 from coordinator.commit_log import OffsetCommitLog, read_commit_log
 from coordinator.core.assignors.types import Assignment, TopicPartition
 from coordinator.core.errors import ErrorCode, GroupError
+from coordinator.core.records import NO_OFFSET
 from coordinator.core.requests import (
     AlterGroupConfigs,
     ChangeTopics,
@@ -23,13 +24,11 @@ from coordinator.core.requests import (
     GroupState,
     ListGroups,
     ListGroupsResult,
-    Now,
     OffsetDelete,
     OffsetDeleteResult,
     ReadGroup,
     ReadGroupResult,
     Request,
-    Result,
 )
 from coordinator.core.routing import shard_of
 from coordinator.core.shard import Shard
@@ -55,11 +54,11 @@ from coordinator.runtime.clock import Clock, LoopClock
 from coordinator.runtime.cluster_feed import ClusterFeed, NoTopics
 from coordinator.runtime.group_loading import GroupLoader
 from coordinator.runtime.owner import Observer, ShardOwner
-from coordinator.runtime.refusals import refuse
 from coordinator.runtime.settings import CoordinatorConfig
 from coordinator.runtime.shards import MakeShard, make_cluster_shard, make_group_shard
 from coordinator.runtime.slot import Slot, Ticket
 from coordinator.runtime.stats import Stats
+from coordinator.runtime.tickets import Awaited, Closed, Listing, Many, ManyTicket, Submits
 from coordinator.topics import Topics
 from coordinator.translation import (
     commit_from_core,
@@ -85,9 +84,6 @@ MAX_ROUTED_GROUPS: Final = 100_000
 heartbeat.
 """
 
-LISTING_SLICE_S: Final = 0.002
-"""What one turn of the loop may spend on listing groups."""
-
 FLUSH_SHARE: Final = 0.8
 """Of the time that ``stop`` may take: for writing what waits and the fold. The rest is for giving
 back the leases and for the checkpoint of the store.
@@ -98,18 +94,6 @@ LISTED_AT_ONCE: Final = 100
 
 NOBODY: Final = Client("", "")
 """Who deletes, when a host does it without saying for whom."""
-
-
-class ManyTicket(Protocol):
-    """Whoever asked several things at once."""
-
-    def resolve(self, result: Any) -> None:
-        """Take the list of results, in the order of the requests."""
-        ...
-
-
-class _Submits(Protocol):
-    def submit(self, request: Request, ticket: Ticket, now: Now) -> None: ...
 
 
 class GroupCoordinator:
@@ -149,14 +133,15 @@ class GroupCoordinator:
             topics.bind(self._submit_to_cluster)
         makers |= dict.fromkeys(range(self.config.shards), make_group_shard)
         self._owner = ShardOwner(storage, self.config, self._clock, observer, makers, timer)
-        self._places: dict[int, _Submits] = dict(self._owner.slots)
-        self._routed: dict[str, _Submits] = {}
+        self._places: dict[int, Submits] = dict(self._owner.slots)
+        self._routed: dict[str, Submits] = {}
         self._group_loader: GroupLoader | None = None
         if isinstance(storage, LoadsGroups):
             self._group_loader = GroupLoader(
                 storage, self._owner, self.config, self._clock, self._group_read, timer
             )
         self._is_open = False
+        self._was_started = False
 
     # --- Life -------------------------------------------------------------------------------------
 
@@ -170,7 +155,7 @@ class GroupCoordinator:
         if self._own_clock is not None:
             self._own_clock.start()
         await self._storage.open(StoreIdentity(self.config.cluster_id, self.config.shards))
-        self._is_open = True
+        self._is_open = self._was_started = True
         await self._owner.start()
         if self.topics is not None:
             await self.topics.ensure_configured()
@@ -179,7 +164,7 @@ class GroupCoordinator:
         """Refuse what is parked, make durable what waits, fold what fits, release and close: all of
         it within the time given (``drain_timeout_ms``), whatever the store does.
         """
-        self._places = dict.fromkeys(self._places, _Closed())
+        self._places = dict.fromkeys(self._places, Closed())
         self._routed.clear()
         if self._group_loader is not None:
             self._group_loader.stop()
@@ -239,9 +224,9 @@ class GroupCoordinator:
         """Begin several requests and answer them together, in their order: an OffsetFetch of many
         groups, a DescribeGroups.
         """
-        _Many(len(requests), ticket).begin(self.submit, requests)
+        Many(len(requests), ticket).begin(self.submit, requests)
 
-    def _route(self, group_id: str) -> _Submits:
+    def _route(self, group_id: str) -> Submits:
         place = self._places[shard_of(group_id, self.config.shards)]
         if self._group_loader is not None and isinstance(place, Slot) and group_id:
             place = self._group_loader.place_of(group_id, place)
@@ -261,16 +246,14 @@ class GroupCoordinator:
         """Take what names no group."""
         if isinstance(request, ListGroups):
             places = [self._places[shard_id] for shard_id in range(self.config.shards)]
-            _Listing(request, ticket, places, self._clock, self._timer).advance()
+            Listing(request, ticket, places, self._clock, self._timer).advance()
         else:
             self._submit_to_cluster(request, ticket)
 
     def _submit_to_cluster(self, request: Request, ticket: Ticket) -> None:
         is_for_cluster = isinstance(request, ChangeTopics | AlterGroupConfigs)
         assert is_for_cluster, f"no route for {type(request).__name__}"
-        place = self._places.get(
-            CLUSTER_SHARD, _Closed()
-        )  # a host without topics has no controller
+        place = self._places.get(CLUSTER_SHARD, Closed())  # a host without topics has no controller
         place.submit(request, ticket, self._clock.now())
 
     # --- For hosts that embed us ------------------------------------------------------------------
@@ -300,12 +283,15 @@ class GroupCoordinator:
         return fetch_from_core(await self.ask(fetch_to_core(request)))
 
     async def get_committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
-        """Return one committed offset, None where there is none. Raises GroupError."""
+        """Return one committed offset, None where there is none. Raises GroupError.
+
+        A committed -1 is None as well: it says on the wire that there is none.
+        """
         request = OffsetFetchRequest(group_id=group_id, topics={topic: [partition]})
         found = (await self.fetch_offsets(request)).offsets[topic][partition]
         if found.error_code is not ErrorCode.NONE:
             raise GroupError(found.error_code)
-        return None if found.offset < 0 else found.offset
+        return None if found.offset == NO_OFFSET else found.offset
 
     async def get_group(self, group_id: str) -> GroupMetadata | None:
         """Return a group and its members, None where there is no such group. Raises GroupError."""
@@ -361,15 +347,24 @@ class GroupCoordinator:
         return read_commit_log(self._storage, group_id, since_ms)
 
     async def ask(self, request: Request) -> Any:
-        """Submit a request of the core and wait for its result."""
-        ticket = _Awaited()
+        """Submit a request of the core and wait for its result. Raises RuntimeError before
+        ``start``, as do the methods above that ask.
+        """
+        self._check_started()
+        ticket = Awaited()
         self.submit(request, ticket)
         return await ticket.future
 
     async def _ask_all(self, requests: Sequence[Request]) -> list[Any]:
-        ticket = _Awaited()
+        self._check_started()
+        ticket = Awaited()
         self.submit_all(requests, ticket)
         return cast("list[Any]", await ticket.future)
+
+    def _check_started(self) -> None:
+        """Otherwise the answers were those of shards that load, a heartbeat's NONE among them."""
+        if not self._was_started:
+            raise RuntimeError("the coordinator was not started: await its start() first")
 
     async def _read_groups(self, group_ids: Sequence[str]) -> list[GroupMetadata | None]:
         results: list[ReadGroupResult] = await self._ask_all([ReadGroup(g) for g in group_ids])
@@ -400,101 +395,3 @@ class GroupCoordinator:
         for slot in self._owner.slots.values():
             if isinstance(slot.shard, Shard):
                 yield slot.shard
-
-
-class _Closed:
-    """Stands where a shard was once the coordinator stops: clients look for another coordinator."""
-
-    def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
-        """Answer at once."""
-        ticket.resolve(refuse(request, ErrorCode.NOT_COORDINATOR))
-
-
-class _Awaited:
-    """A ticket for those who await."""
-
-    __slots__ = ("future",)
-
-    def __init__(self) -> None:
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def resolve(self, result: Any) -> None:
-        if not self.future.done():  # the caller may have been cancelled
-            self.future.set_result(result)
-
-
-class _Part:
-    """The ticket of one of several requests."""
-
-    __slots__ = ("_many", "_position")
-
-    def __init__(self, many: _Many, position: int) -> None:
-        self._many = many
-        self._position = position
-
-    def resolve(self, result: Result) -> None:
-        self._many.take(self._position, result)
-
-
-class _Many:
-    """Collects the answers of several requests."""
-
-    def __init__(self, count: int, ticket: ManyTicket) -> None:
-        self._results: list[Result | None] = [None] * count
-        self._left = count
-        self._ticket = ticket
-
-    def begin(self, submit: Callable[[Request, Ticket], None], requests: Sequence[Request]) -> None:
-        if not requests:
-            self._ticket.resolve([])
-        for position, request in enumerate(requests):
-            submit(request, _Part(self, position))
-
-    def take(self, position: int, result: Result) -> None:
-        self._results[position] = result
-        self._left -= 1
-        if self._left == 0:
-            self._ticket.resolve(self._results)
-
-
-class _Listing:
-    """A ListGroups over all shards, a few at a time so that the loop stays free."""
-
-    def __init__(
-        self,
-        request: ListGroups,
-        ticket: Ticket,
-        places: Sequence[_Submits],
-        clock: Clock,
-        timer: Callable[[], float],
-    ) -> None:
-        self._request = request
-        self._places = places
-        self._clock = clock
-        self._timer = timer
-        self._next = 0
-        self._ticket = ticket
-        self._parts = _Many(len(places), self)
-
-    def advance(self) -> None:
-        """Ask the next shards."""
-        until = self._timer() + LISTING_SLICE_S
-        while self._next < len(self._places):
-            position = self._next
-            self._next += 1
-            part = _Part(self._parts, position)
-            self._places[position].submit(self._request, part, self._clock.now())
-            if self._timer() >= until and self._next < len(self._places):
-                asyncio.get_running_loop().call_soon(self.advance)
-                return
-
-    def resolve(self, results: list[ListGroupsResult]) -> None:
-        """All have answered. A shard that was dropped meanwhile is skipped, as Kafka skips one that
-        moved; one that is loading makes the whole answer wait (spec 11.1).
-        """
-        for result in results:
-            if result.error not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
-                self._ticket.resolve(ListGroupsResult(result.error))
-                return
-        groups = tuple(group for result in results for group in result.groups)
-        self._ticket.resolve(ListGroupsResult(ErrorCode.NONE, groups))

@@ -59,7 +59,9 @@ class OffsetAndMetadata:
     """A committed offset as the host's store keeps it; times are wall-clock milliseconds."""
 
     offset: int
-    """-1: this partition was deleted while others of its group stay; to be kept like any other."""
+    """-1: this partition was deleted while others of its group stay; to be kept like any other. A
+    commit of -1 reads the same, as it does for every client; other negative offsets are offsets.
+    """
     metadata: str = ""
     commit_time_ms: int = NO_TIMESTAMP
     expire_time_ms: int = NO_TIMESTAMP
@@ -183,7 +185,7 @@ class PersistentOffsetStorage:
         metadata = self._groups.get(group_id)
         found = await _result(self._store.fetch_all(group_id))
         offsets = {
-            topic: {number: _saved(each) for number, each in rows.items() if each.offset >= 0}
+            topic: {number: _saved(each) for number, each in rows.items() if _is_kept(each)}
             for topic, rows in found.items()
         }
         offsets = {topic: rows for topic, rows in offsets.items() if rows}
@@ -194,7 +196,7 @@ class PersistentOffsetStorage:
     async def fetch_offset(self, group_id: str, topic: str, partition: int) -> SavedOffset | None:
         """Return what the store has of one partition, past any coordinator."""
         found = await _result(self._store.fetch(group_id, topic, partition))
-        return None if found is None or found.offset < 0 else _saved(found)
+        return _saved(found) if found is not None and _is_kept(found) else None
 
     # --- Writing ----------------------------------------------------------------------------------
 
@@ -282,6 +284,10 @@ class PersistentOffsetStorage:
 async def _result(value: Any) -> Any:
     """What a method gave, awaited if it is to be."""
     return await value if inspect.isawaitable(value) else value
+
+
+def _is_kept(offset: OffsetAndMetadata) -> bool:
+    return offset.offset != NO_OFFSET
 
 
 def _saved(offset: OffsetAndMetadata) -> SavedOffset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,15 +10,18 @@ import pytest
 
 from coordinator.commit_log import REPLAY_PARTITIONS, OffsetCommitLog, replay
 from coordinator.core.errors import ErrorCode, GroupError
-from coordinator.messages import OffsetCommitData
+from coordinator.messages import OffsetCommitData, OffsetFetchRequest
 from coordinator.offset_manager import OffsetManager
 from coordinator.service import CoordinatorConfig, GroupCoordinator
 from storage.base import KeepsEvents, LoadsGroups, OffsetStorage, StorageError
 from storage.memory import MemoryOffsetStorage
 from storage.persistent import PersistentOffsetStorage
 from storage.sqlite import SqliteOffsetStorage
+from tests.helpers.coordinator import a_commit as a_core_commit
+from tests.helpers.coordinator import a_config
 from tests.helpers.dict_store import DictStore
 from tests.helpers.embedded import a_commit, join, sync
+from tests.helpers.virtual_loop import VirtualClock, virtual_time, virtual_timer
 
 
 class HandSetClock:
@@ -101,6 +105,20 @@ async def test_what_goes_is_an_entry_too(coordinator: GroupCoordinator) -> None:
     assert [(e.offset, e.previous_offset) for e in entries] == [(5, -1), (-1, 5), (2, -1), (-1, 2)]
 
 
+@virtual_time
+async def test_what_expires_is_an_entry_too() -> None:
+    config = a_config(retention_check_interval_ms=1_000)
+    coordinator = GroupCoordinator(
+        MemoryOffsetStorage(), config, clock=VirtualClock(), timer=virtual_timer
+    )
+    await coordinator.start()
+    await coordinator.ask(a_core_commit("g", 5, retention_ms=2_000))
+    await asyncio.sleep(5)
+    entries = [entry async for entry in coordinator.commit_log("g")]
+    assert [(e.offset, e.previous_offset) for e in entries] == [(5, -1), (-1, 5)]
+    await coordinator.stop()
+
+
 async def test_a_reader_may_stop_before_the_end(coordinator: GroupCoordinator) -> None:
     rows = {number: OffsetCommitData(number) for number in range(1_000)}
     await coordinator.commit_offsets(a_commit(0, offsets={"orders": rows}))
@@ -122,6 +140,38 @@ async def test_a_replay_rebuilds_the_offsets(
     assert await replay(coordinator.commit_log("g"), into=copy) == 4
     rebuilt = await OffsetManager(copy).get_all_offsets("g")
     assert rebuilt == await manager.get_all_offsets("g") == {"orders": {0: 6, 1: 7, 2: 8}}
+
+
+async def test_a_replay_brings_metadata_and_leader_epochs_too(
+    coordinator: GroupCoordinator, copy: GroupCoordinator
+) -> None:
+    rows = {0: OffsetCommitData(4, "note", 3), 1: OffsetCommitData(5)}
+    await coordinator.commit_offsets(a_commit(0, offsets={"orders": rows}))
+    await replay(coordinator.commit_log("g"), into=copy)
+    fetch = OffsetFetchRequest(group_id="g")
+    rebuilt = (await copy.fetch_offsets(fetch)).offsets
+    assert rebuilt == (await coordinator.fetch_offsets(fetch)).offsets
+    assert (rebuilt["orders"][0].metadata, rebuilt["orders"][0].leader_epoch) == ("note", 3)
+
+
+async def test_a_negative_offset_is_an_offset_but_for_the_one_that_says_none(
+    coordinator: GroupCoordinator, copy: GroupCoordinator
+) -> None:
+    manager, rebuilt = OffsetManager(coordinator), OffsetManager(copy)
+    for offset in (7, -5):
+        await manager.commit_offset("g", "orders", 0, offset)
+        await manager.commit_offset("g", "orders", 1, offset)
+    await manager.commit_offset("g", "orders", 1, -1)
+    entries = [entry async for entry in coordinator.commit_log("g")]
+    assert [(e.offset, e.previous_offset) for e in entries if e.partition == 1] == [
+        (7, -1),
+        (-5, 7),
+        (-1, -5),
+    ]
+    await rebuilt.commit_offset("g", "orders", 1, 9)
+    await replay(entries, into=copy)
+    assert await rebuilt.get_all_offsets("g") == {"orders": {0: -5}}
+    assert await manager.get_all_offsets("g") == {"orders": {0: -5, 1: -1}}
 
 
 async def test_a_replay_goes_to_any_moment(

@@ -13,13 +13,16 @@ from coordinator.group_metadata import MemberState
 from coordinator.messages import (
     HeartbeatRequest,
     JoinGroupRequest,
+    JoinGroupResponse,
     LeaveGroupRequest,
+    MemberAssignmentData,
     OffsetCommitData,
     OffsetFetchRequest,
     ProtocolMetadata,
     SyncGroupRequest,
 )
 from coordinator.service import CoordinatorConfig, GroupCoordinator
+from protocol.consumer_protocol import Subscription, encode_subscription
 from storage.persistent import PersistentOffsetStorage
 from tests.embedding.conftest import MakeStorage
 from tests.helpers.embedded import ORDERS, a_commit, beat, join, sync, told_to_rejoin, two_members
@@ -240,17 +243,66 @@ async def test_a_sticky_assignment_starts_from_what_members_have(
     coordinator: GroupCoordinator,
 ) -> None:
     first, second = await two_members(coordinator, "sticky")
-    held = await asyncio.gather(sync(coordinator, first), sync(coordinator, second))
+    # nothing that an assignor would come to by itself
+    odd = {first.member_id: ORDERS[1:4], second.member_id: [ORDERS[0], *ORDERS[4:]]}
+    leader, follower = (first, second) if first.is_leader else (second, first)
+    request = SyncGroupRequest(
+        group_id="g",
+        generation_id=leader.generation_id,
+        member_id=leader.member_id,
+        assignments=[MemberAssignmentData.of(*each) for each in odd.items()],
+    )
+    (await coordinator.sync_group(request)).raise_for_error()
+    await sync(coordinator, follower)
     again = asyncio.create_task(join(coordinator, first.member_id, assignor="sticky"))
     await told_to_rejoin(coordinator, second)
     await join(coordinator, second.member_id, assignor="sticky")
     await again
-    assignment = await coordinator.perform_assignment("g", ORDERS)
-    now = [[p for _, p in assignment[m.member_id]] for m in (first, second)]
-    assert now == held
+    assert await coordinator.perform_assignment("g", ORDERS) == odd
     one_more = [*ORDERS, TopicPartition("orders", 6)]
     grown = await coordinator.perform_assignment("g", one_more)
-    assert all(set(assignment[member]) <= set(grown[member]) for member in assignment)
+    assert all(set(odd[member]) <= set(grown[member]) for member in odd)
+
+
+async def test_a_sticky_assignment_believes_newcomers_what_they_hold(
+    coordinator: GroupCoordinator,
+) -> None:
+    owned = ([1, 2, 3], [0, 4, 5])
+
+    async def enter(held: list[int], member_id: str = "") -> JoinGroupResponse:
+        metadata = encode_subscription(
+            Subscription(1, ["orders"], owned_partitions={"orders": held})
+        )
+        request = JoinGroupRequest(
+            group_id="g", member_id=member_id, protocols=[ProtocolMetadata("sticky", metadata)]
+        )
+        return (await coordinator.join_group(request)).raise_for_error()
+
+    first = await enter(owned[0])
+    second = asyncio.create_task(enter(owned[1]))
+    await told_to_rejoin(coordinator, first)
+    await enter(owned[0], first.member_id)
+    ids = (first.member_id, (await second).member_id)
+    assert await coordinator.perform_assignment("g", ORDERS) == {
+        member_id: [TopicPartition("orders", number) for number in held]
+        for member_id, held in zip(ids, owned, strict=True)
+    }
+
+
+async def test_before_start_every_question_says_what_to_do(make_storage: MakeStorage) -> None:
+    coordinator = GroupCoordinator(make_storage())
+    heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    for call in (
+        coordinator.heartbeat(heartbeat),
+        join(coordinator),
+        coordinator.commit_offsets(a_commit(5)),
+        coordinator.get_committed_offset("g", "orders", 0),
+        coordinator.get_group("g"),
+        coordinator.list_groups(),
+        coordinator.delete_groups("g"),
+    ):
+        with pytest.raises(RuntimeError, match=r"not started: await its start\(\) first"):
+            await call
 
 
 async def test_what_cannot_be_assigned_says_why(coordinator: GroupCoordinator) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from coordinator.core.errors import ErrorCode, GroupError
 from coordinator.offset_manager import OffsetManager
-from coordinator.service import GroupCoordinator
+from coordinator.service import CoordinatorConfig, GroupCoordinator
+from tests.embedding.conftest import MakeStorage
 from tests.helpers.embedded import join, sync
 
 
@@ -23,6 +24,22 @@ async def test_what_is_committed_is_got(manager: OffsetManager) -> None:
     assert await manager.get_offset("g", "orders", 0) == 7
     assert await manager.get_all_offsets("g") == {"orders": {0: 7, 1: 8}, "payments": {0: 0}}
     assert await manager.get_all_offsets("absent") == {}
+
+
+async def test_a_negative_offset_comes_back_as_it_is_and_one_of_minus_one_says_none(
+    make_storage: MakeStorage,
+) -> None:
+    for is_restarted in (False, True):
+        coordinator = GroupCoordinator(make_storage(), CoordinatorConfig(shards=4))
+        await coordinator.start()
+        manager = OffsetManager(coordinator)
+        if not is_restarted:
+            await manager.commit_offset("g", "orders", 0, -5)
+            await manager.commit_offset("g", "orders", 1, -1)
+        assert await manager.get_offset("g", "orders", 0) == -5
+        assert await manager.get_offset("g", "orders", 1) is None
+        assert (await manager.get_all_offsets("g"))["orders"][0] == -5
+        await coordinator.stop()
 
 
 async def test_a_reset_deletes_all_offsets_of_the_group(manager: OffsetManager) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from coordinator.core.records import SavedGroup, SavedOffset
 from coordinator.service import CoordinatorConfig, GroupCoordinator
 from coordinator.topics import ConfiguredTopic, Topics
 from storage.base import StorageError, StoreIdentity, StoreRefused
@@ -104,3 +105,16 @@ async def test_it_serves_one_coordinator_at_a_time_and_only_while_it_is_open() -
     assert set(await storage.acquire(range(4), "two")) == {0, 1, 2, 3}
     await storage.close()
     await storage.open(IDENTITY)
+
+
+async def test_a_group_is_read_with_all_that_was_kept_of_each_offset(store: DictStore) -> None:
+    store.store("g", "orders", 0, OffsetAndMetadata(7, "note", 1_000, 2_000, 3))
+    store.store("g", "orders", 1, OffsetAndMetadata(-5))
+    store.store("g", "orders", 2, OffsetAndMetadata(-1))
+    storage = PersistentOffsetStorage(store)
+    await storage.open(IDENTITY)
+    kept = {0: SavedOffset(7, 3, "note", 1_000, 2_000, ""), 1: SavedOffset(-5, -1, "", -1, -1, "")}
+    assert await storage.load_group(0, "g") == [SavedGroup("g", None, {"orders": kept})]
+    for partition in (0, 1):
+        assert await storage.fetch_offset("g", "orders", partition) == kept[partition]
+    assert await storage.fetch_offset("g", "orders", 2) is None
