@@ -2,6 +2,7 @@
 
 For programs of their own and for tools. It takes the lease like any owner, so it cannot run beside
 a coordinator on the same store; what it writes is a commit like any other, so the event log has it.
+A store that cannot list its groups (``LoadsGroups``) is asked for each when it is first named.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from storage.base import (
     CLUSTER_SHARD,
     Batch,
     LeaseEpoch,
+    LoadsGroups,
     OffsetStorage,
     ShardAppend,
     ShardId,
@@ -57,6 +59,8 @@ class OffsetStore:
         self._clock = clock
         self._turn = asyncio.Lock()
         self._shards: dict[ShardId, KeyedRecords] = {}
+        self._named: set[str] = set()
+        """Groups that were read by name since the last load."""
         self._epoch: LeaseEpoch | None = None
         """None: to be loaded (again) before the next call."""
 
@@ -121,7 +125,13 @@ class OffsetStore:
     async def _shard(self, group_id: str) -> KeyedRecords:
         if self._epoch is None:
             await self._load()
-        return self._shards[shard_of(group_id, self._identity.shards)]
+        shard = shard_of(group_id, self._identity.shards)
+        keyed = self._shards[shard]
+        if isinstance(self._storage, LoadsGroups) and group_id not in self._named:
+            for record in await self._storage.load_group(shard, group_id):
+                keyed.apply(record)
+            self._named.add(group_id)
+        return keyed
 
     async def _load(self) -> None:
         shards = range(CLUSTER_SHARD, self._identity.shards)
@@ -129,6 +139,7 @@ class OffsetStore:
         if len(leases) < len(shards):
             raise StorageError("another owner holds a part of the store")
         self._shards = {shard: KeyedRecords() for shard in shards}
+        self._named.clear()
         async for shard, records in self._storage.load(shards):
             for record in records:
                 self._shards[shard].apply(record)

@@ -8,6 +8,8 @@ import pytest
 
 from storage.base import StorageError, StoreRefused
 from storage.offset_store import OffsetStore
+from storage.persistent import OffsetAndMetadata, PersistentOffsetStorage
+from tests.helpers.dict_store import DictStore
 from tests.helpers.faulty_storage import FaultyStorage, fail, fence, lie
 from tests.helpers.storage_owner import IDENTITY, SHARDS
 from tests.storage.conftest import Store, WallClock
@@ -80,4 +82,48 @@ async def test_after_a_failure_it_tells_what_the_store_holds() -> None:
         found = await offsets.fetch_offset("g", "orders", 0)
         assert found is not None
         assert found.offset == stored
+    await offsets.close()
+
+
+async def over_a_host_store(host: DictStore) -> OffsetStore:
+    """As a process does that has just been started."""
+    offsets = OffsetStore(PersistentOffsetStorage(host), IDENTITY)
+    await offsets.open()
+    return offsets
+
+
+async def test_a_store_that_cannot_list_its_groups_is_asked_when_one_is_first_named() -> None:
+    host = DictStore()
+    for partition in (0, 1):
+        host.store("g", "orders", partition, OffsetAndMetadata(5 + partition, "note"))
+    offsets = await over_a_host_store(host)
+    assert host.calls["fetch_all"] == 0
+    found = await offsets.fetch_offset("g", "orders", 0)
+    assert found is not None
+    assert (found.offset, found.metadata) == (5, "note")
+    await offsets.delete_offsets("g", [("orders", 0)])
+    assert host.groups["g"]["orders"][0].offset == -1
+    await offsets.store_offset("g", "orders", 1, 7)
+    assert host.calls["fetch_all"] == 1
+    await offsets.close()
+    again = await over_a_host_store(host)
+    assert {k: v.offset for k, v in (await again.fetch_offsets("g")).items()} == {("orders", 1): 7}
+    assert await again.fetch_offsets("unknown") == {}
+    await again.close()
+
+
+async def test_a_group_that_could_not_be_read_is_not_taken_for_an_empty_one() -> None:
+    host = DictStore()
+    host.store("g", "orders", 0, OffsetAndMetadata(5))
+    host.failures["fetch_all"] = 1
+    offsets = await over_a_host_store(host)
+    with pytest.raises(ConnectionError):
+        await offsets.delete_offsets("g", [("orders", 0)])
+    assert list(await offsets.fetch_offsets("g")) == [("orders", 0)]
+    host.failures["store"] = 1
+    with pytest.raises(ExceptionGroup):
+        await offsets.store_offset("g", "orders", 0, 6)
+    found = await offsets.fetch_offset("g", "orders", 0)
+    assert found is not None
+    assert found.offset == 5
     await offsets.close()
