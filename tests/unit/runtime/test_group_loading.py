@@ -173,6 +173,20 @@ async def test_no_more_is_held_than_may_wait_for_storage() -> None:
         assert {ticket.error for ticket in held} == {ErrorCode.NONE}
 
 
+@pytest.mark.parametrize("failures", [0, 1])
+def test_what_was_held_makes_room_whatever_became_of_it(failures: int) -> None:
+    async def scenario() -> None:
+        store = a_store()
+        async with a_world(store, max_waiting_requests=3) as world:
+            for group_id in ("a", "b", "c"):
+                store.inner.failures["fetch_all"] = failures
+                held = [world.fetch(group_id) for _ in range(3)]
+                assert all(ticket.is_waiting for ticket in held)
+                await world.until(*held)
+
+    run_virtual(scenario())
+
+
 @virtual_time
 async def test_a_group_deleted_and_named_again_does_not_come_back() -> None:
     store = a_store()
