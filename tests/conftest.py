@@ -8,6 +8,7 @@ from collections.abc import Generator
 import pytest
 
 import coordinator.pytest_plugin
+from tests.helpers import compatibility_run
 
 
 @pytest.hookimpl(wrapper=True)
@@ -23,6 +24,9 @@ def pytest_runtest_makereport(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Bring the fixture ``groupkeeper`` where the project is not installed, only checked out."""
+    """Bring the fixture ``groupkeeper`` where the project is not installed, only checked out, and
+    what writes the table of compatibility.
+    """
+    config.pluginmanager.register(compatibility_run, "compatibility-run")
     if not config.pluginmanager.hasplugin("groupkeeper"):
         config.pluginmanager.register(coordinator.pytest_plugin, "groupkeeper")
