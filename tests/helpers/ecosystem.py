@@ -129,9 +129,9 @@ def _go(name: str, folder: Path) -> list[str]:
     sources = [*folder.glob("*.go"), folder / "go.mod", folder / "go.sum"]
 
     def build(place: Path) -> None:
-        run([compiler, "build", "-o", str(place / "program"), "."], cwd=folder)
+        run([compiler, "build", "-o", str(place / "conformance"), "."], cwd=folder)
 
-    return [str(once(name, sources, build) / "program")]
+    return [str(once(name, sources, build) / "conformance")]
 
 
 def node() -> list[str]:
