@@ -127,3 +127,14 @@ async def test_a_group_that_could_not_be_read_is_not_taken_for_an_empty_one() ->
     assert found is not None
     assert found.offset == 5
     await offsets.close()
+
+
+async def test_opened_again_it_asks_anew_for_what_the_host_store_has() -> None:
+    host = DictStore()
+    offsets = await over_a_host_store(host)
+    assert await offsets.fetch_offsets("g") == {}
+    await offsets.close()
+    host.store("g", "orders", 0, OffsetAndMetadata(5))
+    await offsets.open()
+    assert list(await offsets.fetch_offsets("g")) == [("orders", 0)]
+    await offsets.close()
