@@ -209,7 +209,7 @@ class GroupCoordinator:
 
     def submit(self, request: Request, ticket: Ticket) -> None:
         """Begin a request. The ticket is resolved exactly once: before this returns where nothing
-        has to be waited for, else later.
+        has to be waited for, else later. Before ``start`` every shard answers as one that loads.
         """
         try:
             place = self._routed[request.group_id]  # type: ignore[union-attr]
