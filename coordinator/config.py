@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from coordinator.core.topic_names import metric_name
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -234,10 +236,13 @@ class StaticSettings(_Section):
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> StaticSettings:
-        names = [topic.name for topic in self.topics]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"topic {name!r} is listed twice")
+        seen: dict[str, str] = {}
+        for topic in self.topics:
+            other = seen.setdefault(metric_name(topic.name), topic.name)
+            if other == topic.name and sum(t.name == topic.name for t in self.topics) > 1:
+                raise ValueError(f"topic {topic.name!r} is listed twice")
+            if other != topic.name:
+                raise ValueError(f"topic {topic.name!r} collides with topic {other!r} in metrics")
         return self
 
 

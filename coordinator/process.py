@@ -36,7 +36,10 @@ def calm_collector() -> None:
 
 
 def raise_file_limit(max_connections: int) -> int:
-    """Raise RLIMIT_NOFILE as far as needed, and return how many connections it allows."""
+    """Raise RLIMIT_NOFILE as far as needed, and return how many connections it allows.
+
+    Raises StartFailed where it allows none.
+    """
     needed = max_connections + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:
@@ -44,6 +47,11 @@ def raise_file_limit(max_connections: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY:
         return max_connections
+    if soft <= SPARE_FILES:
+        raise StartFailed(
+            f"the limit of open files is {soft}, and {SPARE_FILES} are needed beside connections; "
+            "raise it (ulimit -n, LimitNOFILE=)"
+        )
     return min(max_connections, soft - SPARE_FILES)
 
 

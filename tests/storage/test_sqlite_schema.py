@@ -110,6 +110,8 @@ async def test_a_migration_that_fails_leaves_the_older_version_whole(tmp_path: P
         with pytest.raises(sqlite3.OperationalError, match="no such table"):
             migrate(connection, path, [*MIGRATIONS, (*NEXT_VERSION, "DROP TABLE ledger")])
         assert connection.execute("PRAGMA user_version").fetchall() == [(len(MIGRATIONS),)]
+        columns = [row[1] for row in connection.execute("PRAGMA table_info(lease)")]
+        assert "acquired_ms" not in columns, "the first statement of it was kept"
     assert await content(path) == owner.model.keys
 
 

@@ -112,6 +112,10 @@ def test_topics_come_from_the_environment_as_json(monkeypatch):
             "[static]\ntopics = [{name='a', partitions=1}, {name='a', partitions=2}]\n",
             "static: topic 'a' is listed twice",
         ),
+        (
+            "[static]\ntopics = [{name='a.b', partitions=1}, {name='a_b', partitions=2}]\n",
+            "static: topic 'a_b' collides with topic 'a.b' in metrics",
+        ),
         ("[kafka\n", "not valid TOML"),
     ],
 )

@@ -55,6 +55,15 @@ def test_the_hard_limit_bounds_the_connections(limits):
     assert limits == [4096, 4096]
 
 
+@pytest.mark.parametrize("hard", [100, SPARE_FILES])
+def test_a_limit_that_leaves_no_room_for_connections_stops_the_start(limits, hard):
+    limits[:] = [hard, hard]
+    with pytest.raises(StartFailed, match=f"the limit of open files is {hard}"):
+        raise_file_limit(10_000)
+    limits[:] = [SPARE_FILES + 1, SPARE_FILES + 1]
+    assert raise_file_limit(10_000) == 1
+
+
 def test_without_limits_everything_is_allowed(limits):
     limits[:] = [1024, resource.RLIM_INFINITY]
     assert raise_file_limit(10_000) == 10_000
