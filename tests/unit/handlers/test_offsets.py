@@ -251,6 +251,21 @@ def test_a_large_number_of_groups_is_asked_for_in_windows() -> None:
     assert [g["group_id"] for g in reply["groups"]] == [f"g{i}" for i in range(150)]
 
 
+def test_large_answers_end_a_window_early() -> None:
+    rows = [(i, i, -1, "x" * 1_000, ErrorCode.NONE) for i in range(100)]
+    services = make_services(lambda _: OffsetFetchResult(ErrorCode.NONE, [("orders", "", rows)]))
+    groups = [{"group_id": f"g{i}", "topics": None} for i in range(8)]
+    _, channel = begin(services, "offset_fetch", 9, groups=groups)
+    asked_for = []
+    while not channel.replies:
+        asked_for.append(len(services.coordinator.requests))  # type: ignore[attr-defined]
+        channel.run_timers()
+    # The third answer of 100 kB fills the 256 kB of a window.
+    assert asked_for == [3, 6]
+    reply = decode("offset_fetch", 9, channel.replies[0])
+    assert [g["group_id"] for g in reply["groups"]] == [f"g{i}" for i in range(8)]
+
+
 def test_a_reply_that_would_be_too_large_ends_the_connection_instead() -> None:
     rows = [(i, i, -1, "x" * 100, ErrorCode.NONE) for i in range(100)]
     services = make_services(

@@ -9,7 +9,7 @@ import msgspec
 
 from coordinator.core.errors import ErrorCode
 from storage.base import ShardAppend, ShardId
-from tests.helpers.faulty_storage import FaultyStorage, fail
+from tests.helpers.faulty_storage import FaultyStorage, Gate, fail, slow
 from tests.helpers.pipeline import Pipeline, a_pipeline
 from tests.helpers.virtual_loop import turns, virtual_time
 
@@ -133,6 +133,26 @@ async def test_a_lease_that_was_lost_drops_its_shard() -> None:
         commit = pipeline.commit(5, shard_id=1)
         await turns(4)
         assert commit.error is ErrorCode.NONE
+
+
+@virtual_time
+async def test_a_renewal_finds_a_lost_lease_though_nobody_writes() -> None:
+    async with a_pipeline() as pipeline:
+        lost, kept = (pipeline.owner.slots[shard_id].lease for shard_id in (1, 0))
+        storage, gate = pipeline.storage, Gate()
+        storage.script("acquire", slow(gate))
+        storage.fence(1)
+        await asyncio.sleep(4)
+        assert storage.appends == []  # so no append was refused
+        assert pipeline.owner.loading_count() == 1
+        refused = pipeline.commit(5, shard_id=1)
+        assert refused.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert pipeline.heartbeat(0).error is ErrorCode.NONE
+        gate.open()
+        await asyncio.sleep(1)
+        assert pipeline.owner.loading_count() == 0
+        assert pipeline.owner.slots[1].lease != lost
+        assert pipeline.owner.slots[0].lease == kept
 
 
 @virtual_time

@@ -344,6 +344,30 @@ async def test_stop_refuses_what_is_parked_and_makes_durable_what_waits() -> Non
 
 
 @virtual_time
+async def test_stop_leaves_a_join_whose_answer_waits_for_the_disk_to_that_answer() -> None:
+    async with a_pipeline() as pipeline:
+        gate = pipeline.storage.hold_next_append()
+        pipeline.commit(1)
+        await turns(4)
+        in_flight = pipeline.join()
+        pipeline.leave()  # ends the join, behind the commit in flight
+        pipeline.commit(2)
+        gathered = pipeline.join()
+        pipeline.leave()
+        parked = pipeline.join()
+        pipeline.owner.drain()
+        assert parked.error is ErrorCode.NOT_COORDINATOR
+        assert in_flight.is_waiting
+        assert gathered.is_waiting
+        finishing = asyncio.ensure_future(pipeline.owner.finish(10_000))
+        gate.open()
+        await finishing
+        assert in_flight.error is ErrorCode.NONE
+        assert gathered.error is ErrorCode.NONE
+        assert pipeline.owner.stats.tickets_failed == 0
+
+
+@virtual_time
 async def test_stop_while_a_load_waits_for_an_append_still_flushes() -> None:
     async with a_pipeline() as pipeline:
         gate = pipeline.storage.hold_next_append()
