@@ -16,6 +16,7 @@ from coordinator.core.requests import (
 )
 from coordinator.core.routing import shard_of
 from coordinator.service import CoordinatorConfig, GroupCoordinator
+from storage.base import StorageLimits
 from tests.helpers.coordinator import CLIENT, RecordingTicket, a_commit, a_config, a_coordinator
 from tests.helpers.faulty_storage import FaultyStorage, Gate, fail, slow
 from tests.helpers.shard_driver import a_join
@@ -177,6 +178,36 @@ async def test_after_stop_clients_are_sent_elsewhere_and_the_store_is_free() -> 
 
 
 @virtual_time
+async def test_stop_gives_syncs_the_assignment_that_is_on_its_way_to_the_disk() -> None:
+    async with a_coordinator() as world:
+        await world.a_stable_group("another group")
+        lead = world.join("g")
+        await world.until(lead)
+        joining = world.join("g")  # waits for the leader to come back
+        leader = lead.result.member_id
+        lead = world.join("g", leader)
+        await world.until(lead, joining)
+        follower, generation_id = joining.result.member_id, joining.result.generation_id
+        parts = ((leader, b"part 0"), (follower, b"part 1"))
+        gate = world.storage.hold_next_append()
+        syncs = [
+            world.sync("g", follower, generation_id),
+            world.sync("g", leader, generation_id, parts),
+        ]
+        await gate.reached.wait()
+        parked = world.join("another group")  # whose members have not come back yet
+        stopping = asyncio.ensure_future(world.coordinator.stop())
+        await turns(4)
+        assert parked.error is ErrorCode.NOT_COORDINATOR
+        assert [sync.is_waiting for sync in syncs] == [True, True]
+        gate.open()
+        await stopping
+        assert [sync.error for sync in syncs] == [ErrorCode.NONE, ErrorCode.NONE]
+        assert [sync.result.assignment for sync in syncs] == [b"part 1", b"part 0"]
+        assert world.coordinator.stats.tickets_failed == 0
+
+
+@virtual_time
 async def test_stop_while_the_store_is_down_ends_in_time_and_answers_everyone() -> None:
     async with a_coordinator() as world:
         world.storage.script("append", fail())
@@ -219,3 +250,19 @@ async def test_a_parked_join_is_answered_when_the_rebalance_is_over() -> None:
         await world.until(newcomer, *back)
         generations = {j.result.generation_id for j in (newcomer, *back)}
         assert generations == {2}
+
+
+@virtual_time
+async def test_a_commit_that_is_too_large_for_the_storage_is_refused_before_it_is_written() -> None:
+    storage = FaultyStorage()
+    storage.limits = StorageLimits(max_step_bytes=10_000, one_lane=True)
+    rows = [(partition, 5, -1, "x" * 1_000) for partition in range(12)]
+    async with a_coordinator(storage) as world:
+        appends = len(storage.appends)
+        large = world.commit("g", topics=[("orders", "", rows)])
+        await world.until(large)
+        assert large.error is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert len(storage.appends) == appends
+        small = world.commit("g", topics=[("orders", "", rows[:1])])
+        await world.until(small)
+        assert small.error is ErrorCode.NONE
