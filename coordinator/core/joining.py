@@ -5,8 +5,9 @@ from __future__ import annotations
 from coordinator.core import rebalance
 from coordinator.core.deadlines import Deadline, DeadlineKind
 from coordinator.core.errors import ErrorCode
-from coordinator.core.events import GroupCreated, MemberFenced, MemberJoin, quoted_reason
+from coordinator.core.events import MemberJoin, quoted_reason
 from coordinator.core.group import Group, Member, member_bytes
+from coordinator.core.request_events import note_created, note_fenced
 from coordinator.core.requests import (
     GroupState,
     JoinGroup,
@@ -52,15 +53,7 @@ def _create(shard: ShardState, group: Group, request: JoinGroup) -> None:
     group.state_timestamp_ms = shard.now.wall_ms
     shard.groups[request.group_id] = group
     shard.record(group.to_record())
-    shard.event(
-        GroupCreated(
-            group=request.group_id,
-            client_id=request.client.client_id,
-            client_host=request.client.client_host,
-            principal=request.client.principal,
-            api="JoinGroup",
-        )
-    )
+    note_created(shard, request)
 
 
 def _join(shard: ShardState, group: Group, request: JoinGroup, ticket: Ticket) -> None:
@@ -79,7 +72,7 @@ def _join(shard: ShardState, group: Group, request: JoinGroup, ticket: Ticket) -
     else:
         error = group.identity_error(request.member_id, request.group_instance_id)
         if error is not ErrorCode.NONE:
-            _note_fenced(shard, group, request, error)
+            note_fenced(shard, request, group.generation_id, error)
             _refuse(shard, request, ticket, error)
             return
         _rejoin(shard, group, group.members[request.member_id], request, protocols, ticket)
@@ -88,22 +81,6 @@ def _join(shard: ShardState, group: Group, request: JoinGroup, ticket: Ticket) -
 def _refuse(shard: ShardState, request: JoinGroup, ticket: Ticket, error: ErrorCode) -> None:
     """Answer an error that echoes the member id of the request."""
     shard.reply(ticket, JoinGroupResult(error, request.member_id))
-
-
-def _note_fenced(shard: ShardState, group: Group, request: JoinGroup, error: ErrorCode) -> None:
-    shard.event(
-        MemberFenced(
-            group=group.group_id,
-            generation=group.generation_id,
-            member_id=request.member_id,
-            instance_id=request.group_instance_id,
-            client_id=request.client.client_id,
-            client_host=request.client.client_host,
-            principal=request.client.principal,
-            api="JoinGroup",
-            error=error.name,
-        )
-    )
 
 
 def _without_duplicates(protocols: tuple[JoinProtocol, ...]) -> tuple[JoinProtocol, ...]:

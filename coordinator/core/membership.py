@@ -5,8 +5,9 @@ from __future__ import annotations
 from coordinator.core import rebalance
 from coordinator.core.assignment_event import assignment_event
 from coordinator.core.errors import ErrorCode
-from coordinator.core.events import MemberFenced, MemberLeave, quoted_reason
+from coordinator.core.events import MemberLeave, quoted_reason
 from coordinator.core.group import Group, Member, encoded_bytes
+from coordinator.core.request_events import note_fenced
 from coordinator.core.requests import (
     GroupState,
     Heartbeat,
@@ -41,25 +42,6 @@ def _generation_error(
     return error
 
 
-def _note_fenced(
-    shard: ShardState, group: Group, request: Heartbeat | SyncGroup, error: ErrorCode
-) -> None:
-    client = request.client
-    shard.event(
-        MemberFenced(
-            group=group.group_id,
-            generation=request.generation_id,
-            member_id=request.member_id,
-            instance_id=request.group_instance_id,
-            client_id=client.client_id,
-            client_host=client.client_host,
-            principal=client.principal,
-            api=type(request).__name__,
-            error=error.name,
-        )
-    )
-
-
 # --- Heartbeat ---
 
 
@@ -78,7 +60,7 @@ def heartbeat(shard: ShardState, request: Heartbeat, ticket: Ticket) -> None:
         group, request.member_id, request.group_instance_id, request.generation_id
     )
     if error:
-        _note_fenced(shard, group, request, error)
+        note_fenced(shard, request, request.generation_id, error)
         shard.reply(ticket, error)
         return
     answer = HEARTBEAT_ANSWER[group.state]
@@ -95,7 +77,7 @@ def sync_group(shard: ShardState, request: SyncGroup, ticket: Ticket) -> None:
     error = _sync_error(group, request)
     if error is not ErrorCode.NONE:
         if group is not None and error is not ErrorCode.REBALANCE_IN_PROGRESS:
-            _note_fenced(shard, group, request, error)
+            note_fenced(shard, request, request.generation_id, error)
         shard.reply(ticket, SyncGroupResult(error))
         return
     assert group is not None, "no group is an error"

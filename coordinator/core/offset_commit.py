@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 from coordinator.core import rebalance
 from coordinator.core.ends import lowered_ends
 from coordinator.core.errors import ErrorCode
-from coordinator.core.events import CommitRejected, GroupCreated
+from coordinator.core.events import CommitRejected
 from coordinator.core.group import Group
 from coordinator.core.records import (
     NO_OFFSET,
@@ -17,6 +17,7 @@ from coordinator.core.records import (
     OffsetsCommitted,
     SavedOffset,
 )
+from coordinator.core.request_events import note_created
 from coordinator.core.requests import (
     CommitPartition,
     CommittedTopicResult,
@@ -224,16 +225,7 @@ def _store(
     shard: ShardState, group: Group | None, record: OffsetsCommitted, request: OffsetCommit
 ) -> None:
     if group is None:
-        client = request.client
-        shard.event(
-            GroupCreated(
-                group=record.group_id,
-                client_id=client.client_id,
-                client_host=client.client_host,
-                principal=client.principal,
-                api="OffsetCommit",
-            )
-        )
+        note_created(shard, request)
     lowered = lowered_ends(shard, record)
     shard.record(record)
     for end in lowered:
