@@ -16,9 +16,9 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import structlog
-import uvloop
 
 from coordinator.broker_configs import broker_configs
+from coordinator.callback_watch import CallbackWatch
 from coordinator.config import Settings, absolute_storage_url, parse_address, setting_names
 from coordinator.config_load import ConfigError
 from coordinator.handlers.services import Endpoint, Services
@@ -37,10 +37,11 @@ from coordinator.runtime.settings import CoordinatorConfig
 from coordinator.server.limits import ServerLimits
 from coordinator.server.listener import Listener
 from coordinator.service import GroupCoordinator
-from coordinator.sources import metric_sources
+from coordinator.sources import loop_sources, metric_sources
 from coordinator.systemd import READY, STOPPING, Systemd, reloading
 from coordinator.topics import ConfiguredTopic, Topics
 from coordinator.version import VERSION
+from coordinator.watched_loop import WatchedLoop
 from coordinator.web.pages import Reports, make_pages
 from coordinator.web.server import WebServer
 from storage.base import OffsetStorage, StorageError
@@ -61,12 +62,22 @@ def run(settings: Settings, reread: Callable[[], Settings]) -> None:
     """Run the daemon to its end; raises StartFailed. ``reread`` serves SIGHUP."""
     configure_logging(settings.logging)
     calm_collector()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_live(settings, reread))
+    watch = CallbackWatch(_tell_slow)
+    with asyncio.Runner(loop_factory=lambda: WatchedLoop(watch)) as runner:
+        runner.run(_live(settings, reread, watch))
 
 
-async def _live(settings: Settings, reread: Callable[[], Settings]) -> None:
-    await Daemon(settings, reread).run()
+async def _live(settings: Settings, reread: Callable[[], Settings], watch: CallbackWatch) -> None:
+    await Daemon(settings, reread, watch).run()
+
+
+def _tell_slow(callback: str, cpu_s: float, took_s: float) -> None:
+    _log.warning(
+        "a callback was slow: nobody else was answered meanwhile",
+        callback=callback,
+        cpu_ms=round(cpu_s * 1000),
+        took_ms=round(took_s * 1000),
+    )
 
 
 def coordinator_config(settings: Settings) -> CoordinatorConfig:
@@ -109,7 +120,9 @@ def server_limits(settings: Settings) -> ServerLimits:
 class Daemon:
     """One life of the process."""
 
-    def __init__(self, settings: Settings, reread: Callable[[], Settings]) -> None:
+    def __init__(
+        self, settings: Settings, reread: Callable[[], Settings], watch: CallbackWatch
+    ) -> None:
         """Make the parts, inside the running loop; nothing is opened before ``run``."""
         self._settings = settings
         self._reread = reread
@@ -127,7 +140,8 @@ class Daemon:
             for topic in settings.static.topics
         )
         self._coordinator = GroupCoordinator(self._storage, coordinator_config(settings), topics)
-        self._listener = Listener(self._services(topics), server_limits(settings))
+        self._watch = watch
+        self._listener = Listener(self._services(topics), server_limits(settings), watch=watch)
         self._lag = LoopLag()
         self._systemd = Systemd()
         self._web = WebServer(make_pages(self._reports()), self._http_socket)
@@ -168,9 +182,8 @@ class Daemon:
 
     def _reports(self) -> Reports:
         backend = urlsplit(self._settings.storage.url).scheme
-        sources = metric_sources(
-            self._listener.stats, self._coordinator, self._storage, backend, self._lag
-        )
+        sources = metric_sources(self._listener.stats, self._coordinator, self._storage, backend)
+        sources |= loop_sources(self._lag, self._watch)
         exposition = Exposition(sources, self._settings.metrics.max_series)
         return Reports(metrics=exposition.render, not_ready=self._why_not_ready)
 

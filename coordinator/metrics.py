@@ -271,6 +271,20 @@ DEFINITIONS: tuple[Definition, ...] = (
         "Above 0.1 the process is starved or one request is too large.",
     ),
     Definition(
+        "event_loop_callback_cpu_seconds",
+        "gauge",
+        (),
+        "Most CPU time that one callback of the event loop used since the last scrape.",
+        "Where this is small and the lag large, the machine is busy with something else.",
+    ),
+    Definition(
+        "slow_callbacks",
+        "counter",
+        (),
+        "Callbacks of the event loop that used over 100 ms of CPU time.",
+        "Nobody is answered meanwhile. The log names each one; please report it.",
+    ),
+    Definition(
         "internal_errors",
         "counter",
         (),

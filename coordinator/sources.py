@@ -11,6 +11,7 @@ from coordinator.version import VERSION
 from protocol.versions import ApiKey
 
 if TYPE_CHECKING:
+    from coordinator.callback_watch import CallbackWatch
     from coordinator.metrics import Series, Source
     from coordinator.process import LoopLag
     from coordinator.runtime.stats import Stats
@@ -31,19 +32,26 @@ def metric_sources(
     coordinator: GroupCoordinator,
     storage: OffsetStorage,
     backend: str,
-    lag: LoopLag,
 ) -> dict[str, Source]:
-    """Return every source, by the name of its metric."""
+    """Return every source but those of the loop, by the name of its metric."""
     started = time.time()
     return {
         "build_info": lambda: {(VERSION, platform.python_version()): 1.0},
         "start_time_seconds": lambda: started,
         "ready": lambda: float(coordinator.is_ready),
-        "event_loop_lag_seconds": lag.take,
         **_server_sources(server),
         **_group_sources(coordinator),
         **_runtime_sources(coordinator.stats),
         **_storage_sources(coordinator, storage, backend),
+    }
+
+
+def loop_sources(lag: LoopLag, watch: CallbackWatch) -> dict[str, Source]:
+    """Return the sources that tell of the event loop, by the name of their metric."""
+    return {
+        "event_loop_lag_seconds": lag.take,
+        "event_loop_callback_cpu_seconds": watch.take,
+        "slow_callbacks": lambda: watch.slow,
     }
 
 

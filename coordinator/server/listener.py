@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from coordinator.callback_watch import CallbackWatch
 from coordinator.server.connection import Connection
 from coordinator.server.limits import ServerLimits
 from coordinator.server.refusals import RefusalLog
@@ -30,12 +31,17 @@ class Listener:
     """All connections of one port."""
 
     def __init__(
-        self, services: Services, limits: ServerLimits, stats: ServerStats | None = None
+        self,
+        services: Services,
+        limits: ServerLimits,
+        stats: ServerStats | None = None,
+        watch: CallbackWatch | None = None,
     ) -> None:
         """To be made inside the running loop; nothing listens before ``start``."""
         self.services = services
         self.limits = limits
         self.stats = stats or ServerStats()
+        self.watch = watch or CallbackWatch()
         self.loop = asyncio.get_running_loop()
         self.refusals = RefusalLog(self.loop.time)
         self.connections: set[Connection] = set()
