@@ -1,0 +1,336 @@
+"""Sealed segments of an event log: immutable files of gzip JSON lines, and how they are written.
+
+    <log.dir>/dt=YYYY-MM-DD/events-<log_id>-<first>-<last>.jsonl.gz
+    <log.dir>/dt=YYYY-MM-DD/_events-<log_id>-<first>-<last>.groups.gz     which groups are in it
+    <log.dir>/_manifest.jsonl                                             storage/manifest.py
+
+A segment holds the events ``first`` to ``last`` of one log, one a line, in order and without a gap,
+all of one UTC day. It appears whole or not at all: written beside, made durable, renamed. What does
+not begin with ``events-`` begins with ``_`` or ``.``, which readers of folders (Spark) pass over.
+
+Knows nothing of stores or of the coordinator; an event is the flat dict of ``docs/events.md``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+EventDict: TypeAlias = dict[str, Any]
+
+SEGMENT_BYTES: Final = 64 * 1024 * 1024
+"""JSON in one segment: gzip cannot be split, so this is what one task of a reader has to take."""
+
+SYNC_BYTES: Final = 1024 * 1024
+"""Compressed bytes between two syncs: one large sync at the end would hold up the store's own, on
+the same disk."""
+
+COMPRESSION_LEVEL: Final = 6
+
+COMPRESS_BYTES: Final = 64 * 1024
+"""JSON that is compressed at once: long enough that the interpreter lock is let go meanwhile."""
+
+_NAME = re.compile(r"events-(?P<log_id>.+)-(?P<first>\d+)-(?P<last>\d+)\.jsonl\.gz")
+_DAY = re.compile(r"dt=\d{4}-\d\d-\d\d")
+_GZIP_WBITS = 31
+_READ_BYTES = 256 * 1024
+
+
+class SegmentError(Exception):
+    """A segment or a manifest is not what it should be; the message says which, and how."""
+
+
+class SegmentName(NamedTuple):
+    """What the name of a segment tells; ``str`` is its path below the log's directory."""
+
+    day: str
+    """``YYYY-MM-DD``, UTC."""
+    log_id: str
+    first_seq: int
+    last_seq: int
+
+    def __str__(self) -> str:
+        """Write it as it stands in the manifest."""
+        return f"dt={self.day}/events-{self.log_id}-{self.first_seq}-{self.last_seq}.jsonl.gz"
+
+    @property
+    def groups_file(self) -> str:
+        """The path of the list of its groups."""
+        name = f"_events-{self.log_id}-{self.first_seq}-{self.last_seq}.groups.gz"
+        return f"dt={self.day}/{name}"
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A sealed segment: one line of the manifest."""
+
+    file: str
+    """Its path below the log's directory."""
+    log_id: str
+    first_seq: int
+    last_seq: int
+    first_ts_ms: int
+    last_ts_ms: int
+    file_bytes: int
+    """Size of the file."""
+    json_bytes: int
+    """Size of what is in it."""
+    sha256: str
+    """Of the file, in hexadecimal."""
+
+    @property
+    def name(self) -> SegmentName:
+        """What its path says."""
+        found = parse_name(self.file)
+        assert found is not None
+        return found
+
+    @property
+    def events(self) -> int:
+        """How many events it holds."""
+        return self.last_seq - self.first_seq + 1
+
+
+Hook: TypeAlias = Callable[[str], None]
+"""Called with the name of each step once it is done; tests kill the process there."""
+
+
+def no_hook(step: str) -> None:
+    """Do nothing."""
+
+
+def day_of(ts_ms: int) -> str:
+    """The UTC day of an event, ``YYYY-MM-DD``."""
+    return datetime.fromtimestamp(ts_ms / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def parse_name(path: str) -> SegmentName | None:
+    """Read ``dt=…/events-…``; None for what is not a segment."""
+    folder, _, file = path.rpartition("/")
+    found = _NAME.fullmatch(file)
+    if found is None or not _DAY.fullmatch(folder):
+        return None
+    first, last = int(found["first"]), int(found["last"])
+    return SegmentName(folder[3:], found["log_id"], first, last)
+
+
+def segment_names(directory: Path) -> list[SegmentName]:
+    """List the segments that stand in a log's directory, by log and seq; none where it is absent.
+
+    Goes by the names alone. Beside a daemon a file may have gone when it is opened (retention).
+    """
+    names = []
+    with suppress(FileNotFoundError):
+        for folder in os.listdir(directory):
+            if _DAY.fullmatch(folder):
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    paths = (f"{folder}/{file}" for file in os.listdir(directory / folder))
+                    names += [name for path in paths if (name := parse_name(path)) is not None]
+    return sorted(names, key=lambda name: (name.log_id, name.first_seq, name.last_seq))
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def read_segment(path: Path) -> Iterator[EventDict]:
+    """Yield the events of a segment. Raises SegmentError where it is cut off or damaged."""
+    for line in read_lines(path):
+        try:
+            yield msgspec.json.decode(line)
+        except msgspec.DecodeError as error:
+            raise SegmentError(f"{path}: holds a line that is not JSON: {error}") from error
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a segment as they are."""
+    try:
+        with gzip.open(path) as lines:
+            yield from lines
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise SegmentError(f"{path}: cannot be unpacked: {error}") from error
+
+
+def has_group(directory: Path, name: SegmentName, group_id: str) -> bool:
+    """Whether a segment may hold events of a group: False only where its list says so."""
+    try:
+        with gzip.open(directory / name.groups_file) as file:
+            groups = msgspec.json.decode(file.read(), type=frozenset[str])
+    except (OSError, EOFError, zlib.error, msgspec.DecodeError):
+        return True  # the list only saves time
+    return group_id in groups
+
+
+def describe(directory: Path, name: SegmentName) -> Segment:
+    """Read a segment whole and say what the manifest should say of it.
+
+    Raises SegmentError where its content is not what its name says.
+    """
+    first: EventDict | None = None
+    event: EventDict = {}
+    json_bytes = 0
+    seq = name.first_seq - 1
+    path = directory / str(name)
+    for line in read_lines(path):
+        json_bytes += len(line)
+        event = msgspec.json.decode(line)
+        first = first or event
+        seq += 1
+        if (event["log_id"], event["seq"], day_of(event["ts_ms"])) != (name.log_id, seq, name.day):
+            raise SegmentError(
+                f"{path}: where event {seq} of log {name.log_id} is to stand, it holds event "
+                f"{event['seq']} of log {event['log_id']} of {day_of(event['ts_ms'])}"
+            )
+    if first is None or seq != name.last_seq:
+        raise SegmentError(f"{path}: ends with event {seq}, its name says {name.last_seq}")
+    return Segment(
+        file=str(name),
+        log_id=name.log_id,
+        first_seq=name.first_seq,
+        last_seq=name.last_seq,
+        first_ts_ms=first["ts_ms"],
+        last_ts_ms=event["ts_ms"],
+        file_bytes=path.stat().st_size,
+        json_bytes=json_bytes,
+        sha256=file_sha256(path),
+    )
+
+
+def file_sha256(path: Path) -> str:
+    """The checksum that the manifest holds."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while data := file.read(_READ_BYTES):
+            digest.update(data)
+    return digest.hexdigest()
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+class SegmentWriter:
+    """A segment in the making. ``add`` its events in order, then ``seal`` it, or ``discard`` it.
+
+    Does not write the manifest: ``storage.manifest.add`` does, once ``seal`` has returned.
+    """
+
+    def __init__(
+        self, directory: Path, log_id: str, first_seq: int, ts_ms: int, *, hook: Hook = no_hook
+    ) -> None:
+        """Begin with the log, seq and time of its first event; makes the day's directory."""
+        self.log_id = log_id
+        self.day = day_of(ts_ms)
+        self.first_seq = first_seq
+        self.next_seq = first_seq
+        self.first_ts_ms = ts_ms
+        self.json_bytes = 0
+        self._last_ts_ms = ts_ms
+        self._directory = directory
+        self._hook = hook
+        self._bytes = 0
+        self._synced_bytes = 0
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._groups: set[str] = set()
+        self._digest = hashlib.sha256()
+        self._gzip = zlib.compressobj(COMPRESSION_LEVEL, zlib.DEFLATED, _GZIP_WBITS)
+        folder = directory / f"dt={self.day}"
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            sync_directory(directory)
+        self._temporary = folder / f".events-{log_id}-{first_seq}.tmp"
+        self._file = self._temporary.open("wb", buffering=0)
+
+    def takes(self, log_id: str, seq: int, ts_ms: int) -> bool:
+        """Whether an event belongs to this segment: the next of its log, on its day."""
+        return (log_id, seq, day_of(ts_ms)) == (self.log_id, self.next_seq, self.day)
+
+    def add(self, line: bytes, group_id: str, ts_ms: int) -> None:
+        """Take the next event, as one line of JSON that ends with a newline."""
+        self.next_seq += 1
+        self.json_bytes += len(line)
+        self._last_ts_ms = ts_ms
+        if group_id:
+            self._groups.add(group_id)
+        self._pending.append(line)
+        self._pending_bytes += len(line)
+        if self._pending_bytes >= COMPRESS_BYTES:
+            self._compress()
+
+    def seal(self) -> Segment:
+        """Make it durable under its name; returns what the manifest is to say."""
+        assert self.next_seq > self.first_seq, "an empty segment"
+        name = SegmentName(self.day, self.log_id, self.first_seq, self.next_seq - 1)
+        path = self._directory / str(name)
+        self._compress()
+        self._write(self._gzip.flush())
+        self._hook("written")
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._hook("synced")
+        index = msgspec.json.encode(sorted(self._groups))
+        (self._directory / name.groups_file).write_bytes(gzip.compress(index, mtime=0))
+        self._hook("indexed")
+        self._temporary.rename(path)
+        self._hook("renamed")
+        sync_directory(path.parent)
+        self._hook("directory_synced")
+        return Segment(
+            file=str(name),
+            log_id=self.log_id,
+            first_seq=self.first_seq,
+            last_seq=self.next_seq - 1,
+            first_ts_ms=self.first_ts_ms,
+            last_ts_ms=self._last_ts_ms,
+            file_bytes=self._bytes,
+            json_bytes=self.json_bytes,
+            sha256=self._digest.hexdigest(),
+        )
+
+    def discard(self) -> None:
+        """Let go of it; its events stay where they came from."""
+        self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def _compress(self) -> None:
+        self._write(self._gzip.compress(b"".join(self._pending)))
+        self._pending.clear()
+        self._pending_bytes = 0
+
+    def _write(self, data: bytes) -> None:
+        if not data:
+            return
+        self._digest.update(data)
+        self._file.write(data)
+        self._bytes += len(data)
+        if self._bytes - self._synced_bytes >= SYNC_BYTES:
+            self._synced_bytes = self._bytes
+            os.fdatasync(self._file.fileno())
+
+
+def encode_line(event: EventDict) -> bytes:
+    """An event as a segment holds it."""
+    return msgspec.json.encode(event) + b"\n"
+
+
+def remove_temporary(directory: Path, log_id: str) -> None:
+    """Remove what a log's writer left unfinished when its process ended."""
+    for path in directory.glob(f"dt=*/.events-{log_id}-*.tmp"):
+        path.unlink(missing_ok=True)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
