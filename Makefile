@@ -9,9 +9,9 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
-SOURCES := coordinator protocol storage
+SOURCES := coordinator protocol storage pipeline
 
-.PHONY: help setup run demo test test-clients ci lint types imports unit fmt docs bench bench-micro clean
+.PHONY: help setup run demo test test-clients test-pipeline ci lint types imports unit fmt docs bench bench-micro clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -31,6 +31,11 @@ help: ## Show this list
 	@PIP_CONSTRAINT=constraints.txt $(PIP) install -e '.[test]'
 	@touch $@ .venv/installed
 
+.venv/installed-for-pipeline: .venv/bin/python pyproject.toml constraints.txt
+	@echo "Installing groupkeeper with PySpark into .venv (some minutes and 0.5 GB, the first time)"
+	@PIP_CONSTRAINT=constraints.txt $(PIP) install -e '.[test,pipeline]'
+	@touch $@ .venv/installed-for-tests .venv/installed
+
 setup: .venv/installed-for-tests ## Create .venv with everything for development
 
 run: .venv/installed ## Run the daemon: Kafka 127.0.0.1:9092, HTTP 127.0.0.1:9308, SQLite in var/
@@ -45,9 +50,15 @@ test: lint types imports unit ## Everything that needs only Python: lint, types,
 ci: ## What must pass before anything lands; a skipped test is a failure here
 	REQUIRE_ALL=1 $(MAKE) test
 	REQUIRE_ALL=1 $(MAKE) test-clients
+	REQUIRE_ALL=1 $(MAKE) test-pipeline
 
 test-clients: .venv/installed-for-tests ## Kafka's command line and clients in Java, Go, JavaScript, C
 	WRITE_COMPATIBILITY=1 $(PYTEST) -q -m clients tests/conformance
+
+test-pipeline: .venv/installed-for-pipeline ## The Spark jobs over the event log; needs Java 17
+	@command -v java >/dev/null || { echo "make test-pipeline needs Java 17 (Debian: apt install openjdk-17-jre-headless)." >&2; exit 1; }
+	$(BIN)/mypy -p pipeline
+	$(PYTEST) -q -m spark tests/pipeline
 
 lint: .venv/installed-for-tests ## Style
 	$(BIN)/ruff check .

@@ -1,7 +1,7 @@
 """The console script. First checks that the import names it is about to use are ours.
 
-``coordinator``, ``protocol`` and ``storage`` are words that any other distribution may use too;
-with one of them shadowed, the first import would fail in a way that names neither culprit nor cure.
+``coordinator``, ``protocol``, ``storage`` and ``pipeline`` are words that any other distribution
+may use too; with one of them shadowed, the first import would fail in a way that names neither culprit nor cure.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-IMPORT_NAMES = ("coordinator", "protocol", "storage")
+IMPORT_NAMES = ("coordinator", "protocol", "storage", "pipeline")
 """The packages of this distribution (pyproject.toml, wheel)."""
 
 

@@ -35,7 +35,7 @@ FILES = sorted(n for n in _tracked() if n.endswith(TEXT) and (ROOT / n).is_file(
 SOURCES = [
     n
     for n in FILES
-    if n.endswith(".py") and n.startswith(("coordinator/", "protocol/", "storage/"))
+    if n.endswith(".py") and n.startswith(("coordinator/", "protocol/", "storage/", "pipeline/"))
 ]
 
 
@@ -109,7 +109,8 @@ def test_constraints_pin_exact_versions_and_name_no_address():
 
 def test_every_direct_dependency_is_pinned_and_has_its_reason_in_the_decisions():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    extras = project["optional-dependencies"].values()
+    wanted = [*project["dependencies"], *(each for extra in extras for each in extra)]
     names = {re.split(r"[>=;\[ ]", requirement)[0] for requirement in wanted}
     pinned = {
         line.split("==")[0].lower().replace("_", "-")

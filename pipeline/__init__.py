@@ -1,0 +1,4 @@
+"""The event log in Spark: tables, reports, and offsets as they once were.
+
+Nothing here is imported by the daemon; `pip install "groupkeeper[pipeline]"` brings what it needs.
+"""

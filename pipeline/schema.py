@@ -1,0 +1,121 @@
+"""The one Spark schema of events, whatever they were read from.
+
+Kinds share their fields: a field means the same in every kind that has it, so an event is one flat
+row and what its kind does not have is null. ``docs/events.md`` says what each field means; a test
+holds the two, and the code that writes events, equal.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+EVENT_SCHEMA_VERSION: Final = 1
+"""The version of ``docs/events.md`` that this schema reads."""
+
+
+def _struct(**fields: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in fields.items()])
+
+
+_INT, _LONG, _STRING = IntegerType(), LongType(), StringType()
+
+PARTITION_SCHEMA: Final = _struct(
+    partition=_INT,
+    offset=_LONG,
+    previous_offset=_LONG,
+    leader_epoch=_INT,
+    metadata=_STRING,
+    commit_time_ms=_LONG,
+)
+"""One entry of ``topics[].partitions[]``: of a commit, or of offsets that went."""
+
+TOPIC_SCHEMA: Final = _struct(
+    topic=_STRING, topic_id=_STRING, partitions=ArrayType(PARTITION_SCHEMA)
+)
+"""One entry of ``topics[]``."""
+
+EVENT_SCHEMA: Final = _struct(
+    # of every event
+    log_id=_STRING,
+    seq=_LONG,
+    ts_ms=_LONG,
+    clock_ms=_LONG,
+    shard=_INT,
+    lease_epoch=_LONG,
+    kind=_STRING,
+    group=_STRING,
+    group_type=_STRING,
+    generation=_INT,
+    member_id=_STRING,
+    instance_id=_STRING,
+    client_id=_STRING,
+    client_host=_STRING,
+    principal=_STRING,
+    api=_STRING,
+    # offsets
+    topics=ArrayType(TOPIC_SCHEMA),
+    commit_time_ms=_LONG,
+    expire_time_ms=_LONG,
+    topic=_STRING,
+    topic_id=_STRING,
+    partition=_INT,
+    offset=_LONG,
+    # refusals
+    error=_STRING,
+    count=_LONG,
+    # members and rebalances
+    reason=_STRING,
+    protocols=ArrayType(_STRING),
+    session_timeout_ms=_LONG,
+    rebalance_timeout_ms=_LONG,
+    replaces=_STRING,
+    members=_INT,
+    duration_ms=_LONG,
+    awaited=ArrayType(_STRING),
+    protocol_name=_STRING,
+    leader_id=_STRING,
+    protocol_type=_STRING,
+    partitions=MapType(_STRING, MapType(_STRING, ArrayType(_INT))),
+    opaque_bytes=MapType(_STRING, _LONG),
+    # groups, shards, administration
+    groups=_LONG,
+    offsets=_LONG,
+    action=_STRING,
+    target=_STRING,
+    detail=_STRING,
+)
+"""An event as ``storage.event_codec`` renders it, its fields in the order of the document."""
+
+BRONZE_SCHEMA: Final = StructType(
+    [
+        *EVENT_SCHEMA.fields,
+        StructField("segment", _STRING),
+        StructField("dt", DateType()),
+        StructField("batch_id", _STRING),
+    ]
+)
+"""Events as they are, with the file they came in, their UTC day, and the batch that wrote them."""
+
+SEGMENT_SCHEMA: Final = _struct(
+    log_id=_STRING,
+    segment=_STRING,
+    dt=DateType(),
+    first_seq=_LONG,
+    last_seq=_LONG,
+    events=_LONG,
+    seq_sum=_LONG,
+    batch_id=_STRING,
+)
+"""What bronze holds of one segment: one row a segment, day and batch."""

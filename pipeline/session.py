@@ -1,0 +1,59 @@
+"""The Spark session of all jobs: the same settings in a shell, in a test and under a scheduler."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+DEFAULT_MASTER: Final = "local[*]"
+DEFAULT_DRIVER_MEMORY: Final = "2g"
+"""Bounds the JVM of a local run; Spark spills to disk what does not fit (docs/pipeline.md)."""
+
+_SETTINGS: Final = {
+    # days are UTC days, wherever the job runs
+    "spark.sql.session.timeZone": "UTC",
+    # the parts of an aggregation; adaptive execution joins those that turn out small
+    "spark.sql.shuffle.partitions": "16",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.parquet.compression.codec": "zstd",
+    # one file of state a batch is enough to look back on
+    "spark.sql.streaming.minBatchesToRetain": "10",
+}
+
+_LOCAL_SETTINGS: Final = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+def spark_session(
+    name: str, *, master: str | None = None, driver_memory: str = DEFAULT_DRIVER_MEMORY
+) -> SparkSession:
+    """Return the session, making it when there is none.
+
+    ``master`` None leaves the choice to ``spark-submit`` and, without it, runs on every core of
+    this machine. ``driver_memory`` counts when this call starts the JVM.
+    """
+    builder = SparkSession.builder.appName(f"groupkeeper {name}")
+    for key, value in _SETTINGS.items():
+        builder = builder.config(key, value)
+    if not _is_submitted():
+        master = master or DEFAULT_MASTER
+        builder = builder.config("spark.driver.memory", driver_memory)
+    if master is not None:
+        builder = builder.master(master)
+        if master.startswith("local"):
+            for key, value in _LOCAL_SETTINGS.items():
+                builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _is_submitted() -> bool:
+    """Tell whether ``spark-submit`` started this process, with a JVM and a master of its own."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
