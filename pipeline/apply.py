@@ -1,0 +1,351 @@
+"""A plan carried out, group by group: refuse, write, read back.
+
+A group is refused as a whole before anything of it is changed. What was done stays told by the
+offsets themselves, so a run that died is continued by running it again, and a run too many changes
+nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from pipeline.cluster import GROUPS_A_REQUEST, ClusterError, GroupBusy, ListedGroup
+from pipeline.plan import (
+    Change,
+    Clamp,
+    Committed,
+    Content,
+    GroupPlan,
+    Kind,
+    Log,
+    Partition,
+    Plan,
+    State,
+    partitions_of,
+    plan_group,
+    progress,
+    sealed,
+)
+
+NAMED: Final = 3
+"""How many of many a message names."""
+
+
+class Coordinator(Protocol):
+    """What is asked of a ``pipeline.cluster.Cluster``."""
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, for messages."""
+
+    def groups(self) -> dict[str, ListedGroup]:
+        """Every group."""
+
+    def members(self, group: str) -> list[str]:
+        """Who is in a group."""
+
+    def offsets(self, groups: Sequence[str]) -> dict[str, dict[Partition, Committed]]:
+        """Every committed offset of these groups."""
+
+    def logs(self, partitions: Collection[Partition]) -> dict[Partition, Log]:
+        """Log start and end of those that exist."""
+
+    def commit(self, group: str, offsets: Mapping[Partition, Committed]) -> None:
+        """Commit as an administrator."""
+
+    def delete(self, group: str, partitions: Collection[Partition]) -> None:
+        """Delete committed offsets."""
+
+
+class Result(StrEnum):
+    """How it went with one group."""
+
+    APPLIED = "applied"
+    """It was changed, and reads back as the plan wants it."""
+    DONE_BEFORE = "done_before"
+    """It was as the plan wants it; nothing was changed."""
+    PENDING = "pending"
+    """It is as the plan found it, and nothing stands against applying it (only without apply)."""
+    REFUSED = "refused"
+    """Nothing was changed, and the message says why."""
+    FAILED = "failed"
+    """It could not be finished; the message says what to do."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How it went with one group."""
+
+    group: str
+    result: Result
+    changed: int = 0
+    """Partitions that were changed; of a pending group, that are to be."""
+    message: str = ""
+    """One line for a person: what happened, why, what to do."""
+
+    @property
+    def is_well(self) -> bool:
+        """Tell whether nothing is left to be done by a person."""
+        return self.result not in (Result.REFUSED, Result.FAILED)
+
+
+# --- planning -------------------------------------------------------------------------------------
+
+
+class Purpose(NamedTuple):
+    """What a plan is made for; see the fields of ``Content``."""
+
+    kind: Kind
+    source: str
+    created_ms: int
+    as_of_ms: int | None = None
+
+
+def make_plan(
+    coordinator: Coordinator,
+    wanted: Mapping[str, Mapping[Partition, Committed]],
+    data: Coordinator | None,
+    purpose: Purpose,
+    *,
+    keep_others: bool = False,
+) -> Plan:
+    """Plan how each group gets to the offsets that are wanted of it.
+
+    ``data`` is the cluster that holds the records, None where none does. ``keep_others`` leaves
+    alone what a group has beyond what is wanted; without it, that goes.
+    """
+    current = coordinator.offsets(list(wanted))
+    if keep_others:
+        current = {
+            group: {each: value for each, value in offsets.items() if each in wanted[group]}
+            for group, offsets in current.items()
+        }
+    logs = logs_for(coordinator, data, [*wanted.values(), *current.values()])
+    clamps = any(log.end is not None for log in logs.values())
+    groups = tuple(plan_group(group, current[group], wanted[group], logs) for group in wanted)
+    return sealed(
+        Content(
+            kind=purpose.kind,
+            created_ms=purpose.created_ms,
+            source=purpose.source,
+            server=coordinator.address,
+            data=data.address if data is not None and clamps else "no records are kept: no clamp",
+            groups=groups,
+            as_of_ms=purpose.as_of_ms,
+        )
+    )
+
+
+def logs_for(
+    coordinator: Coordinator,
+    data: Coordinator | None,
+    groups: Iterable[Collection[Partition]],
+) -> dict[Partition, Log]:
+    """Log start and end of every partition that the coordinator knows.
+
+    What the cluster with the records does not have is left out: nothing could be read there.
+    """
+    partitions = partitions_of(groups)
+    logs = coordinator.logs(partitions)
+    if data is coordinator:
+        return logs
+    if data is None:
+        return dict.fromkeys(logs, Log())
+    bounds = data.logs(partitions)
+    return {each: bounds[each] for each in logs if each in bounds}
+
+
+# --- looking, without changing --------------------------------------------------------------------
+
+
+def check(coordinator: Coordinator, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
+    """Say of each group what an apply would do now."""
+    for group, listed, now in _looked_at(coordinator, groups):
+        refused = _refusal(coordinator, group, listed, now)
+        if refused is not None:
+            yield refused
+            continue
+        pending = progress(group, now)[State.PENDING]
+        result = Result.PENDING if pending else Result.DONE_BEFORE
+        yield Outcome(group.group, result, len(pending))
+
+
+def verify(coordinator: Coordinator, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
+    """Say of each group whether it is as the plan wants it; who is a member does not matter."""
+    for group, _, now in _looked_at(coordinator, groups):
+        found = progress(group, now)
+        other = [*found[State.PENDING], *found[State.DRIFTED]]
+        if not other:
+            yield Outcome(group.group, Result.DONE_BEFORE)
+            continue
+        yield Outcome(
+            group.group,
+            Result.REFUSED,
+            len(other),
+            f"{_count(len(other))} not as the plan wants: {_values(other, now)}. Consumers that "
+            "run commit on; where none does, apply the plan, or make a new one",
+        )
+
+
+def _looked_at(
+    coordinator: Coordinator, groups: Sequence[GroupPlan]
+) -> Iterator[tuple[GroupPlan, ListedGroup | None, dict[Partition, Committed]]]:
+    """Each group with what the server says of it, asked for many at a time."""
+    for at in range(0, len(groups), GROUPS_A_REQUEST):
+        some = groups[at : at + GROUPS_A_REQUEST]
+        listed = coordinator.groups()
+        offsets = coordinator.offsets([each.group for each in some])
+        for each in some:
+            yield each, listed.get(each.group), offsets[each.group]
+
+
+# --- applying -------------------------------------------------------------------------------------
+
+
+def apply(coordinator: Coordinator, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
+    """Carry out the plan of each group; one that is refused or fails does not stop the others."""
+    for group, listed, now in _looked_at(coordinator, groups):
+        try:
+            yield _apply_group(coordinator, group, listed, now)
+        except GroupBusy:
+            yield _busy(coordinator, group, "", written=True)
+        except ClusterError as error:
+            yield Outcome(
+                group.group,
+                Result.FAILED,
+                0,
+                f"{error}. Some of it may be done: run this again, it goes on where it stopped",
+            )
+
+
+def _apply_group(
+    coordinator: Coordinator,
+    group: GroupPlan,
+    listed: ListedGroup | None,
+    now: Mapping[Partition, Committed],
+) -> Outcome:
+    refused = _refusal(coordinator, group, listed, now)
+    if refused is not None:
+        return refused
+    pending = progress(group, now)[State.PENDING]
+    if not pending:
+        return Outcome(group.group, Result.DONE_BEFORE)
+    # deletes last: a group whose last offset goes may go with it, before it gets its new ones
+    offsets = {_key(each): each.target for each in pending if each.target is not None}
+    deleted = [_key(each) for each in pending if each.target is None]
+    if offsets:
+        coordinator.commit(group.group, offsets)
+    if deleted:
+        coordinator.delete(group.group, deleted)
+    return _read_back(coordinator, group, len(pending))
+
+
+def _read_back(coordinator: Coordinator, group: GroupPlan, changed: int) -> Outcome:
+    now = coordinator.offsets([group.group])[group.group]
+    found = progress(group, now)
+    other = [*found[State.PENDING], *found[State.DRIFTED]]
+    if not other:
+        return Outcome(group.group, Result.APPLIED, changed)
+    return Outcome(
+        group.group,
+        Result.FAILED,
+        changed,
+        f"written, but {_count(len(other))} read back as something else: {_values(other, now)}. "
+        "Somebody commits to this group: stop that, and make a new plan",
+    )
+
+
+# --- refusing -------------------------------------------------------------------------------------
+
+
+def _refusal(
+    coordinator: Coordinator,
+    group: GroupPlan,
+    listed: ListedGroup | None,
+    now: Mapping[Partition, Committed],
+) -> Outcome | None:
+    found = progress(group, now)
+    drifted, pending = found[State.DRIFTED], found[State.PENDING]
+    if drifted:
+        return Outcome(
+            group.group,
+            Result.REFUSED,
+            0,
+            f"{_count(len(drifted))} changed since the plan was made: {_values(drifted, now)}. "
+            "Nothing was changed; look who commits there, and make a new plan",
+        )
+    if pending and listed is not None and listed.state and not listed.is_idle:
+        return _busy(coordinator, group, listed.state)
+    return None
+
+
+def _busy(
+    coordinator: Coordinator, group: GroupPlan, state: str, *, written: bool = False
+) -> Outcome:
+    try:
+        members = coordinator.members(group.group)
+    except ClusterError:
+        members = []
+    who = f" ({_some(members)})" if members else ""
+    so_far = "It stopped where somebody joined" if written else "Nothing was changed"
+    return Outcome(
+        group.group,
+        Result.REFUSED,
+        0,
+        f"the group has members{who}{f', it is {state}' if state else ''}; what they hold in "
+        f"memory would be committed over it. {so_far}; stop every consumer of the group, wait "
+        "until `groupkeeper group describe` says Empty, and run this again",
+    )
+
+
+def _values(changes: Sequence[Change], now: Mapping[Partition, Committed]) -> str:
+    """What some partitions have, for a message: ``orders-3 has 17, the plan knows 12 and 5``."""
+    return _some(
+        [
+            f"{each.topic}-{each.partition} has {_value(now.get(_key(each)))}, the plan knows "
+            f"{_value(each.current)} and {_value(each.target)}"
+            for each in changes
+        ],
+        "; ",
+    )
+
+
+def _value(committed: Committed | None) -> str:
+    if committed is None:
+        return "none"
+    return f"{committed.offset}" + (f" {committed.metadata!r}" if committed.metadata else "")
+
+
+def _some(texts: Sequence[str], between: str = ", ") -> str:
+    more = f"{between}and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
+    return between.join(texts[:NAMED]) + more
+
+
+def _count(partitions: int) -> str:
+    return "1 partition is" if partitions == 1 else f"{partitions} partitions are"
+
+
+def _key(each: Change) -> Partition:
+    return Partition(each.topic, each.partition)
+
+
+# --- summing up -----------------------------------------------------------------------------------
+
+
+def clamped(plan: Plan) -> list[tuple[GroupPlan, Change]]:
+    """Every partition whose target is not what was asked for."""
+    return [
+        (group, each)
+        for group in plan.content.groups
+        for each in group.changes
+        if each.clamp is not Clamp.NONE
+    ]
+
+
+def now_ms(clock: Callable[[], float] = time.time) -> int:
+    """Return the wall clock in milliseconds."""
+    return int(clock() * 1000)

@@ -1,0 +1,420 @@
+"""A Kafka-compatible server through its ordinary protocol: its groups, their offsets, its logs.
+
+Two clients, because neither can do it all. confluent-kafka commits. What it cannot do exactly goes
+through kafka-python: to delete an offset, to commit a negative one, and to commit metadata, for
+confluent-kafka puts a NUL behind every metadata that it writes. kafka-python reads, since
+confluent-kafka ends what it reads at the first NUL, and asks for one group at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka.admin import AdminClient
+
+from pipeline.plan import Committed, Log, Partition
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # importlib.resources.read_text
+    import kafka.errors
+    from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, OffsetSpec
+    from kafka.structs import OffsetAndMetadata
+    from kafka.structs import TopicPartition as PythonPartition
+
+Result = TypeVar("Result")
+
+DEFAULT_TIMEOUT_S: Final = 30.0
+RETRY_S: Final = 0.2
+
+GROUPS_A_REQUEST: Final = 200
+"""Groups whose offsets are asked for at once."""
+PARTITIONS_A_REQUEST: Final = 2000
+"""Partitions whose log start and end are asked for at once."""
+COMMIT_BYTES: Final = 400_000
+"""What one commit may come to: Kafka writes a commit as one batch, of at most 1 MiB by default."""
+RECORD_BYTES: Final = 120
+"""What a partition takes in that batch beside its names and metadata."""
+
+IDLE_STATES: Final = frozenset({"Empty", "Dead"})
+"""Group states in which nobody is a member."""
+
+AGAIN: Final = frozenset(
+    {
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "NOT_COORDINATOR",
+        "REQUEST_TIMED_OUT",
+        "NOT_LEADER_OR_FOLLOWER",
+        "LEADER_NOT_AVAILABLE",
+    }
+)
+"""Errors that pass by themselves, by Kafka's names."""
+
+RETENTION_CONFIGS: Final = frozenset({"retention.ms", "retention.bytes"})
+"""Whoever keeps records can say for how long; a server without records has neither."""
+
+MEMBERS_ARE_THERE: Final = frozenset(
+    {"UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "GROUP_SUBSCRIBED_TO_TOPIC", "REBALANCE_IN_PROGRESS"}
+)
+"""How a coordinator refuses an administrator while somebody is in the group."""
+
+
+class ClusterError(Exception):
+    """A server cannot be asked, or refused; the message is one line."""
+
+
+class GroupBusy(ClusterError):
+    """The coordinator refused because the group has members."""
+
+
+class ListedGroup(NamedTuple):
+    """A group in a listing."""
+
+    group: str
+    state: str
+    """"" where an old broker does not tell."""
+    type: str
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether the group surely has no members."""
+        return self.state in IDLE_STATES
+
+
+class Security(NamedTuple):
+    """How to reach a server that asks who we are, under librdkafka's names for both clients."""
+
+    properties: Mapping[str, str] = {}
+
+    def for_confluent(self) -> dict[str, Any]:
+        """Return the settings for confluent-kafka: as they are."""
+        return dict(self.properties)
+
+    def for_python(self) -> dict[str, Any]:
+        """Return the settings for kafka-python."""
+        return {
+            PYTHON_NAMES[name]: value
+            for name, value in self.properties.items()
+            if name in PYTHON_NAMES
+        }
+
+
+PYTHON_NAMES: Final[Mapping[str, str]] = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+}
+"""librdkafka's name of a setting -> kafka-python's."""
+
+
+class Cluster:
+    """A connection to one server. Not shared between threads; ``close`` it, or use it in a with."""
+
+    def __init__(
+        self,
+        address: str,
+        client_id: str,
+        *,
+        security: Security = Security(),  # noqa: B008  immutable
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        """Connect. Raises ClusterError where nobody answers."""
+        self.address = address
+        self._client_id = client_id
+        self._security = security
+        self._timeout_s = timeout_s
+        self._confluent: AdminClient | None = None
+        # it logs what it tries again; what fails for good is raised
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)
+        try:
+            self._python = KafkaAdminClient(
+                bootstrap_servers=address,
+                client_id=client_id,
+                bootstrap_timeout_ms=int(timeout_s * 1000),
+                request_timeout_ms=int(timeout_s * 1000),
+                **security.for_python(),
+            )
+        except (kafka.errors.KafkaError, OSError, ValueError) as error:
+            raise ClusterError(
+                f"{address}: cannot connect ({_python_error(error)}); is the server running there?"
+            ) from None
+
+    def __enter__(self) -> Self:
+        """Use it as a context, so that its connections are closed."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._confluent = None
+        self._python.close()
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def groups(self) -> dict[str, ListedGroup]:
+        """Every group of the cluster, by its id."""
+        listed = self._ask("list groups", self._python.list_groups)
+        return {
+            each["group_id"]: ListedGroup(
+                each["group_id"], each.get("group_state") or "", each.get("group_type") or ""
+            )
+            for each in listed
+        }
+
+    def members(self, group: str) -> list[str]:
+        """Who is in a group, for a person: ``billing-1 at /10.0.0.7``. [] where nobody tells."""
+        described = self._ask(
+            f"describe group {group!r}", lambda: self._python.describe_groups([group])
+        )
+        members = described.get(group, {}).get("members", [])
+        return sorted(f"{each['client_id']} at {each['client_host']}" for each in members)
+
+    def offsets(self, groups: Sequence[str]) -> dict[str, dict[Partition, Committed]]:
+        """Every committed offset of these groups; a group without any has an empty entry."""
+        found: dict[str, dict[Partition, Committed]] = {group: {} for group in groups}
+        for some in _slices(list(groups), GROUPS_A_REQUEST):
+            answer = self._ask("fetch offsets", partial(self._python.list_group_offsets, some))
+            for group, offsets in answer.items():
+                found[group] = {
+                    Partition(*partition): Committed(
+                        value.offset,
+                        -1 if value.leader_epoch is None else value.leader_epoch,
+                        value.metadata or "",
+                    )
+                    for partition, value in offsets.items()
+                }
+        return found
+
+    def logs(self, partitions: Collection[Partition]) -> dict[Partition, Log]:
+        """Log start and end of those that exist; both None where the server keeps no records."""
+        wanted = {partition.topic for partition in partitions}
+        if not wanted:
+            return {}
+        there = self._existing(wanted).intersection(partitions)
+        if not self._keeps_records({partition.topic for partition in there}):
+            return dict.fromkeys(there, Log())
+        found: dict[Partition, Log] = {}
+        for some in _slices(sorted(there), PARTITIONS_A_REQUEST):
+            keys = [PythonPartition(*each) for each in some]
+            starts = self._log_offsets(keys, OffsetSpec.EARLIEST)
+            ends = self._log_offsets(keys, OffsetSpec.LATEST)
+            for each, key in zip(some, keys, strict=True):
+                found[each] = Log(starts[key].offset, ends[key].offset)
+        return found
+
+    def keeps_records(self) -> bool:
+        """Tell whether this server holds the records of its topics, or nothing but offsets."""
+        topics = self._ask("list topics", self._python.list_topics)
+        return self._keeps_records(set(topics[:1]))
+
+    def _existing(self, topics: Collection[str]) -> set[Partition]:
+        described = self._ask(
+            "describe topics", lambda: self._python.describe_topics(sorted(topics))
+        )
+        return {
+            Partition(topic["name"], partition["partition_index"])
+            for topic in described
+            if topic["error_code"] == 0
+            for partition in topic["partitions"]
+        }
+
+    def _keeps_records(self, topics: Collection[str]) -> bool:
+        """Ask one of them for its configs.
+
+        A coordinator without records has no retention to tell of. Where that cannot be asked, the
+        server is taken for one that has records: a clamp too many is seen in the plan, and a
+        consumer that is sent to what is gone is not.
+        """
+        if not topics:
+            return True
+        topic = min(topics)
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        try:
+            answer = self._ask(
+                f"describe the configs of {topic!r}",
+                lambda: self._python.describe_configs([resource], config_filter="all"),
+            )
+        except ClusterError:
+            return True
+        return bool(RETENTION_CONFIGS & answer.get("topic", {}).get(topic, {}).keys())
+
+    def _log_offsets(self, keys: Iterable[PythonPartition], which: OffsetSpec) -> dict[Any, Any]:
+        wanted = dict.fromkeys(keys, which)
+        found: dict[Any, Any] = self._ask(
+            "list offsets", lambda: self._python.list_partition_offsets(wanted)
+        )
+        return found
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def commit(self, group: str, offsets: Mapping[Partition, Committed]) -> None:
+        """Commit as an administrator, in as few requests as a batch of Kafka's allows.
+
+        Raises GroupBusy while the group has members, ClusterError for everything else. After an
+        error some of it may be done: read it back.
+        """
+        for some in _batches(group, sorted(offsets.items())):
+            plain = {key: value for key, value in some if _is_plain(value)}
+            other = {key: value for key, value in some if not _is_plain(value)}
+            if plain:
+                self._commit(group, partial(self._commit_plain, group, plain))
+            if other:
+                self._commit(group, partial(self._commit_other, group, other))
+
+    def delete(self, group: str, partitions: Collection[Partition]) -> None:
+        """Delete committed offsets. Raises as ``commit`` does."""
+        keys = [PythonPartition(*each) for each in sorted(partitions)]
+        for some in _slices(keys, PARTITIONS_A_REQUEST):
+            self._commit(group, partial(self._delete, group, some))
+
+    def _commit_plain(self, group: str, offsets: Mapping[Partition, Committed]) -> dict[str, str]:
+        if self._confluent is None:
+            self._confluent = AdminClient(
+                {
+                    "bootstrap.servers": self.address,
+                    "client.id": self._client_id,
+                    "log_level": 0,
+                    **self._security.for_confluent(),
+                }
+            )
+        parts = [
+            ConfluentPartition(*partition, value.offset)
+            if value.leader_epoch < 0
+            else ConfluentPartition(*partition, value.offset, leader_epoch=value.leader_epoch)
+            for partition, value in offsets.items()
+        ]
+        asked = self._confluent.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, parts)], request_timeout=self._timeout_s
+        )
+        answered = asked[group].result().topic_partitions
+        return {
+            f"{each.topic}-{each.partition}": each.error.name()
+            for each in answered
+            if each.error is not None
+        }
+
+    def _commit_other(self, group: str, offsets: Mapping[Partition, Committed]) -> dict[str, str]:
+        answered = self._python.alter_group_offsets(
+            group,
+            {
+                PythonPartition(*partition): OffsetAndMetadata(
+                    value.offset, value.metadata, value.leader_epoch
+                )
+                for partition, value in offsets.items()
+            },
+        )
+        return _refused(answered)
+
+    def _delete(self, group: str, keys: Collection[PythonPartition]) -> dict[str, str]:
+        return _refused(self._python.delete_group_offsets(group, keys))
+
+    def _commit(self, group: str, write: Callable[[], dict[str, str]]) -> None:
+        """Write; again while the errors pass by themselves."""
+        give_up_s = time.monotonic() + self._timeout_s
+        while True:
+            refused = self._ask(f"commit for group {group!r}", write)
+            errors = set(refused.values())
+            if not errors:
+                return
+            if errors & MEMBERS_ARE_THERE:
+                raise GroupBusy(f"{self.address}: group {group!r} has members")
+            if not errors <= AGAIN or time.monotonic() + RETRY_S > give_up_s:
+                partition, error = min(refused.items())
+                raise ClusterError(
+                    f"{self.address}: group {group!r}: {partition}: {error}"
+                    + (f", and {len(refused) - 1} partitions more" if len(refused) > 1 else "")
+                )
+            time.sleep(RETRY_S)
+
+    def _ask(self, what: str, ask: Callable[[], Result]) -> Result:
+        """Ask; again while the error passes by itself."""
+        give_up_s = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return ask()
+            except KafkaException as failed:
+                error = failed.args[0]
+                name, passes = error.name(), error.retriable() or error.name() in AGAIN
+                text = _confluent_error(error)
+            except (kafka.errors.KafkaError, OSError) as failed:
+                name, text = _python_name(failed), _python_error(failed)
+                passes = name in AGAIN
+            if name in MEMBERS_ARE_THERE:
+                raise GroupBusy(f"{self.address}: {what}: the group has members")
+            if not passes or time.monotonic() + RETRY_S > give_up_s:
+                raise ClusterError(f"{self.address}: cannot {what}: {text}")
+            time.sleep(RETRY_S)
+
+
+def _is_plain(value: Committed) -> bool:
+    """Tell whether confluent-kafka commits exactly this."""
+    return value.offset >= 0 and value.metadata == ""
+
+
+def _batches(
+    group: str, offsets: Sequence[tuple[Partition, Committed]]
+) -> Iterator[list[tuple[Partition, Committed]]]:
+    """Cut a commit to what fits into one batch of records."""
+    batch: list[tuple[Partition, Committed]] = []
+    left = COMMIT_BYTES
+    for partition, value in offsets:
+        texts = (group, partition.topic, value.metadata)
+        size = RECORD_BYTES + sum(len(text.encode()) for text in texts)
+        if batch and size > left:
+            yield batch
+            batch, left = [], COMMIT_BYTES
+        batch.append((partition, value))
+        left -= size
+    if batch:
+        yield batch
+
+
+Item = TypeVar("Item")
+
+
+def _slices(items: Sequence[Item], size: int) -> Iterator[list[Item]]:
+    return (list(items[at : at + size]) for at in range(0, len(items), size))
+
+
+# --- errors by Kafka's names ----------------------------------------------------------------------
+
+
+def _refused(answered: Mapping[Any, Any]) -> dict[str, str]:
+    return {
+        f"{partition.topic}-{partition.partition}": _error_name(error)
+        for partition, error in answered.items()
+        if error is not kafka.errors.NoError
+    }
+
+
+def _error_name(error: Any) -> str:
+    """Name an error class of kafka-python as Kafka does."""
+    return str(getattr(error, "message", "")) or str(error)
+
+
+def _python_name(error: BaseException) -> str:
+    return _error_name(type(error)) if isinstance(error, kafka.errors.KafkaError) else ""
+
+
+def _python_error(error: BaseException) -> str:
+    return _python_name(error) or str(error) or type(error).__name__
+
+
+def _confluent_error(error: KafkaError) -> str:
+    return error.str() if error.code() < 0 else error.name()
