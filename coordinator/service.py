@@ -176,6 +176,18 @@ class GroupCoordinator:
         if self._own_clock is not None:
             self._own_clock.stop()
 
+    def next_deadline(self) -> int | None:
+        """When the next session, rebalance or retention is due by the clock that was passed in
+        (monotonic ms), perhaps too early; None: nothing waits.
+        """
+        return self._owner.next_deadline()
+
+    async def clock_moved(self) -> None:
+        """For whoever passed in a clock and moved it: do what is due by now, and return once that
+        is durable.
+        """
+        await self._owner.clock_moved()
+
     async def _end_storage(self, limit_ms: int) -> None:
         """Let go of the store within the limit, even of one that does not answer any more."""
         end_s = asyncio.get_running_loop().time() + limit_ms / 1000

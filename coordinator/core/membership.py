@@ -9,6 +9,7 @@ from coordinator.core.events import MemberLeave, quoted_reason
 from coordinator.core.group import Group, Member, encoded_bytes
 from coordinator.core.request_events import note_fenced
 from coordinator.core.requests import (
+    EndSession,
     GroupState,
     Heartbeat,
     LeaveGroup,
@@ -217,15 +218,36 @@ def _leave(
 
 def session_due(shard: ShardState, group: Group, member_id: str) -> None:
     """Nothing was heard of a member, or of a handed-out id, for its session timeout (spec 6.7)."""
+    member = group.members.get(member_id)
+    is_parked = member is not None and (
+        member.parked_join is not None or member.parked_sync is not None
+    )
+    if member is not None and is_parked and not member.is_new:
+        return  # it waits for us: its session starts again with the answer
+    _lose(shard, group, member_id)
+
+
+def end_session(shard: ShardState, request: EndSession, ticket: Ticket) -> None:
+    """Evict a member at once, one that waits for us too."""
+    group, member_id = shard.groups.get(request.group_id), request.member_id
+    if group is None or (member_id not in group.members and member_id not in group.pending_members):
+        shard.reply(ticket, ErrorCode.UNKNOWN_MEMBER_ID)
+        return
+    pending = group.pending_members.get(member_id)
+    if pending is not None:
+        shard.deadlines.clear(pending)
+    shard.reply(ticket, ErrorCode.NONE)
+    _lose(shard, group, member_id)
+
+
+def _lose(shard: ShardState, group: Group, member_id: str) -> None:
+    """A member, or a handed-out id, was silent for too long: the group goes on without it."""
     if group.pending_members.pop(member_id, None) is not None:
         rebalance.try_complete_join_phase(shard, group)
         return
     member = group.members.get(member_id)
     if member is None:
         return
-    is_parked = member.parked_join is not None or member.parked_sync is not None
-    if is_parked and not member.is_new:
-        return  # it waits for us: its session starts again with the answer
     reason = "new_member_timeout" if member.is_new else "session_timeout"
     rebalance.evict(shard, group, member, reason)
     change = AFTER_LEAVE[group.state]

@@ -349,6 +349,15 @@ class ReadGroupResult(msgspec.Struct, frozen=True):
     group: GroupView | None = None
 
 
+class EndSession(msgspec.Struct, frozen=True):
+    """Evict a member now, as if it had been silent for its session timeout: for tests of clients,
+    no API of the wire leads here. Answered with a bare ErrorCode.
+    """
+
+    group_id: str
+    member_id: str
+
+
 class DeleteGroup(msgspec.Struct, frozen=True):
     """Delete an Empty group and its offsets (spec 11.3). Answered with a bare ErrorCode."""
 
@@ -468,6 +477,7 @@ Request: TypeAlias = (
     | ListGroups
     | DescribeGroup
     | ReadGroup
+    | EndSession
     | DeleteGroup
     | OffsetDelete
     | ChangeTopics

@@ -30,6 +30,7 @@ from coordinator.core.records import Record
 from coordinator.core.requests import (
     DeleteGroup,
     DescribeGroup,
+    EndSession,
     GroupState,
     Heartbeat,
     JoinGroup,
@@ -61,6 +62,7 @@ _HANDLERS: Final[dict[type, Callable[..., None]]] = {
     ListGroups: admin.list_groups,
     DescribeGroup: admin.describe_group,
     ReadGroup: group_view.read_group,
+    EndSession: membership.end_session,
     DeleteGroup: deletion.delete_group,
     OffsetDelete: deletion.delete_offsets,
 }

@@ -48,6 +48,17 @@ class Alarm:
         if at_ms is not None and at_ms < self._at_ms and not self._stopped:
             self._arm(at_ms)
 
+    def earliest(self) -> int | None:
+        """When the next thing is due (monotonic ms), perhaps too early; None: nothing waits."""
+        deadlines = [watched.next_deadline() for watched in self._watched]
+        return min([at_ms for at_ms in deadlines if at_ms is not None], default=None)
+
+    def look(self) -> None:
+        """Ring now for whatever is due: the clock was moved."""
+        if not self._stopped:
+            self._cancel()
+            self._ring()
+
     def stop(self) -> None:
         """Ring no more."""
         self._stopped = True

@@ -169,6 +169,24 @@ class ShardOwner:
         """Tell how many shards are LOADING."""
         return sum(slot.shard is None for slot in self.slots.values())
 
+    def next_deadline(self) -> int | None:
+        """When the next thing is due (monotonic ms), perhaps too early; None: nothing waits."""
+        return self._alarm.earliest()
+
+    async def clock_moved(self) -> None:
+        """Do all that is due by now; returns once it is durable."""
+        now_ms = self._clock.now().monotonic_ms
+        self._alarm.look()
+        while True:
+            at_ms = self._alarm.earliest()
+            if at_ms is None or at_ms > now_ms:
+                break
+            await asyncio.sleep(0)  # the alarm goes on in the next turn
+        for merged in self._merger.due(now_ms):
+            self._ride(merged)
+        for lane in self.lanes:
+            await lane.flush()
+
     def push_settings(self, shard_id: int, settings: Mapping[str, GroupSettings]) -> None:
         """Give a shard what is set for its groups; one that does not live gets it when loaded."""
         slot = self.slots[shard_id]

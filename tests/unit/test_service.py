@@ -266,3 +266,20 @@ async def test_a_commit_that_is_too_large_for_the_storage_is_refused_before_it_i
         small = world.commit("g", topics=[("orders", "", rows[:1])])
         await world.until(small)
         assert small.error is ErrorCode.NONE
+
+
+@virtual_time
+async def test_after_a_clock_was_moved_what_was_due_has_happened_and_is_durable() -> None:
+    async with a_coordinator() as world:
+        leader, _ = await world.a_stable_group("g")
+        due = world.coordinator.next_deadline()
+        assert due is not None
+        before = asyncio.get_running_loop().time()
+        world.clock.monotonic_offset_ms += 3_600_000
+        await world.coordinator.clock_moved()
+        assert asyncio.get_running_loop().time() == before
+        evicted = world.events("member_evicted")
+        assert len(evicted) == 2
+        assert leader in {event["member_id"] for event in evicted}
+        later = world.coordinator.next_deadline()
+        assert later is None or later > world.clock.now().monotonic_ms

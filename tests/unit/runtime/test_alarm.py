@@ -109,3 +109,30 @@ async def test_a_silent_member_is_evicted_when_its_session_ends_and_not_before()
         gone = world.heartbeat("g", silent, 1)
         await world.until(gone)
         assert gone.error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@virtual_time
+async def test_a_clock_that_was_moved_is_looked_at_once_and_rings_what_is_due() -> None:
+    clock = VirtualClock()
+    start = clock.now().monotonic_ms
+    watched = Watched(start + 10_000, start + 20_000)
+    alarm = Alarm(clock, virtual_timer)
+    alarm.watch([watched])
+    alarm.set(start + 10_000)
+    assert alarm.earliest() == start + 10_000
+    clock.monotonic_offset_ms = 10_000
+    alarm.look()
+    assert watched.expired == [(start + 10_000, start + 10_000)]
+    assert alarm.earliest() == start + 20_000
+    await asyncio.sleep(10.1)
+    assert len(watched.expired) == 2
+    assert alarm.earliest() is None
+
+
+@virtual_time
+async def test_a_stopped_alarm_does_not_ring_for_a_clock_that_was_moved() -> None:
+    watched = Watched(0)
+    alarm = an_alarm(watched)
+    alarm.stop()
+    alarm.look()
+    assert watched.expired == []

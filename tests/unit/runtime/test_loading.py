@@ -14,6 +14,7 @@ from coordinator.core.requests import (
     ChangeTopics,
     DeleteGroup,
     DescribeGroup,
+    EndSession,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
@@ -52,6 +53,7 @@ REQUESTS: dict[type, Request] = {
     ListGroups: ListGroups(),
     DescribeGroup: DescribeGroup("g"),
     ReadGroup: ReadGroup("g"),
+    EndSession: EndSession("g", "m"),
     DeleteGroup: DeleteGroup("g", CLIENT),
     OffsetDelete: OffsetDelete("g", (), CLIENT),
     ChangeTopics: ChangeTopics(CLIENT),
@@ -82,6 +84,7 @@ WHILE_LOADING = {
     "DeleteGroup": "COORDINATOR_LOAD_IN_PROGRESS",
     "OffsetDelete": "COORDINATOR_LOAD_IN_PROGRESS",
     "ReadGroup": "COORDINATOR_LOAD_IN_PROGRESS",
+    "EndSession": "COORDINATOR_LOAD_IN_PROGRESS",
     "ChangeTopics": "NOT_CONTROLLER",
     "AlterGroupConfigs": "NOT_CONTROLLER",
 }
@@ -96,6 +99,7 @@ WHILE_TOO_MUCH_WAITS = {
     "DeleteGroup": "COORDINATOR_NOT_AVAILABLE",
     "OffsetDelete": "COORDINATOR_NOT_AVAILABLE",
     "ReadGroup": "COORDINATOR_NOT_AVAILABLE",
+    "EndSession": "COORDINATOR_NOT_AVAILABLE",
     "ChangeTopics": "NOT_CONTROLLER",
     "AlterGroupConfigs": "NOT_CONTROLLER",
 }
