@@ -9,6 +9,8 @@ command line or of HTTP is imported.
 
     with SyncGroupkeeperServer(topics={"orders": 12}) as server:
         consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "g"})
+
+Both can be made to suffer: ``advance``, ``evict``, ``fail_storage``, ``delay``.
 """
 
 from __future__ import annotations
@@ -21,13 +23,18 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, TypeAlias, TypeVar
 
+from coordinator.core.deadlines import NEXT_PORTION_MS
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import (
     ChangeTopics,
     Client,
+    EndSession,
+    Heartbeat,
     NewTopic,
     TopicChange,
 )
+from coordinator.faults import DelayedConnection, Delays, FailingStorage, Fault, MovableClock
+from coordinator.group_metadata import GroupMetadata
 from coordinator.handlers.services import Services
 from coordinator.messages import OffsetCommitData, OffsetCommitRequest, OffsetFetchRequest
 from coordinator.runtime.settings import CoordinatorConfig
@@ -35,7 +42,7 @@ from coordinator.server.limits import ServerLimits
 from coordinator.server.listener import Listener
 from coordinator.service import GroupCoordinator
 from coordinator.topics import ConfiguredTopic, Topics, mint_topic_id
-from storage.memory import MemoryOffsetStorage
+from storage.event_codec import EventDict
 
 Offsets: TypeAlias = dict[tuple[str, int], int]
 """(topic, partition) -> committed offset."""
@@ -43,9 +50,16 @@ Offsets: TypeAlias = dict[tuple[str, int], int]
 DRAIN_MS: Final = 1_000
 """What a stop may take; memory needs none of it."""
 
+MAX_STEPS: Final = 1_000
+"""In which time advances for members that heartbeat all the while."""
+
+LOADED_STEP_S: Final = 0.005
+"""How often a call that needs every shard looks whether they are loaded."""
+
 REPLIES_S: Final = 0.2
 """For replies that are on their way when a server stops."""
 
+_NEVER_MS: Final = 1 << 62
 _CLIENT: Final = Client("groupkeeper-testing", "127.0.0.1", "User:ANONYMOUS")
 _T = TypeVar("_T")
 
@@ -87,6 +101,9 @@ class ServerOptions:
             cluster_id=self.cluster_id,
             # it must lie below the least session timeout; memory never takes as long
             append_timeout_ms=min(5_000, self.min_session_timeout_ms - 1),
+            # nobody's test waits for the back-off of a store that is well again
+            retry_min_ms=10,
+            retry_max_ms=50,
         )
 
 
@@ -96,7 +113,9 @@ class GroupkeeperServer:
     def __init__(self, topics: Mapping[str, int] | None = None, **options: Any) -> None:
         """Prepare; ``options`` are those of ``ServerOptions``. Nothing runs before ``start``."""
         self.options = ServerOptions(topics=dict(topics or {}), **options)
-        self._storage = MemoryOffsetStorage()
+        self._clock = MovableClock()
+        self._storage = FailingStorage(self._clock.wall_ms)
+        self._delays = Delays()
         self._port = self.options.port
         self._coordinator: GroupCoordinator | None = None
         self._listener: Listener | None = None
@@ -139,7 +158,9 @@ class GroupkeeperServer:
         assert self._coordinator is None, "started twice"
         options = self.options
         topics = Topics(ConfiguredTopic(name, count) for name, count in options.topics.items())
-        self._coordinator = GroupCoordinator(self._storage, options.coordinator_config(), topics)
+        self._coordinator = GroupCoordinator(
+            self._storage, options.coordinator_config(), topics, clock=self._clock
+        )
         services = Services(
             coordinator=self._coordinator,
             topics=topics,
@@ -150,9 +171,14 @@ class GroupkeeperServer:
         )
         sock = _listening_socket(options.host, self._port)
         self._port = sock.getsockname()[1]
+        self._clock.start()
         try:
             await self._coordinator.start()
-            self._listener = Listener(services, ServerLimits())
+            self._listener = Listener(
+                services,
+                ServerLimits(),
+                make_connection=lambda hub: DelayedConnection(hub, self._delays),
+            )
             await self._listener.start(sock)
         except BaseException:
             sock.close()
@@ -160,7 +186,11 @@ class GroupkeeperServer:
             raise
 
     async def stop(self) -> None:
-        """End it: what is parked is answered NOT_COORDINATOR, connections are closed."""
+        """End it: what is parked is answered NOT_COORDINATOR, connections are closed, and every
+        fault is undone. Time that has passed stays passed, over a ``restart`` too.
+        """
+        self._storage.heal()
+        self._delays.end()
         listener, coordinator = self._listener, self._coordinator
         self._listener = self._coordinator = None
         if listener is not None:
@@ -170,6 +200,7 @@ class GroupkeeperServer:
         if listener is not None:
             await listener.wait_answered(REPLIES_S)
             listener.close_all()
+        self._clock.stop()
 
     async def restart(self) -> None:
         """Stop and start on the same port, with everything that was acknowledged."""
@@ -180,6 +211,7 @@ class GroupkeeperServer:
 
     async def create_topic(self, name: str, partitions: int) -> None:
         """Make a topic, or let one grow to that many partitions."""
+        await self._loaded()
         topics = self.coordinator.topics
         assert topics is not None
         if name in topics.image.by_name:
@@ -195,6 +227,7 @@ class GroupkeeperServer:
 
     async def commit(self, group: str, offsets: Offsets) -> None:
         """Commit as an administrator does, to groups without members: a test begins in mid-life."""
+        await self._loaded()
         by_topic: dict[str, dict[int, OffsetCommitData]] = {}
         for (topic, partition), offset in offsets.items():
             by_topic.setdefault(topic, {})[partition] = OffsetCommitData(offset)
@@ -206,12 +239,104 @@ class GroupkeeperServer:
 
     async def committed(self, group: str) -> Offsets:
         """Return every committed offset of a group; empty for one that is not known."""
+        await self._loaded()
         fetched = await self.coordinator.fetch_offsets(OffsetFetchRequest(group_id=group))
         return {
             (name, partition): each.offset
             for name, partitions in fetched.offsets.items()
             for partition, each in partitions.items()
         }
+
+    def events(self, group: str) -> list[EventDict]:
+        """Return what happened to a group so far, oldest first: docs/events.md has every kind."""
+        return [event for event in self._storage.events() if event["group"] == group]
+
+    # --- Faults -----------------------------------------------------------------------------------
+
+    async def advance(self, ms: int, *, heartbeats: bool = False) -> None:
+        """Let time pass at once: sessions and rebalances end, offsets expire, each at its moment.
+
+        Clients do not feel it. None of them heartbeats meanwhile, so every session shorter than
+        ``ms`` ends, the living ones' too; ``heartbeats=True`` lets all members heartbeat all the
+        while. On return everything that was due has happened and is durable.
+        """
+        if ms < 0:
+            raise ValueError(f"time does not go back: advance({ms})")
+        await self._loaded()
+        coordinator = self.coordinator
+        left_ms, at_ms = ms, self._next_ms()
+        while left_ms > 0 or at_ms <= NEXT_PORTION_MS:
+            if left_ms == 0 and at_ms > 0:
+                await asyncio.sleep(at_ms / 1000)  # the rest of a long work, in real time
+            living = await self._members() if heartbeats else []
+            # a session is due all the time where none ever ends
+            step_ms = max(0, min(left_ms, max(at_ms, ms // MAX_STEPS if heartbeats else 0)))
+            left_ms -= step_ms
+            self._clock.move(step_ms)
+            for heartbeat in living:
+                coordinator.submit(heartbeat, _Nobody())
+            await coordinator.clock_moved()
+            at_ms = self._next_ms()
+
+    async def evict(self, group: str, member: str) -> None:
+        """End the session of one member now, as if it had been silent for too long; the others
+        rebalance. ``member`` is its member id, its ``group.instance.id``, or a ``client.id`` that
+        no other member of the group has. On return it has happened and is durable.
+
+        Raises TestingError where there is no such member, or more than one.
+        """
+        await self._loaded()
+        found = await self.coordinator.get_group(group)
+        member_id = _member_id(group, found, member)
+        error = await self.coordinator.ask(EndSession(group, member_id))
+        _check(error, f"{group}: {member}")
+        await self.coordinator.clock_moved()
+
+    def fail_storage(self, appends: int | None = None) -> Fault:
+        """Let the storage fail: nothing can be written until the fault is undone, or until that
+        many writes have failed. Clients see NOT_COORDINATOR, then COORDINATOR_LOAD_IN_PROGRESS for
+        some milliseconds; nobody is evicted.
+
+            with server.fail_storage():
+                ...
+        """
+        return self._storage.fail(appends)
+
+    def delay(self, api: str, ms: int) -> Fault:
+        """Hold back every answer of one API, by Kafka's name (``"OffsetCommit"``), for so long of
+        real time. What the request does is done at once. What is held back when the fault is undone
+        goes out then.
+        """
+        return self._delays.add(api, ms)
+
+    async def _loaded(self) -> None:
+        """Wait until every shard answers: after a failure of the storage, some milliseconds."""
+        while True:
+            if self.coordinator.is_ready:
+                return
+            await asyncio.sleep(LOADED_STEP_S)
+
+    def _next_ms(self) -> int:
+        """In how many milliseconds something is due."""
+        at_ms = self.coordinator.next_deadline()
+        return _NEVER_MS if at_ms is None else at_ms - self._clock.now().monotonic_ms
+
+    async def _members(self) -> list[Heartbeat]:
+        """A heartbeat for each member of each group."""
+        return [
+            Heartbeat(
+                group.group_id, group.generation_id, each.member_id, each.group_instance_id, _CLIENT
+            )
+            for group in await self.coordinator.list_groups()
+            for each in group.members.values()
+        ]
+
+
+class _Nobody:
+    """Asks without wanting an answer."""
+
+    def resolve(self, result: object) -> None:
+        """Take it and forget it."""
 
 
 class SyncGroupkeeperServer:
@@ -287,6 +412,39 @@ class SyncGroupkeeperServer:
         """Return every committed offset of a group; empty for one that is not known."""
         return self._do(self._server.committed(group))
 
+    def events(self, group: str) -> list[EventDict]:
+        """Return what happened to a group so far, oldest first: docs/events.md has every kind."""
+        return self._call(lambda: self._server.events(group))
+
+    def advance(self, ms: int, *, heartbeats: bool = False) -> None:
+        """Let time pass at once; see ``GroupkeeperServer.advance``."""
+        self._do(self._server.advance(ms, heartbeats=heartbeats))
+
+    def evict(self, group: str, member: str) -> None:
+        """End the session of one member now; see ``GroupkeeperServer.evict``."""
+        self._do(self._server.evict(group, member))
+
+    def fail_storage(self, appends: int | None = None) -> Fault:
+        """Let the storage fail; see ``GroupkeeperServer.fail_storage``."""
+        return self._fault(lambda: self._server.fail_storage(appends))
+
+    def delay(self, api: str, ms: int) -> Fault:
+        """Hold back the answers of one API; see ``GroupkeeperServer.delay``."""
+        return self._fault(lambda: self._server.delay(api, ms))
+
+    def _fault(self, begin: Callable[[], Fault]) -> Fault:
+        inner = self._call(begin)
+        # the loop is gone once the server has stopped, and every fault is undone then
+        return Fault(lambda: self._call(inner.undo) if self._loop is not None else None)
+
+    def _call(self, work: Callable[[], _T]) -> _T:
+        """Do something in the thread of the server."""
+
+        async def done() -> _T:
+            return work()
+
+        return self._do(done())
+
     def _turn(self, tell: Callable[[], None]) -> None:
         with self._runner as runner:
             self._loop = runner.get_loop()
@@ -317,6 +475,17 @@ def _listening_socket(host: str, port: int) -> socket.socket:
         raise
     sock.setblocking(False)
     return sock
+
+
+def _member_id(group: str, found: GroupMetadata | None, member: str) -> str:
+    members = [] if found is None else list(found.members.values())
+    by_id = [m for m in members if member in (m.member_id, m.group_instance_id)]
+    named = by_id or [m for m in members if m.client_id == member]
+    if len(named) == 1:
+        return named[0].member_id
+    known = ", ".join(f"{m.member_id} (client.id {m.client_id})" for m in members) or "nobody"
+    problem = f"{len(named)} members are" if named else "no member is"
+    raise TestingError(f"{group}: {problem} called {member!r}; its members are: {known}")
 
 
 def _check(error: ErrorCode, what: str) -> None:

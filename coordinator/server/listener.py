@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from coordinator.callback_watch import CallbackWatch
@@ -36,8 +37,10 @@ class Listener:
         limits: ServerLimits,
         stats: ServerStats | None = None,
         watch: CallbackWatch | None = None,
+        make_connection: Callable[[Listener], Connection] = Connection,
     ) -> None:
         """To be made inside the running loop; nothing listens before ``start``."""
+        self._make_connection = make_connection
         self.services = services
         self.limits = limits
         self.stats = stats or ServerStats()
@@ -52,7 +55,7 @@ class Listener:
     async def start(self, sock: socket.socket) -> None:
         """Listen on a bound socket, which is ours from here on."""
         self._server = await self.loop.create_server(
-            lambda: Connection(self), sock=sock, backlog=BACKLOG
+            lambda: self._make_connection(self), sock=sock, backlog=BACKLOG
         )
         self._sweep()
 

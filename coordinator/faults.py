@@ -1,0 +1,185 @@
+"""What a coordinator for tests can be made to suffer: time that passes at once, a storage that
+fails, answers that come late.
+
+Each fault but time is undone when its ``Fault`` is, and at the latest when the server stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from types import TracebackType
+from typing import Final
+
+from coordinator.core.requests import Now
+from coordinator.handlers.exchange import Exchange
+from coordinator.runtime.clock import LoopClock
+from coordinator.server.connection import Connection
+from protocol.versions import APIS, ApiKey
+from storage.base import ShardAppend, ShardId, StorageError
+from storage.log_clock import wall_clock_ms
+from storage.memory import MemoryOffsetStorage
+
+_BY_NAME: Final = {api.name.lower(): api.key for api in APIS}
+
+
+class Fault:
+    """Something that goes wrong until ``undo``, or until the end of a ``with`` block."""
+
+    def __init__(self, undo: Callable[[], None]) -> None:
+        """``undo`` may be called more than once, and after the server has stopped."""
+        self.undo: Final = undo
+
+    def __enter__(self) -> Fault:
+        """It goes wrong already."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Undo it."""
+        self.undo()
+
+
+class MovableClock:
+    """The real clocks, and what they were moved ahead by."""
+
+    def __init__(self) -> None:
+        """Begin with the real time."""
+        self._real = LoopClock()
+        self._ahead_ms = 0
+
+    def start(self) -> None:
+        """Bind to the running loop."""
+        self._real.start()
+
+    def stop(self) -> None:
+        """Let go of the loop; what it was moved by stays."""
+        self._real.stop()
+
+    def move(self, ms: int) -> None:
+        """Let time pass; nobody is told."""
+        self._ahead_ms += ms
+
+    def now(self) -> Now:
+        """Return both clocks."""
+        now = self._real.now()
+        return Now(now.monotonic_ms + self._ahead_ms, now.wall_ms + self._ahead_ms)
+
+    def wall_ms(self) -> int:
+        """Return the wall clock, for the time stamps of events."""
+        return wall_clock_ms() + self._ahead_ms
+
+
+class FailingStorage(MemoryOffsetStorage):
+    """Memory whose appends fail while they are told to.
+
+    Only appends with records fail: that an event without one is written or not is nobody's error.
+    """
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        """Start empty, and well."""
+        super().__init__(clock=clock)
+        self._failures: dict[Fault, int | None] = {}
+
+    def fail(self, appends: int | None) -> Fault:
+        """Fail that many appends, None: all of them, until the fault is undone."""
+        if appends is not None and appends < 1:
+            raise ValueError(f"appends must be at least 1, not {appends}")
+        fault = Fault(lambda: self._forget(fault))
+        self._failures[fault] = appends
+        return fault
+
+    def heal(self) -> None:
+        """Undo every fault."""
+        self._failures.clear()
+
+    async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
+        """Store the items, or raise StorageError with nothing stored."""
+        if self._failures and any(batch.records for item in items for batch in item.batches):
+            fault, left = next(iter(self._failures.items()))
+            if left == 1:
+                del self._failures[fault]
+            elif left is not None:
+                self._failures[fault] = left - 1
+            raise StorageError("fail_storage() was called")
+        return await super().append(items)
+
+    def _forget(self, fault: Fault) -> None:
+        self._failures.pop(fault, None)
+
+
+class Delays:
+    """Which answers come late, and those that are held back now."""
+
+    def __init__(self) -> None:
+        """Hold nothing back."""
+        self._delays: dict[Fault, tuple[ApiKey, int]] = {}
+        self._held: dict[Exchange, Callable[[], None]] = {}
+
+    def add(self, api: str, delay_ms: int) -> Fault:
+        """Hold back the answers of an API; what waits when it is undone goes out at once."""
+        key = _api_key(api)
+        if delay_ms < 0:
+            raise ValueError(f"a delay of {delay_ms} ms lies in the past")
+        fault = Fault(lambda: self._forget(fault))
+        self._delays[fault] = (key, delay_ms)
+        return fault
+
+    def end(self) -> None:
+        """Undo every delay."""
+        for fault in tuple(self._delays):
+            self._forget(fault)
+
+    def hold(self, exchange: Exchange, answer: Callable[[Exchange], None]) -> bool:
+        """Answer later, where this is an API that is delayed; False where it is not."""
+        delay_ms = self._delay_ms(exchange.key)
+        reply = exchange.reply
+        if not delay_ms or reply is None:
+            return False
+        exchange.reply = None  # until then others must not take it for answered
+
+        def give() -> None:
+            cancel()
+            if self._held.pop(exchange, None) is not None:
+                exchange.reply = reply
+                answer(exchange)
+
+        cancel = exchange.channel.later(delay_ms / 1000, give)
+        self._held[exchange] = give
+        return True
+
+    def _delay_ms(self, key: int) -> int:
+        return max([ms for delayed, ms in self._delays.values() if delayed == key], default=0)
+
+    def _forget(self, fault: Fault) -> None:
+        self._delays.pop(fault, None)
+        for exchange, give in tuple(self._held.items()):
+            if not self._delay_ms(exchange.key):
+                give()
+
+
+class DelayedConnection(Connection):
+    """A connection whose answers may be held back."""
+
+    __slots__ = ("_delays",)
+
+    def __init__(self, hub: object, delays: Delays) -> None:
+        """Make the connection of a listener."""
+        super().__init__(hub)  # type: ignore[arg-type]
+        self._delays = delays
+
+    def answered(self, exchange: Exchange) -> None:
+        """Write the reply, now or after the delay of its API."""
+        if not self._delays.hold(exchange, super().answered):
+            super().answered(exchange)
+
+
+def _api_key(api: str) -> ApiKey:
+    key = _BY_NAME.get(api.replace("_", "").lower())
+    if key is None:
+        names = ", ".join(each.name for each in APIS)
+        raise ValueError(f"{api!r} is no API that is served; these are: {names}")
+    return key
