@@ -64,10 +64,14 @@ class Coverage:
 
         A clock that is set back starts a new log, and seq goes on counting: a log that does not
         begin with 1 continues the one that ends just before it, or, with a gap, the last one below.
+        The log of a snapshot (``<log_id>.<seq>``) belongs to the log that it was taken from.
         """
+        by_base: dict[str, list[HeldSegment]] = defaultdict(list)
+        for segment in self.segments:
+            by_base[_base_log(segment.log_id)].append(segment)
         spans = sorted(
-            (parts[0].first_seq, max(part.last_seq for part in parts), log_id)
-            for log_id, parts in self._by_log.items()
+            (min(p.first_seq for p in parts), max(p.last_seq for p in parts), log_id)
+            for log_id, parts in by_base.items()
         )
         stores: dict[str, str] = {}
         ends: dict[str, int] = {}
@@ -80,7 +84,7 @@ class Coverage:
                 stores[log_id] = stores[previous]
                 del ends[previous]
             ends[log_id] = last
-        return stores
+        return {log_id: stores[_base_log(log_id)] for log_id in self._by_log}
 
     def gaps(self) -> list[Gap]:
         """Return what is missing, by store and seq."""
@@ -124,6 +128,12 @@ def gaps_by_day(gaps: Iterable[Gap]) -> Mapping[date, list[Gap]]:
         for number in range((gap.to_day - gap.from_day).days + 1):
             by_day[gap.from_day + timedelta(days=number)].append(gap)
     return by_day
+
+
+def _base_log(log_id: str) -> str:
+    """Return the log that a snapshot was taken from; any other log is its own."""
+    base, dot, seq = log_id.rpartition(".")
+    return base if dot and seq.isdigit() else log_id
 
 
 def _gaps_of(parts: list[HeldSegment]) -> list[Gap]:

@@ -22,7 +22,7 @@ SETS_OFFSETS: Final = ("commit", "offset_snapshot")
 REMOVES_OFFSETS: Final = ("offset_expired", "offset_deleted")
 """Kinds whose offsets are gone from then on."""
 
-_VALUE: Final = (
+STANDING: Final = (
     "topic_id",
     "offset",
     "leader_epoch",
@@ -33,56 +33,64 @@ _VALUE: Final = (
     "seq",
     "ts_ms",
 )
+"""What is told of an offset that stands, beside its key."""
+
+_WHO: Final = (
+    "generation",
+    "member_id",
+    "instance_id",
+    "client_id",
+    "client_host",
+    "principal",
+    "reason",
+    "expire_time_ms",
+)
+
+
+def event_order() -> Column:
+    """Sort the events of one group by ``(lease_epoch, seq)``, as one number.
+
+    A number and not a pair: Spark aggregates numbers in place, and would sort for pairs. There is
+    room for 8 million leases and a million million events; beyond that it fails loudly.
+    """
+    return F.col("lease_epoch") * F.lit(1 << 40) + F.col("seq")
 
 
 def offset_changes(events: DataFrame) -> DataFrame:
     """One row for each partition of each event that sets or removes a committed offset.
 
-    ``is_set`` tells which; ``position`` orders the rows of one event. Every column of the event
-    that says who did it is kept.
+    ``is_set`` tells which; ``position`` orders the rows of one event. What the event says of who
+    did it is kept.
     """
     kinds = (*SETS_OFFSETS, *REMOVES_OFFSETS)
-    event_commit_time_ms = F.col("commit_time_ms").alias("event_commit_time_ms")
+    of_event = ("store", "log_id", "seq", "ts_ms", "lease_epoch", "kind", "group", *_WHO)
     topics = events.where(F.col("kind").isin(*kinds)).select(
-        "store",
-        "log_id",
-        "seq",
-        "ts_ms",
-        "lease_epoch",
-        "kind",
-        "group",
-        "generation",
-        "member_id",
-        "instance_id",
-        "client_id",
-        "client_host",
-        "principal",
-        "reason",
-        "expire_time_ms",
-        event_commit_time_ms,
+        *of_event,
+        F.col("commit_time_ms").alias("event_time_ms"),
         F.posexplode("topics").alias("topic_position", "in_topic"),
     )
     rows = topics.select(
-        *[name for name in topics.columns if name != "in_topic"],
+        *of_event,
+        "event_time_ms",
+        "topic_position",
         F.col("in_topic.topic").alias("topic"),
         F.col("in_topic.topic_id").alias("topic_id"),
         F.posexplode("in_topic.partitions").alias("partition_position", "in_partition"),
     )
+    position = F.col("topic_position").cast("long") * F.lit(1 << 31) + F.col("partition_position")
     return rows.select(
-        *[name for name in rows.columns if name not in ("in_partition", "event_commit_time_ms")],
+        *of_event,
+        position.alias("position"),
+        "topic",
+        "topic_id",
         F.col("in_partition.partition").alias("partition"),
         F.col("in_partition.offset").alias("offset"),
         F.col("in_partition.previous_offset").alias("previous_offset"),
         F.col("in_partition.leader_epoch").alias("leader_epoch"),
         F.col("in_partition.metadata").alias("metadata"),
-        F.coalesce("in_partition.commit_time_ms", "event_commit_time_ms").alias("commit_time_ms"),
+        F.coalesce("in_partition.commit_time_ms", "event_time_ms").alias("commit_time_ms"),
         F.col("kind").isin(*SETS_OFFSETS).alias("is_set"),
     )
-
-
-def change_order() -> Column:
-    """Sort the changes of one offset."""
-    return F.struct("lease_epoch", "seq", "topic_position", "partition_position")
 
 
 def offsets_as_of(
@@ -92,8 +100,8 @@ def offsets_as_of(
 
     ``events`` are of ``bronze.read_events``: the whole history, or everything since a snapshot.
     Events up to and including ``as_of_ms`` (or ``as_of_seq``) count; without either, all of them.
-    One row for each ``OFFSET_KEY``: topic_id, offset, leader_epoch, metadata, commit_time_ms,
-    expire_time_ms (-1: none), client_id, and seq and ts_ms of the commit.
+    One row for each ``OFFSET_KEY``, with ``STANDING``: expire_time_ms is -1 where there is none,
+    seq and ts_ms are the commit's.
     """
     if as_of_ms is not None:
         events = events.where(F.col("ts_ms") <= as_of_ms)
@@ -104,6 +112,15 @@ def offsets_as_of(
 
 def standing(changes: DataFrame) -> DataFrame:
     """Return what stands after all these changes (of ``offset_changes``)."""
-    last = F.max_by(F.struct("is_set", *_VALUE), change_order()).alias("last")
-    latest = changes.groupBy(*OFFSET_KEY).agg(last).where("last.is_set")
-    return latest.select(*OFFSET_KEY, *(F.col(f"last.{name}").alias(name) for name in _VALUE))
+    return last_changes(changes, *OFFSET_KEY).where("is_set").select(*OFFSET_KEY, *STANDING)
+
+
+def last_changes(changes: DataFrame, *key: str) -> DataFrame:
+    """Return the last change for each key, removals included."""
+    ordered = changes.withColumn("order", event_order())
+    # Numbers first: what is left of millions of commits is a row a key, and only that is sorted.
+    newest = ordered.groupBy(*key).agg(F.max("order").alias("order"))
+    rows = ordered.join(newest, [*key, "order"], "left_semi")
+    value = F.struct("is_set", "lease_epoch", *[n for n in STANDING if n not in key])
+    last = rows.groupBy(*key).agg(F.max_by(value, "position").alias("last"))
+    return last.select(*key, "last.*")

@@ -38,8 +38,12 @@ PARTITION_SCHEMA: Final = _struct(
     leader_epoch=_INT,
     metadata=_STRING,
     commit_time_ms=_LONG,
+    expire_time_ms=_LONG,
+    lost_ts_ms=_LONG,
+    reason=_STRING,
 )
-"""One entry of ``topics[].partitions[]``: of a commit, or of offsets that went."""
+"""One entry of ``topics[].partitions[]``: of a commit, of offsets that went, of a snapshot or of a
+sample of ends."""
 
 TOPIC_SCHEMA: Final = _struct(
     topic=_STRING, topic_id=_STRING, partitions=ArrayType(PARTITION_SCHEMA)
@@ -68,10 +72,7 @@ EVENT_SCHEMA: Final = _struct(
     topics=ArrayType(TOPIC_SCHEMA),
     commit_time_ms=_LONG,
     expire_time_ms=_LONG,
-    topic=_STRING,
-    topic_id=_STRING,
-    partition=_INT,
-    offset=_LONG,
+    lost=ArrayType(TOPIC_SCHEMA),
     # refusals
     error=_STRING,
     count=_LONG,

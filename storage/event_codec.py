@@ -1,6 +1,6 @@
 """Events as readers see them: complete, flat dicts, one schema for every backend (pure).
 
-The schema is documented, kind by kind, in ``docs/events.md``; a house test keeps the two equal.
+The schema is ``storage.event_schema``; a house test keeps the two equal.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ import msgspec
 
 from coordinator.core.events import Event
 from coordinator.core.records import OffsetsCommitted, Record
-
-EVENT_SCHEMA_VERSION = 1
-"""Raised when a reader of the old schema would misread the new one; a new field alone does not."""
 
 EventDict: TypeAlias = dict[str, Any]
 

@@ -144,13 +144,25 @@ class OffsetDeleted(_Event, frozen=True, kw_only=True, tag="offset_deleted"):
     """``topic_deleted``, ``deleted`` by an administrator, or ``group_deleted``."""
 
 
-class EndOffset(_Event, frozen=True, kw_only=True, tag="end_offset"):
-    """A sample of a partition's end."""
+class EndPartition(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The end of one partition."""
 
-    topic: str
-    topic_id: str = ""
     partition: int
     offset: int
+
+
+class EndTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Ends of one topic."""
+
+    topic: str
+    topic_id: str
+    partitions: list[EndPartition]
+
+
+class EndOffset(_Event, frozen=True, kw_only=True, tag="end_offset"):
+    """A sample of partitions' ends, of several topics: those that changed since the last one."""
+
+    topics: list[EndTopic]
 
 
 class ShardLoaded(_Event, frozen=True, kw_only=True, tag="shard_loaded"):

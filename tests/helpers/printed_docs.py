@@ -1,4 +1,4 @@
-"""Documents printed from the code: the example config, the tables of operations.md, the CLI help.
+"""Documents printed from the code: the example config, tables of operations.md and events.md.
 
 ``make docs`` writes them, ``tests/house`` compares. Text between two markers of a document belongs
 to this file; everything around it is written by hand.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from typer import Typer
@@ -18,10 +18,12 @@ from typer.testing import CliRunner
 from coordinator.cli.main import app
 from coordinator.config import Settings, StaticSettings, StaticTopic
 from coordinator.metrics import DEFINITIONS
+from storage.event_schema import COMMON_FIELDS, KINDS, Field
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "config.example.toml"
 OPERATIONS = ROOT / "docs" / "operations.md"
+EVENTS = ROOT / "docs" / "events.md"
 
 _HEAD = """\
 # Every setting of groupkeeper with its default. Printed from the code by `make docs`.
@@ -92,6 +94,37 @@ def cli_help() -> str:
     return "```\n" + "\n\n".join(texts) + "\n```"
 
 
+def common_fields_table() -> str:
+    """What every event has, as a Markdown table."""
+    return _fields_table(COMMON_FIELDS)
+
+
+def kinds_of_events() -> str:
+    """Every kind of event with its fields."""
+    parts = []
+    for kind in KINDS:
+        if kind.fields:
+            body = f"{kind.meaning}\n\n{_fields_table(kind.fields)}"
+        else:
+            body = f"{kind.meaning} No fields of its own."
+        parts.append(f"### `{kind.name}`\n\n{body}")
+    return "\n\n".join(parts)
+
+
+def _fields_table(fields: Iterable[Field]) -> str:
+    rows = [
+        f"| `{name}` | {field.type} | {field.meaning} |" for name, field in named_fields(fields)
+    ]
+    return "\n".join(["| field | type | meaning |", "| --- | --- | --- |", *rows])
+
+
+def named_fields(fields: Iterable[Field], prefix: str = "") -> Iterator[tuple[str, Field]]:
+    """Fields, and those inside them, by their path: ``topics[].partitions[].offset``."""
+    for field in fields:
+        yield prefix + field.name, field
+        yield from named_fields(field.fields, f"{prefix}{field.name}[].")
+
+
 def _commands(family: Typer) -> Iterator[list[str]]:
     """The arguments that lead to each command; a family of commands is not one itself."""
     yield from ([str(command.name)] for command in family.registered_commands)
@@ -101,18 +134,22 @@ def _commands(family: Typer) -> Iterator[list[str]]:
             yield [str(group.name), *arguments]
 
 
-SECTIONS: Mapping[str, Callable[[], str]] = {
-    "settings": settings_table,
-    "metrics": metrics_table,
-    "command line": cli_help,
+SECTIONS: Mapping[Path, Mapping[str, Callable[[], str]]] = {
+    OPERATIONS: {
+        "settings": settings_table,
+        "metrics": metrics_table,
+        "command line": cli_help,
+    },
+    EVENTS: {"event fields": common_fields_table, "event kinds": kinds_of_events},
 }
 
 
-def with_printed_sections(text: str) -> str:
+def with_printed_sections(document: Path) -> str:
     """The document with what stands between its markers printed anew."""
-    for name, printed in SECTIONS.items():
+    text = document.read_text()
+    for name, printed in SECTIONS[document].items():
         begin, end = f"<!-- printed: {name} -->", f"<!-- end: {name} -->"
-        assert begin in text, f"operations.md lacks {begin}"
+        assert begin in text, f"{document.name} lacks {begin}"
         pattern = re.escape(begin) + ".*?" + re.escape(end)
         body = f"{begin}\n\n{printed()}\n\n{end}"
         text = re.sub(pattern, lambda _, body=body: body, text, flags=re.DOTALL)
@@ -129,4 +166,5 @@ def _first_line(text: str | None) -> str:
 
 if __name__ == "__main__":
     EXAMPLE.write_text(example_toml())
-    OPERATIONS.write_text(with_printed_sections(OPERATIONS.read_text()))
+    for document in SECTIONS:
+        document.write_text(with_printed_sections(document))

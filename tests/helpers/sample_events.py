@@ -10,6 +10,7 @@ from coordinator.core import events
 from coordinator.core.events import Event
 from coordinator.core.records import OffsetsCommitted
 from storage.event_codec import EventDict, Stamp, event_dict
+from storage.snapshots import OffsetsAsOf, SnapshotLog
 from tests.helpers.records import commit
 
 _LOST = [events.LostTopic("orders", "", [events.LostPartition(0, 5, -1, "", 1)])]
@@ -28,7 +29,7 @@ SAMPLES: list[Event | OffsetsCommitted] = [
     events.GroupDeleted(group="g", reason="expired", offsets=3),
     events.OffsetExpired(group="g", topics=_LOST),
     events.OffsetDeleted(group="g", topics=_LOST, reason="topic_deleted"),
-    events.EndOffset(topic="orders", partition=1, offset=9),
+    events.EndOffset(topics=[events.EndTopic("orders", "", [events.EndPartition(1, 9)])]),
     events.ShardLoaded(groups=1, offsets=2, duration_ms=3),
     events.AdminAction(action="set_topic", target="orders"),
 ]
@@ -40,6 +41,19 @@ def rendered() -> list[EventDict]:
     """The samples as a reader gets them, after a clock that stepped back."""
     stamp = Stamp("log", 2_000, 1_000)
     return [event_dict(stamp, seq, 0, 1, event) for seq, event in enumerate(SAMPLES, 1)]
+
+
+def rendered_snapshot() -> list[EventDict]:
+    """What sealing makes of events that go, with an offset that is committed and one that went."""
+    events = rendered()
+    offsets = OffsetsAsOf()
+    commit_event = next(event for event in events if event["kind"] == "commit")
+    lost_event = next(event for event in events if event["kind"] == "offset_expired")
+    lost = msgspec.json.decode(msgspec.json.encode(lost_event))
+    lost["topics"][0]["topic"] = "another"
+    for event in (commit_event, lost):
+        offsets.apply(event)
+    return list(offsets.events(SnapshotLog("log", len(events)), 2_000, len(events)))
 
 
 def encoded_kinds() -> set[str]:

@@ -39,7 +39,7 @@ def test_every_commented_key_of_the_example_is_valid():
 
 def test_operations_has_every_setting_metric_and_command_as_the_code_has_them():
     text = OPERATIONS.read_text()
-    assert text == with_printed_sections(text), "run `make docs`"
+    assert text == with_printed_sections(OPERATIONS), "run `make docs`"
     for name in setting_names():
         assert f"`{name}`" in text
     for definition in DEFINITIONS:

@@ -1,50 +1,65 @@
-"""``docs/events.md`` names every kind of event and every field of it, and nothing else."""
+"""``docs/events.md`` is printed from the schema of events, and what is written is of it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from storage.event_codec import EVENT_SCHEMA_VERSION, EventDict
+from storage.event_codec import EventDict
+from storage.event_schema import COMMON_FIELDS, EVENT_SCHEMA_VERSION, KINDS, FieldType, kind_of
 from storage.record_codec import FORMAT_VERSION
-from tests.helpers.sample_events import rendered
+from tests.helpers.printed_docs import EVENTS, named_fields, with_printed_sections
+from tests.helpers.sample_events import rendered, rendered_snapshot
 
-TEXT = (Path(__file__).parents[2] / "docs" / "events.md").read_text()
-COMMON, _, KINDS = TEXT.partition("## Fields of every event")[2].partition("## Kinds")
-SECTIONS = dict(re.findall(r"^### `(\w+)`$(.*?)(?=^### |\Z)", KINDS, re.MULTILINE | re.DOTALL))
-COMMON_FIELDS = set(re.findall(r"^\| `([^`]+)` \|", COMMON, re.MULTILINE))
+TEXT = EVENTS.read_text()
+SAMPLES = [*rendered(), *rendered_snapshot()]
 
-
-def field_names(value: Any, prefix: str = "") -> Iterator[str]:
-    """Name the fields of an event as the document does: ``topics[].partitions[].offset``."""
-    for name, inner in value.items():
-        yield prefix + name
-        if isinstance(inner, list) and inner and isinstance(inner[0], dict):
-            yield from field_names(inner[0], f"{prefix}{name}[].")
-
-
-@pytest.mark.parametrize("event", rendered(), ids=lambda event: event["kind"])
-def test_every_field_of_every_kind_is_documented_and_no_other(event: EventDict) -> None:
-    assert event["kind"] in SECTIONS
-    documented = set(re.findall(r"^\| `([^`]+)` \|", SECTIONS[event["kind"]], re.MULTILINE))
-    fields = set(field_names(event))
-    assert fields >= COMMON_FIELDS
-    assert fields - COMMON_FIELDS == documented
+TYPES: dict[FieldType, tuple[type, ...]] = {
+    FieldType.STRING: (str,),
+    FieldType.STRING_OR_NULL: (str, type(None)),
+    FieldType.INTEGER: (int,),
+    FieldType.STRINGS: (list,),
+    FieldType.LIST: (list,),
+    FieldType.PARTITIONS_BY_MEMBER: (dict, type(None)),
+    FieldType.BYTES_BY_MEMBER: (dict, type(None)),
+}
 
 
-def test_no_kind_is_documented_that_does_not_exist() -> None:
-    assert set(SECTIONS) == {event["kind"] for event in rendered()}
+def values(event: EventDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Name the values of an event as the document does: ``topics[].partitions[].offset``."""
+    for name, value in event.items():
+        yield prefix + name, value
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            yield from values(value[0], f"{prefix}{name}[].")
 
 
-def test_every_field_has_a_type_and_a_meaning() -> None:
-    rows = re.findall(r"^\| `.*$", COMMON + KINDS, re.MULTILINE)
-    assert len(rows) > 60
-    for row in rows:
-        assert re.fullmatch(r"\| `[^`|]+` \| [^|]+ \| [^|]+\. \|", row), row
+@pytest.mark.parametrize("event", SAMPLES, ids=lambda event: event["kind"])
+def test_an_event_has_every_field_of_its_kind_and_no_other(event: EventDict) -> None:
+    fields = dict(named_fields([*COMMON_FIELDS, *kind_of(event["kind"]).fields]))
+    found = dict(values(event))
+    optional = {name for name, field in fields.items() if field.is_optional}
+    assert set(found) | optional == set(fields)
+    for name, value in found.items():
+        assert isinstance(value, TYPES[fields[name].type]), name
+
+
+def test_every_kind_is_written_and_every_kind_that_is_written_is_known() -> None:
+    assert {kind.name for kind in KINDS} == {event["kind"] for event in SAMPLES}
+    assert len({kind.name for kind in KINDS}) == len(KINDS)
+
+
+def test_every_field_and_kind_has_a_meaning_that_is_a_sentence() -> None:
+    fields = [f for kind in KINDS for _, f in named_fields(kind.fields)]
+    assert len(fields) > 60
+    for thing in (*KINDS, *fields, *COMMON_FIELDS):
+        assert re.fullmatch(r"\S[^|\n]+\.", thing.meaning), thing.name
+
+
+def test_the_document_is_printed_from_the_schema() -> None:
+    assert with_printed_sections(EVENTS) == TEXT, "run `make docs`"
 
 
 def test_the_versions_are_those_of_the_code() -> None:
