@@ -90,16 +90,9 @@ class RawClient:
     def receive(self, api: str, version: int, correlation_id: int) -> dict[str, Any]:
         """Read the next reply, which must be to that request."""
         (length,) = struct.unpack(">i", self._exactly(4))
-        frame = io.BytesIO(self._exactly(length))
-        response = load_response_schema(API_KEYS[api], version)
-        # kio reads at once from bytes and tells how far it came.
-        data = frame.getvalue()
-        header, size = entity_reader(response.__header_schema__)(data, 0)
-        assert header.correlation_id == correlation_id, "replies out of order"
-        entity, _ = entity_reader(response)(data, size)
-        plain = to_plain(entity)
-        assert isinstance(plain, dict)
-        return plain
+        answered, reply = decode_response(api, version, self._exactly(length))
+        assert answered == correlation_id, "replies out of order"
+        return reply
 
     def _exactly(self, count: int) -> bytes:
         data = bytearray()
@@ -128,6 +121,17 @@ def encode_request(
     entity_writer(schema)(buffer, from_plain(schema, values))
     body = buffer.getvalue()
     return struct.pack(">i", len(body)) + body
+
+
+def decode_response(api: str, version: int, frame: bytes) -> tuple[int, dict[str, Any]]:
+    """The correlation id and the content of a reply, without its length."""
+    response = load_response_schema(API_KEYS[api], version)
+    # kio reads at once from bytes and tells how far it came.
+    header, size = entity_reader(response.__header_schema__)(frame, 0)
+    entity, _ = entity_reader(response)(frame, size)
+    plain = to_plain(entity)
+    assert isinstance(plain, dict)
+    return header.correlation_id, plain
 
 
 def from_plain(schema: Any, values: Mapping[str, Any]) -> Any:

@@ -1,0 +1,121 @@
+"""`make soak`: the real daemon under real clients, and everything bad that we can do to both.
+
+    python -m tests.soak [--minutes 10] [--groups 200] [--members 1000]
+
+Needs a tmpfs of its own for the full disk. It is mounted in a mount namespace of this run, so that
+it is gone with it; who is not root gets one in a user namespace, where the system allows that.
+Exits 0 only if no judge found anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from storage.event_log import read_events
+from tests.soak import judge
+from tests.soak.faults import CannotMount
+from tests.soak.report import Screen, counted
+from tests.soak.stage import Stage, describe
+
+INSIDE = "GROUPKEEPER_SOAK_INSIDE"
+NO_MOUNT = """\
+soak: cannot mount a tmpfs, so the disk cannot be filled: {why}
+Run it as root (sudo make soak), or where user namespaces are allowed
+(sysctl kernel.unprivileged_userns_clone=1, or a container with CAP_SYS_ADMIN)."""
+
+
+def main() -> int:
+    """Run it, in a mount namespace; 0 if no judge found anything."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--groups", type=int, default=200)
+    parser.add_argument("--members", type=int, default=1000)
+    told = parser.parse_args()
+    if INSIDE not in os.environ:
+        return _inside_namespace()
+    directory = Path(tempfile.mkdtemp(prefix="groupkeeper-soak-"))
+    try:
+        stage = Stage(directory, told.minutes * 60, told.groups, told.members, Screen())
+    except CannotMount as error:
+        print(NO_MOUNT.format(why=error), file=sys.stderr)
+        return 2
+    try:
+        return _run(stage, directory)
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        stage.clear()
+
+
+def _inside_namespace() -> int:
+    options = ["--mount"] if os.geteuid() == 0 else ["--user", "--map-root-user", "--mount"]
+    if shutil.which("unshare") is None:
+        print(NO_MOUNT.format(why="unshare (util-linux) is not there"), file=sys.stderr)
+        return 2
+    command = ["unshare", *options, sys.executable, "-m", "tests.soak", *sys.argv[1:]]
+    try:
+        return subprocess.run(command, env={**os.environ, INSIDE: "1"}, check=False).returncode
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(stage: Stage, directory: Path) -> int:
+    screen = stage.screen
+    screen.heading(
+        f"Soak: {stage.groups} groups, {stage.members:,} members ({describe(stage.cast.hosts)}), "
+        f"sessions of {stage.session_ms / 1000:g} s, {stage.seconds / 60:g} minutes"
+    )
+    screen.say(f"everything is in {directory}")
+    stage.settle()
+    screen.heading("Faults")
+    stage.play()
+    screen.heading("Judges")
+    fetched = stage.finish()
+    ledger, seen = stage.ledger, stage.observer
+    history = judge.history_of(read_events(stage.database))
+    evictions = judge.evictions(ledger, history, stage.session_ms)
+    lines = seen.log_lines()
+    findings = [
+        *stage.findings,
+        *judge.lost_offsets(ledger.largest, fetched),
+        *judge.history_of_commits(ledger, history, fetched),
+        *judge.gaps(history),
+        *evictions.unjust,
+        *judge.slow_callbacks(lines),
+        *judge.bugs(lines),
+        *judge.memory(seen.lives_mb),
+        *judge.without_effect(stage.done, stage.felt),
+    ]
+    screen.say(
+        "memory at the end of each life, in MB: " + " ".join(f"{x:.0f}" for x in seen.lives_mb)
+    )
+    screen.say(f"faults: {counted(stage.done)}")
+    screen.say(
+        f"evicted: {len(evictions.unjust)} unjustly, {evictions.silent} of processes that were "
+        f"killed, stopped or starved, {evictions.left_behind} ids that nobody went by any more"
+    )
+    for finding in findings:
+        screen.finding(finding)
+    screen.last(
+        f"soak: {'FAILED' if findings else 'PASSED'}, {len(findings)} findings: "
+        f"{stage.seconds / 60:g} min, {stage.groups} groups, {stage.members:,} members, "
+        f"{ledger.commits:,} commits acknowledged ({len(ledger.acknowledged):,} offsets, none lost "
+        f"in {stage.fetches + 1} looks and {len(history.seqs):,} events), "
+        f"{judge.repeated(history):,} told again by libraries; {sum(stage.done.values())} faults; "
+        f"{len(history.evictions)} evicted, {len(evictions.unjust)} unjustly; longest callback "
+        f"{seen.slowest_ms:.0f} ms; {seen.lives_mb[0]:.0f} to {seen.lives_mb[-1]:.0f} MB",
+        passed=not findings,
+    )
+    if not findings:
+        shutil.rmtree(directory, ignore_errors=True)
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

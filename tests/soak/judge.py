@@ -1,0 +1,182 @@
+"""What must hold, whatever happened: pure functions over what was written down.
+
+Each returns its findings as sentences for a person; none means that it found nothing.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+from tests.soak.ledger import Holding, Key, Ledger
+
+SHOWN = 5
+"""Findings of one kind that are told in full."""
+GROWTH, GROWTH_MB = 1.3, 40
+"""Memory of the last lives may be larger than that of the first ones by so much."""
+
+
+class History(NamedTuple):
+    """What the event log tells of a run."""
+
+    seqs: list[int]
+    commits: list[tuple[Key, int]]
+    """(partition, offset), in the order of the log."""
+    evictions: list[dict[str, Any]]
+
+
+def history_of(events: Iterable[Mapping[str, Any]]) -> History:
+    """Take from the events what is judged."""
+    history = History([], [], [])
+    for event in events:
+        history.seqs.append(event["seq"])
+        if event["kind"] == "member_evicted":
+            history.evictions.append(dict(event))
+        elif event["kind"] == "commit":
+            for topic in event["topics"]:
+                for part in topic["partitions"]:
+                    key = Key(event["group"], part["partition"])
+                    history.commits.append((key, part["offset"]))
+    return history
+
+
+def lost_offsets(acknowledged: Mapping[Key, int], fetched: Mapping[Key, int]) -> list[str]:
+    """Every acknowledged commit is at or below what OffsetFetch tells."""
+    return _shown(
+        f"lost: {key.group}-{key.partition} was acknowledged at {offset}, OffsetFetch tells "
+        f"{fetched.get(key, 'nothing')}"
+        for key, offset in sorted(acknowledged.items())
+        if fetched.get(key, -1) < offset
+    )
+
+
+def history_of_commits(ledger: Ledger, history: History, fetched: Mapping[Key, int]) -> list[str]:
+    """The log has each acknowledged commit once, nothing that nobody sent, and OffsetFetch tells
+    the last one of each partition.
+
+    A library that repeats a commit which got no answer may find it in the log twice: both were
+    asked for. A raw member repeats none, so there once is once, acknowledged or not.
+    """
+    times = Counter(history.commits)
+    missing = sorted(ledger.acknowledged - times.keys())
+    doubled = sorted(c for c, n in times.items() if n > 1 and c[1] not in ledger.repeats)
+    invented = sorted(times.keys() - ledger.sent)
+    last = dict(history.commits)
+    return [
+        *_shown(f"not in the event log, though acknowledged: {_commit(c)}" for c in missing),
+        *_shown(f"{times[c]} times in the event log, sent once: {_commit(c)}" for c in doubled),
+        *_shown(f"in the event log, and nobody sent it: {_commit(c)}" for c in invented),
+        *_shown(
+            f"the log ends with {last.get(key, 'nothing')} for {key.group}-{key.partition}, "
+            f"OffsetFetch tells {fetched.get(key, 'nothing')}"
+            for key in sorted(last.keys() | fetched.keys())
+            if last.get(key) != fetched.get(key)
+        ),
+    ]
+
+
+def repeated(history: History) -> int:
+    """Commits that are in the log again because a library asked again."""
+    return sum(n - 1 for n in Counter(history.commits).values())
+
+
+def gaps(history: History) -> list[str]:
+    """The event log counts its events without a gap."""
+    expected = range(1, len(history.seqs) + 1)
+    for seq, number in zip(history.seqs, expected, strict=True):
+        if seq != number:
+            return [f"the event log has {seq} where {number} belongs"]
+    return []
+
+
+class Evictions(NamedTuple):
+    """Who was evicted, sorted by whose fault it was."""
+
+    unjust: list[str]
+    silent: int
+    """Members of processes that were killed, stopped or starved."""
+    left_behind: int
+    """Ids that nobody went by any more: a member that joined anew, or never learned of the id."""
+
+
+def evictions(ledger: Ledger, history: History, session_ms: int) -> Evictions:
+    """No member is evicted that kept heartbeating.
+
+    Every client heartbeats several times in half a session. So a member kept heartbeating if it
+    went by that id until then, and its process was never without the CPU for half a session.
+    """
+    unjust: list[str] = []
+    silent = left_behind = 0
+    for event in history.evictions:
+        at_ms = event["ts_ms"]
+        holding = ledger.holdings.get(event["member_id"])
+        if holding is None or not _held(holding, at_ms, session_ms):
+            left_behind += 1
+        elif longest_silence(ledger.pulses[holding.host], at_ms, session_ms) >= session_ms / 2:
+            silent += 1
+        else:
+            unjust.append(
+                f"evicted though it kept heartbeating: {holding.name} of {event['group']}, "
+                f"{event['reason']}, at {at_ms}, {event['member_id']}"
+            )
+    return Evictions(unjust, silent, left_behind)
+
+
+def _held(holding: Holding, at_ms: int, session_ms: int) -> bool:
+    """Did somebody still go by that id half a session before?"""
+    return holding.until_ms is None or holding.until_ms > at_ms - session_ms / 2
+
+
+def longest_silence(pulses: Sequence[int], at_ms: int, session_ms: int) -> int:
+    """The longest time without a pulse in the session that ended at a moment."""
+    begin_ms = at_ms - session_ms
+    first = max(0, bisect.bisect_right(pulses, begin_ms) - 1)
+    last = bisect.bisect_left(pulses, at_ms)
+    inside = [begin_ms, *(p for p in pulses[first:last] if p > begin_ms), at_ms]
+    return max(after - before for before, after in zip(inside, inside[1:], strict=False))
+
+
+def memory(lives_mb: Sequence[float]) -> list[str]:
+    """The memory of the last lives is about that of the first: the state does not grow."""
+    third = len(lives_mb) // 3
+    if third < 2:
+        return []  # too few lives to tell growth from chance
+    first, last = median(lives_mb[:third]), median(lives_mb[-third:])
+    if last <= first * GROWTH + GROWTH_MB:
+        return []
+    return [f"memory grew: {first:.0f} MB in the first lives, {last:.0f} MB in the last"]
+
+
+def slow_callbacks(log_lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """No callback of the daemon burned over 100 ms of its thread's CPU time."""
+    return _shown(
+        f"a callback burned {line['cpu_ms']} ms: {line['callback']}"
+        for line in log_lines
+        if "callback" in line and "cpu_ms" in line
+    )
+
+
+def bugs(log_lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The daemon tells of no error but those that the faults explain."""
+    return _shown(
+        f"the daemon logged an error: {line}" for line in log_lines if line.get("level") == "error"
+    )
+
+
+def without_effect(faults: Collection[str], felt: Collection[str]) -> list[str]:
+    """A fault that nobody felt has proved nothing."""
+    return [f"the fault had no effect: {fault}" for fault in faults if fault not in felt]
+
+
+def _commit(commit: tuple[Key, int]) -> str:
+    key, offset = commit
+    return f"{key.group}-{key.partition} at {offset}"
+
+
+def _shown(findings: Iterable[str]) -> list[str]:
+    found = list(findings)
+    more = len(found) - SHOWN
+    return found if more <= 0 else [*found[:SHOWN], f"... and {more} more of these"]

@@ -1,0 +1,127 @@
+"""What is seen of the daemon from outside, life after life."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from storage.event_log import read_events
+from tests.helpers.raw_client import RawClient
+from tests.soak.cast import TOPIC
+from tests.soak.ledger import Key
+
+if TYPE_CHECKING:
+    from tests.helpers.servers import Groupkeeper
+
+RETRIABLE = (14, 15, 16)
+
+
+class Observer:
+    """Looks at it now and then; what it cannot see now it sees later."""
+
+    def __init__(self, daemon: Groupkeeper, database: Path, groups: int) -> None:
+        self._daemon = daemon
+        self._database = database
+        self._groups = [f"group-{n}" for n in range(groups)]
+        self._seq = 0
+        self.members = self.stable = 0
+        self.slowest_ms = 0.0
+        """The most CPU time that any callback was seen to use."""
+        self.storage_failures = 0
+        """Of the life that is lived now."""
+        self.rss_mb = 0.0
+        self.lives_mb: list[float] = []
+        """The last memory of each life that was over."""
+        self.rebalances: Counter[str] = Counter()
+        self.evicted: Counter[str] = Counter()
+
+    def life_is_over(self) -> None:
+        self.lives_mb.append(self.rss_mb)
+        self.storage_failures = 0
+
+    def look(self) -> None:
+        """Scrape /metrics, and read how much memory it has."""
+        status, page = self._daemon.get("/metrics")
+        if status != 200:
+            return
+        samples = [s for f in text_string_to_metric_families(page) for s in f.samples]
+        self.members = self.stable = 0
+        for sample in samples:
+            match sample.name.removeprefix("groupkeeper_"):
+                case "members":
+                    self.members = int(sample.value)
+                case "groups" if sample.labels["state"] == "Stable":
+                    self.stable += int(sample.value)
+                case "event_loop_callback_cpu_seconds":
+                    self.slowest_ms = max(self.slowest_ms, sample.value * 1000)
+                case "storage_failures_total":
+                    self.storage_failures = int(sample.value)
+        status_file = Path(f"/proc/{self._daemon.pid}/status")
+        found = re.search(r"VmRSS:\s+(\d+) kB", status_file.read_text())
+        self.rss_mb = int(found[1]) / 1024 if found else self.rss_mb
+
+    def read_events(self) -> None:
+        """Count what the event log tells since the last time."""
+        try:
+            for event in read_events(self._database, self._seq):
+                self._seq = event["seq"]
+                if event["kind"] == "rebalance_start":
+                    self.rebalances[event["reason"]] += 1
+                elif event["kind"] == "member_evicted":
+                    self.evicted[event["reason"]] += 1
+        except sqlite3.Error:
+            return  # held, or being recovered
+
+    def fetch(self) -> dict[Key, int] | None:
+        """Every committed offset, through OffsetFetch; None while it is not to be had."""
+        found: dict[Key, int] = {}
+        groups = iter(self._groups)
+        try:
+            with RawClient(self._daemon.port, client_id="judge", timeout_s=10) as client:
+                while some := list(islice(groups, 50)):
+                    reply = client.call(
+                        "offset_fetch",
+                        8,
+                        groups=[{"group_id": group, "topics": None} for group in some],
+                        require_stable=True,
+                    )
+                    if any(group["error_code"] in RETRIABLE for group in reply["groups"]):
+                        return None
+                    _take(found, reply)
+        except OSError:
+            return None
+        return found
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        """What the daemon logged in all its lives."""
+        lines = []
+        for line in self._daemon.log.splitlines():
+            try:
+                lines.append(json.loads(line))
+            except ValueError:
+                lines.append({"level": "error", "event": line})  # a traceback, or cut by a kill
+        return lines
+
+
+def _take(found: dict[Key, int], reply: dict[str, Any]) -> None:
+    for group in reply["groups"]:
+        assert group["error_code"] == 0, group
+        for topic in group["topics"]:
+            assert topic["name"] == TOPIC, topic
+            for part in topic["partitions"]:
+                assert part["error_code"] == 0, part
+                found[Key(group["group_id"], part["partition_index"])] = part["committed_offset"]
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

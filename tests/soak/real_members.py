@@ -1,0 +1,192 @@
+"""Members that are consumers of a real library; each looks at its own member id as it goes.
+
+Their libraries heartbeat, rejoin and repeat by themselves. A commit that a library gave up is not
+acknowledged; whether it was made nobody knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.soak.client_host import Part
+
+FETCH_WAIT_MS = 5_000
+"""There is nothing to fetch; ask rarely."""
+POLL_S = 0.5
+COMMIT_LIMIT_S = 30
+
+
+class Turn:
+    """What every consumer does beside polling, once in a while."""
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        self._due_s = time.monotonic() + part.commit_every_s
+        self._member_id = ""
+
+    def identity(self, member_id: str | None) -> None:
+        """Write a new member id down."""
+        member_id = member_id or ""
+        if member_id != self._member_id:
+            self._member_id = member_id
+            self._part.identity(member_id)
+
+    def is_due(self) -> bool:
+        """Is it time to commit?"""
+        now_s = time.monotonic()
+        if now_s < self._due_s:
+            return False
+        self._due_s = now_s + self._part.commit_every_s
+        return True
+
+
+async def live_aiokafka(parts: list[Part]) -> None:
+    """Be all these members in one loop."""
+    await asyncio.gather(*(_aiokafka(part) for part in parts))
+
+
+async def _aiokafka(part: Part) -> None:
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+    from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+    from aiokafka.errors import IllegalStateError, KafkaError
+
+    consumer = AIOKafkaConsumer(
+        part.topic,
+        bootstrap_servers=f"127.0.0.1:{part.port}",
+        client_id=part.name,
+        group_id=part.group,
+        group_instance_id=part.instance,
+        session_timeout_ms=part.session_ms,
+        heartbeat_interval_ms=part.heartbeat_ms,
+        rebalance_timeout_ms=part.rebalance_ms,
+        fetch_max_wait_ms=FETCH_WAIT_MS,
+        partition_assignment_strategy=(RangePartitionAssignor,),
+        enable_auto_commit=False,
+        retry_backoff_ms=300,
+    )
+    turn = Turn(part)
+    started = False
+    while not part.closing():
+        await asyncio.sleep(POLL_S)
+        try:
+            if not started:
+                await consumer.start()
+                started = True
+            turn.identity(consumer._coordinator.member_id)
+            await consumer.getmany(timeout_ms=0)
+            held = sorted(tp.partition for tp in consumer.assignment())
+            if held and turn.is_due():
+                offset = part.sends(held)
+                offsets = {TopicPartition(part.topic, p): offset for p in held}
+                await asyncio.wait_for(consumer.commit(offsets), COMMIT_LIMIT_S)
+                part.has(offset, held)
+        except (KafkaError, IllegalStateError, OSError, TimeoutError):
+            continue  # an outage; the library goes on
+
+
+def live_librdkafka(parts: list[Part]) -> None:
+    """Be all these members, a thread each beside the library's own."""
+    _in_threads(_librdkafka, parts)
+
+
+def _librdkafka(part: Part) -> None:
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    settings: dict[str, Any] = {
+        "bootstrap.servers": f"127.0.0.1:{part.port}",
+        "client.id": part.name,
+        "group.id": part.group,
+        "session.timeout.ms": part.session_ms,
+        "heartbeat.interval.ms": part.heartbeat_ms,
+        "max.poll.interval.ms": part.rebalance_ms,
+        "fetch.wait.max.ms": FETCH_WAIT_MS,
+        "partition.assignment.strategy": "range",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "error_cb": lambda error: None,
+        "log_level": 0,
+        "reconnect.backoff.ms": 100,
+        "reconnect.backoff.max.ms": 1000,
+    }
+    if part.instance is not None:
+        settings["group.instance.id"] = part.instance
+    consumer = Consumer(settings)
+    consumer.subscribe([part.topic])
+    turn = Turn(part)
+    while not part.closing():
+        consumer.poll(POLL_S)
+        turn.identity(consumer.memberid())
+        held = sorted(tp.partition for tp in consumer.assignment())
+        if not held or not turn.is_due():
+            continue
+        offset = part.sends(held)
+        try:
+            done = consumer.commit(
+                offsets=[TopicPartition(part.topic, p, offset) for p in held], asynchronous=False
+            )
+            part.has(offset, [tp.partition for tp in done if tp.error is None])
+        except KafkaException:
+            continue
+
+
+def live_kafka_python(parts: list[Part]) -> None:
+    """Be all these members, a thread each beside the library's own."""
+    _in_threads(_kafka_python, parts)
+
+
+def _kafka_python(part: Part) -> None:
+    from kafka import KafkaConsumer
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.errors import KafkaError
+    from kafka.structs import OffsetAndMetadata, TopicPartition
+
+    def open_consumer() -> Any:
+        return KafkaConsumer(
+            part.topic,
+            bootstrap_servers=f"127.0.0.1:{part.port}",
+            client_id=part.name,
+            group_id=part.group,
+            group_instance_id=part.instance,
+            session_timeout_ms=part.session_ms,
+            heartbeat_interval_ms=part.heartbeat_ms,
+            max_poll_interval_ms=part.rebalance_ms,
+            fetch_max_wait_ms=FETCH_WAIT_MS,
+            partition_assignment_strategy=(RangePartitionAssignor,),
+            enable_auto_commit=False,
+            reconnect_backoff_ms=100,
+            reconnect_backoff_max_ms=1000,
+        )
+
+    consumer: Any = None
+    turn = Turn(part)
+    while not part.closing():
+        try:
+            consumer = consumer or open_consumer()
+            # Long polls: ones that expire within a join make it hang now and then.
+            consumer.poll(timeout_ms=int(POLL_S * 4000))
+            turn.identity(consumer.group_metadata().member_id)
+            held = sorted(tp.partition for tp in consumer.assignment())
+            if held and turn.is_due():
+                offset = part.sends(held)
+                value = OffsetAndMetadata(offset, "", -1)
+                consumer.commit(
+                    {TopicPartition(part.topic, p): value for p in held},
+                    timeout_ms=COMMIT_LIMIT_S * 1000,
+                )
+                part.has(offset, held)
+        except KafkaError:
+            time.sleep(POLL_S)  # an outage is told by poll; the member goes on
+
+
+def _in_threads(be: Callable[[Part], None], parts: list[Part]) -> None:
+    threads = [threading.Thread(target=be, args=(part,), name=part.name) for part in parts]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.02)  # not all at once
+    for thread in threads:
+        thread.join()

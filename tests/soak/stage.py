@@ -1,0 +1,318 @@
+"""The soak itself: what is done at which moment, and what everyone is told of it."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import signal
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.helpers.servers import Groupkeeper
+from tests.soak.cast import PARTITIONS, TOPIC, Cast, Host
+from tests.soak.faults import Fault, Volume, foreign_writer, pace, plan
+from tests.soak.judge import lost_offsets
+from tests.soak.ledger import Key, Ledger
+from tests.soak.observer import Observer
+from tests.soak.report import Screen, counted
+
+SESSION_MS = 20_000
+"""Longer than the daemon is stopped, so that librdkafka does not give itself up meanwhile; shorter
+than what lies between two kills, so that who is dead is evicted."""
+MIN_SESSION_MS = 6_000
+SETTLE_LIMIT_S = 180
+LOOK_EVERY_S, TELL_EVERY_S, FETCH_EVERY_S = 3.0, 10.0, 15.0
+
+
+class Stage:
+    """One run. ``findings`` is what was found while it ran."""
+
+    def __init__(
+        self, directory: Path, seconds: float, groups: int, members: int, screen: Screen
+    ) -> None:
+        self.screen = screen
+        self.seconds = seconds
+        self.groups, self.members = groups, members
+        self.session_ms = max(MIN_SESSION_MS, round(SESSION_MS * pace(seconds)))
+        self.volume = Volume(directory / "volume")
+        self.database = self.volume.path / "groupkeeper.db"
+        self.daemon = Groupkeeper(
+            directory / "daemon",
+            storage_url=f"sqlite:///{self.database}",
+            topics={TOPIC: PARTITIONS},
+            settings={"storage.append_timeout_ms": 3_000},
+        )
+        self.ledger = Ledger()
+        self.cast = Cast(directory / "clients", groups, members, self.ledger)
+        self.observer = Observer(self.daemon, self.database, groups)
+        self.findings: list[str] = []
+        self.felt: set[str] = set()
+        """Faults that had an effect."""
+        self.done: dict[str, int] = {}
+        """How often each fault was done."""
+        self.fetches = 0
+        self._held = ExitStack()
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._launched_s: float | None = None
+        """When the life began that is not ready yet."""
+        self._quiet = 0
+        """Faults that last, during which nothing is asked of the daemon."""
+        self._victims = itertools.cycle(self.cast.hosts)
+        self._told_commits, self._told_s = 0, time.monotonic()
+
+    # --- the course of it -------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Start everyone and wait until all groups are Stable with all their members."""
+        self.daemon.start()
+        self.cast.common = {
+            "port": self.daemon.port,
+            "topic": TOPIC,
+            "partitions": PARTITIONS,
+            "session_ms": self.session_ms,
+            "heartbeat_ms": self.session_ms // 7,
+            "rebalance_ms": max(30_000, 3 * self.session_ms),
+        }
+        self.cast.start()
+        give_up_s = time.monotonic() + SETTLE_LIMIT_S
+        while True:
+            self._look()
+            if (self.observer.members, self.observer.stable) == (self.members, self.groups):
+                self._tell()
+                return
+            self._hosts_live()
+            if time.monotonic() > give_up_s:
+                self.findings.append(f"not all members had joined after {SETTLE_LIMIT_S} s")
+                return
+            if time.monotonic() > self._told_s + TELL_EVERY_S:
+                self._tell()
+            time.sleep(1)
+
+    def play(self) -> None:
+        """Do all faults in their time."""
+        begin_s = self.screen.began_s = self._told_s = time.monotonic()
+        for fault in plan(self.seconds):
+            self._at(begin_s + fault.at_s, lambda fault=fault: self._do(fault))  # type: ignore[misc]
+        for every_s, what in (
+            (LOOK_EVERY_S, self._look),
+            (TELL_EVERY_S, self._tell),
+            (FETCH_EVERY_S, self._fetch),
+        ):
+            self._repeat(begin_s + every_s, every_s, what)
+        while (now_s := time.monotonic()) < begin_s + self.seconds:
+            while self._due and self._due[0][0] <= now_s:
+                heapq.heappop(self._due)[2]()
+            self._daemon_lives()
+            self._hosts_live()
+            time.sleep(0.05)
+
+    def finish(self) -> dict[Key, int]:
+        """Let everyone come to rest, and fetch every offset for the last time."""
+        self._held.close()
+        self.volume.make_room()
+        self.daemon.signal(signal.SIGCONT)
+        self.cast.stop()
+        self.daemon.wait_ready()
+        self._look()
+        self.ledger.read()
+        give_up_s = time.monotonic() + 60
+        while (found := self.observer.fetch()) is None:
+            assert time.monotonic() < give_up_s, "OffsetFetch is not answered"
+            time.sleep(0.2)
+        self.observer.life_is_over()
+        code = self.daemon.terminate()
+        if code != 0:
+            self.findings.append(f"told to stop, the daemon exited with {code}")
+        return found
+
+    def clear(self) -> None:
+        """Leave nothing running and nothing mounted."""
+        self.cast.kill()
+        self._held.close()
+        self.daemon.stop()
+        self.volume.unmount()
+
+    # --- faults -----------------------------------------------------------------------------------
+
+    def _do(self, fault: Fault) -> None:
+        self.done[fault.name] = self.done.get(fault.name, 0) + 1
+        match fault.name:
+            case "kill daemon":
+                self._kill_daemon()
+            case "stop daemon":
+                self._stop_daemon(fault.for_s)
+            case "fill disk":
+                self._fill_disk(fault.for_s)
+            case "hold database":
+                self._hold_database(fault.for_s)
+            case "kill clients":
+                self._kill_clients()
+            case "stop clients":
+                self._stop_clients(fault.for_s)
+            case name:
+                raise AssertionError(name)
+
+    def _kill_daemon(self) -> None:
+        self.screen.fault(f"kill -9 the daemon ({self.observer.rss_mb:.0f} MB)")
+        self.daemon.kill()
+        self.felt.add("kill daemon")
+        self._begin_life()
+
+    def _begin_life(self) -> None:
+        self.observer.life_is_over()
+        self.daemon.launch()
+        self._launched_s = time.monotonic()
+
+    def _stop_daemon(self, for_s: float) -> None:
+        self.screen.fault(f"SIGSTOP to the daemon for {for_s:.0f} s")
+        self.daemon.signal(signal.SIGSTOP)
+        self.felt.add("stop daemon")
+
+        def go_on() -> None:
+            self.daemon.signal(signal.SIGCONT)
+            self.screen.better("SIGCONT: the daemon goes on")
+
+        self._for_a_while(for_s, go_on)
+
+    def _fill_disk(self, for_s: float) -> None:
+        self.screen.fault(f"the disk is full for {for_s:.0f} s")
+        self.volume.fill()
+
+        def make_room() -> None:
+            self._feel("fill disk")
+            self.volume.make_room()
+            self.screen.better("the disk has room again")
+
+        self._for_a_while(for_s, make_room)
+
+    def _hold_database(self, for_s: float) -> None:
+        self.screen.fault(f"BEGIN IMMEDIATE by somebody else, for {for_s:.0f} s")
+        self._held.enter_context(foreign_writer(self.database))
+
+        def let_go() -> None:
+            self._feel("hold database")
+            self._held.close()
+            self.screen.better("the database is let go")
+
+        self._for_a_while(for_s, let_go)
+
+    def _feel(self, fault: str) -> None:
+        """Did appends fail?"""
+        self.observer.look()
+        if self.observer.storage_failures:
+            self.felt.add(fault)
+
+    def _kill_clients(self) -> None:
+        host = next(self._victims)
+        self.screen.fault(f"kill -9 {host.name}: {len(host.roles)} members; others take their part")
+        host.kill()
+        host.start()
+        self.felt.add("kill clients")
+
+    def _stop_clients(self, for_s: float) -> None:
+        host = next(self._victims)
+        fate = "are to stay" if for_s * 1000 < self.session_ms / 2 else "will be evicted"
+        self.screen.fault(
+            f"SIGSTOP to {host.name} for {for_s:.0f} s: {len(host.roles)} members, who {fate}"
+        )
+        host.signal(signal.SIGSTOP)
+        self.felt.add("stop clients")
+
+        def go_on() -> None:
+            host.signal(signal.SIGCONT)
+            self.screen.better(f"SIGCONT: {host.name} goes on")
+
+        self._after(for_s, go_on)
+
+    # --- between faults ---------------------------------------------------------------------------
+
+    def _daemon_lives(self) -> None:
+        process = self.daemon.process
+        assert process is not None
+        if process.poll() is not None:
+            self._found(f"the daemon ended by itself, with {process.returncode}")
+            time.sleep(1)
+            self._begin_life()
+        elif self._launched_s is not None and not self._quiet:
+            if self.daemon.get("/readyz")[0] == 200:
+                took_s = time.monotonic() - self._launched_s
+                self._launched_s = None
+                self.screen.better(f"the daemon is ready again, after {took_s:.1f} s")
+
+    def _hosts_live(self) -> None:
+        for host in self.cast.hosts:
+            if host.has_ended():
+                self._found(f"{host.name} ended by itself: see clients.log")
+                host.start()
+
+    def _look(self) -> None:
+        self.ledger.read()
+        if self._can_ask():
+            self.observer.look()
+
+    def _tell(self) -> None:
+        seen, now_s = self.observer, time.monotonic()
+        if self._can_ask():
+            seen.read_events()
+        rate = (self.ledger.commits - self._told_commits) / max(0.001, now_s - self._told_s)
+        self._told_commits, self._told_s = self.ledger.commits, now_s
+        self.screen.say(
+            f"{rate:4.0f} commits/s | {seen.members:,} members, {seen.stable} groups Stable | "
+            f"{seen.rss_mb:.0f} MB | rebalances: {counted(seen.rebalances)} | "
+            f"evicted: {counted(seen.evicted)}"
+        )
+
+    def _fetch(self) -> None:
+        """Nothing acknowledged may be above what OffsetFetch tells, at any time."""
+        if not self._can_ask():
+            return
+        self.ledger.read()
+        before = dict(self.ledger.largest)
+        found = self.observer.fetch()
+        if found is not None:
+            self.fetches += 1
+            for finding in lost_offsets(before, found):
+                self._found(finding)
+
+    def _can_ask(self) -> bool:
+        return self._launched_s is None and not self._quiet
+
+    def _found(self, finding: str) -> None:
+        self.findings.append(finding)
+        self.screen.finding(finding)
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def _at(self, at_s: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self._due, (at_s, next(self._order), what))
+
+    def _after(self, for_s: float, what: Callable[[], None]) -> None:
+        self._at(time.monotonic() + for_s, what)
+
+    def _for_a_while(self, for_s: float, end: Callable[[], None]) -> None:
+        """Ask nothing of the daemon until it is over."""
+        self._quiet += 1
+
+        def over() -> None:
+            end()
+            self._quiet -= 1
+
+        self._after(for_s, over)
+
+    def _repeat(self, at_s: float, every_s: float, what: Callable[[], None]) -> None:
+        def again() -> None:
+            what()
+            self._repeat(at_s + every_s, every_s, what)
+
+        self._at(at_s, again)
+
+
+def describe(hosts: list[Host]) -> str:
+    """``400 raw, 300 aiokafka``."""
+    counts: dict[str, int] = {}
+    for host in hosts:
+        counts[host.kind] = counts.get(host.kind, 0) + len(host.roles)
+    return counted(counts)
