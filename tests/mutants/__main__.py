@@ -1,0 +1,54 @@
+"""``make mutants``: break the code on purpose, and see that a test notices.
+
+``DRAWN=200`` draws more than the 20 of CI, ``ONLY=text`` runs those whose line holds the text,
+``SEED=15`` draws others.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tests.mutants.check import Plan, check
+from tests.mutants.chosen_tests import WITHOUT_WORLDS, chosen_tests
+from tests.mutants.equivalents import EQUIVALENTS
+from tests.mutants.named import NAMED
+
+ROOT = Path(__file__).parent.parent.parent
+FOLDERS = ("coordinator/core", "coordinator/runtime", "coordinator/handlers")
+WARM = ("aiokafka.protocol.types", "kio.schema.index", "pytest_asyncio.plugin", "sqlite3", "uuid")
+
+
+def run_world(seed: int) -> None:
+    """Imported by the child, whose project has the mutant in it."""
+    from tests.simulation.worlds import run_world
+
+    run_world(seed)
+
+
+def main() -> int:
+    """Return what the process ends with."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and the children end, too
+    # Nothing of the project is imported by this process but these tables and ``protocol``.
+    paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    protocol = [f"protocol.{path.stem}" for path in (ROOT / "protocol").glob("[a-z]*.py")]
+    plan = Plan(
+        root=ROOT,
+        drawn_from=[str(path.relative_to(ROOT)) for path in paths],
+        tests_of=lambda path: chosen_tests(ROOT, path),
+        worlds_of=lambda path: 0 if path.startswith(WITHOUT_WORLDS) else 30,
+        run_world=run_world,
+        warm=(*WARM, *protocol),
+        named=NAMED,
+        equivalents=EQUIVALENTS,
+        drawn=int(os.environ.get("DRAWN", "20")),
+        seed=int(os.environ.get("SEED", "14")),
+        only=os.environ.get("ONLY", ""),
+    )
+    return check(plan)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""Which tests meet the mutants of a module: its own first, for most are caught by those.
+
+The tree of ``tests/unit`` mirrors the source, so a module's tests are found by its folder and name.
+Two small tables add what the mirror does not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+OWN: Final[Mapping[str, Sequence[str]]] = {
+    "core/config_changes": ("core/test_config_changes", "handlers/test_configs"),
+    "core/group": ("core/test_join", "core/test_group_size", "core/test_restart"),
+    "core/joining": ("core/test_join", "core/test_static_members", "core/test_group_size"),
+    "core/membership": ("core/test_heartbeat", "core/test_sync", "core/test_leave"),
+    "core/rebalance": ("core/test_rebalance_timers", "core/test_join", "core/test_static_members"),
+    "core/cluster": ("core/test_cluster_shard",),
+    "core/ends": ("core/test_topics_changed", "core/test_offset_commit"),
+    "core/topic_sweep": ("core/test_topics_changed",),
+    "core/lost_offsets": ("core/test_retention_steps", "core/test_deletion"),
+    "core/state": ("core/test_restart", "core/test_offset_commit"),
+    "runtime/lane": ("runtime/test_pipeline", "runtime/test_losing_the_store"),
+    "runtime/slot": ("runtime/test_pipeline", "runtime/test_losing_the_store"),
+    "runtime/owner": ("runtime/test_loading", "runtime/test_housekeeping"),
+    "runtime/refusals": ("runtime/test_loading", "runtime/test_losing_the_store"),
+    "runtime/tickets": ("test_service",),
+}
+"""Module -> test files of ``tests/unit`` that the name does not show, nearest first."""
+
+LAYERS: Final[Mapping[str, Sequence[str]]] = {
+    "coordinator/core/assignors": (
+        "tests/unit/core/assignors",
+        "tests/property/test_assignors.py",
+        "tests/unit/test_assignor_plugins.py",
+    ),
+    "coordinator/core": (
+        "tests/unit/core",
+        "tests/scenarios",
+        "tests/property/test_shard_machine.py",
+        "tests/property/test_group_configs.py",
+        "tests/unit/test_service.py",
+        "tests/unit/handlers",
+        "tests/unit/runtime",
+    ),
+    "coordinator/runtime": (
+        "tests/unit/runtime",
+        "tests/unit/test_service.py",
+        "tests/unit/test_topics.py",
+        "tests/unit/test_metrics.py",
+        "tests/property/test_persistent_worlds.py",
+        "tests/embedding/test_group_coordinator.py",
+    ),
+    "coordinator/handlers": ("tests/unit/handlers", "tests/wire"),
+    "storage": (
+        "tests/unit/storage",
+        "tests/storage/test_contract.py",
+        "tests/storage/test_sqlite_append.py",
+        "tests/storage/test_sqlite_schema.py",
+        "tests/property/test_storage_fold.py",
+    ),
+}
+"""Folder -> everything that its mutants meet; the nearest folder above a module counts."""
+
+WITHOUT_WORLDS: Final = ("coordinator/core/assignors", "coordinator/handlers")
+"""Folders whose code no simulated world runs: its clients speak to the service."""
+
+
+def chosen_tests(root: Path, path: str) -> list[str]:
+    """The tests of one source file, in the order in which they are run; none: nobody tests it."""
+    of_layer = next(
+        (tests for folder, tests in LAYERS.items() if path.startswith(folder + "/")), ()
+    )
+    module = path.removeprefix("coordinator/").removesuffix(".py")
+    folder, _, stem = module.rpartition("/")
+    named = [f"tests/unit/{name}.py" for name in OWN.get(module, (f"{folder}/test_{stem}",))]
+    own = [name for name in named if (root / name).is_file()]
+    return [*own, *(name for name in of_layer if name not in own)]

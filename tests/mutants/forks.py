@@ -1,0 +1,202 @@
+"""A fork server: a warm process whose children each run one mutant against its tests.
+
+The parent has imported pytest, its plugins and the libraries, and nothing of the project that can
+be mutated; so a child is up in no time, imports the project with one file changed, and ends at the
+first failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.metadata import entry_points
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import hypothesis
+import pytest
+
+AT_A_TIME = 2
+CPU_LIMIT_S = 60
+"""What a child may burn; the slowest set of tests takes a quarter of it."""
+WALL_LIMIT_S = 600
+MEMORY_LIMIT_BYTES = 4 << 30
+
+
+@dataclass(frozen=True)
+class Job:
+    """One child: a file that is replaced (or none), and what must notice it."""
+
+    name: str
+    module: str
+    source: bytes | None
+    tests: Sequence[str]
+    worlds: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a child. ``caught_by`` is the first failure; empty: all tests passed."""
+
+    job: Job
+    caught_by: str
+    is_timeout: bool
+    seconds: float
+
+
+class ForkServer:
+    """Runs jobs in children of this process, a few at a time."""
+
+    def __init__(self, root: Path, warm: Sequence[str], run_world: Callable[[int], None]) -> None:
+        """Import what is never mutated; ``run_world`` is called in children alone."""
+        self._root = root
+        self._run_world = run_world
+        for plugin in entry_points(group="pytest11"):
+            if plugin.value.split(".")[0] not in ("coordinator", "storage"):
+                plugin.load()
+        for name in warm:
+            importlib.import_module(name)
+        # No chance, no database shared by children, no deadline on a busy machine.
+        hypothesis.settings.register_profile(
+            "mutants", derandomize=True, database=None, deadline=None
+        )
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        """Run them all, and tell the outcome of each as soon as it is known."""
+        waiting = list(reversed(jobs))
+        running: dict[int, tuple[Job, Path, float]] = {}
+        with TemporaryDirectory(prefix="mutants-") as folder:
+            gc.collect()
+            gc.freeze()  # children write to no page of the parent's objects
+            try:
+                while waiting or running:
+                    while waiting and len(running) < AT_A_TIME:
+                        job = waiting.pop()
+                        place = Path(folder) / str(len(jobs) - len(waiting))
+                        running[self._fork(job, place)] = (job, place, time.monotonic())
+                    pid, status = os.wait()
+                    if pid in running:
+                        job, place, started_s = running.pop(pid)
+                        yield _outcome(job, place, status, time.monotonic() - started_s)
+            finally:
+                for pid in running:
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
+
+    def _fork(self, job: Job, place: Path) -> int:
+        place.mkdir()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            _limit()
+            with (place / "output").open("w") as output:
+                os.dup2(output.fileno(), 1)
+                os.dup2(output.fileno(), 2)
+            os.chdir(self._root)
+            (place / "caught").write_text(json.dumps(self._first_failure(job, place)))
+        except BaseException:  # noqa: BLE001 - a child never comes back into the parent's code
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+
+    def _first_failure(self, job: Job, place: Path) -> str:
+        """Run the tests, then the worlds, in a child."""
+        if job.source is not None:
+            sys.meta_path.insert(0, _Replaced(job.module, self._root, job.source))
+        if job.tests:
+            noted = _InOrder(job.tests)
+            options = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:benchmark"]
+            options += ["--hypothesis-profile=mutants", f"--basetemp={place / 'tmp'}"]
+            # The plugins are warm already, and make no assertions.
+            options += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
+            code = pytest.main([*options, *job.tests], plugins=[noted])
+            if code:
+                return noted.failed or f"pytest ended with {code!r}"
+        for seed in range(job.worlds):
+            try:
+                self._run_world(seed)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it noticed
+                return f"world {seed}: {type(error).__name__} {error}"
+        return ""
+
+
+class _InOrder:
+    """A pytest plugin: runs tests in the order in which they were named, where pytest forgets that
+    of a file whose folder is named too; and remembers what failed first.
+    """
+
+    def __init__(self, tests: Sequence[str]) -> None:
+        self.failed = ""
+        self._tests = tests
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items.sort(key=self._place_of)
+
+    def _place_of(self, item: pytest.Item) -> int:
+        return next(at for at, name in enumerate(self._tests) if item.nodeid.startswith(name))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._note(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._note(report)
+
+    def _note(self, report: Any) -> None:
+        if report.failed and not self.failed:
+            self.failed = str(report.nodeid)
+
+
+class _Replaced(SourceFileLoader):
+    """Finds and loads one module from a source of its own; its file stays as it is."""
+
+    def __init__(self, module: str, root: Path, source: bytes) -> None:
+        super().__init__(module, str(root / module.replace(".", "/")) + ".py")
+        self._source = source
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name != self.name:
+            return None
+        return importlib.util.spec_from_file_location(name, self.path, loader=self)
+
+    def get_code(self, fullname: str) -> Any:
+        return compile(self._source, self.path, "exec", dont_inherit=True)
+
+
+def _limit() -> None:
+    """Bound a mutant that never ends: by its own time, for the machine may be busy."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
+    with contextlib.suppress(ValueError):  # the machine allows less already
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
+    signal.alarm(WALL_LIMIT_S)
+
+
+def _outcome(job: Job, place: Path, status: int, seconds: float) -> Outcome:
+    killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    is_timeout = killed_by in (signal.SIGXCPU, signal.SIGALRM, signal.SIGKILL)
+    answer = place / "caught"
+    if is_timeout:
+        caught_by = "a timeout"
+    elif answer.is_file():
+        caught_by = json.loads(answer.read_text())
+    else:  # a crash, or no memory left
+        output = (place / "output").read_text(errors="replace").strip().splitlines()
+        caught_by = f"its process ended (signal {killed_by}): {output[-1] if output else ''}"
+    return Outcome(job, caught_by, is_timeout, seconds)

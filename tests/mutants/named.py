@@ -1,0 +1,216 @@
+"""Thirty mutants that a person thought of: what a coordinator must not get wrong.
+
+The text that is replaced stands exactly once in its file; when the code changes, the run says so.
+A call without its name is a tuple that nobody uses: so a statement is dropped without its lines.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.check import Named
+
+CORE: Final = "coordinator/core"
+RUNTIME: Final = "coordinator/runtime"
+HANDLERS: Final = "coordinator/handlers"
+
+TIMERS: Final = (
+    Named(
+        f"{CORE}/membership.py",
+        "    rebalance.restart_session(shard, group.members[request.member_id])\n"
+        "    shard.reply(ticket, answer, waits=False)",
+        "    shard.reply(ticket, answer, waits=False)",
+        "a heartbeat does not restart the session: members that live are evicted",
+    ),
+    Named(
+        f"{CORE}/deadlines.py",
+        "                self._push(deadline, deadline.at)\n                continue",
+        "                continue",
+        "a deadline that was moved later is forgotten when its old entry comes up",
+    ),
+    Named(
+        f"{CORE}/rebalance.py",
+        "            _arm_join_phase(shard, group, group.largest_rebalance_timeout_ms())\n"
+        "            return",
+        "            return",
+        "the join phase is not armed again while static members are awaited: it never ends",
+    ),
+    Named(
+        f"{CORE}/rebalance.py",
+        "        _answer_joins(shard, group)\n        shard.deadlines.arm(",
+        "        _answer_joins(shard, group)\n        (",
+        "the sync phase is not armed: a member that never syncs holds its group for ever",
+    ),
+    Named(
+        f"{CORE}/joining.py",
+        "        shard.deadlines.arm(pending, ",
+        "        (pending, ",
+        "an id that was handed out never expires, and the group waits for it",
+    ),
+    Named(
+        f"{CORE}/retention.py",
+        "NEXT_PORTION_MS)\n    else:\n        arm(shard)",
+        "NEXT_PORTION_MS)",
+        "the pass over expired offsets runs once and never again",
+    ),
+    Named(
+        f"{RUNTIME}/lane.py",
+        "            loop.call_later(left_ms / 1000, self._check_time, append)\n",
+        "",
+        "an append that outlives a stopped clock is never given up",
+    ),
+    Named(
+        f"{RUNTIME}/clock.py",
+        "min(reading_ns - self._last_ns, MAX_ADVANCE_NS)",
+        "reading_ns - self._last_ns",
+        "a process that was stopped evicts everyone before it reads its sockets",
+    ),
+)
+
+FENCES: Final = (
+    Named(
+        f"{CORE}/offset_commit.py",
+        "    if generation_id != group.generation_id:",
+        "    if generation_id > group.generation_id:",
+        "a member of an old generation overwrites what the new owner committed",
+    ),
+    Named(
+        f"{CORE}/membership.py",
+        "    error = group.identity_error(member_id, group_instance_id)\n"
+        "    if not error and generation_id != group.generation_id:",
+        "    error = group.identity_error(member_id, None)\n"
+        "    if not error and generation_id != group.generation_id:",
+        "a static member that was replaced goes on beside the one that replaced it",
+    ),
+    Named(
+        f"{RUNTIME}/owner.py",
+        "            slot.needs_lease = True\n        self._drop(slots)",
+        "            slot.needs_lease = False\n        self._drop(slots)",
+        "shards are loaded again under the old epoch: a late append is accepted",
+    ),
+    Named(
+        "storage/memory.py",
+        "if self._epochs.get(item.shard) == item.fence:",
+        "if self._epochs.get(item.shard, 0) >= item.fence:",
+        "a store accepts appends of an owner that lost its lease",
+    ),
+    Named(
+        "storage/sqlite_schema.py",
+        '"row" DESC LIMIT 1) AS last, lease\n    WHERE lease.epoch = ?',
+        '"row" DESC LIMIT 1) AS last, lease\n    WHERE lease.epoch >= ?',
+        "SQLite accepts an append of an older epoch",
+    ),
+    Named(
+        "storage/sqlite.py",
+        "            return 0 if epoch == append.epoch else None",
+        "            return 0",
+        "an append that only folds does not look at the epoch",
+    ),
+)
+
+LIMITS: Final = (
+    Named(
+        f"{CORE}/offset_commit.py",
+        "> shard.limits.max_step_bytes:",
+        ">= shard.limits.max_step_bytes:",
+        "a commit of exactly the largest size is refused",
+    ),
+    Named(
+        f"{CORE}/joining.py",
+        "group.size_bytes + added <= shard.limits.max_step_bytes",
+        "group.size_bytes + added < shard.limits.max_step_bytes",
+        "a member that fills its group to exactly the largest size is refused",
+    ),
+    Named(
+        f"{CORE}/offset_commit.py",
+        'sum(c > "\\uffff" for c in metadata) > limit',
+        'sum(c > "\\uffff" for c in metadata) >= limit',
+        "metadata of exactly the allowed length is refused",
+    ),
+    Named(
+        f"{CORE}/joining.py",
+        "member is not None or len(group.members) < limit",
+        "member is not None or len(group.members) <= limit",
+        "a group takes one member more than group.max.size",
+    ),
+    Named(
+        f"{CORE}/retention.py",
+        "return wall_ms - base_ms >= rule.retention_ms",
+        "return wall_ms - base_ms > rule.retention_ms",
+        "an offset outlives its retention by a millisecond",
+    ),
+    Named(
+        "storage/sqlite.py",
+        "self._busy_timeout_s = append_timeout_ms / 2 / 1000",
+        "self._busy_timeout_s = append_timeout_ms / 1000",
+        "SQLite still waits for another's lock when the append is given up",
+    ),
+)
+
+DURABILITY: Final = (
+    Named(
+        f"{RUNTIME}/slot.py",
+        "        write = self.unfinished\n        events = self._host",
+        "        write = None\n        events = self._host",
+        "an answer that rests on a write in flight is given before it is durable",
+    ),
+    Named(
+        f"{RUNTIME}/slot.py",
+        "            if self.unfinished is None or not reply.waits:",
+        "            if True:",
+        "a read shows a commit that is not durable yet",
+    ),
+    Named(
+        f"{RUNTIME}/slot.py",
+        "        if self.unfinished is write:\n            self.unfinished = None",
+        "        self.unfinished = None",
+        "what waits for the next append is answered with this one",
+    ),
+    Named(
+        f"{RUNTIME}/lane.py",
+        "                self._host.durable(write)\n                slot.release(write)",
+        "                slot.release(write)\n                self._host.durable(write)",
+        "an answer goes out before the ends of partitions know of it: a fetch after it sees less",
+    ),
+    Named(
+        f"{CORE}/membership.py",
+        "GroupState.STABLE, shard.now.wall_ms)\n    shard.record",
+        "GroupState.STABLE, shard.now.wall_ms)\n    True or shard.record",
+        "an assignment is told and not stored: after a crash the group is gone",
+    ),
+    Named(
+        f"{CORE}/offset_commit.py",
+        "    for end in lowered:\n        shard.record(end)",
+        "    lowered.clear()",
+        "the end of a partition falls back when an offset is lowered and the process restarts",
+    ),
+    Named(
+        "storage/sqlite_schema.py",
+        'last."row" + 1, last.first_seq + last.count, ?',
+        'last."row" + 1, last.first_seq + max(last.count - 1, 0), ?',
+        "a seq of the event log is used twice",
+    ),
+    Named(
+        "storage/sqlite.py",
+        "        self._fold = fold\n        self._log_clock.resume(",
+        "        self._fold = fold\n        (",
+        "a log that another process went on with is stamped as if it had not",
+    ),
+)
+
+WIRE: Final = (
+    Named(
+        f"{RUNTIME}/refusals.py",
+        "    SyncGroup: ErrorCode.REBALANCE_IN_PROGRESS,  # 14",
+        "    SyncGroup: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,  # 14",
+        "a Java client that syncs while we load dies of it",
+    ),
+    Named(
+        f"{HANDLERS}/fetch.py",
+        "if not 0 <= wire.fetch_offset <= end:",
+        "if not 0 <= wire.fetch_offset < end:",
+        "a consumer at the end of its partition is told that it is out of range",
+    ),
+)
+
+NAMED: Final = (*TIMERS, *FENCES, *LIMITS, *DURABILITY, *WIRE)
