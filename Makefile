@@ -63,6 +63,9 @@ test-pipeline: .venv/installed-for-pipeline ## The Spark jobs over the event log
 	$(BIN)/mypy -p pipeline
 	$(PYTEST) -q -m spark tests/pipeline
 
+soak: .venv/installed-for-tests ## 10 minutes of faults (MINUTES= GROUPS= MEMBERS=): kill -9, full disk, held database...
+	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --groups $(or $(GROUPS),200) --members $(or $(MEMBERS),1000)
+
 lint: .venv/installed-for-tests ## Style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -43,7 +43,7 @@ def main() -> int:
     try:
         stage = Stage(directory, told.minutes * 60, told.groups, told.members, Screen())
     except CannotMount as error:
-        print(NO_MOUNT.format(why=error), file=sys.stderr)
+        sys.stderr.write(NO_MOUNT.format(why=error) + "\n")
         return 2
     try:
         return _run(stage, directory)
@@ -56,7 +56,7 @@ def main() -> int:
 def _inside_namespace() -> int:
     options = ["--mount"] if os.geteuid() == 0 else ["--user", "--map-root-user", "--mount"]
     if shutil.which("unshare") is None:
-        print(NO_MOUNT.format(why="unshare (util-linux) is not there"), file=sys.stderr)
+        sys.stderr.write(NO_MOUNT.format(why="unshare (util-linux) is not there") + "\n")
         return 2
     command = ["unshare", *options, sys.executable, "-m", "tests.soak", *sys.argv[1:]]
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -17,6 +18,10 @@ SHOWN = 5
 """Findings of one kind that are told in full."""
 GROWTH, GROWTH_MB = 1.3, 40
 """Memory of the last lives may be larger than that of the first ones by so much."""
+
+STORE_IS_AWAY = ("append_failed", "load_failed", "start_failed")
+"""What the daemon logs while its disk is full or its database held; it goes on by itself, or,
+when it only starts, ends and is started again."""
 
 
 class History(NamedTuple):
@@ -136,7 +141,7 @@ def longest_silence(pulses: Sequence[int], at_ms: int, session_ms: int) -> int:
     first = max(0, bisect.bisect_right(pulses, begin_ms) - 1)
     last = bisect.bisect_left(pulses, at_ms)
     inside = [begin_ms, *(p for p in pulses[first:last] if p > begin_ms), at_ms]
-    return max(after - before for before, after in zip(inside, inside[1:], strict=False))
+    return max(after - before for before, after in pairwise(inside))
 
 
 def memory(lives_mb: Sequence[float]) -> list[str]:
@@ -160,9 +165,11 @@ def slow_callbacks(log_lines: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def bugs(log_lines: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The daemon tells of no error but those that the faults explain."""
+    """The daemon tells of no error but those of a store that cannot be written."""
     return _shown(
-        f"the daemon logged an error: {line}" for line in log_lines if line.get("level") == "error"
+        f"the daemon logged an error: {line}"
+        for line in log_lines
+        if line.get("level") == "error" and line.get("event") not in STORE_IS_AWAY
     )
 
 

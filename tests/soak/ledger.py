@@ -2,7 +2,7 @@
 that it tells of. A process that is killed leaves a ledger that ends in mid-life, not a wrong one.
 
     ["pulse", ms]                                            it was given the CPU
-    ["is", ms, name, member_id]                              the id that a member goes by from now on
+    ["is", ms, name, member_id]                              the id that a member goes by from here
     ["sends", ms, name, group, offset, [partition, ...]]     a commit, before it is sent
     ["has", ms, name, group, offset, [partition, ...]]       ... was acknowledged
 
@@ -92,7 +92,7 @@ class Ledger:
     """By member id."""
     pulses: dict[str, list[int]] = field(default_factory=dict)
     """By host: when it was given the CPU."""
-    _current: dict[str, str] = field(default_factory=dict)
+    _current: dict[tuple[str, str], str] = field(default_factory=dict)
     _tails: dict[str, _Tail] = field(default_factory=dict)
 
     def follow(self, host: str, path: Path, *, repeats: bool) -> None:
@@ -125,10 +125,10 @@ class Ledger:
                 raise AssertionError(f"not a line of a ledger: {line}")
 
     def _identity(self, host: str, ms: int, name: str, member_id: str) -> None:
-        before = self._current.get(name)
+        before = self._current.get((host, name))
         if before in self.holdings:
             self.holdings[before].until_ms = ms
-        self._current[name] = member_id
+        self._current[(host, name)] = member_id
         if member_id:
             self.holdings[member_id] = Holding(name, host, ms)
 

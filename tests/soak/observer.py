@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sqlite3
 from collections import Counter
@@ -16,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from storage.event_log import read_events
 from tests.helpers.raw_client import RawClient
 from tests.soak.cast import TOPIC
+from tests.soak.judge import STORE_IS_AWAY
 from tests.soak.ledger import Key
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ class Observer:
         self.members = self.stable = 0
         self.slowest_ms = 0.0
         """The most CPU time that any callback was seen to use."""
-        self.storage_failures = 0
-        """Of the life that is lived now."""
         self.rss_mb = 0.0
         self.lives_mb: list[float] = []
         """The last memory of each life that was over."""
@@ -45,7 +43,6 @@ class Observer:
 
     def life_is_over(self) -> None:
         self.lives_mb.append(self.rss_mb)
-        self.storage_failures = 0
 
     def look(self) -> None:
         """Scrape /metrics, and read how much memory it has."""
@@ -62,8 +59,6 @@ class Observer:
                     self.stable += int(sample.value)
                 case "event_loop_callback_cpu_seconds":
                     self.slowest_ms = max(self.slowest_ms, sample.value * 1000)
-                case "storage_failures_total":
-                    self.storage_failures = int(sample.value)
         status_file = Path(f"/proc/{self._daemon.pid}/status")
         found = re.search(r"VmRSS:\s+(\d+) kB", status_file.read_text())
         self.rss_mb = int(found[1]) / 1024 if found else self.rss_mb
@@ -100,6 +95,10 @@ class Observer:
             return None
         return found
 
+    def store_was_away(self, since: int) -> bool:
+        """Did the daemon say so behind that place of its log?"""
+        return any(line.get("event") in STORE_IS_AWAY for line in self.log_lines()[since:])
+
     def log_lines(self) -> list[dict[str, Any]]:
         """What the daemon logged in all its lives."""
         lines = []
@@ -107,7 +106,9 @@ class Observer:
             try:
                 lines.append(json.loads(line))
             except ValueError:
-                lines.append({"level": "error", "event": line})  # a traceback, or cut by a kill
+                # The one line of a start that failed, or a traceback.
+                event = "start_failed" if line.startswith("groupkeeper: ") else line
+                lines.append({"level": "error", "event": event, "line": line})
         return lines
 
 
@@ -119,9 +120,3 @@ def _take(found: dict[Key, int], reply: dict[str, Any]) -> None:
             for part in topic["partitions"]:
                 assert part["error_code"] == 0, part
                 found[Key(group["group_id"], part["partition_index"])] = part["committed_offset"]
-
-
-def cpu_s(pid: int) -> float:
-    """CPU time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -18,7 +18,7 @@ class Screen:
         self.began_s = time.monotonic()
 
     def heading(self, text: str) -> None:
-        print("\n" + self._colour(text, BOLD), flush=True)
+        _write("\n" + self._colour(text, BOLD))
 
     def fault(self, text: str) -> None:
         """Something bad is done."""
@@ -37,14 +37,20 @@ class Screen:
 
     def last(self, text: str, *, passed: bool) -> None:
         """The one line with the figures."""
-        print(self._colour(text, GREEN if passed else RED), flush=True)
+        _write(self._colour(text, GREEN if passed else RED))
 
     def _line(self, text: str) -> None:
         at = self._colour(f"{time.monotonic() - self.began_s:6.1f} s", DIM)
-        print(f"{at}  {text}", flush=True)
+        _write(f"{at}  {text}")
 
     def _colour(self, text: str, code: str) -> str:
         return f"\033[{code}m{text}\033[0m" if self._coloured else text
+
+
+def _write(line: str) -> None:
+    encoding = sys.stdout.encoding or "ascii"
+    sys.stdout.write(line.encode(encoding, "replace").decode(encoding) + "\n")
+    sys.stdout.flush()  # for whoever watches it in a pipe
 
 
 def counted(counts: dict[str, int]) -> str:

@@ -23,7 +23,7 @@ SESSION_MS = 20_000
 than what lies between two kills, so that who is dead is evicted."""
 MIN_SESSION_MS = 6_000
 SETTLE_LIMIT_S = 180
-LOOK_EVERY_S, TELL_EVERY_S, FETCH_EVERY_S = 3.0, 10.0, 15.0
+LOOK_EVERY_S, TELL_EVERY_S, FETCH_EVERY_S = 3.0, 10.0, 7.0
 
 
 class Stage:
@@ -179,10 +179,12 @@ class Stage:
 
     def _fill_disk(self, for_s: float) -> None:
         self.screen.fault(f"the disk is full for {for_s:.0f} s")
+        logged = len(self.observer.log_lines())
         self.volume.fill()
 
         def make_room() -> None:
-            self._feel("fill disk")
+            if self.observer.store_was_away(logged):
+                self.felt.add("fill disk")
             self.volume.make_room()
             self.screen.better("the disk has room again")
 
@@ -190,20 +192,16 @@ class Stage:
 
     def _hold_database(self, for_s: float) -> None:
         self.screen.fault(f"BEGIN IMMEDIATE by somebody else, for {for_s:.0f} s")
+        logged = len(self.observer.log_lines())
         self._held.enter_context(foreign_writer(self.database))
 
         def let_go() -> None:
-            self._feel("hold database")
+            if self.observer.store_was_away(logged):
+                self.felt.add("hold database")
             self._held.close()
             self.screen.better("the database is let go")
 
         self._for_a_while(for_s, let_go)
-
-    def _feel(self, fault: str) -> None:
-        """Did appends fail?"""
-        self.observer.look()
-        if self.observer.storage_failures:
-            self.felt.add(fault)
 
     def _kill_clients(self) -> None:
         host = next(self._victims)
@@ -233,14 +231,23 @@ class Stage:
         process = self.daemon.process
         assert process is not None
         if process.poll() is not None:
-            self._found(f"the daemon ended by itself, with {process.returncode}")
-            time.sleep(1)
-            self._begin_life()
-        elif self._launched_s is not None and not self._quiet:
-            if self.daemon.get("/readyz")[0] == 200:
-                took_s = time.monotonic() - self._launched_s
-                self._launched_s = None
-                self.screen.better(f"the daemon is ready again, after {took_s:.1f} s")
+            self._daemon_ended(process.returncode)
+        elif self._launched_s is None or self._quiet:
+            return
+        elif self.daemon.get("/readyz")[0] == 200:
+            took_s = time.monotonic() - self._launched_s
+            self._launched_s = None
+            self.screen.better(f"the daemon is ready again, after {took_s:.1f} s")
+
+    def _daemon_ended(self, code: int) -> None:
+        """Start it again, as the unit in ``deploy`` does; it may end where it cannot begin."""
+        last = self.observer.log_lines()[-1]
+        if code == 1 and self._launched_s is not None and last["event"] == "start_failed":
+            self.screen.say(f"it cannot start, says so, and is started again: {last['line']}")
+        else:
+            self._found(f"the daemon ended by itself, with {code}")
+        time.sleep(1)
+        self.daemon.launch()
 
     def _hosts_live(self) -> None:
         for host in self.cast.hosts:
