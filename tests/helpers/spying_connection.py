@@ -14,11 +14,14 @@ class Spy:
     def __init__(self) -> None:
         self.statements: list[str] = []
         """Every statement that the writer was given, since the test last cleared the list."""
+        self.busy_timeout_s = -1.0
+        """What the last connection was told to wait for another's lock."""
         self.before: Callable[[str], None] = lambda sql: None
         self.after: Callable[[str], None] = lambda sql: None
 
     def connect(self, path: Path, busy_timeout_s: float) -> sqlite3.Connection:
         spy = self
+        spy.busy_timeout_s = busy_timeout_s
 
         class SpiedConnection(sqlite3.Connection):
             def execute(self, sql: str, parameters: Iterable[Any] = (), /) -> sqlite3.Cursor:  # type: ignore[override]

@@ -32,12 +32,14 @@ class Bench:
         self.spy = Spy()
         self.fold_after = 50_000
         self.append_timeout_ms = 5_000
+        self.wall_ms = 1_700_000_000_000
         self.owners: list[Owner] = []
 
     async def owner(self) -> Owner:
         storage = SqliteOffsetStorage(
             self.path,
             append_timeout_ms=self.append_timeout_ms,
+            clock=lambda: self.wall_ms,
             fold_after=self.fold_after,
             connect=self.spy.connect,
         )
@@ -326,8 +328,39 @@ async def test_a_fold_under_a_lease_that_is_no_longer_in_the_store_writes_nothin
     owner = await bench.owner()
     await owner.append(0, [commit("g", 1)])
     bench.sql("UPDATE lease SET epoch = epoch + 1")
-    await owner.storage.append([owner.item(0)])
+    assert await owner.storage.append([owner.item(0)]) == [0]
     assert bench.sql("SELECT * FROM groups") == []
+
+
+async def test_waiting_for_a_lock_of_another_process_ends_before_the_append_is_given_up(
+    bench: Bench,
+) -> None:
+    """Else the thread still waits, and may yet write, when the next lease is taken."""
+    owner = await bench.owner()
+    assert bench.spy.busy_timeout_s > 0
+    assert bench.spy.busy_timeout_s * 1_000 < bench.append_timeout_ms
+    await owner.storage.close()
+
+
+async def test_a_stamp_that_was_never_stored_leaves_no_trace_in_the_log(bench: Bench) -> None:
+    """A clock that jumped an hour ahead for one append, which failed, begins no new log."""
+    owner = await bench.owner()
+    await owner.append(0, [commit("g", 1)])
+
+    def fail(sql: str) -> None:
+        if sql.startswith(INSERT_ROW):
+            bench.spy.before = lambda sql: None
+            raise sqlite3.OperationalError("disk full")
+
+    bench.spy.before = fail
+    bench.wall_ms += 3_600_000
+    with pytest.raises(StorageError, match="disk full"):
+        await owner.append(0, [commit("g", 2)])
+    bench.wall_ms -= 3_600_000
+    await owner.reload()
+    await owner.append(0, [commit("g", 3)])
+    before, after = read_events(bench.path)
+    assert (after["log_id"], after["ts_ms"]) == (before["log_id"], bench.wall_ms)
 
 
 async def test_one_append_at_a_time(bench: Bench) -> None:

@@ -77,6 +77,24 @@ async def test_a_topic_that_left_the_config_stays_and_is_told_in_one_line(
 
 
 @virtual_time
+async def test_the_end_has_grown_when_the_commit_is_answered() -> None:
+    """Whoever is told that 7 is committed, and reads there, must not be told it is out of range."""
+    async with a_coordinator() as world:
+        seen: list[int] = []
+
+        class Reader(RecordingTicket):
+            def resolve(self, result: Any) -> None:
+                super().resolve(result)
+                seen.append(end_of(world))
+
+        reader = Reader(a_commit("g", 7))
+        world.tickets.append(reader)
+        world.coordinator.submit(a_commit("g", 7), reader)
+        await world.until(reader)
+        assert seen == [7]
+
+
+@virtual_time
 async def test_a_created_topic_can_be_committed_to_as_soon_as_the_answer_is_there() -> None:
     async with a_coordinator() as world:
         unknown = world.send(a_commit(topics=[("new", "", [(0, 5, -1, "")])]))

@@ -150,6 +150,20 @@ def test_static_replacement_that_would_not_fit_is_refused_and_nothing_moves(driv
     assert follower.heartbeat().error is ErrorCode.NONE
 
 
+def test_member_that_fills_its_group_to_exactly_the_limit_joins_and_a_byte_less_refuses_it(
+    make_driver,
+):
+    driver = make_driver()
+    driver.join("g", version=3)
+    filled_bytes = driver.shard.groups["g"].size_bytes
+    errors = []
+    for limit in (filled_bytes, filled_bytes - 1):
+        limited = make_driver(max_step_bytes=limit)
+        call = limited.join("g", version=3)
+        errors.append(None if call.parked else call.error)
+    assert errors == [None, TOO_LARGE]
+
+
 def test_group_id_that_would_not_fit_creates_no_group(driver):
     call = driver.join("g" * 2 * LIMIT)
     assert (call.error, call.member_id) == (TOO_LARGE, "")

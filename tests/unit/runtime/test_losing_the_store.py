@@ -166,6 +166,20 @@ async def test_a_slow_append_delays_its_answers_and_loses_nothing() -> None:
 
 
 @virtual_time
+async def test_an_append_is_given_up_after_its_time_on_our_clock_which_may_stand_still() -> None:
+    """A process that was stopped lets its append have what is left of the time (design 2.7)."""
+    async with a_coordinator() as world:
+        world.storage.script("append", slow(Gate()))
+        commit = world.commit("g", 5)
+        await asyncio.sleep(1)
+        world.clock.monotonic_offset_ms -= 3_000
+        await asyncio.sleep(6.9)
+        assert commit.is_waiting
+        await asyncio.sleep(0.2)
+        assert commit.error is ErrorCode.NOT_COORDINATOR
+
+
+@virtual_time
 async def test_only_the_fenced_shards_are_dropped_where_the_store_names_them() -> None:
     async with a_coordinator() as world:
         groups = _one_group_a_shard(world)

@@ -94,6 +94,23 @@ async def test_a_read_behind_an_append_in_flight_does_not_wait_for_the_next_one(
 
 
 @virtual_time
+async def test_a_read_that_comes_after_an_append_waits_for_the_next_one_of_its_shard() -> None:
+    async with a_pipeline() as pipeline:
+        first, second = Gate(), Gate()
+        pipeline.storage.script("append", slow(first), slow(second))
+        pipeline.commit(1)
+        await turns(4)
+        in_flight = pipeline.commit(2)
+        first.open()
+        await turns(6)
+        read = pipeline.fetch()
+        assert read.is_waiting
+        second.open()
+        await turns(4)
+        assert pipeline.order[-2:] == [in_flight, read]
+
+
+@virtual_time
 async def test_a_heartbeat_waits_for_nothing_but_its_refusal_does() -> None:
     async with a_pipeline() as pipeline:
         gate = pipeline.storage.hold_next_append()
