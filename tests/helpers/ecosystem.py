@@ -93,19 +93,25 @@ def java_example() -> list[str]:
     return _java("java-example", CLIENTS / "java", "Billing")
 
 
-def _java(name: str, folder: Path, main: str) -> list[str]:
-    """Kafka's jars by Maven, our own few classes by javac."""
-    machine = need("java", JDK)
-    compiler = need("javac", JDK)
-    maven = need("mvn", "Maven (Debian: maven)")
+def kafka_jars() -> Path:
+    """Kafka's own jars by Maven: clients, command line, and the broker."""
     pom = PROGRAMS / "java" / "pom.xml"
-    sources = sorted(folder.glob("*.java"))
+    maven = need("mvn", "Maven (Debian: maven)")
 
     def resolve(place: Path) -> None:
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={place}"]
         run([maven, "-q", "-B", "-f", str(pom), *goal])
 
-    jars = once("kafka-jars", [pom], resolve)
+    return once("kafka-jars", [pom], resolve)
+
+
+def _java(name: str, folder: Path, main: str) -> list[str]:
+    """Kafka's jars by Maven, our own few classes by javac."""
+    machine = need("java", JDK)
+    compiler = need("javac", JDK)
+    pom = PROGRAMS / "java" / "pom.xml"
+    sources = sorted(folder.glob("*.java"))
+    jars = kafka_jars()
 
     def compile_all(place: Path) -> None:
         run([compiler, "-cp", f"{jars}/*", "-d", str(place), *map(str, sources)])

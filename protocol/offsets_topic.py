@@ -1,0 +1,294 @@
+"""The records of Kafka's ``__consumer_offsets``: committed offsets and classic groups.
+
+kio has no schemas for them, so they stand here as kio entities, field by field from Kafka's own
+definitions (group-coordinator/src/main/resources/common/message/*.json of 4.3.1), each field with
+the versions that have it. Key and value both begin with an int16: in a key it tells what the record
+is (CoordinatorRecordType; before Kafka 4.0 it was called the key's version), in a value it is the
+value's version. A record without a value takes back what its key names.
+
+The topic also holds records of consumer, share and streams groups; those are told apart and not
+read. Bytes are read by ``protocol.reader``, whoever wrote them.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from uuid import UUID
+
+from kio.serial import entity_writer
+from kio.static.constants import EntityType
+from kio.static.primitive import i16, i32, i64
+
+from protocol.codec import uuid_to_topic_id
+from protocol.errors import ProtocolError
+from protocol.reader import EntityClass, read_entity
+
+MAX_ELEMENTS: Final = 1_000_000
+"""Members and tags of one record; a record is bounded by the broker's message.max.bytes."""
+
+_VERSION: Final = struct.Struct(">h")
+
+
+class RecordError(Exception):
+    """Bytes that are no key or no value of this topic; the message is one sentence."""
+
+
+# --- the definitions ------------------------------------------------------------------------------
+
+
+class _Field(NamedTuple):
+    """One field of a definition; see Kafka's JSON."""
+
+    name: str
+    kind: Any
+    wire: str | None
+    first: int = 0
+    last: int = 32_767
+    default: Any = MISSING
+    tag: int | None = None
+
+
+class _Message(NamedTuple):
+    """One definition; ``type`` makes the kio entity of a version."""
+
+    name: str
+    versions: range
+    first_flexible: int
+    fields: tuple[_Field, ...]
+
+    def type(self, version: int, kind: EntityType = EntityType.data) -> EntityClass:
+        """Make the entity of a version."""
+        members: list[Any] = []
+        for each in self.fields:
+            if not each.first <= version <= each.last:
+                continue
+            annotation: Any = each.kind
+            metadata: dict[str, Any] = {} if each.wire is None else {"kafka_type": each.wire}
+            if isinstance(each.kind, _Message):
+                element = each.kind.type(version, EntityType.nested)
+                annotation = tuple[element, ...]  # type: ignore[valid-type]
+            if each.tag is not None:
+                metadata["tag"] = each.tag
+            members.append((each.name, annotation, field(metadata=metadata, default=each.default)))
+        return make_dataclass(
+            f"{self.name}V{version}",
+            members,
+            namespace={
+                "__type__": kind,
+                "__version__": i16(version),
+                "__flexible__": version >= self.first_flexible,
+            },
+            frozen=True,
+            slots=True,
+            kw_only=True,
+        )
+
+
+_NEVER: Final = 32_767
+"""As ``first_flexible``: no version is."""
+
+_OFFSET_COMMIT_KEY: Final = _Message(
+    "OffsetCommitKey",
+    range(2),  # 0 is LegacyOffsetCommitKey, of before Kafka 0.9
+    _NEVER,
+    (
+        _Field("group", str, "string"),
+        _Field("topic", str, "string"),
+        _Field("partition", i32, "int32"),
+    ),
+)
+
+_OFFSET_COMMIT_VALUE: Final = _Message(
+    "OffsetCommitValue",
+    range(5),
+    4,
+    (
+        _Field("offset", i64, "int64"),
+        _Field("leader_epoch", i32, "int32", first=3, default=i32(-1)),
+        _Field("metadata", str, "string"),
+        _Field("commit_timestamp", i64, "int64"),
+        _Field("expire_timestamp", i64, "int64", first=1, last=1, default=i64(-1)),
+        _Field("topic_id", UUID | None, "uuid", first=4, default=None, tag=0),
+    ),
+)
+
+_GROUP_METADATA_KEY: Final = _Message(
+    "GroupMetadataKey", range(2, 3), _NEVER, (_Field("group", str, "string"),)
+)
+
+_MEMBER_METADATA: Final = _Message(
+    "MemberMetadata",
+    range(5),
+    4,
+    (
+        _Field("member_id", str, "string"),
+        _Field("group_instance_id", str | None, "string", first=3, default=None),
+        _Field("client_id", str, "string"),
+        _Field("client_host", str, "string"),
+        _Field("rebalance_timeout", i32, "int32", first=1, default=i32(-1)),
+        _Field("session_timeout", i32, "int32"),
+        _Field("subscription", bytes, "bytes"),
+        _Field("assignment", bytes, "bytes"),
+    ),
+)
+
+_GROUP_METADATA_VALUE: Final = _Message(
+    "GroupMetadataValue",
+    range(5),
+    4,
+    (
+        _Field("protocol_type", str, "string"),
+        _Field("generation", i32, "int32"),
+        _Field("protocol", str | None, "string"),
+        _Field("leader", str | None, "string"),
+        _Field("current_state_timestamp", i64, "int64", first=2, default=i64(-1)),
+        _Field("members", _MEMBER_METADATA, None),
+    ),
+)
+
+
+def _types(*messages: _Message) -> Mapping[tuple[str, int], EntityClass]:
+    return {
+        (message.name, version): message.type(version)
+        for message in messages
+        for version in message.versions
+    }
+
+
+ENTITIES: Final = _types(
+    _OFFSET_COMMIT_KEY, _OFFSET_COMMIT_VALUE, _GROUP_METADATA_KEY, _GROUP_METADATA_VALUE
+)
+"""Every definition and version as a kio entity."""
+
+
+# --- what readers get: one class for all versions -------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetKey:
+    """Whose committed offset a record sets, or without a value clears."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKey:
+    """Which classic group a record sets, or without a value clears."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class OtherKey:
+    """A record of another kind of group, or one that was invented after 4.3."""
+
+    record_type: int
+    """The number that begins the key."""
+
+
+Key: TypeAlias = OffsetKey | GroupKey | OtherKey
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetValue:
+    """A committed offset. -1, "" where a version does not tell."""
+
+    offset: int
+    metadata: str
+    commit_timestamp: int
+    leader_epoch: int = -1
+    expire_timestamp: int = -1
+    topic_id: str = ""
+    """Kafka's printed form."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberValue:
+    """A member of a classic group; times in milliseconds."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+    session_timeout: int
+    subscription: bytes
+    assignment: bytes
+    group_instance_id: str | None = None
+    rebalance_timeout: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class GroupValue:
+    """A classic group; without members it is Empty."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    members: tuple[MemberValue, ...]
+    current_state_timestamp: int = -1
+
+
+def decode_key(data: bytes) -> Key:
+    """Say what a record is about. Raises RecordError on what is no key of this topic."""
+    number = _number(data)
+    if number in _OFFSET_COMMIT_KEY.versions:
+        return _plain(OffsetKey, _read(_OFFSET_COMMIT_KEY, number, data))
+    if number in _GROUP_METADATA_KEY.versions:
+        return _plain(GroupKey, _read(_GROUP_METADATA_KEY, number, data))
+    return OtherKey(number)
+
+
+def decode_offset(data: bytes) -> OffsetValue:
+    """Read the value of an ``OffsetKey``. Raises RecordError, also on a version after 4."""
+    entity = _read(_OFFSET_COMMIT_VALUE, _number(data), data)
+    topic_id = uuid_to_topic_id(getattr(entity, "topic_id", None))
+    return _plain(OffsetValue, entity, topic_id=topic_id)
+
+
+def decode_group(data: bytes) -> GroupValue:
+    """Read the value of a ``GroupKey``. Raises RecordError, also on a version after 4."""
+    entity = _read(_GROUP_METADATA_VALUE, _number(data), data)
+    members = tuple(_plain(MemberValue, member) for member in entity.members)
+    return _plain(GroupValue, entity, members=members)
+
+
+def encode(entity: Any) -> bytes:
+    """Write an entity as Kafka writes it into a key or a value: its version, then its fields."""
+    out = io.BytesIO()
+    out.write(_VERSION.pack(entity.__version__))
+    entity_writer(type(entity))(out, entity)
+    return out.getvalue()
+
+
+def _number(data: bytes) -> int:
+    if len(data) < _VERSION.size:
+        raise RecordError("a key or value without its version")
+    number: int = _VERSION.unpack_from(data)[0]
+    return number
+
+
+def _read(message: _Message, version: int, data: bytes) -> Any:
+    if version not in message.versions:
+        raise RecordError(
+            f"{message.name} of version {version}; Kafka 4.3 writes up to {message.versions[-1]}"
+        )
+    try:
+        return read_entity(ENTITIES[message.name, version], data, _VERSION.size, MAX_ELEMENTS)
+    except ProtocolError as error:
+        raise RecordError(f"{message.name} of version {version}: {error}") from None
+
+
+Plain = TypeVar("Plain")
+
+
+def _plain(kind: type[Plain], entity: Any, **given: Any) -> Plain:
+    """Take over the fields that this version has."""
+    names: Iterable[str] = (each.name for each in fields(kind))  # type: ignore[arg-type]
+    known = {n: getattr(entity, n) for n in names if n not in given and hasattr(entity, n)}
+    return kind(**known, **given)

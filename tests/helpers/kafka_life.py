@@ -1,0 +1,80 @@
+"""Short lives of groups with real clients, so that a broker writes what groups make it write."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+POLLS = 200
+
+
+def a_consumer(bootstrap: str, group: str, **settings: Any) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 10_000,
+            "log_level": 0,
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        }
+    )
+
+
+def join(consumer: Consumer, topic: str) -> list[TopicPartition]:
+    """Poll until there is an assignment."""
+    consumer.subscribe([topic])
+    for _ in range(POLLS):
+        consumer.poll(0.1)
+        if consumer.assignment():
+            return list(consumer.assignment())
+    raise AssertionError("no assignment")
+
+
+def commit(consumer: Consumer, offsets: Mapping[tuple[str, int], int]) -> None:
+    wanted = [TopicPartition(topic, number, at) for (topic, number), at in offsets.items()]
+    consumer.commit(offsets=wanted, asynchronous=False)
+
+
+def members_come_and_go(bootstrap: str, group: str, topic: str) -> None:
+    """One joins and commits and leaves; the group stays with its offsets."""
+    consumer = a_consumer(bootstrap, group, client_id="grün")
+    assigned = join(consumer, topic)
+    commit(consumer, {(topic, each.partition): 10 + each.partition for each in assigned})
+    commit(consumer, {(topic, assigned[0].partition): 4})
+    consumer.close()
+
+
+def a_static_member(bootstrap: str, group: str, topic: str) -> None:
+    """One with a group.instance.id joins and commits, and does not leave when it closes."""
+    consumer = a_consumer(bootstrap, group, group_instance_id="static-1")
+    assigned = join(consumer, topic)
+    commit(consumer, {(topic, each.partition): 1 for each in assigned})
+    consumer.close()
+
+
+def a_transaction(bootstrap: str, group: str, topic: str, *, commit: bool) -> None:
+    """Offsets are sent within a transaction, which is committed or aborted."""
+    consumer = a_consumer(bootstrap, group)
+    assigned = join(consumer, topic)
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": f"tx-{uuid.uuid4()}",
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    at = 100 if commit else 999
+    offsets = [TopicPartition(topic, each.partition, at) for each in assigned]
+    producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata())
+    if commit:
+        producer.commit_transaction(30)
+    else:
+        producer.abort_transaction(30)
+    consumer.close()
