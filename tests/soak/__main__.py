@@ -96,12 +96,18 @@ def _run(stage: Stage, directory: Path) -> int:
         "memory at the end of each life, in MB: " + " ".join(f"{x:.0f}" for x in seen.lives_mb)
     )
     screen.say(f"faults: {counted(stage.done)}")
+    screen.say(f"consumers that their application had to replace: {counted(ledger.anew)}")
     screen.say(
         f"evicted: {len(evictions.unjust)} unjustly, {evictions.silent} of processes that were "
         f"killed, stopped or starved, {evictions.left_behind} ids that nobody went by any more"
     )
     for finding in findings:
         screen.finding(finding)
+    if findings:
+        stage.keep(directory)
+        screen.say(f"what was found is found again in {directory}")
+    else:
+        shutil.rmtree(directory, ignore_errors=True)
     screen.last(
         f"soak: {'FAILED' if findings else 'PASSED'}, {len(findings)} findings: "
         f"{stage.seconds / 60:g} min, {stage.groups} groups, {stage.members:,} members, "
@@ -112,8 +118,6 @@ def _run(stage: Stage, directory: Path) -> int:
         f"{seen.slowest_ms:.0f} ms; {seen.lives_mb[0]:.0f} to {seen.lives_mb[-1]:.0f} MB",
         passed=not findings,
     )
-    if not findings:
-        shutil.rmtree(directory, ignore_errors=True)
     return 1 if findings else 0
 
 

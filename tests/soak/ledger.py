@@ -5,6 +5,7 @@ that it tells of. A process that is killed leaves a ledger that ends in mid-life
     ["is", ms, name, member_id]                              the id that a member goes by from here
     ["sends", ms, name, group, offset, [partition, ...]]     a commit, before it is sent
     ["has", ms, name, group, offset, [partition, ...]]       ... was acknowledged
+    ["anew", ms, name, why]                                  a consumer was replaced by a new one
 
 Every attempt to commit has an offset of its own, larger than all before it on this machine.
 """
@@ -15,6 +16,7 @@ import json
 import os
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,6 +57,9 @@ class Writer:
     def has(self, name: str, group: str, offset: int, partitions: list[int]) -> None:
         self._write("has", name, group, offset, partitions)
 
+    def begins_anew(self, name: str, why: str) -> None:
+        self._write("anew", name, why)
+
     def next_offset(self, number: int) -> int:
         """Larger than any before, and no other member's."""
         with self._lock:
@@ -92,6 +97,8 @@ class Ledger:
     """By member id."""
     pulses: dict[str, list[int]] = field(default_factory=dict)
     """By host: when it was given the CPU."""
+    anew: Counter[str] = field(default_factory=Counter)
+    """Consumers that were replaced, by why."""
     _current: dict[tuple[str, str], str] = field(default_factory=dict)
     _tails: dict[str, _Tail] = field(default_factory=dict)
 
@@ -121,6 +128,8 @@ class Ledger:
                 for key in (Key(group, p) for p in partitions):
                     self.acknowledged.add((key, offset))
                     self.largest[key] = max(offset, self.largest.get(key, 0))
+            case ["anew", _, name, why]:
+                self.anew[f"{name.rpartition('-')[0]} {why}"] += 1
             case _:
                 raise AssertionError(f"not a line of a ledger: {line}")
 

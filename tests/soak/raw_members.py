@@ -64,7 +64,7 @@ class RawMember:
                 self._generation = -1
             except (OSError, EOFError, TimeoutError):
                 self._disconnect()
-                await asyncio.sleep(self._draw.uniform(0.2, 1))
+                await asyncio.sleep(self._draw.uniform(0.5, 2))
 
     async def _work(self) -> None:
         part = self._part

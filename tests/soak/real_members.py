@@ -1,7 +1,8 @@
 """Members that are consumers of a real library; each looks at its own member id as it goes.
 
 Their libraries heartbeat, rejoin and repeat by themselves. A commit that a library gave up is not
-acknowledged; whether it was made nobody knows.
+acknowledged; whether it was made nobody knows. A consumer that is fatally broken, or comes to
+nothing for ``STUCK_S``, is replaced by a new one, as an application would do, and that is told.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,6 +21,12 @@ FETCH_WAIT_MS = 5_000
 """There is nothing to fetch; ask rarely."""
 POLL_S = 0.5
 COMMIT_LIMIT_S = 30
+STUCK_S = 100
+"""Longer than an outage, the session of a dead member and the rebalance behind both."""
+
+
+class GivenUp(Exception):
+    """This consumer will not come to anything any more."""
 
 
 class Turn:
@@ -26,15 +34,18 @@ class Turn:
 
     def __init__(self, part: Part) -> None:
         self._part = part
-        self._due_s = time.monotonic() + part.commit_every_s
+        self._progress_s = time.monotonic()
+        self._due_s = self._progress_s + part.commit_every_s
         self._member_id = ""
 
     def identity(self, member_id: str | None) -> None:
-        """Write a new member id down."""
+        """Write a new member id down. Raises GivenUp."""
         member_id = member_id or ""
         if member_id != self._member_id:
             self._member_id = member_id
             self._part.identity(member_id)
+        if time.monotonic() > self._progress_s + STUCK_S:
+            raise GivenUp("stuck")
 
     def is_due(self) -> bool:
         """Is it time to commit?"""
@@ -44,6 +55,14 @@ class Turn:
         self._due_s = now_s + self._part.commit_every_s
         return True
 
+    def has(self, offset: int, partitions: list[int]) -> None:
+        """A commit was acknowledged."""
+        self._progress_s = time.monotonic()
+        self._part.has(offset, partitions)
+
+
+# --- aiokafka -------------------------------------------------------------------------------------
+
 
 async def live_aiokafka(parts: list[Part]) -> None:
     """Be all these members in one loop."""
@@ -51,24 +70,36 @@ async def live_aiokafka(parts: list[Part]) -> None:
 
 
 async def _aiokafka(part: Part) -> None:
-    from aiokafka import AIOKafkaConsumer, TopicPartition
+    from aiokafka import AIOKafkaConsumer
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+
+    while not part.closing():
+        consumer = AIOKafkaConsumer(
+            part.topic,
+            bootstrap_servers=f"127.0.0.1:{part.port}",
+            client_id=part.name,
+            group_id=part.group,
+            group_instance_id=part.instance,
+            session_timeout_ms=part.session_ms,
+            heartbeat_interval_ms=part.heartbeat_ms,
+            rebalance_timeout_ms=part.rebalance_ms,
+            fetch_max_wait_ms=FETCH_WAIT_MS,
+            partition_assignment_strategy=(RangePartitionAssignor,),
+            enable_auto_commit=False,
+            retry_backoff_ms=1_000,
+        )
+        try:
+            await _poll_aiokafka(part, consumer)
+        except GivenUp as why:
+            part.begins_anew(str(why))
+            with suppress(Exception):
+                await asyncio.wait_for(consumer.stop(), 10)
+
+
+async def _poll_aiokafka(part: Part, consumer: Any) -> None:
+    from aiokafka import TopicPartition
     from aiokafka.errors import IllegalStateError, KafkaError
 
-    consumer = AIOKafkaConsumer(
-        part.topic,
-        bootstrap_servers=f"127.0.0.1:{part.port}",
-        client_id=part.name,
-        group_id=part.group,
-        group_instance_id=part.instance,
-        session_timeout_ms=part.session_ms,
-        heartbeat_interval_ms=part.heartbeat_ms,
-        rebalance_timeout_ms=part.rebalance_ms,
-        fetch_max_wait_ms=FETCH_WAIT_MS,
-        partition_assignment_strategy=(RangePartitionAssignor,),
-        enable_auto_commit=False,
-        retry_backoff_ms=300,
-    )
     turn = Turn(part)
     started = False
     while not part.closing():
@@ -84,9 +115,12 @@ async def _aiokafka(part: Part) -> None:
                 offset = part.sends(held)
                 offsets = {TopicPartition(part.topic, p): offset for p in held}
                 await asyncio.wait_for(consumer.commit(offsets), COMMIT_LIMIT_S)
-                part.has(offset, held)
+                turn.has(offset, held)
         except (KafkaError, IllegalStateError, OSError, TimeoutError):
             continue  # an outage; the library goes on
+
+
+# --- librdkafka -----------------------------------------------------------------------------------
 
 
 def live_librdkafka(parts: list[Part]) -> None:
@@ -95,7 +129,7 @@ def live_librdkafka(parts: list[Part]) -> None:
 
 
 def _librdkafka(part: Part) -> None:
-    from confluent_kafka import Consumer, KafkaException, TopicPartition
+    from confluent_kafka import Consumer
 
     settings: dict[str, Any] = {
         "bootstrap.servers": f"127.0.0.1:{part.port}",
@@ -110,16 +144,29 @@ def _librdkafka(part: Part) -> None:
         "auto.offset.reset": "earliest",
         "error_cb": lambda error: None,
         "log_level": 0,
-        "reconnect.backoff.ms": 100,
-        "reconnect.backoff.max.ms": 1000,
+        "reconnect.backoff.ms": 500,
+        "reconnect.backoff.max.ms": 2_000,
     }
     if part.instance is not None:
         settings["group.instance.id"] = part.instance
-    consumer = Consumer(settings)
+    while not part.closing():
+        consumer = Consumer(settings)
+        try:
+            _poll_librdkafka(part, consumer)
+        except GivenUp as why:
+            part.begins_anew(str(why))
+            consumer.close()
+
+
+def _poll_librdkafka(part: Part, consumer: Any) -> None:
+    from confluent_kafka import KafkaException, TopicPartition
+
     consumer.subscribe([part.topic])
     turn = Turn(part)
     while not part.closing():
-        consumer.poll(POLL_S)
+        message = consumer.poll(POLL_S)
+        if message is not None and message.error() and message.error().fatal():
+            raise GivenUp(message.error().name())
         turn.identity(consumer.memberid())
         held = sorted(tp.partition for tp in consumer.assignment())
         if not held or not turn.is_due():
@@ -129,9 +176,12 @@ def _librdkafka(part: Part) -> None:
             done = consumer.commit(
                 offsets=[TopicPartition(part.topic, p, offset) for p in held], asynchronous=False
             )
-            part.has(offset, [tp.partition for tp in done if tp.error is None])
+            turn.has(offset, [tp.partition for tp in done if tp.error is None])
         except KafkaException:
             continue
+
+
+# --- kafka-python ---------------------------------------------------------------------------------
 
 
 def live_kafka_python(parts: list[Part]) -> None:
@@ -143,30 +193,43 @@ def _kafka_python(part: Part) -> None:
     from kafka import KafkaConsumer
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.errors import KafkaError
+
+    while not part.closing():
+        try:
+            consumer = KafkaConsumer(
+                part.topic,
+                bootstrap_servers=f"127.0.0.1:{part.port}",
+                client_id=part.name,
+                group_id=part.group,
+                group_instance_id=part.instance,
+                session_timeout_ms=part.session_ms,
+                heartbeat_interval_ms=part.heartbeat_ms,
+                max_poll_interval_ms=part.rebalance_ms,
+                fetch_max_wait_ms=FETCH_WAIT_MS,
+                partition_assignment_strategy=(RangePartitionAssignor,),
+                enable_auto_commit=False,
+                reconnect_backoff_ms=500,
+                reconnect_backoff_max_ms=2_000,
+                retry_backoff_ms=500,
+            )
+        except KafkaError:
+            time.sleep(POLL_S)  # nobody answers now
+            continue
+        try:
+            _poll_kafka_python(part, consumer)
+        except GivenUp as why:
+            part.begins_anew(str(why))
+            with suppress(Exception):
+                consumer.close(timeout_ms=5_000)
+
+
+def _poll_kafka_python(part: Part, consumer: Any) -> None:
+    from kafka.errors import FencedInstanceIdError, KafkaError
     from kafka.structs import OffsetAndMetadata, TopicPartition
 
-    def open_consumer() -> Any:
-        return KafkaConsumer(
-            part.topic,
-            bootstrap_servers=f"127.0.0.1:{part.port}",
-            client_id=part.name,
-            group_id=part.group,
-            group_instance_id=part.instance,
-            session_timeout_ms=part.session_ms,
-            heartbeat_interval_ms=part.heartbeat_ms,
-            max_poll_interval_ms=part.rebalance_ms,
-            fetch_max_wait_ms=FETCH_WAIT_MS,
-            partition_assignment_strategy=(RangePartitionAssignor,),
-            enable_auto_commit=False,
-            reconnect_backoff_ms=100,
-            reconnect_backoff_max_ms=1000,
-        )
-
-    consumer: Any = None
     turn = Turn(part)
     while not part.closing():
         try:
-            consumer = consumer or open_consumer()
             # Long polls: ones that expire within a join make it hang now and then.
             consumer.poll(timeout_ms=int(POLL_S * 4000))
             turn.identity(consumer.group_metadata().member_id)
@@ -178,7 +241,9 @@ def _kafka_python(part: Part) -> None:
                     {TopicPartition(part.topic, p): value for p in held},
                     timeout_ms=COMMIT_LIMIT_S * 1000,
                 )
-                part.has(offset, held)
+                turn.has(offset, held)
+        except FencedInstanceIdError:
+            raise GivenUp("FENCED_INSTANCE_ID") from None
         except KafkaError:
             time.sleep(POLL_S)  # an outage is told by poll; the member goes on
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -60,6 +61,7 @@ class Stage:
         """When the life began that is not ready yet."""
         self._quiet = 0
         """Faults that last, during which nothing is asked of the daemon."""
+        self._stopped = False
         self._victims = itertools.cycle(self.cast.hosts)
         self._told_commits, self._told_s = 0, time.monotonic()
 
@@ -128,6 +130,11 @@ class Stage:
             self.findings.append(f"told to stop, the daemon exited with {code}")
         return found
 
+    def keep(self, directory: Path) -> None:
+        """Copy the store out of what will be unmounted."""
+        for file in self.volume.path.glob("groupkeeper.db*"):
+            shutil.copy(file, directory)
+
     def clear(self) -> None:
         """Leave nothing running and nothing mounted."""
         self.cast.kill()
@@ -169,10 +176,12 @@ class Stage:
     def _stop_daemon(self, for_s: float) -> None:
         self.screen.fault(f"SIGSTOP to the daemon for {for_s:.0f} s")
         self.daemon.signal(signal.SIGSTOP)
+        self._stopped = True
         self.felt.add("stop daemon")
 
         def go_on() -> None:
             self.daemon.signal(signal.SIGCONT)
+            self._stopped = False
             self.screen.better("SIGCONT: the daemon goes on")
 
         self._for_a_while(for_s, go_on)
@@ -232,7 +241,7 @@ class Stage:
         assert process is not None
         if process.poll() is not None:
             self._daemon_ended(process.returncode)
-        elif self._launched_s is None or self._quiet:
+        elif self._launched_s is None or self._stopped:
             return
         elif self.daemon.get("/readyz")[0] == 200:
             took_s = time.monotonic() - self._launched_s

@@ -1,0 +1,219 @@
+"""The judges of the soak, on histories made by hand: what is wrong is found, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.soak import judge
+from tests.soak.judge import History
+from tests.soak.ledger import Key, Ledger
+
+SESSION_MS = 20_000
+EVICTED_MS = 100_000
+A0, A1 = Key("a", 0), Key("a", 1)
+
+
+def a_ledger(*lines: list[Any], repeats: bool = False) -> Ledger:
+    ledger = Ledger()
+    for line in lines:
+        ledger.enter("host", line, repeats=repeats)
+    return ledger
+
+
+def sends(offset: int, *partitions: int) -> list[Any]:
+    return ["sends", 1, "m", "a", offset, list(partitions)]
+
+
+def has(offset: int, *partitions: int) -> list[Any]:
+    return ["has", 2, "m", "a", offset, list(partitions)]
+
+
+def logged(*commits: tuple[Key, int]) -> History:
+    return History(list(range(1, len(commits) + 1)), list(commits), [])
+
+
+# --- commits --------------------------------------------------------------------------------------
+
+
+def test_an_offset_at_or_above_the_acknowledged_one_is_not_lost():
+    assert judge.lost_offsets({A0: 7, A1: 8}, {A0: 7, A1: 9}) == []
+
+
+@pytest.mark.parametrize("fetched", [{}, {A0: 6}])
+def test_an_offset_below_the_acknowledged_one_is_lost(fetched):
+    (finding,) = judge.lost_offsets({A0: 7}, fetched)
+    assert "a-0 was acknowledged at 7" in finding
+
+
+def test_the_largest_acknowledged_offset_of_a_partition_is_kept():
+    ledger = a_ledger(sends(5, 0, 1), has(5, 0, 1), sends(7, 0), has(7, 0), sends(9, 0))
+    assert ledger.largest == {A0: 7, A1: 5}
+    assert ledger.commits == 2
+
+
+def test_a_log_with_each_acknowledged_commit_once_is_right():
+    ledger = a_ledger(sends(5, 0, 1), has(5, 0, 1), sends(7, 0))
+    for history in (logged((A0, 5), (A1, 5)), logged((A0, 5), (A1, 5), (A0, 7))):
+        fetched = dict(history.commits)
+        assert judge.history_of_commits(ledger, history, fetched) == []
+
+
+def test_an_acknowledged_commit_that_is_not_in_the_log_is_found():
+    ledger = a_ledger(sends(5, 0), has(5, 0))
+    (finding,) = judge.history_of_commits(ledger, logged(), {})
+    assert finding == "not in the event log, though acknowledged: a-0 at 5"
+
+
+def test_a_commit_that_is_in_the_log_twice_is_found_unless_its_library_repeats():
+    history = logged((A0, 5), (A0, 5))
+    lines = (sends(5, 0), has(5, 0))
+    (finding,) = judge.history_of_commits(a_ledger(*lines), history, {A0: 5})
+    assert finding == "2 times in the event log, sent once: a-0 at 5"
+    repeating = a_ledger(*lines, repeats=True)
+    assert judge.history_of_commits(repeating, history, {A0: 5}) == []
+    assert judge.repeated(history) == 1
+
+
+def test_a_commit_that_nobody_sent_is_found():
+    (finding,) = judge.history_of_commits(a_ledger(), logged((A0, 5)), {A0: 5})
+    assert finding == "in the event log, and nobody sent it: a-0 at 5"
+
+
+@pytest.mark.parametrize("fetched", [{A0: 5}, {}, {A0: 7, A1: 3}])
+def test_an_answer_that_is_not_the_end_of_the_log_is_found(fetched):
+    ledger = a_ledger(sends(5, 0), sends(7, 0))
+    (finding,) = judge.history_of_commits(ledger, logged((A0, 5), (A0, 7)), fetched)
+    assert finding.startswith("the log ends with")
+
+
+def test_a_gap_of_the_log_is_found():
+    assert judge.gaps(History([1, 2, 3], [], [])) == []
+    assert judge.gaps(History([1, 3, 4], [], [])) == ["the event log has 3 where 2 belongs"]
+    assert judge.gaps(History([1, 1, 2], [], [])) == ["the event log has 1 where 2 belongs"]
+
+
+def test_many_findings_of_a_kind_are_cut():
+    found = judge.lost_offsets({Key("a", n): 1 for n in range(100)}, {})
+    assert len(found) == judge.SHOWN + 1
+    assert found[-1] == f"... and {100 - judge.SHOWN} more of these"
+
+
+def test_events_are_taken_apart():
+    events = [
+        {
+            "seq": 1,
+            "kind": "commit",
+            "group": "a",
+            "topics": [{"topic": "orders", "partitions": [{"partition": 0, "offset": 5}]}],
+        },
+        {"seq": 2, "kind": "member_join", "group": "a"},
+        {"seq": 3, "kind": "member_evicted", "group": "a", "member_id": "x"},
+    ]
+    history = judge.history_of(events)
+    assert history.seqs == [1, 2, 3]
+    assert history.commits == [(A0, 5)]
+    assert [event["member_id"] for event in history.evictions] == ["x"]
+
+
+# --- evictions ------------------------------------------------------------------------------------
+
+
+def evicted(*, pulses: list[int], until_ms: int | None = None, member_id: str = "x") -> Any:
+    """Judge the eviction of x, at EVICTED_MS, of a host with these pulses."""
+    lines: list[list[Any]] = [["pulse", ms] for ms in pulses]
+    lines.append(["is", 1, "m", "x"])
+    if until_ms is not None:
+        lines.append(["is", until_ms, "m", "y"])
+    event = {
+        "ts_ms": EVICTED_MS,
+        "member_id": member_id,
+        "group": "a",
+        "reason": "session_timeout",
+    }
+    return judge.evictions(a_ledger(*lines), History([], [], [event]), SESSION_MS)
+
+
+STEADY = list(range(0, 200_000, 500))
+
+
+def test_a_member_that_kept_heartbeating_is_evicted_unjustly():
+    found = evicted(pulses=STEADY)
+    assert (len(found.unjust), found.silent, found.left_behind) == (1, 0, 0)
+    assert "evicted though it kept heartbeating: m of a, session_timeout" in found.unjust[0]
+
+
+def test_a_member_that_only_then_learns_of_it_is_evicted_unjustly():
+    assert len(evicted(pulses=STEADY, until_ms=EVICTED_MS + 300).unjust) == 1
+
+
+def test_a_stop_below_half_a_session_excuses_no_eviction():
+    pulses = [ms for ms in STEADY if not 85_000 < ms < 94_000]
+    assert len(evicted(pulses=pulses).unjust) == 1
+
+
+@pytest.mark.parametrize(
+    "pulses",
+    [
+        [ms for ms in STEADY if ms < EVICTED_MS - SESSION_MS],  # killed
+        [ms for ms in STEADY if not 79_000 < ms < 101_000],  # stopped, and woken since
+        [],  # killed before its first
+    ],
+)
+def test_a_silent_process_is_evicted_with_reason(pulses):
+    host_is_known = pulses or [0]
+    found = evicted(pulses=host_is_known)
+    assert (found.unjust, found.silent, found.left_behind) == ([], 1, 0)
+
+
+def test_an_id_that_its_member_has_left_behind_is_evicted_with_reason():
+    found = evicted(pulses=STEADY, until_ms=EVICTED_MS - SESSION_MS)
+    assert (found.unjust, found.silent, found.left_behind) == ([], 0, 1)
+
+
+def test_an_id_that_nobody_learned_of_is_evicted_with_reason():
+    found = evicted(pulses=STEADY, member_id="handed out")
+    assert (found.unjust, found.silent, found.left_behind) == ([], 0, 1)
+
+
+def test_a_name_that_plays_again_in_another_process_leaves_the_old_id_to_the_old_process():
+    ledger = Ledger()
+    ledger.enter("host.1", ["is", 1, "m", "x"])
+    ledger.enter("host.2", ["is", 9, "m", "y"])
+    assert ledger.holdings["x"].until_ms is None
+    ledger.enter("host.2", ["is", 11, "m", ""])
+    assert ledger.holdings["y"].until_ms == 11
+
+
+# --- the process ----------------------------------------------------------------------------------
+
+
+def test_memory_that_stays_is_right():
+    assert judge.memory([80, 85, 90, 88, 91, 90, 89, 92, 90]) == []
+    assert judge.memory([80, 500]) == []  # too few lives to tell
+
+
+def test_memory_that_grows_from_life_to_life_is_found():
+    (finding,) = judge.memory([80, 90, 100, 120, 150, 180, 200, 220, 240])
+    assert finding == "memory grew: 90 MB in the first lives, 220 MB in the last"
+
+
+def test_a_slow_callback_is_found_in_the_log():
+    lines = [
+        {"level": "info", "event": "ready"},
+        {"level": "warning", "event": "slow", "callback": "Lane._write", "cpu_ms": 140},
+    ]
+    assert judge.slow_callbacks(lines) == ["a callback burned 140 ms: Lane._write"]
+    assert judge.slow_callbacks(lines[:1]) == []
+
+
+def test_errors_that_the_faults_explain_are_none():
+    explained = [{"level": "error", "event": event} for event in judge.STORE_IS_AWAY]
+    assert judge.bugs(explained) == []
+    assert len(judge.bugs([*explained, {"level": "error", "event": "bug"}])) == 1
+
+
+def test_a_fault_without_effect_is_found():
+    assert judge.without_effect(["a", "b"], {"a", "b", "c"}) == []
+    assert judge.without_effect(["a", "b"], {"a"}) == ["the fault had no effect: b"]

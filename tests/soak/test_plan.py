@@ -1,0 +1,74 @@
+"""When what is done, and who plays."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.soak import cast, faults
+from tests.soak.ledger import MEMBERS_MAX, Ledger, Writer
+from tests.soak.stage import SESSION_MS
+
+
+def test_the_daemon_is_killed_every_thirty_seconds():
+    kills = [fault.at_s for fault in faults.plan(600) if fault.name == "kill daemon"]
+    assert kills == [30.0 * n for n in range(1, 20)]
+
+
+@pytest.mark.parametrize("seconds", [42, 120, 600])
+def test_every_kind_of_fault_is_in_every_run_and_over_at_its_end(seconds):
+    plan = faults.plan(seconds)
+    assert {fault.name for fault in plan} == {fault.name for fault in faults.CYCLE}
+    assert all(fault.at_s > 0 and fault.at_s + fault.for_s < seconds for fault in plan)
+
+
+def test_a_short_run_lives_faster():
+    assert faults.pace(600) == 1
+    assert faults.pace(42) == pytest.approx(0.35)
+
+
+def test_who_is_dead_is_evicted_before_the_next_kill_starts_all_sessions_afresh():
+    silent = [fault for fault in faults.CYCLE if fault.at_s > 90]
+    assert silent
+    assert all(fault.at_s + SESSION_MS / 1000 < faults.CYCLE_S for fault in silent)
+
+
+def test_the_daemon_is_stopped_for_less_than_a_session():
+    (stop,) = [fault for fault in faults.CYCLE if fault.name == "stop daemon"]
+    assert stop.for_s * 1000 < SESSION_MS
+
+
+def test_every_member_has_one_part_and_every_kind_plays():
+    roles = cast.roles(200, 1000)
+    assert set(roles) == set(cast.KINDS)
+    everyone = [role for mine in roles.values() for role in mine]
+    assert sorted(role.number for role in everyone) == list(range(1000))
+    assert len({role.name for role in everyone}) == 1000
+    members = [sum(role.group == f"group-{n}" for role in everyone) for n in range(200)]
+    assert set(members) == {5}
+
+
+def test_offsets_of_a_process_grow_and_tell_who_sent_them(tmp_path):
+    ledger = Writer(tmp_path / "ledger")
+    offsets = [ledger.next_offset(number) for number in (7, 7, 9, 3) for _ in range(50)]
+    assert offsets == sorted(set(offsets))
+    assert {offset % MEMBERS_MAX for offset in offsets} == {3, 7, 9}
+
+
+def test_a_ledger_is_read_as_it_grows_and_never_half_a_line(tmp_path):
+    file = tmp_path / "ledger"
+    ledger = Ledger()
+    ledger.follow("host", file, repeats=False)
+    ledger.read()
+    writer = Writer(file)
+    writer.identity("m", "x")
+    with file.open("ab") as raw:
+        raw.write(b'["pul')
+    ledger.read()
+    assert ledger.holdings["x"].host == "host"
+    with file.open("ab") as raw:
+        raw.write(b'se", 5]\n')
+    ledger.read()
+    assert ledger.pulses == {"host": [5]}
+    assert all(json.loads(line) for line in file.read_bytes().splitlines())
