@@ -16,7 +16,9 @@ from coordinator.core.transitions import (
     COMMIT_ANSWER,
     HEARTBEAT_ANSWER,
     PREDECESSORS,
+    REJOIN_ACTION,
     SYNC_REFUSAL,
+    RejoinAction,
 )
 from tests.helpers.shard_driver import (
     SESSION_MS,
@@ -68,6 +70,13 @@ def test_heartbeat_answers_are_kafkas():
 def test_dead_group_is_not_available(table):
     """Spec 6.4 step 1, 6.5, 7.2."""
     assert table[DEAD] is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("state", [EMPTY, DEAD])
+def test_nobody_comes_back_to_a_group_without_members(state):
+    """Spec 6.3, "Existing member rejoining, by state": whoever it was, it is no member."""
+    actions = {action for (of, _, _), action in REJOIN_ACTION.items() if of is state}
+    assert actions == {RejoinAction.REFUSE}
 
 
 def test_life_of_a_group_goes_through_the_states_in_order(driver):

@@ -264,9 +264,20 @@ def test_a_null_name_or_an_id_below_v12_is_an_invalid_request(
     assert reply["brokers"] == []
 
 
-def test_internal_topics_are_marked() -> None:
-    services = make_services(topics=FakeTopics(TopicInfo("__consumer_offsets", "", 1)))
-    assert ask("metadata", 1, services=services, topics=None)["topics"][0]["is_internal"] is True
+@pytest.mark.parametrize(
+    ("name", "is_internal"),
+    [
+        ("__consumer_offsets", True),
+        ("__transaction_state", True),
+        ("__share_group_state", True),
+        ("__orders", False),
+    ],
+)
+def test_internal_topics_are_marked(name: str, is_internal: bool) -> None:
+    """Kafka: Topic.INTERNAL_TOPICS and __share_group_state."""
+    services = make_services(topics=FakeTopics(TopicInfo(name, "", 1)))
+    (topic,) = ask("metadata", 1, services=services, topics=None)["topics"]
+    assert topic["is_internal"] is is_internal
 
 
 def created(request: Any) -> ChangeTopicsResult:

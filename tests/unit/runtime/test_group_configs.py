@@ -69,6 +69,20 @@ async def test_a_members_rewind_is_refused_where_its_group_says_so() -> None:
 
 
 @virtual_time
+async def test_a_join_phase_that_is_shortened_ends_then_though_nobody_asks_anything() -> None:
+    async with a_coordinator() as world:
+        await world.a_stable_group("g")
+        newcomer = world.join("g")
+        await asyncio.sleep(0.5)
+        change = alter(world, g={"rebalance.max.join.ms": "2000"})
+        await world.until(change)
+        await asyncio.sleep(1.4)
+        assert newcomer.is_waiting
+        await asyncio.sleep(0.2)
+        assert newcomer.error is ErrorCode.NONE
+
+
+@virtual_time
 async def test_configs_are_there_after_a_restart() -> None:
     storage = FaultyStorage()
     groups = [f"g{n}" for n in range(20)]
