@@ -90,24 +90,27 @@ def _render_many(
     out += _THROTTLE
     out += wire_count(len(keys), True)
     tails = {
-        # node id, host, port, error, message, tags
-        error: (
+        (error, message): (
             _ID.pack(node_id if error is ErrorCode.NONE else -1)
             + wire_string(here.host if error is ErrorCode.NONE else "", True)
             + _PORT_AND_ERROR.pack(here.port if error is ErrorCode.NONE else -1, error)
-            + wire_string("" if error is ErrorCode.NONE else error.name, True)
+            + wire_string(message, True)
             + b"\0"
         )
-        for error in (
-            ErrorCode.NONE,
-            ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            ErrorCode.INVALID_REQUEST,
+        for error, message in (
+            (ErrorCode.NONE, ""),
+            (ErrorCode.COORDINATOR_NOT_AVAILABLE, "COORDINATOR_NOT_AVAILABLE"),
+            (ErrorCode.INVALID_REQUEST, "INVALID_REQUEST"),
+            (ErrorCode.INVALID_REQUEST, ""),
         )
     }
     for key in keys:
         out += wire_string(key, True)
         error = check_key(key_type, key, exchange.version)
         exchange.error = exchange.error or error
-        out += tails[error]
+        # Kafka finds no words for a malformed share key (KafkaApis.getCoordinator).
+        is_malformed = key_type == SHARE and exchange.version >= 6 and not _is_share_key(key)
+        is_silent = error is ErrorCode.NONE or is_malformed
+        out += tails[error, "" if is_silent else error.name]
     out += b"\0"
     return finish(out)
