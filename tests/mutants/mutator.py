@@ -112,7 +112,8 @@ class _Finder(ast.NodeVisitor):
         self._scope.append(node)  # decorators, annotations and base classes are left alone
         if not isinstance(node, ast.ClassDef):
             self._visit_all([*node.args.defaults, *filter(None, node.args.kw_defaults)])
-        self._visit_all(node.body)
+        is_last_nothing = ast.unparse(node.body[-1]) in ("return", "return None")
+        self._visit_all(node.body[:-1] if is_last_nothing else node.body)
         self._scope.pop()
 
     visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef

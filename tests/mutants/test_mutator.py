@@ -120,6 +120,7 @@ def test_what_changes_no_behaviour_is_left_alone():
             self.field: int
             assert a, f"{1 < 2}"
             "text"
+            return None
     '''
     assert [mutant.text for mutant in mutants(source)] == []
 

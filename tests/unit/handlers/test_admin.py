@@ -313,6 +313,18 @@ def test_an_assignment_of_new_partitions_must_fit(brokers: list[list[int]]) -> N
     assert shown["error_code"] == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
+@pytest.mark.parametrize(("name", "count"), [("absent", 5), ("orders", 3), ("orders", 2)])
+def test_assignments_for_what_cannot_grow_are_left_to_the_shard_to_refuse(
+    name: str, count: int
+) -> None:
+    """It says what is wrong: there is no such topic, or it is as large already."""
+    services = make_services(done)
+    topic = {"name": name, "count": count, "assignments": [{"broker_ids": [1]}]}
+    ask("create_partitions", 3, services=services, topics=[topic])
+    (request,) = services.coordinator.requests  # type: ignore[attr-defined]
+    assert request.grow == ((name, count),)
+
+
 # --- DeleteTopics
 
 
