@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
 SOURCES := coordinator protocol storage pipeline
 
-.PHONY: help setup run demo test mutants test-clients test-pipeline ci lint types imports unit fmt docs bench bench-micro clean
+.PHONY: help setup run demo test mutants differential test-clients test-pipeline ci lint types imports unit fmt docs bench bench-micro clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -49,11 +49,15 @@ test: lint types imports unit ## Everything that needs only Python: lint, types,
 
 ci: ## What must pass before anything lands; a skipped test is a failure here
 	REQUIRE_ALL=1 $(MAKE) test
+	REQUIRE_ALL=1 $(MAKE) differential
 	REQUIRE_ALL=1 $(MAKE) test-clients
 	REQUIRE_ALL=1 $(MAKE) test-pipeline
 
 mutants: .venv/installed-for-tests ## Break the code on purpose, and see that a test notices; DRAWN=200 for more
 	$(BIN)/python -m tests.mutants
+
+differential: .venv/installed-for-tests ## Compare with a real Kafka; ALL_VERSIONS=1, CASES=2000 for more
+	$(PYTEST) -q -m differential tests/conformance/kafka
 
 test-clients: .venv/installed-for-tests ## Kafka's command line and clients in Java, Go, JavaScript, C
 	WRITE_COMPATIBILITY=1 $(PYTEST) -q -m clients tests/conformance

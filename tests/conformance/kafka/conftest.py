@@ -1,0 +1,73 @@
+"""Both pairs of servers, all scripted cases at once, and the last line with the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+import pytest
+
+from tests.conformance.kafka import servers
+from tests.conformance.kafka.case import Case, Scripted
+from tests.conformance.kafka.pair import Pair
+from tests.conformance.kafka.runner import Bench, Figures, Outcome, run
+from tests.helpers.ecosystem import Unavailable
+
+IN_FLIGHT = 24
+"""Cases at once. They mostly wait: for timers, and for whether somebody is parked."""
+
+FIGURES = Figures()
+
+
+@pytest.fixture(scope="session")
+def figures() -> Figures:
+    """What the last line tells."""
+    return FIGURES
+
+
+@pytest.fixture(scope="session")
+def benches() -> Iterator[dict[bool, Bench]]:
+    """The pair of servers for most cases, and (``True``) that with the small limits."""
+    started: list[servers.Servers] = []
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            for found in [pool.submit(servers.start, small=small) for small in (False, True)]:
+                started.append(found.result())
+        yield {one.kafka.small: Bench.of(one) for one in started}
+    except Unavailable as lack:
+        pytest.skip(str(lack))
+    finally:
+        for one in started:
+            one.stop()
+
+
+@pytest.fixture(scope="session")
+def outcome_of(
+    request: pytest.FixtureRequest, benches: dict[bool, Bench], figures: Figures
+) -> Iterator[Callable[[Scripted, int], Outcome]]:
+    """The outcome of a scripted case at a level; all that were selected run side by side."""
+    jobs: dict[tuple[str, int], Future[Outcome]] = {}
+    with ThreadPoolExecutor(IN_FLIGHT) as pool:
+        for item in request.session.items:
+            params = getattr(getattr(item, "callspec", None), "params", {})
+            if isinstance(params.get("scripted"), Scripted):
+                scripted, level = params["scripted"], params["level"]
+                work = partial(_at_level, scripted, level)
+                name = f"{scripted.name}-{level}"
+                jobs[scripted.name, level] = pool.submit(
+                    run, benches[scripted.small], name, work, figures
+                )
+        yield lambda scripted, level: jobs[scripted.name, level].result()
+        for job in jobs.values():
+            job.cancel()
+
+
+def _at_level(scripted: Scripted, level: int, pair: Pair) -> None:
+    scripted.script(Case(pair, level))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Tell the figures, after everything that pytest itself tells."""
+    if FIGURES.cases:
+        print(f"\n{FIGURES.line()}")  # noqa: T201

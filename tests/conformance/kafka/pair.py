@@ -1,0 +1,353 @@
+"""A case at work: the same requests to both sides in the same order, and what came back when.
+
+A ``Person`` is one client with one connection to each side. A request names ids and generations by
+whose they are (``Ref``), since each side makes up its own. After each request both sides get time
+until the same people have been answered: who is parked on one side must be parked on the other.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Mapping
+from itertools import zip_longest
+from typing import Any
+from uuid import UUID
+
+from protocol.versions import APIS, Api
+from tests.conformance.kafka import settings
+from tests.conformance.kafka.allowed import decision_of
+from tests.conformance.kafka.comparison import CLOSED, PARKED, Comparison
+from tests.helpers.raw_client import API_KEYS, RawClient
+
+BY_NAME: dict[str, Api] = {
+    name: next(api for api in APIS if api.key == key) for name, key in API_KEYS.items()
+}
+
+KAFKA, OURS = SIDES = (0, 1)
+QUIET_S = 0.04
+"""Nobody more is answered after this long."""
+PATIENCE_S = 1.0
+"""How long two sides may differ in who has been answered."""
+LATE_S = 0.5
+"""How far apart two answers may come that a timer sent."""
+TIMEOUT_S = 20
+
+Answer = dict[str, Any]
+
+
+class Ref:
+    """A value that each side has its own of."""
+
+    def __init__(self, of_side: Callable[[int], Any], shown: str) -> None:
+        self.of_side = of_side
+        self.shown = shown
+
+    def __repr__(self) -> str:
+        return self.shown
+
+
+class Diverged(Exception):
+    """The two sides went different ways; nothing after this can be compared."""
+
+
+class Person:
+    """One client: a connection to each side, the ids that it was given, and its generation."""
+
+    def __init__(self, pair: Pair, name: str) -> None:
+        self.name = name
+        self.ids: list[list[str]] = [[], []]
+        self.generations = [-1, -1]
+        self.leaders = ["", ""]
+        self.waiting: list[Sent | None] = [None, None]
+        self.received: list[list[Received]] = [[], []]
+        self.compared = [0, 0]
+        """How many of them have been."""
+        self._pair = pair
+        self._clients: list[RawClient | None] = [None, None]
+
+    @property
+    def id(self) -> Ref:
+        """The last member id that each side gave it, ``""`` before."""
+        return Ref(lambda side: (self.ids[side] or [""])[-1], f"<{self.name}>")
+
+    @property
+    def old_id(self) -> Ref:
+        """The member id before the last one."""
+        return Ref(lambda side: (["", "", *self.ids[side]])[-2], f"<{self.name} before>")
+
+    def generation(self, more: int = 0) -> Ref:
+        """Its generation, or one that many later."""
+        shown = f"<generation of {self.name}{(more and f' {more:+}') or ''}>"
+        return Ref(lambda side: self.generations[side] + more, shown)
+
+    def client(self, side: int) -> RawClient:
+        """Its connection to a side."""
+        found = self._clients[side]
+        if found is None:
+            found = RawClient(self._pair.ports[side], client_id=self.name, timeout_s=TIMEOUT_S)
+            found.call("api_versions", 0)  # a server that is busy accepts it after it read others
+            self._clients[side] = found
+        return found
+
+    def hang_up(self) -> None:
+        """Close both connections; the next request opens new ones."""
+        for side in SIDES:
+            client, self._clients[side], self.waiting[side] = self._clients[side], None, None
+            if client is not None:
+                client.close()
+
+    def take(self, side: int) -> None:
+        """Read the answer that has come."""
+        sent = self.waiting[side]
+        assert sent is not None
+        try:
+            answer = self.client(side).receive(sent.api, sent.version, sent.correlation_id)
+        except ConnectionError:
+            client, self._clients[side] = self._clients[side], None
+            assert client is not None
+            client.close()
+            answer = CLOSED
+        self.waiting[side] = None
+        self.received[side].append(Received(sent, answer, time.monotonic()))
+        if sent.api == "join_group" and answer is not CLOSED:
+            if answer["member_id"] and answer["error_code"] in (0, 79):
+                self.ids[side].append(answer["member_id"])
+            if answer["error_code"] == 0:
+                self.generations[side] = answer["generation_id"]
+                self.leaders[side] = answer["leader"]
+
+
+class Sent:
+    """A request that waits for its answer."""
+
+    def __init__(self, api: str, version: int, correlation_id: int, shown: str) -> None:
+        self.api = api
+        self.version = version
+        self.correlation_id = correlation_id
+        self.shown = shown
+
+
+class Received:
+    """An answer, to what, and when."""
+
+    def __init__(self, sent: Sent, answer: Answer, at_s: float) -> None:
+        self.sent = sent
+        self.answer = answer
+        self.at_s = at_s
+
+
+class Pair:
+    """Both sides of one case."""
+
+    def __init__(
+        self, ports: tuple[int, int], name: str, group: str, topic_ids: tuple[UUID, UUID]
+    ) -> None:
+        self.ports = ports
+        self.group = group
+        self.comparison = Comparison(name, ports)
+        self.longest_s = 0.0
+        """The longest that the requests between two waits took."""
+        self.steps: list[str] = []
+        """What was sent and what came, for whoever reads a difference."""
+        self._topic_ids = topic_ids
+        self._people: dict[str, Person] = {}
+        self._watch = Person(self, "watch")
+        self._window = time.monotonic()
+
+    def person(self, name: str) -> Person:
+        """The client of that name."""
+        return self._people.setdefault(name, Person(self, name))
+
+    @property
+    def topic_id(self) -> Ref:
+        """The id of the topic that all cases share."""
+        return Ref(lambda side: self._topic_ids[side], f"<id of {settings.TOPIC}>")
+
+    def send(self, person: Person, api: str, version: int, **values: Any) -> Answer:
+        """Send to both sides and compare all that comes at once.
+
+        Returns Kafka's answer, ``PARKED`` while there is none.
+        """
+        return self.send_all([(person, api, version, values)])[0]
+
+    def send_all(self, requests: list[tuple[Person, str, int, dict[str, Any]]]) -> list[Answer]:
+        """Send several requests without waiting between them, each by another person."""
+        for person, api, version, values in requests:
+            shown = f"{person.name}: {api} v{version} {_short(_told_of(values))}"
+            self.steps.append(shown)
+            for side in SIDES:
+                client = person.client(side)
+                try:
+                    number = client.send(api, version, **resolved(values, side))
+                except ConnectionError:
+                    number = 0  # its end is read where an answer would be
+                person.waiting[side] = Sent(api, version, number, shown)
+        before = {person: len(person.received[KAFKA]) for person, *_ in requests}
+        self._settle()
+        self.longest_s = max(self.longest_s, time.monotonic() - self._window)
+        self._compare()
+        return [
+            person.received[KAFKA][count].answer if len(person.received[KAFKA]) > count else PARKED
+            for person, count in before.items()
+        ]
+
+    def wait(self, milliseconds: int) -> None:
+        """Let time pass, and compare what comes meanwhile, and when."""
+        self.steps.append(f"{milliseconds} ms pass")
+        self.longest_s = max(self.longest_s, time.monotonic() - self._window)
+        end = time.monotonic() + milliseconds / 1_000
+        while (left := end - time.monotonic()) > 0:
+            self._collect(min(left, 0.25))
+        self._window = time.monotonic()
+        self._settle()
+        self._compare()
+
+    def wait_for(self, *people: Person) -> list[Answer]:
+        """Wait until both sides have answered these; returns Kafka's answers."""
+        end = time.monotonic() + TIMEOUT_S
+        while any(person.waiting[side] for person in people for side in SIDES):
+            if time.monotonic() > end:
+                break
+            self._collect(0.25)
+        self._window = time.monotonic()
+        self._settle()
+        self._compare()
+        return [p.received[KAFKA][-1].answer for p in people]
+
+    def observe(self, *groups: str) -> None:
+        """Compare what both sides tell of the groups: members, state and offsets."""
+        for group in groups or (self.group,):
+            self.steps.append(f"looking at {group}")
+            self._ask_until_equal("describe_groups", 5, groups=[group])
+            self._ask_until_equal("offset_fetch", 7, group_id=group, topics=None)
+
+    def _ask_until_equal(self, api: str, version: int, **values: Any) -> None:
+        """Kafka shows what is durable, a moment after it answered."""
+        end = time.monotonic() + PATIENCE_S
+        compared, found = self.comparison.answers, len(self.comparison.differences)
+        while True:
+            answers = [self._watch.client(s).call(api, version, **values) for s in SIDES]
+            del self.comparison.differences[found:]
+            self.comparison.answers = compared
+            self.comparison.compare(f"after {self._last()}", api, version, *answers)
+            if len(self.comparison.differences) == found or time.monotonic() > end:
+                return
+            time.sleep(0.03)
+
+    def close(self) -> None:
+        """Hang up."""
+        for person in (*self._people.values(), self._watch):
+            person.hang_up()
+
+    def _last(self) -> str:
+        told = (s for s in reversed(self.steps) if not s.startswith(("looking", "   ->")))
+        return next(told, "the start")
+
+    def _people_waiting(self, side: int) -> set[Person]:
+        return {person for person in self._people.values() if person.waiting[side]}
+
+    def _collect(self, wait_s: float) -> bool:
+        """Take what has come to either side; says whether anything did."""
+        sockets = {
+            person.client(side).socket: (person, side)
+            for side in SIDES
+            for person in self._people_waiting(side)
+        }
+        ready, _, _ = select.select(list(sockets), [], [], wait_s)
+        for one in ready:
+            person, side = sockets[one]
+            person.take(side)
+        return bool(ready)
+
+    def _settle(self) -> None:
+        give_up = time.monotonic() + PATIENCE_S
+        quiet_since = time.monotonic()
+        passed = False
+        while True:
+            waiting = [self._people_waiting(side) for side in SIDES]
+            if not waiting[KAFKA] and not waiting[OURS]:
+                return
+            if self._collect(0.01):
+                quiet_since = time.monotonic()
+            now = time.monotonic()
+            even = self._people_waiting(KAFKA) == self._people_waiting(OURS)
+            if even and not passed:
+                self._pass_through()
+                passed = True
+            elif (even and now > quiet_since + QUIET_S) or now > give_up:
+                return
+
+    def _pass_through(self) -> None:
+        """Ask both sides something that waits its turn behind what has been sent.
+
+        A server that is busy has not read a request yet that seems to be parked.
+        """
+        nobody = {"group_id": self.group, "generation_id": 0, "member_id": "nobody"}
+        for side in SIDES:
+            self._watch.client(side).call("heartbeat", 3, **nobody)
+
+    def _compare(self) -> None:
+        """Compare what has come since the last time, person by person."""
+        fresh = []
+        for person in self._people.values():
+            theirs, mine = (person.received[side][person.compared[side] :] for side in SIDES)
+            fresh += [(person, *both) for both in zip_longest(theirs, mine)]
+            person.compared = [len(person.received[side]) for side in SIDES]
+            self._pair_ids(person)
+        # Ids that both sides just gave come first: others' answers name them too.
+        for person, theirs, mine in fresh:
+            self._compare_one(person, theirs, mine)
+
+    def _pair_ids(self, person: Person) -> None:
+        for kafka, ours in zip(*person.ids, strict=False):
+            self.comparison.pair(kafka, ours)
+
+    def _compare_one(self, person: Person, theirs: Received | None, mine: Received | None) -> None:
+        one = theirs or mine
+        assert one is not None
+        sent = one.sent
+        kafka = theirs.answer if theirs else PARKED
+        ours = mine.answer if mine else PARKED
+        self.steps.append(f"   -> {person.name}: {_short(kafka)}")
+        self.comparison.compare(self._told(sent), sent.api, sent.version, kafka, ours)
+        if theirs and mine and abs(theirs.at_s - mine.at_s) > LATE_S:
+            late = f"{'ours' if mine.at_s > theirs.at_s else 'Kafka'} is late"
+            self.comparison.compare(self._told(sent), sent.api, sent.version, {"at": 0}, {late: 0})
+        if theirs is None or mine is None:
+            if decision_of(self.comparison.differences[-1]) is None:
+                raise Diverged(self._told(sent))
+            person.hang_up()
+
+    def _told(self, sent: Sent) -> str:
+        last = self._last()
+        return sent.shown if last == sent.shown else f"{sent.shown}, after {last}"
+
+
+def resolved(value: Any, side: int) -> Any:
+    """The value as a side gets it."""
+    if isinstance(value, Ref):
+        return value.of_side(side)
+    if isinstance(value, Mapping):
+        return {key: resolved(item, side) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [resolved(item, side) for item in value]
+    return value
+
+
+SELF_EVIDENT = {"group_id", "session_timeout", "rebalance_timeout", "protocol_type", "reason"}
+
+
+def _told_of(values: dict[str, Any]) -> dict[str, Any]:
+    """A request without what it has like all others."""
+    usual = {settings.LONG_MS, "consumer", "a case", None, -1}
+    return {
+        name: value
+        for name, value in values.items()
+        if not (name in SELF_EVIDENT and (name == "group_id" or value in usual))
+    }
+
+
+def _short(values: Any) -> str:
+    text = repr(values)
+    return text if len(text) < 700 else text[:700] + "…"

@@ -1,0 +1,136 @@
+"""Runs cases, many at once, and keeps what the last line of the target tells."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.conformance.kafka.allowed import decision_of
+from tests.conformance.kafka.comparison import Difference
+from tests.conformance.kafka.pair import Diverged, Pair
+from tests.conformance.kafka.servers import Servers
+from tests.conformance.kafka.settings import TOPIC
+from tests.helpers.raw_client import RawClient
+
+RUNS = 3
+"""How often a case is run that differs: on a busy machine a timer of one side may fire late."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run of a case found."""
+
+    answers: int
+    allowed: Counter[int]
+    """Differences by the number of the decision that allows them."""
+    differences: list[Difference]
+    """The others."""
+    trouble: str
+    """Where the case itself failed: what it wanted to provoke did not happen."""
+    steps: tuple[str, ...]
+
+    @property
+    def clean(self) -> bool:
+        """Whether both sides did the same, and what the case is about."""
+        return not self.differences and not self.trouble
+
+    def told(self) -> str:
+        """What to do something about, with the way there."""
+        found = "\n".join(str(one) for one in self.differences[:8])
+        return f"{found}\n{self.trouble}\nthe way there:\n" + "\n".join(self.steps[-30:])
+
+
+@dataclass
+class Figures:
+    """What all cases of a run did."""
+
+    cases: int = 0
+    answers: int = 0
+    differences: int = 0
+    allowed: Counter[int] = field(default_factory=Counter)
+    once: int = 0
+    """Cases that differed and did not when they were run again."""
+    arbitrary: int = 0
+    """Generated cases that ended early, where Kafka picks a leader in no order."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, outcome: Outcome, *, once: bool = False) -> None:
+        """Count a case."""
+        with self._lock:
+            self.cases += 1
+            self.answers += outcome.answers
+            self.differences += len(outcome.differences)
+            self.allowed += outcome.allowed
+            self.once += once
+
+    def line(self) -> str:
+        """The last line of the target."""
+        by = ", ".join(f"{n} by decision {number}" for number, n in sorted(self.allowed.items()))
+        return (
+            f"differential: {self.cases} cases, {self.answers} answers compared, "
+            f"{self.differences} differences, {self.allowed.total()} allowed ({by or 'none'}); "
+            f"{self.once} cases differed once and not again, {self.arbitrary} ended where Kafka "
+            "chooses at random"
+        )
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A pair of servers, and the ids of the topic that all cases share."""
+
+    servers: Servers
+    topic_ids: tuple[uuid.UUID, uuid.UUID]
+
+    @classmethod
+    def of(cls, servers: Servers) -> Bench:
+        """Ask both sides for the ids."""
+        found = []
+        for port in servers.ports:
+            with RawClient(port) as client:
+                answer = client.call("metadata", 12, topics=[{"topic_id": None, "name": TOPIC}])
+                found.append(uuid.UUID(answer["topics"][0]["topic_id"]))
+        return cls(servers, (found[0], found[1]))
+
+    def pair(self, name: str) -> Pair:
+        """Both sides, for a case with a group of its own."""
+        group = f"{name}-{uuid.uuid4().hex[:6]}"
+        pair = Pair(self.servers.ports, name, group, self.topic_ids)
+        pair.comparison.pair(*map(str, self.topic_ids))
+        return pair
+
+
+def run_once(bench: Bench, name: str, script: Callable[[Pair], None]) -> Outcome:
+    """Run one case once."""
+    pair = bench.pair(name)
+    trouble = ""
+    try:
+        script(pair)
+    except Diverged:
+        pass  # the difference that led here is in the comparison
+    except Exception:  # noqa: BLE001  told with the outcome: often the first difference's fault
+        trouble = traceback.format_exc()
+    finally:
+        pair.close()
+    found = pair.comparison.differences
+    decided = [(one, decision_of(one)) for one in found]
+    return Outcome(
+        pair.comparison.answers,
+        Counter(number for _, number in decided if number is not None),
+        [one for one, number in decided if number is None],
+        trouble,
+        tuple(pair.steps),
+    )
+
+
+def run(bench: Bench, name: str, script: Callable[[Pair], None], figures: Figures) -> Outcome:
+    """Run one case, again where it differs; what differs each time is a difference."""
+    for attempt in range(RUNS):
+        outcome = run_once(bench, name, script)
+        if outcome.clean:
+            break
+    figures.add(outcome, once=attempt > 0 and outcome.clean)
+    return outcome

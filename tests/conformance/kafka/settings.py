@@ -1,0 +1,68 @@
+"""The settings of both sides of a comparison, from one table, and the lengths that cases use.
+
+Kafka's minimum timeouts are lowered on both sides alike. There are two pairs of servers, because
+some settings of a broker cannot be changed while it runs: ``PLAIN`` for nearly everything, and
+``SMALL`` for what only an initial delay, a size limit and a frequent expiry pass show.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+TOPIC = "orders"
+PARTITIONS = 12
+
+MIN_SESSION_MS = 400
+SHORT_MS = 1_000
+"""A timeout that a case lets pass."""
+LONG_MS = 30_000
+"""A timeout that no case waits for."""
+INITIAL_DELAY_MS = 600
+MAX_SIZE = 2
+CHECK_INTERVAL_MS = 1_000
+
+
+class Setting(NamedTuple):
+    """One setting under Kafka's name and under ours, with its value in each pair of servers."""
+
+    kafka: str
+    ours: str
+    plain: int
+    small: int
+
+
+TABLE = (
+    Setting(
+        "group.min.session.timeout.ms",
+        "group.min_session_timeout_ms",
+        MIN_SESSION_MS,
+        MIN_SESSION_MS,
+    ),
+    Setting(
+        "group.initial.rebalance.delay.ms",
+        "group.initial_rebalance_delay_ms",
+        0,
+        INITIAL_DELAY_MS,
+    ),
+    Setting("group.max.size", "group.max_size", 2**31 - 1, MAX_SIZE),
+    Setting(
+        "offsets.retention.check.interval.ms",
+        "offsets.retention_check_interval_ms",
+        600_000,
+        CHECK_INTERVAL_MS,
+    ),
+    Setting("offset.metadata.max.bytes", "offsets.metadata_max_bytes", 4_096, 4_096),
+    Setting("offsets.topic.num.partitions", "offsets.topic_num_partitions", 50, 50),
+    Setting("node.id", "kafka.node_id", 1, 1),
+)
+
+
+def of_kafka(*, small: bool) -> dict[str, int]:
+    """What server.properties holds of the table."""
+    return {row.kafka: row.small if small else row.plain for row in TABLE}
+
+
+def of_ours(*, small: bool) -> dict[str, int]:
+    """What the daemon's settings hold of the table."""
+    return {row.ours: row.small if small else row.plain for row in TABLE}
