@@ -131,10 +131,13 @@ class Topics:
             if topic.topic_id not in self.image.by_id:
                 continue  # deleted while the commit was on its way
             ends = self._ends.setdefault(topic.topic_id, {})
-            for partition in topic.partitions:
-                if partition.offset > ends.get(partition.partition, 0):
-                    ends[partition.partition] = partition.offset
-                elif partition.offset < partition.previous_offset:
+            end_of = ends.get
+            for part in topic.partitions:
+                offset = part.offset
+                partition = part.partition
+                if offset > end_of(partition, 0):
+                    ends[partition] = offset
+                elif offset < part.previous_offset:
                     self.rewinds += 1
 
     def raise_ends(self, found: Mapping[PartitionKey, int]) -> None:

@@ -33,6 +33,12 @@ class RequestHeader(NamedTuple):
     body_offset: int
 
 
+_new: Final = tuple.__new__
+"""A NamedTuple's own constructor is a Python function, which takes 0.15 us longer; every request
+has a header.
+"""
+
+
 def _has_flexible_header(api_key: int, version: int) -> bool:
     api = API_BY_KEY.get(api_key)
     if api is None:
@@ -90,7 +96,7 @@ def read_request_header(frame: bytes) -> RequestHeader:
         flexible = _has_flexible_header(api_key, version)
     if flexible:
         position = _skip_tags(frame, position)
-    return RequestHeader(api_key, version, correlation_id, client_id, position)
+    return _new(RequestHeader, (api_key, version, correlation_id, client_id, position))
 
 
 def response_header(correlation_id: int, *, flexible: bool) -> bytes:

@@ -21,7 +21,7 @@ from coordinator.core.requests import (
     Request,
     TopicChange,
 )
-from coordinator.core.step import Reply, Step, Ticket
+from coordinator.core.step import SMALL_RECORD_BYTES, Reply, Step, Ticket
 from coordinator.core.topic_image import TopicImage, TopicInfo
 from coordinator.core.topic_names import metric_name, topic_name_error
 
@@ -83,6 +83,7 @@ class ClusterShard:
         step = Step(replies=[Reply(ticket, result)])
         if not request.validate_only:
             step.records.extend(records)
+            step.record_bytes = SMALL_RECORD_BYTES * len(records)
             step.events.extend(events)
             for record in records:
                 self.apply(record)
@@ -99,6 +100,7 @@ class ClusterShard:
         step = Step(replies=[Reply(ticket, result)])
         if not request.validate_only:
             step.records.extend(change.records)
+            step.record_bytes = SMALL_RECORD_BYTES * len(change.records)
             for record in change.records:
                 step.events.append(_event(request, record))
         return step

@@ -13,7 +13,7 @@ from coordinator.core.errors import ErrorCode
 from coordinator.core.events import GroupDeleted, OffsetDeleted
 from coordinator.core.group import CONSUMER, Group
 from coordinator.core.lost_offsets import Portion, StoredOffset, lost_topics
-from coordinator.core.records import GroupRemoved, OffsetsRemoved, PartitionEnd
+from coordinator.core.records import GroupRemoved, PartitionEnd
 from coordinator.core.requests import (
     Client,
     DeleteGroup,
@@ -128,7 +128,7 @@ def _remove(
     shard: ShardState, group: Group, lost: Sequence[StoredOffset], client: Client, reason: str
 ) -> None:
     ends = _held_ends(shard, lost)
-    shard.record(OffsetsRemoved(group.group_id, [(topic, part) for topic, part, _ in lost]))
+    shard.record_removed(group, lost)
     for end in ends:
         shard.record(end)
     _note_lost(shard, group, lost, client, reason)

@@ -52,7 +52,7 @@ def _create(shard: ShardState, group: Group, request: JoinGroup) -> None:
     """The group exists from here on, even if this join is refused below (edge 5)."""
     group.state_timestamp_ms = shard.now.wall_ms
     shard.groups[request.group_id] = group
-    shard.record(group.to_record())
+    shard.record_group(group)
     note_created(shard, request)
 
 
@@ -282,7 +282,7 @@ def _replace_static(
     if action is StaticRejoinAction.KEEP and group.select_protocol() == group.protocol_name:
         # No rebalance, even if the subscription changed: its bytes are saved, nothing is
         # reassigned.
-        shard.record(group.to_record())
+        shard.record_group(group)
         shard.reply(ticket, _static_result(group, member, request, leader_before))
         return
     group.park_join(member, ticket)

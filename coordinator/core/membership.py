@@ -143,7 +143,7 @@ def _store_assignment(shard: ShardState, group: Group, request: SyncGroup) -> No
     for member in group.members.values():
         member.assignment = assigned.get(member.member_id, b"")
     group.transition_to(GroupState.STABLE, shard.now.wall_ms)
-    shard.record(group.to_record())
+    shard.record_group(group)
     shard.event(assignment_event(group, shard.limits.max_step_bytes))
     for member in group.members.values():
         if member.parked_sync is not None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from operator import itemgetter
 from typing import Final, TypeAlias
+
+import msgspec
 
 from coordinator.core import rebalance
 from coordinator.core.ends import lowered_ends
@@ -40,25 +44,23 @@ _OK = OffsetCommitResult(ErrorCode.NONE)
 
 def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> None:
     """Store offsets; each partition is judged on its own, group and member once for all."""
-    known, errors = _existing(shard.image, request)
-    if not known:
-        # Neither group nor member is looked at, and no group is created (spec 7.1 step 4).
-        shard.reply(ticket, OffsetCommitResult(ErrorCode.NONE, _rejected_first(request, errors)))
-        return
     group = shard.groups.get(request.group_id)
     error = _member_error(group, request)
     if error:
-        if group is not None:
-            _note_rejected(shard, group, request, error)
-        _reply_commit(shard, request, ticket, errors, error)
+        _refuse(shard, group, request, ticket, error)
         return
-    record = _to_record(shard, group, known, request, errors)
-    if record is not None:
-        if _size_bytes(request) > shard.limits.max_step_bytes:
+    judged = _judge(shard, group, request)
+    errors = judged.errors
+    if judged.topics:
+        if judged.size_bytes > shard.limits.max_step_bytes:
             # Kafka's answer to a record that is too large (spec 4.3).
             _reply_commit(shard, request, ticket, errors, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
-        _store(shard, group, record, request)
+        _store(shard, group, judged, request)
+    elif not _reaches_group(request, errors):
+        # No group is created, and no session goes on (spec 7.1 step 4).
+        shard.reply(ticket, OffsetCommitResult(ErrorCode.NONE, _rejected_first(request, errors)))
+        return
     if group is not None and group.state in COMMIT_EXTENDS_SESSION:
         rebalance.restart_session(shard, group.members[request.member_id])
     if errors:
@@ -73,30 +75,6 @@ _Errors: TypeAlias = dict[tuple[int, int], ErrorCode]
 
 _EARLY: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 """The errors of partitions that never reach the group: Kafka's reply lists them first."""
-
-_Known: TypeAlias = list[tuple[int, TopicInfo, list[CommitPartition]]]
-"""(index of the topic in the request, the topic, its partitions as in the request)."""
-
-
-def _existing(image: TopicImage, request: OffsetCommit) -> tuple[_Known, _Errors]:
-    """Find the topics, and reject partitions that do not exist (spec 7.1 steps 2 and 3)."""
-    known: _Known = []
-    errors: _Errors = {}
-    for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
-        info = image.find(name, topic_id, by_id=request.by_topic_id)
-        count = 0 if info is None else info.partitions
-        rejected = [at for at, part in enumerate(partitions) if not 0 <= part[0] < count]
-        if rejected:
-            error = (
-                ErrorCode.UNKNOWN_TOPIC_ID
-                if info is None and request.by_topic_id
-                else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
-            for partition_at in rejected:
-                errors[topic_at, partition_at] = error
-        if info is not None and len(rejected) < len(partitions):
-            known.append((topic_at, info, partitions))
-    return known, errors
 
 
 def _member_error(group: Group | None, request: OffsetCommit) -> ErrorCode:
@@ -114,85 +92,105 @@ def _member_error(group: Group | None, request: OffsetCommit) -> ErrorCode:
     return COMMIT_ANSWER[group.state]
 
 
-def _to_record(
-    shard: ShardState,
-    group: Group | None,
-    known: _Known,
-    request: OffsetCommit,
-    errors: _Errors,
-) -> OffsetsCommitted | None:
-    """What is to be stored; None where no partition is left."""
+class _Judged(msgspec.Struct, gc=False):
+    """What is left of a request after each partition was judged."""
+
+    topics: list[CommittedTopic]
+    """What is to be stored."""
+    size_bytes: int
+    """An upper bound of its record, encoded."""
+    errors: _Errors
+    lowers: bool = False
+    """Some offset is below the one that it replaces."""
+
+
+def _judge(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Judged:
+    """Judge each partition, in one walk: every commit takes it (spec 7.1 steps 2, 3, 5 and 6)."""
+    judged = _Judged([], _fixed_bytes(request), {})
     rules = (
         shard.limits.offset_metadata_max_bytes,
         group is not None
         and request.generation_id >= 0
         and shard.settings_of(group).commit_monotonic,
     )
-    stored = {} if group is None else group.offsets
-    topics = []
-    for topic_at, info, partitions in known:
-        before = stored.get(info.name, {})
-        if len({part[0] for part in partitions}) < len(partitions):
+    stored = _NOTHING if group is None else group.offsets
+    by_id = request.by_topic_id
+    for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
+        info = shard.image.find(name, topic_id, by_id=by_id)
+        if info is None:
+            judged.errors.update({(topic_at, at): _absent(by_id) for at in range(len(partitions))})
+            continue
+        before = stored.get(info.name, _NO_PARTITIONS)
+        if len(set(map(_INDEX, partitions))) < len(partitions):
             before = _Overlay(before)
-        committed = _to_partitions(rules, before, info, topic_at, partitions, errors)
-        if committed:
-            topics.append(CommittedTopic(info.name, info.topic_id, committed))
-    if not topics:
-        return None
-    wall_ms = shard.now.wall_ms
-    client = request.client
-    return OffsetsCommitted(
-        request.group_id,
-        request.generation_id,
-        request.member_id,
-        request.group_instance_id,
-        client.client_id,
-        client.client_host,
-        client.principal,
-        wall_ms,
-        NO_TIMESTAMP if request.retention_ms < 0 else wall_ms + request.retention_ms,
-        topics,
-    )
+        _judge_topic(judged, rules, before, info, topic_at, partitions)
+    return judged
 
+
+_NOTHING: Final[Mapping[str, dict[int, SavedOffset]]] = {}
+_NO_PARTITIONS: Final[dict[int, SavedOffset]] = {}
+_INDEX: Final = itemgetter(0)
+"""The partition of a CommitPartition."""
 
 _Rules: TypeAlias = tuple[int, bool]
 """A partition is judged by: the limit of its metadata, whether offsets may only grow."""
 
 
-def _to_partitions(
+def _judge_topic(
+    judged: _Judged,
     rules: _Rules,
     before: dict[int, SavedOffset],
     info: TopicInfo,
     topic_at: int,
     partitions: list[CommitPartition],
-    errors: _Errors,
-) -> list[CommittedPartition]:
-    """The partitions of one topic that are to be stored; the others get their errors."""
-    committed = []
-    topic_id = info.topic_id
+) -> None:
+    """Take the partitions of one topic that are to be stored; the others get their errors."""
+    committed: list[CommittedPartition] = []
+    name, topic_id, count = info
     metadata_limit, is_monotonic = rules
+    metadata_length = 0
+    errors = judged.errors
+    find = before.get
+    overlay = before if type(before) is _Overlay else None
     for at, (partition, offset, leader_epoch, metadata) in enumerate(partitions):
-        if errors and (topic_at, at) in errors:
+        if not 0 <= partition < count:
+            errors[topic_at, at] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             continue
-        if metadata and _too_long(metadata, metadata_limit):
-            errors[topic_at, at] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            continue
-        stored = before.get(partition)
+        if metadata:
+            if _too_long(metadata, metadata_limit):
+                errors[topic_at, at] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            metadata_length += len(metadata)
+        stored = find(partition)
         # What was stored for a topic of this name that was deleted says nothing of this one.
         previous = (
             NO_OFFSET
             if stored is None or (stored.topic_id != topic_id and stored.topic_id and topic_id)
             else stored.offset
         )
-        if is_monotonic and offset < previous:
-            # Clients take this code for a failed commit, not for lost membership.
-            errors[topic_at, at] = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-            continue
+        if offset < previous:
+            if is_monotonic:
+                # Clients take this code for a failed commit, not for lost membership.
+                errors[topic_at, at] = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+                continue
+            judged.lowers = True
         part = CommittedPartition(partition, offset, previous, leader_epoch, metadata or "")
         committed.append(part)
-        if type(before) is _Overlay:
-            before.put(part, info)
-    return committed
+        if overlay is not None:
+            overlay.put(part, info)
+    if committed:
+        judged.topics.append(CommittedTopic(name, topic_id, committed))
+        judged.size_bytes += (
+            TOPIC_BYTES + 6 * len(name) + PARTITION_BYTES * len(committed) + 6 * metadata_length
+        )
+
+
+def _reaches_group(request: OffsetCommit, errors: _Errors) -> bool:
+    """Whether a partition is left that the group has to do with, once those that do not exist are
+    rejected; else neither group nor member is looked at (spec 7.1 step 4).
+    """
+    early = sum([error in _EARLY for error in errors.values()])
+    return early < sum([len(partitions) for _, _, partitions in request.topics])
 
 
 class _Overlay(dict[int, SavedOffset]):
@@ -211,25 +209,66 @@ def _too_long(metadata: str, limit: int) -> bool:
     return len(metadata) + sum(c > "\uffff" for c in metadata) > limit
 
 
-def _size_bytes(request: OffsetCommit) -> int:
-    """An upper bound of the encoded record; no character takes more than six bytes in JSON."""
-    size = 512 + 6 * (len(request.group_id) + len(request.member_id))
-    size += 6 * len(request.client.client_id)
-    for name, _, partitions in request.topics:
-        size += TOPIC_BYTES + PARTITION_BYTES * len(partitions) + 6 * len(name)
-        size += 6 * sum([len(p[3]) for p in partitions if p[3]])
-    return size
+def _fixed_bytes(request: OffsetCommit) -> int:
+    """An upper bound of the encoded record without its topics; no character takes more than six
+    bytes in JSON.
+    """
+    text = len(request.group_id) + len(request.member_id) + len(request.client.client_id)
+    return 512 + 6 * text
 
 
-def _store(
-    shard: ShardState, group: Group | None, record: OffsetsCommitted, request: OffsetCommit
-) -> None:
+def _store(shard: ShardState, group: Group | None, judged: _Judged, request: OffsetCommit) -> None:
     if group is None:
         note_created(shard, request)
-    lowered = lowered_ends(shard, record)
-    shard.record(record)
+    client = request.client
+    wall_ms = shard.now.wall_ms
+    record = OffsetsCommitted(
+        request.group_id,
+        request.generation_id,
+        request.member_id,
+        request.group_instance_id,
+        client.client_id,
+        client.client_host,
+        client.principal,
+        wall_ms,
+        NO_TIMESTAMP if request.retention_ms < 0 else wall_ms + request.retention_ms,
+        judged.topics,
+    )
+    lowered = lowered_ends(shard, record) if judged.lowers else []
+    shard.record(record, judged.size_bytes)
     for end in lowered:
         shard.record(end)
+
+
+def _refuse(
+    shard: ShardState, group: Group | None, request: OffsetCommit, ticket: Ticket, error: ErrorCode
+) -> None:
+    """Answer a commit that its group or member may not make."""
+    errors = _not_existing(shard.image, request)
+    if _reaches_group(request, errors):
+        if group is not None:
+            _note_rejected(shard, group, request, error)
+        _reply_commit(shard, request, ticket, errors, error)
+    else:
+        shard.reply(ticket, OffsetCommitResult(ErrorCode.NONE, _rejected_first(request, errors)))
+
+
+def _not_existing(image: TopicImage, request: OffsetCommit) -> _Errors:
+    """Reject the partitions that do not exist (spec 7.1 steps 2 and 3)."""
+    errors: _Errors = {}
+    by_id = request.by_topic_id
+    for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
+        info = image.find(name, topic_id, by_id=by_id)
+        count = 0 if info is None else info.partitions
+        error = _absent(by_id) if info is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for at, part in enumerate(partitions):
+            if not 0 <= part[0] < count:
+                errors[topic_at, at] = error
+    return errors
+
+
+def _absent(by_id: bool) -> ErrorCode:
+    return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _note_rejected(

@@ -156,7 +156,7 @@ def complete_join_phase(shard: ShardState, group: Group) -> None:
         group.protocol_name = None
         group.subscribed_topics = None
         group.transition_to(GroupState.EMPTY, now.wall_ms)
-        shard.record(group.to_record())
+        shard.record_group(group)
     shard.event(
         RebalanceEnd(
             group=group.group_id,

@@ -15,7 +15,7 @@ from coordinator.core.ends import held_end
 from coordinator.core.events import GroupDeleted, OffsetExpired
 from coordinator.core.group import CONSUMER, Group
 from coordinator.core.lost_offsets import Portion, StoredOffset, lost_topics
-from coordinator.core.records import GroupRemoved, OffsetsRemoved, SavedOffset
+from coordinator.core.records import GroupRemoved, SavedOffset
 from coordinator.core.requests import GroupState
 from coordinator.core.state import ShardState
 
@@ -118,7 +118,7 @@ def _is_expired(shard: ShardState, rule: _Rule, offset: SavedOffset) -> bool:
 
 def _remove(shard: ShardState, group: Group, expired: Sequence[StoredOffset]) -> None:
     ends = [held_end(shard, o.topic_id, partition, o.offset) for _, partition, o in expired]
-    shard.record(OffsetsRemoved(group.group_id, [(topic, part) for topic, part, _ in expired]))
+    shard.record_removed(group, expired)
     for end in ends:
         if end is not None:
             shard.record(end)

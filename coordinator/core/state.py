@@ -4,13 +4,15 @@ made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from coordinator.core.deadlines import Deadline, DeadlineKind, Deadlines
 from coordinator.core.events import Event
-from coordinator.core.group import Group
+from coordinator.core.group import Group, encoded_bytes
 from coordinator.core.group_configs import NO_SETTINGS, GroupSettings
 from coordinator.core.limits import CoreLimits
+from coordinator.core.lost_offsets import StoredOffset
 from coordinator.core.records import (
     GroupRecord,
     GroupRemoved,
@@ -22,8 +24,11 @@ from coordinator.core.records import (
     SavedOffset,
 )
 from coordinator.core.requests import Now, Result
-from coordinator.core.step import Reply, Step, Ticket
+from coordinator.core.step import SMALL_RECORD_BYTES, Reply, Step, Ticket
 from coordinator.core.topic_image import TopicImage
+
+REMOVED_OFFSET_BYTES: Final = 40
+"""About what a topic and a partition take in a record."""
 
 
 class ShardState:
@@ -67,10 +72,25 @@ class ShardState:
         """Answer a ticket; ``waits`` is False only for what a crash may take back (design 2.3)."""
         self.step.replies.append(Reply(ticket, result, waits))
 
-    def record(self, record: Record) -> None:
-        """Make a change of hard state: apply it here and have it written."""
+    def record(self, record: Record, size_bytes: int = SMALL_RECORD_BYTES) -> None:
+        """Make a change of hard state: apply it here and have it written. The size is about that of
+        the encoded record.
+        """
         self.apply(record)
-        self.step.records.append(record)
+        step = self.step
+        step.records.append(record)
+        step.record_bytes += size_bytes
+
+    def record_group(self, group: Group) -> None:
+        """Write what is live of a group's metadata."""
+        assigned = sum([len(member.assignment) for member in group.members.values()])
+        self.record(group.to_record(), group.size_bytes + encoded_bytes(assigned))
+
+    def record_removed(self, group: Group, offsets: Sequence[StoredOffset]) -> None:
+        """Remove offsets of a group."""
+        gone = [(topic, partition) for topic, partition, _ in offsets]
+        size_bytes = SMALL_RECORD_BYTES + REMOVED_OFFSET_BYTES * len(gone)
+        self.record(OffsetsRemoved(group.group_id, gone), size_bytes)
 
     def event(self, event: Event) -> None:
         """Note a fact for the log."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -12,6 +12,9 @@ from coordinator.core.requests import Result
 
 Ticket: TypeAlias = object
 """Whose answer it is. The core hands it back untouched and never looks inside."""
+
+SMALL_RECORD_BYTES: Final = 200
+"""About what a record takes that names one thing."""
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
@@ -31,3 +34,5 @@ class Step(msgspec.Struct):
     replies: list[Reply] = msgspec.field(default_factory=list)
     records: list[Record] = msgspec.field(default_factory=list)
     events: list[Event] = msgspec.field(default_factory=list)
+    record_bytes: int = 0
+    """About what the records take when they are encoded: bounds what waits for a storage."""

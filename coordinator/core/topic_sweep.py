@@ -8,7 +8,7 @@ from coordinator.core.deadlines import NEXT_PORTION_MS
 from coordinator.core.events import OffsetDeleted
 from coordinator.core.group import Group
 from coordinator.core.lost_offsets import Portion, StoredOffset, lost_topics
-from coordinator.core.records import NO_OFFSET, OffsetsRemoved, PartitionEnd
+from coordinator.core.records import NO_OFFSET, PartitionEnd
 from coordinator.core.state import ShardState
 from coordinator.core.topic_image import TopicImage
 
@@ -62,7 +62,7 @@ def _gone(image: TopicImage, group: Group) -> list[StoredOffset]:
 
 
 def _remove(shard: ShardState, group: Group, gone: Sequence[StoredOffset]) -> None:
-    shard.record(OffsetsRemoved(group.group_id, [(topic, part) for topic, part, _ in gone]))
+    shard.record_removed(group, gone)
     shard.event(
         OffsetDeleted(group=group.group_id, topics=lost_topics(gone), reason="topic_deleted")
     )

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
+import msgspec
+
 from coordinator.core.requests import Client
 
 Render: TypeAlias = Callable[[Any, "Exchange"], bytes]
@@ -45,56 +47,34 @@ class Channel(Protocol):
         ...
 
 
-class Exchange:
-    """A request that waits for its answer."""
+def _not_set(_result: Any, _exchange: Exchange) -> bytes:
+    raise AssertionError("a handler submitted without saying how its answer is rendered")
 
-    __slots__ = (
-        "asked",
-        "channel",
-        "client",
-        "correlation_id",
-        "error",
-        "frame",
-        "holds",
-        "key",
-        "offset",
-        "on_closed",
-        "render",
-        "reply",
-        "version",
-    )
 
-    def __init__(  # noqa: PLR0913 - what a header holds; made once a request, so without a wrapper
-        self,
-        channel: Channel,
-        key: int,
-        version: int,
-        correlation_id: int,
-        client: Client,
-        frame: bytes,
-        offset: int,
-    ) -> None:
-        """Keep what the header said; ``offset`` is where the body begins in ``frame``."""
-        self.channel = channel
-        self.key = key
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client = client
-        self.frame = frame
-        self.offset = offset
-        self.render: Render
-        """Set by the handler before it submits."""
-        self.asked: Any
-        """What a renderer needs of the request."""
-        self.error: int = 0
-        """The first error of the answer, for the metrics."""
-        self.reply: bytes | None = None
-        """The reply frame once there is one."""
-        self.holds = True
-        """While this waits, nothing that follows on its connection is begun (spec 1). Handlers
-        clear it for what may be pipelined: commits, plain fetches, heartbeats."""
-        self.on_closed: Callable[[], None] | None = None
-        """Called when the connection goes while this waits, to let go of what waits only for it."""
+class Exchange(msgspec.Struct, eq=False):
+    """A request that waits for its answer; made of what the header said."""
+
+    channel: Channel
+    key: int
+    version: int
+    correlation_id: int
+    client: Client
+    frame: bytes
+    offset: int
+    """Where the body begins in ``frame``."""
+    render: Render = _not_set
+    """Set by the handler before it submits."""
+    asked: Any = None
+    """What a renderer needs of the request."""
+    error: int = 0
+    """The first error of the answer, for the metrics."""
+    reply: bytes | None = None
+    """The reply frame once there is one."""
+    holds: bool = True
+    """While this waits, nothing that follows on its connection is begun (spec 1). Handlers clear it
+    for what may be pipelined: commits, plain fetches, heartbeats."""
+    on_closed: Callable[[], None] | None = None
+    """Called when the connection goes while this waits, to let go of what waits only for it."""
 
     def resolve(self, result: Any) -> None:
         """Take the answer. To be called once, by whoever answers."""

@@ -11,13 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from coordinator.core.records import GroupRecord, OffsetsCommitted
 from coordinator.runtime.slot import Slot, Write
 from storage.base import Batch, OffsetStorage, ShardAppend, ShardId
 
 if TYPE_CHECKING:
     from coordinator.core.events import Event
-    from coordinator.core.records import Record
     from coordinator.core.step import Reply
     from coordinator.runtime.clock import Clock
     from coordinator.runtime.settings import CoordinatorConfig
@@ -125,7 +123,7 @@ class Lane:
 
     # --- What slots call --------------------------------------------------------------------------
 
-    def gather(self, slot: Slot, batch: Batch) -> Write:
+    def gather(self, slot: Slot, batch: Batch, record_bytes: int) -> Write:
         """Add a step with records to the next append, and start it at the end of this turn of the
         loop if none is in flight, so that all requests of one turn share it.
         """
@@ -136,7 +134,7 @@ class Lane:
         write.batches.append(batch)
         slot.unfinished = write
         append.requests += 1
-        append.bytes += estimated_bytes(batch.records)
+        append.bytes += record_bytes
         if (
             append.requests >= self._config.max_waiting_requests
             or append.bytes >= self._config.max_waiting_bytes
@@ -358,18 +356,3 @@ class Lane:
         self._host.append_failed(self, error)
         self._in_flight = None
         append.end()
-
-
-def estimated_bytes(records: Sequence[Record]) -> int:
-    """Return roughly what the records take when they are encoded; cheap."""
-    total = 0
-    for record in records:
-        total += 200
-        if isinstance(record, OffsetsCommitted):
-            for topic in record.topics:
-                total += 40 + 30 * len(topic.partitions)
-                total += sum([len(partition.metadata) for partition in topic.partitions])
-        elif isinstance(record, GroupRecord):
-            for member in record.members:
-                total += 150 + len(member.subscription) + len(member.assignment)
-    return total

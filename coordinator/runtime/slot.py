@@ -141,7 +141,7 @@ class Slot:
         write = self.unfinished
         events = self._host.admit_events(self, step.events) if step.events else step.events
         if step.records:
-            write = self.lane.gather(self, Batch(step.records, events))
+            write = self.lane.gather(self, Batch(step.records, events), step.record_bytes)
         elif events:
             self.lane.ride(self, events)
         for reply in step.replies:

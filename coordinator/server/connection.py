@@ -171,11 +171,12 @@ class Connection(asyncio.Protocol):
         if exchange is self._held_by:
             self._held_by = None
         reply = exchange.reply
+        assert reply is not None, "answered without an answer"
         if owed[0] is not exchange:
-            self._stored_bytes += len(cast("bytes", reply))
+            self._stored_bytes += len(reply)
             return
         owed.popleft()
-        self._out.append(cast("bytes", reply))
+        self._out.append(reply)
         while owed and (reply := owed[0].reply) is not None:
             owed.popleft()
             self._stored_bytes -= len(reply)

@@ -66,6 +66,7 @@ class FakeShard:
             record = _record(request, now)
             self.apply(record)
             step.records.append(record)
+            step.record_bytes = len(repr(record))
             step.replies.append(Reply(ticket, OffsetCommitResult(ErrorCode.NONE)))
         elif isinstance(request, OffsetFetch):
             step.replies.append(Reply(ticket, OffsetFetchResult(ErrorCode.NONE, [])))
