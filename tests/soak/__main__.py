@@ -79,7 +79,7 @@ def _run(stage: Stage, directory: Path) -> int:
     fetched = stage.finish()
     ledger, seen = stage.ledger, stage.observer
     history = judge.history_of(read_events(stage.database))
-    evictions = judge.evictions(ledger, history, stage.session_ms)
+    evictions = judge.evictions(ledger, history, stage.session_ms, stage.ended_ms)
     lines = seen.log_lines()
     findings = [
         *stage.findings,
@@ -98,8 +98,9 @@ def _run(stage: Stage, directory: Path) -> int:
     screen.say(f"faults: {counted(stage.done)}")
     screen.say(f"consumers that their application had to replace: {counted(ledger.anew)}")
     screen.say(
-        f"evicted: {len(evictions.unjust)} unjustly, {evictions.silent} of processes that were "
-        f"killed, stopped or starved, {evictions.left_behind} ids that nobody went by any more"
+        f"evicted: {len(evictions.unjust)} unjustly, {evictions.silenced} of processes that we "
+        f"killed or stopped, {evictions.starved} of processes that the machine gave no CPU, "
+        f"{evictions.left_behind} ids that nobody went by any more"
     )
     for finding in findings:
         screen.finding(finding)
@@ -114,7 +115,7 @@ def _run(stage: Stage, directory: Path) -> int:
         f"{ledger.commits:,} commits acknowledged ({len(ledger.acknowledged):,} offsets, none lost "
         f"in {stage.fetches + 1} looks and {len(history.seqs):,} events), "
         f"{judge.repeated(history):,} told again by libraries; {sum(stage.done.values())} faults; "
-        f"{len(history.evictions)} evicted, {len(evictions.unjust)} unjustly; longest callback "
+        f"{evictions.total} evicted, {len(evictions.unjust)} unjustly; longest callback "
         f"{seen.slowest_ms:.0f} ms; {seen.lives_mb[0]:.0f} to {seen.lives_mb[-1]:.0f} MB",
         passed=not findings,
     )

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ GROUPS_OF: tuple[tuple[str, ...], ...] = (
 MEMBERS_A_HOST = {"raw": 130, "aiokafka": 80, "librdkafka": 80, "kafka-python": 45}
 """What one process can be without starving itself."""
 COMMIT_EVERY_S = {"raw": 3.0, "aiokafka": 5.0, "librdkafka": 5.0, "kafka-python": 5.0}
+END_LIMIT_S = 20
+"""What is under way when a run ends may be answered; a library that waits for more is killed."""
 STATIC_EVERY = 7
 """One group in so many has static members."""
 
@@ -113,9 +116,20 @@ class Host:
 
     def kill(self) -> None:
         """kill -9: its members say nothing any more."""
-        self.signal(signal.SIGKILL)
         assert self._process is not None
-        self._process.wait()
+        if self._process.poll() is None:
+            self._cast.ledger.silence(self.name)
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> None:
+        """SIGSTOP: its members are silent until ``go_on``."""
+        self._cast.ledger.silence(self.name)
+        self.signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self.signal(signal.SIGCONT)
+        self._cast.ledger.end_silence(self.name)
 
     def end(self, limit_s: float) -> None:
         """Wait for it after SIGTERM, not for ever."""
@@ -124,6 +138,9 @@ class Host:
             self._process.wait(limit_s)
         except subprocess.TimeoutExpired:
             self.kill()
+
+    def has_begun(self) -> bool:
+        return self._process is not None
 
     def has_ended(self) -> bool:
         return self._process is not None and self._process.poll() is not None
@@ -154,11 +171,12 @@ class Cast:
         for host in self.hosts:
             host.signal(signal.SIGCONT)
             host.signal(signal.SIGTERM)
+        give_up_s = time.monotonic() + END_LIMIT_S
         for host in self.hosts:
-            host.end(15)
+            host.end(max(0.1, give_up_s - time.monotonic()))
 
     def kill(self) -> None:
         """Leave nothing running, whatever happened."""
         for host in self.hosts:
-            if not host.has_ended():
+            if host.has_begun():
                 host.kill()

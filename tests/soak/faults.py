@@ -27,9 +27,9 @@ class Fault(NamedTuple):
 CYCLE: tuple[Fault, ...] = (
     *(Fault(n * KILL_EVERY_S, "kill daemon") for n in range(int(CYCLE_S / KILL_EVERY_S))),
     Fault(6, "stop daemon", 15),
-    Fault(34, "fill disk", 22),
-    Fault(64, "hold database", 12),
-    Fault(79, "stop clients", 7),
+    Fault(36, "fill disk", 22),
+    Fault(69, "hold database", 11),
+    Fault(81, "stop clients", 7),
     # Whoever is killed or stopped here is evicted before the next kill of the daemon would give
     # every session a fresh start.
     Fault(91, "kill clients"),

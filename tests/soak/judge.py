@@ -101,33 +101,53 @@ class Evictions(NamedTuple):
     """Who was evicted, sorted by whose fault it was."""
 
     unjust: list[str]
-    silent: int
-    """Members of processes that were killed, stopped or starved."""
+    silenced: int
+    """Members of processes that we killed or stopped."""
+    starved: int
+    """Members of processes that had no CPU for half a session: the machine is too small."""
     left_behind: int
     """Ids that nobody went by any more: a member that joined anew, or never learned of the id."""
 
+    @property
+    def total(self) -> int:
+        return len(self.unjust) + self.silenced + self.starved + self.left_behind
 
-def evictions(ledger: Ledger, history: History, session_ms: int) -> Evictions:
-    """No member is evicted that kept heartbeating.
+
+def evictions(
+    ledger: Ledger, history: History, session_ms: int, until_ms: int | None = None
+) -> Evictions:
+    """No member is evicted that kept heartbeating, until the clients were told to end.
 
     Every client heartbeats several times in half a session. So a member kept heartbeating if it
     went by that id until then, and its process was never without the CPU for half a session.
     """
     unjust: list[str] = []
-    silent = left_behind = 0
+    silenced = starved = left_behind = 0
     for event in history.evictions:
         at_ms = event["ts_ms"]
+        if until_ms is not None and at_ms > until_ms:
+            break
         holding = ledger.holdings.get(event["member_id"])
         if holding is None or not _held(holding, at_ms, session_ms):
             left_behind += 1
         elif longest_silence(ledger.pulses[holding.host], at_ms, session_ms) >= session_ms / 2:
-            silent += 1
+            by_us = _silenced(ledger, holding.host, at_ms - session_ms, at_ms)
+            silenced += by_us
+            starved += not by_us
         else:
             unjust.append(
                 f"evicted though it kept heartbeating: {holding.name} of {event['group']}, "
                 f"{event['reason']}, at {at_ms}, {event['member_id']}"
             )
-    return Evictions(unjust, silent, left_behind)
+    return Evictions(unjust, silenced, starved, left_behind)
+
+
+def _silenced(ledger: Ledger, host: str, from_ms: int, until_ms: int) -> bool:
+    """Did we kill or stop that host within that time?"""
+    return any(
+        silence.from_ms < until_ms and (silence.until_ms is None or silence.until_ms > from_ms)
+        for silence in ledger.silenced.get(host, ())
+    )
 
 
 def _held(holding: Holding, at_ms: int, session_ms: int) -> bool:

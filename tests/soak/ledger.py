@@ -82,6 +82,14 @@ class Holding:
 
 
 @dataclass
+class Silence:
+    """While a host was kept from saying anything."""
+
+    from_ms: int
+    until_ms: int | None = None
+
+
+@dataclass
 class Ledger:
     """All ledgers of a run, read as they grow."""
 
@@ -97,6 +105,8 @@ class Ledger:
     """By member id."""
     pulses: dict[str, list[int]] = field(default_factory=dict)
     """By host: when it was given the CPU."""
+    silenced: dict[str, list[Silence]] = field(default_factory=dict)
+    """By host: when we killed or stopped it."""
     anew: Counter[str] = field(default_factory=Counter)
     """Consumers that were replaced, by why."""
     _current: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -132,6 +142,14 @@ class Ledger:
                 self.anew[f"{name.rpartition('-')[0]} {why}"] += 1
             case _:
                 raise AssertionError(f"not a line of a ledger: {line}")
+
+    def silence(self, host: str) -> None:
+        """From now on we keep that host from saying anything."""
+        self.silenced.setdefault(host, []).append(Silence(now_ms()))
+
+    def end_silence(self, host: str) -> None:
+        """Until now."""
+        self.silenced[host][-1].until_ms = now_ms()
 
     def _identity(self, host: str, ms: int, name: str, member_id: str) -> None:
         before = self._current.get((host, name))

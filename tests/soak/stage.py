@@ -15,7 +15,7 @@ from tests.helpers.servers import Groupkeeper
 from tests.soak.cast import PARTITIONS, TOPIC, Cast, Host
 from tests.soak.faults import Fault, Volume, foreign_writer, pace, plan
 from tests.soak.judge import lost_offsets
-from tests.soak.ledger import Key, Ledger
+from tests.soak.ledger import Key, Ledger, now_ms
 from tests.soak.observer import Observer
 from tests.soak.report import Screen, counted
 
@@ -49,6 +49,8 @@ class Stage:
         self.cast = Cast(directory / "clients", groups, members, self.ledger)
         self.observer = Observer(self.daemon, self.database, groups)
         self.findings: list[str] = []
+        self.ended_ms = 0
+        """When the clients were told to end."""
         self.felt: set[str] = set()
         """Faults that had an effect."""
         self.done: dict[str, int] = {}
@@ -116,6 +118,7 @@ class Stage:
         self._held.close()
         self.volume.make_room()
         self.daemon.signal(signal.SIGCONT)
+        self.ended_ms = now_ms()
         self.cast.stop()
         self.daemon.wait_ready()
         self._look()
@@ -225,11 +228,11 @@ class Stage:
         self.screen.fault(
             f"SIGSTOP to {host.name} for {for_s:.0f} s: {len(host.roles)} members, who {fate}"
         )
-        host.signal(signal.SIGSTOP)
+        host.stop()
         self.felt.add("stop clients")
 
         def go_on() -> None:
-            host.signal(signal.SIGCONT)
+            host.go_on()
             self.screen.better(f"SIGCONT: {host.name} goes on")
 
         self._after(for_s, go_on)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.soak import judge
 from tests.soak.judge import History
-from tests.soak.ledger import Key, Ledger
+from tests.soak.ledger import Key, Ledger, Silence
 
 SESSION_MS = 20_000
 EVICTED_MS = 100_000
@@ -120,7 +120,14 @@ def test_events_are_taken_apart():
 # --- evictions ------------------------------------------------------------------------------------
 
 
-def evicted(*, pulses: list[int], until_ms: int | None = None, member_id: str = "x") -> Any:
+def evicted(
+    *,
+    pulses: list[int],
+    until_ms: int | None = None,
+    member_id: str = "x",
+    silence: Silence | None = None,
+    ended_ms: int | None = None,
+) -> Any:
     """Judge the eviction of x, at EVICTED_MS, of a host with these pulses."""
     lines: list[list[Any]] = [["pulse", ms] for ms in pulses]
     lines.append(["is", 1, "m", "x"])
@@ -132,7 +139,10 @@ def evicted(*, pulses: list[int], until_ms: int | None = None, member_id: str = 
         "group": "a",
         "reason": "session_timeout",
     }
-    return judge.evictions(a_ledger(*lines), History([], [], [event]), SESSION_MS)
+    ledger = a_ledger(*lines)
+    if silence is not None:
+        ledger.silenced["host"] = [silence]
+    return judge.evictions(ledger, History([], [], [event]), SESSION_MS, ended_ms)
 
 
 STEADY = list(range(0, 200_000, 500))
@@ -140,7 +150,7 @@ STEADY = list(range(0, 200_000, 500))
 
 def test_a_member_that_kept_heartbeating_is_evicted_unjustly():
     found = evicted(pulses=STEADY)
-    assert (len(found.unjust), found.silent, found.left_behind) == (1, 0, 0)
+    assert (len(found.unjust), found.total) == (1, 1)
     assert "evicted though it kept heartbeating: m of a, session_timeout" in found.unjust[0]
 
 
@@ -164,17 +174,27 @@ def test_a_stop_below_half_a_session_excuses_no_eviction():
 def test_a_silent_process_is_evicted_with_reason(pulses):
     host_is_known = pulses or [0]
     found = evicted(pulses=host_is_known)
-    assert (found.unjust, found.silent, found.left_behind) == ([], 1, 0)
+    assert (found.starved, found.total) == (1, 1)
+    found = evicted(pulses=host_is_known, silence=Silence(85_000, 101_000))
+    assert (found.silenced, found.total) == (1, 1)
+    found = evicted(pulses=host_is_known, silence=Silence(1_000, 7_000))
+    assert (found.starved, found.total) == (1, 1)
+    found = evicted(pulses=host_is_known, silence=Silence(1_000))
+    assert (found.silenced, found.total) == (1, 1)
+
+
+def test_who_is_evicted_after_the_clients_were_told_to_end_is_not_judged():
+    assert evicted(pulses=STEADY, ended_ms=EVICTED_MS - 1).total == 0
 
 
 def test_an_id_that_its_member_has_left_behind_is_evicted_with_reason():
     found = evicted(pulses=STEADY, until_ms=EVICTED_MS - SESSION_MS)
-    assert (found.unjust, found.silent, found.left_behind) == ([], 0, 1)
+    assert (found.left_behind, found.total) == (1, 1)
 
 
 def test_an_id_that_nobody_learned_of_is_evicted_with_reason():
     found = evicted(pulses=STEADY, member_id="handed out")
-    assert (found.unjust, found.silent, found.left_behind) == ([], 0, 1)
+    assert (found.left_behind, found.total) == (1, 1)
 
 
 def test_a_name_that_plays_again_in_another_process_leaves_the_old_id_to_the_old_process():
