@@ -36,8 +36,11 @@ class CallbackWatch:
         """Tell of each slow callback, if anyone wants to know."""
         self.slow = 0
         """Callbacks that used ``SLOW_S`` of CPU time or more."""
+        self.look_above_s = 0.0
+        """A callback that took no longer needs no ``end``: it was neither slow nor the worst. For
+        those that are too many to call twice for each: ``read_s`` when it begins."""
+        self.read_s = read_s
         self._tell = tell
-        self._read_s = read_s
         self._read_cpu_s = read_cpu_s
         self._worst_s = 0.0
         self._read_at_s = float("-inf")
@@ -45,7 +48,7 @@ class CallbackWatch:
 
     def begin(self) -> float:
         """Say that a callback begins; what is returned belongs to ``end``."""
-        now_s = self._read_s()
+        now_s = self.read_s()
         if now_s - self._read_at_s > SAMPLE_S:
             self._read_at_s = now_s
             self._cpu_s = self._read_cpu_s()
@@ -53,13 +56,14 @@ class CallbackWatch:
 
     def end(self, begun_s: float, callback: object) -> None:
         """Say that it ended."""
-        now_s = self._read_s()
-        if now_s - begun_s > min(self._worst_s, SLOW_S):
+        now_s = self.read_s()
+        if now_s - begun_s > self.look_above_s:
             self._look(now_s, now_s - begun_s, callback)
 
     def take(self) -> float:
         """Return the most CPU seconds that one callback used since the last call; begin anew."""
         worst_s, self._worst_s = self._worst_s, 0.0
+        self.look_above_s = 0.0
         return worst_s
 
     def _look(self, now_s: float, took_s: float, callback: object) -> None:
@@ -67,6 +71,7 @@ class CallbackWatch:
         used_s = min(cpu_s - self._cpu_s, took_s)
         self._cpu_s, self._read_at_s = cpu_s, now_s
         self._worst_s = max(self._worst_s, used_s)
+        self.look_above_s = min(self._worst_s, SLOW_S)
         if used_s >= SLOW_S:
             self.slow += 1
             if self._tell is not None:

@@ -133,9 +133,29 @@ class Connection(asyncio.Protocol):
         """Begin what came in."""
         if self._closed or self._doomed is not None:
             return
-        begun_s = self._hub.watch.begin()
-        self._receive(data)
-        self._hub.watch.end(begun_s, self.data_received)
+        watch = self._hub.watch
+        begun_s = watch.read_s()
+        self._hub.stats.bytes_in += len(data)
+        broken: FrameError | None = None
+        try:
+            frames = self._splitter.feed(data)
+        except FrameError as error:
+            frames = error.frames
+            broken = error
+        if len(frames) == 1 and not self._owed and not self._backlog and self._writable:
+            # The common case: one request while nothing else is under way.
+            self._turning = True
+            self._begin(frames[0])
+            self._end_turn()
+        elif frames:
+            self._backlog.extend(frames)
+            for frame in frames:
+                self._backlog_bytes += len(frame)
+            self._turn()
+        if broken is not None:
+            self._refuse(broken.reason, error=broken.message)
+        if watch.read_s() - begun_s > watch.look_above_s:
+            watch.end(begun_s, self.data_received)
 
     def pause_writing(self) -> None:
         """The peer does not take its replies: begin nothing more until it does."""
@@ -264,27 +284,6 @@ class Connection(asyncio.Protocol):
             self._balance()
 
     # --- Our own ----------------------------------------------------------------------------------
-
-    def _receive(self, data: bytes) -> None:
-        self._hub.stats.bytes_in += len(data)
-        broken: FrameError | None = None
-        try:
-            frames = self._splitter.feed(data)
-        except FrameError as error:
-            frames = error.frames
-            broken = error
-        if len(frames) == 1 and not self._owed and not self._backlog and self._writable:
-            # The common case: one request while nothing else is under way.
-            self._turning = True
-            self._begin(frames[0])
-            self._end_turn()
-        elif frames:
-            self._backlog.extend(frames)
-            for frame in frames:
-                self._backlog_bytes += len(frame)
-            self._turn()
-        if broken is not None:
-            self._refuse(broken.reason, error=broken.message)
 
     def _turn(self) -> None:
         """Begin what may be begun now, then write what was answered."""
