@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import date
 from typing import Final
 
 from pyspark.errors import AnalysisException
@@ -34,9 +36,13 @@ class Lake:
         """What the stream that fills bronze has read."""
         return f"{self.root}/_checkpoint"
 
+    def carried(self, table: str) -> str:
+        """What the end of each day leaves to the next; the pipeline's own."""
+        return f"{self.root}/_carried/{table}"
+
     @property
     def publications(self) -> str:
-        """Which days were published from which segments, a row a day and run."""
+        """Which days are published, from which segments, and which are not: a row a day."""
         return f"{self.root}/publications"
 
     def silver(self, table: str) -> str:
@@ -66,3 +72,13 @@ def write_days(table: DataFrame, path: str, *more_partitions: str) -> None:
     """
     writer = table.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
     writer.partitionBy(DAY, *more_partitions).parquet(path)
+
+
+def remove_days(spark: SparkSession, path: str, days: Collection[date]) -> None:
+    """Remove days of a table, where they are there."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()
+    for day in days:
+        folder = jvm.org.apache.hadoop.fs.Path(f"{path}/{DAY}={day.isoformat()}")
+        folder.getFileSystem(configuration).delete(folder, True)

@@ -43,7 +43,6 @@ _WHO: Final = (
     "client_host",
     "principal",
     "reason",
-    "expire_time_ms",
 )
 
 
@@ -66,11 +65,13 @@ def offset_changes(events: DataFrame) -> DataFrame:
     of_event = ("store", "log_id", "seq", "ts_ms", "lease_epoch", "kind", "group", *_WHO)
     topics = events.where(F.col("kind").isin(*kinds)).select(
         *of_event,
+        "expire_time_ms",
         F.col("commit_time_ms").alias("event_time_ms"),
         F.posexplode("topics").alias("topic_position", "in_topic"),
     )
     rows = topics.select(
         *of_event,
+        "expire_time_ms",
         "event_time_ms",
         "topic_position",
         F.col("in_topic.topic").alias("topic"),
@@ -89,6 +90,8 @@ def offset_changes(events: DataFrame) -> DataFrame:
         F.col("in_partition.leader_epoch").alias("leader_epoch"),
         F.col("in_partition.metadata").alias("metadata"),
         F.coalesce("in_partition.commit_time_ms", "event_time_ms").alias("commit_time_ms"),
+        # a snapshot tells it of each partition, a commit of all
+        F.coalesce("in_partition.expire_time_ms", "expire_time_ms").alias("expire_time_ms"),
         F.col("kind").isin(*SETS_OFFSETS).alias("is_set"),
     )
 

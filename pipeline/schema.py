@@ -11,6 +11,7 @@ from typing import Final
 
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     DateType,
     IntegerType,
@@ -120,3 +121,46 @@ SEGMENT_SCHEMA: Final = _struct(
     batch_id=_STRING,
 )
 """What bronze holds of one segment: one row a segment, day and batch."""
+
+CARRIED_EVENTS_SCHEMA: Final = StructType(
+    [*EVENT_SCHEMA.fields, StructField("store", _STRING), StructField("dt", DateType())]
+)
+"""Events that still matter when the day ``dt`` is over."""
+
+STANDING_SCHEMA: Final = _struct(
+    store=_STRING,
+    group=_STRING,
+    topic=_STRING,
+    partition=_INT,
+    is_set=BooleanType(),
+    lease_epoch=_LONG,
+    topic_id=_STRING,
+    offset=_LONG,
+    leader_epoch=_INT,
+    metadata=_STRING,
+    commit_time_ms=_LONG,
+    expire_time_ms=_LONG,
+    client_id=_STRING,
+    seq=_LONG,
+    ts_ms=_LONG,
+    dt=DateType(),
+)
+"""Committed offsets that stand when the day ``dt`` is over."""
+
+ENDS_SCHEMA: Final = _struct(
+    store=_STRING,
+    topic=_STRING,
+    partition=_INT,
+    offset=_LONG,
+    ts_ms=_LONG,
+    lease_epoch=_LONG,
+    seq=_LONG,
+    dt=DateType(),
+)
+"""Ends of partitions: as they were sampled, or as they are known when the day ``dt`` is over."""
+
+PUBLICATION_SCHEMA: Final = _struct(
+    dt=DateType(), state=_STRING, fingerprint=_STRING, events=_LONG, missing=_STRING
+)
+"""What a day was last computed from; ``missing`` says it to a person, and is empty for a whole day.
+"""

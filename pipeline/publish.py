@@ -1,0 +1,181 @@
+"""The job that computes silver and gold for the days whose events have changed.
+
+Which those are is not remembered from the last run but compared: what bronze holds of a day with
+what the day was last computed from. So it does not matter where a run died. Days are replaced as a
+whole, and the note of it (``publications``) is written last; doing it again changes nothing.
+
+A late segment changes its own day and, through what is carried over, the days after it: all of them
+are computed again. No watermark drops anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Final
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from pipeline import gold, silver
+from pipeline.bronze import read_coverage, read_events
+from pipeline.coverage import Coverage, Gap, gaps_by_day
+from pipeline.lake import DAY, Lake, read_table, remove_days, write_days
+from pipeline.schema import (
+    CARRIED_EVENTS_SCHEMA,
+    ENDS_SCHEMA,
+    EVENT_SCHEMA,
+    PUBLICATION_SCHEMA,
+    STANDING_SCHEMA,
+)
+
+GOLD_TABLES: Final = ("lag_1m", "commit_rate_1m", "rebalances", "group_daily", "audit")
+"""What is published; ``docs/pipeline.md`` says what is in each."""
+
+PUBLISHED: Final = "published"
+HELD_BACK: Final = "held back"
+ACCEPTED: Final = "published with a gap"
+
+Progress = Callable[[str], None]
+"""Is told what is being done, for a person who waits."""
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What a run did."""
+
+    published: list[date] = field(default_factory=list)
+    """Days that were computed and published."""
+    held_back: dict[date, list[Gap]] = field(default_factory=dict)
+    """Days that are not published, now or earlier, and what is missing."""
+    events: int = 0
+    """Events of the days that were computed."""
+
+
+def publish(
+    spark: SparkSession,
+    lake: Lake,
+    *,
+    accept_gaps: Collection[date] = (),
+    progress: Progress = lambda _: None,
+) -> Publication:
+    """Bring silver and gold up to what bronze holds.
+
+    A day with a gap in a log's ``seq`` is not published, and withdrawn where it was published
+    before the gap was known, unless it is one of ``accept_gaps``.
+    """
+    coverage = read_coverage(spark, lake)
+    gaps = gaps_by_day(coverage.gaps())
+    noted = _notes(spark, lake)
+    wanted = {}
+    for day in coverage.days():
+        fingerprint = coverage.fingerprint(day)
+        was_accepted = noted.get(day) == (ACCEPTED, fingerprint)
+        is_accepted = was_accepted or day in accept_gaps
+        state = PUBLISHED if day not in gaps else ACCEPTED if is_accepted else HELD_BACK
+        wanted[day] = (state, fingerprint)
+    held = {day: gaps[day] for day in wanted if wanted[day][0] == HELD_BACK}
+    touched = [day for day in wanted if wanted[day] != noted.get(day)]
+    if not touched:
+        return Publication(held_back=held)
+    days = [day for day in wanted if day >= touched[0]]
+    ready = [day for day in days if day not in held]
+    before = max((day for day in wanted if day < touched[0]), default=None)
+    _Run(spark, lake, days, before, progress).compute(ready)
+    for table in GOLD_TABLES:
+        remove_days(spark, lake.gold(table), [day for day in days if day in held])
+    _note(spark, lake, coverage, wanted, gaps)
+    return Publication(ready, held, sum(coverage.events(day) for day in days))
+
+
+def _notes(spark: SparkSession, lake: Lake) -> dict[date, tuple[str, str]]:
+    """Read the state and the fingerprint that each day was last computed for."""
+    rows = read_table(spark, lake.publications, PUBLICATION_SCHEMA).collect()
+    return {row["dt"]: (row["state"], row["fingerprint"]) for row in rows}
+
+
+def _note(
+    spark: SparkSession,
+    lake: Lake,
+    coverage: Coverage,
+    states: Mapping[date, tuple[str, str]],
+    gaps: Mapping[date, Sequence[Gap]],
+) -> None:
+    """Write what every day was computed from. Were it lost, all days would be computed again."""
+    rows = [
+        (day, *states[day], coverage.events(day), "; ".join(map(str, gaps.get(day, ()))))
+        for day in states
+    ]
+    table = spark.createDataFrame(rows, PUBLICATION_SCHEMA).coalesce(1)
+    table.write.mode("overwrite").parquet(lake.publications)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One computation of some days in a row."""
+
+    spark: SparkSession
+    lake: Lake
+    days: Sequence[date]
+    before: date | None
+    """The last day that there are events of and that is not computed again."""
+    progress: Progress
+
+    def compute(self, ready: Sequence[date]) -> None:
+        """Write silver for all days, and gold for those that are complete."""
+        events = read_events(self.spark, self.lake, self.days)
+        columns = [*EVENT_SCHEMA.names, "store"]
+        carried = self._carried("events", CARRIED_EVENTS_SCHEMA)
+        known = events.select(columns).unionByName(carried.select(columns))
+        known = known.where(F.col("kind") != "commit")
+        deltas = self._silver("commit_deltas", silver.commit_deltas(events))
+        others = self._silver("other_changes", silver.other_changes(events))
+        sessions = self._silver("member_sessions", silver.member_sessions(known, self.days))
+        episodes = self._silver("rebalances", silver.rebalances(known, self.days))
+        self._write(silver.carried_events(known, self.days), self.lake.carried("events"))
+        changes = gold.all_changes(deltas, others)
+        standing = self._carried("offsets", STANDING_SCHEMA)
+        by_day = gold.offsets_by_day(changes, standing, self.days)
+        self._write(by_day, self.lake.carried("offsets"))
+        samples = self._silver("end_offsets", silver.end_offsets(events))
+        ends = self._carried("ends", ENDS_SCHEMA)
+        self._write(gold.ends_by_day(samples, ends, self.days), self.lake.carried("ends"))
+        if not ready:
+            return
+        of_ready = F.col(DAY).isin(*ready)
+
+        def publish(table: str, rows: DataFrame) -> DataFrame:
+            # one file a day: these tables are small
+            path = self.lake.gold(table)
+            self._write(rows.where(of_ready).repartition(DAY), path)
+            return read_table(self.spark, path, rows.schema).where(of_ready)
+
+        lag = publish("lag_1m", gold.lag_1m(changes, standing, samples, ends, self.days))
+        publish("commit_rate_1m", gold.commit_rate_1m(deltas))
+        publish("rebalances", gold.rebalances(episodes, sessions))
+        publish("audit", gold.audit(deltas, others, events))
+        publish("group_daily", gold.group_daily(deltas, sessions, episodes, lag, events))
+
+    def _silver(self, table: str, rows: DataFrame) -> DataFrame:
+        """Write a table of silver, and read the same days of it: nothing is computed twice."""
+        path = self.lake.silver(table)
+        self._write(rows, path)
+        return read_table(self.spark, path, rows.schema).where(F.col(DAY).isin(*self.days))
+
+    def _carried(self, table: str, schema: StructType) -> DataFrame:
+        """Read what the day before these left."""
+        rows = read_table(self.spark, self.lake.carried(table), schema)
+        return rows.where(F.col(DAY) == F.lit(self.before))
+
+    def _write(self, rows: DataFrame, path: str) -> None:
+        """Replace these days of a table, and empty those that have no rows any more."""
+        began = time.monotonic()
+        seen = Observation()
+        write_days(rows.observe(seen, F.collect_set(DAY).alias("days")), path)
+        written = seen.get.get("days") or []
+        remove_days(self.spark, path, [day for day in self.days if day not in written])
+        name = path.removeprefix(self.lake.root + "/")
+        self.progress(f"{name} ({time.monotonic() - began:.1f} s)")

@@ -1,0 +1,326 @@
+"""Silver: events turned into what a person asks about: moves of offsets, sessions, rebalances.
+
+Functions of events alone. What a later day needs of an earlier one is a set of events too
+(``carried_events``), so a day is computed from its own events and those, by the same functions that
+would compute it from the whole history.
+
+A table of days holds what was the case on that day, as its end saw it: a session of three days
+stands in three of them, and has an end only in the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from pipeline.bronze import with_day
+from pipeline.lake import DAY
+from pipeline.offsets import event_order, offset_changes
+from pipeline.schema import EVENT_SCHEMA
+
+RESTORE_CLIENT_PREFIX: Final = "groupkeeper-restore/"
+"""What the client id of a restore begins with; the plan's id follows."""
+
+SKIP_MESSAGES: Final = 100_000
+"""A member that moves an offset forward by this much in one commit has skipped, not consumed."""
+
+MAX_LISTED_MOVES: Final = 100
+"""Moved partitions that a rebalance names; all are counted."""
+
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+
+
+# --- offsets --------------------------------------------------------------------------------------
+
+
+def commit_deltas(events: DataFrame, skip_messages: int = SKIP_MESSAGES) -> DataFrame:
+    """One row for each partition of each commit: how far it moved the offset, and what that was.
+
+    ``delta`` is null where there was no offset before. ``cause`` is ``member``, ``restore``, or
+    ``reset``: generation -1, an administrator's doing or that of a consumer without a group.
+    ``is_rewind``: back. ``is_duplicate``: not at all. ``is_skip``: forward over messages that the
+    group did not consume, by a reset or restore, or by ``skip_messages`` and more at once.
+    """
+    moves = offset_changes(events.where(F.col("kind") == "commit")).drop("kind", "reason", "is_set")
+    delta = F.when(F.col("previous_offset") >= 0, F.col("offset") - F.col("previous_offset")).alias(
+        "delta"
+    )
+    moves = moves.select("*", delta, _cause().alias("cause"))
+    by_hand = F.col("cause") != "member"
+    forward = F.coalesce(F.col("delta") > 0, F.lit(False))
+    return with_day(moves).select(
+        "*",
+        F.coalesce(F.col("delta") < 0, F.lit(False)).alias("is_rewind"),
+        (forward & (by_hand | (F.col("delta") >= skip_messages))).alias("is_skip"),
+        F.coalesce(F.col("delta") == 0, F.lit(False)).alias("is_duplicate"),
+    )
+
+
+def other_changes(events: DataFrame) -> DataFrame:
+    """Changes of offsets that are no commits: what expired, was deleted, or was snapshotted."""
+    return with_day(offset_changes(events.where(F.col("kind") != "commit")))
+
+
+def end_offsets(events: DataFrame) -> DataFrame:
+    """One row for each partition of each sample of ends."""
+    topics = events.where(F.col("kind") == "end_offset").select(
+        "store", "ts_ms", "lease_epoch", "seq", F.explode("topics").alias("t")
+    )
+    rows = topics.select("*", F.explode("t.partitions").alias("p"))
+    return with_day(rows).select(
+        "store",
+        F.col("t.topic").alias("topic"),
+        F.col("p.partition").alias("partition"),
+        F.col("p.offset").alias("offset"),
+        "ts_ms",
+        "lease_epoch",
+        "seq",
+        DAY,
+    )
+
+
+def _cause() -> Column:
+    outside = (F.col("generation") < 0) & (F.col("member_id") == "")
+    restore = F.col("client_id").startswith(RESTORE_CLIENT_PREFIX)
+    return F.when(outside & restore, "restore").when(outside, "reset").otherwise("member")
+
+
+# --- members --------------------------------------------------------------------------------------
+
+
+def member_sessions(events: DataFrame, days: Sequence[date]) -> DataFrame:
+    """One row for each member and day on which it was one: when it joined, when and why it ended.
+
+    ``ended_by`` is ``leave``, ``replaced`` (a static member came back under a new id), or the
+    reason of an eviction; null while it lives. A member whose join was forgotten when the
+    coordinator was killed has no end: nothing in the log tells of it.
+    """
+    joins = events.where(F.col("kind") == "member_join")
+    ends = events.where(F.col("kind").isin("member_leave", "member_evicted")).select(
+        "store",
+        "group",
+        "member_id",
+        "ts_ms",
+        event_order().alias("end_order"),
+        F.when(F.col("kind") == "member_leave", "leave").otherwise(F.col("reason")).alias("by"),
+    )
+    replaced = joins.where(F.col("replaces").isNotNull()).select(
+        "store",
+        "group",
+        F.col("replaces").alias("member_id"),
+        "ts_ms",
+        event_order().alias("end_order"),
+        F.lit("replaced").alias("by"),
+    )
+    who = ("instance_id", "client_id", "client_host", "principal", "reason", "ts_ms")
+    begun = joins.groupBy("store", "group", "member_id").agg(
+        F.min_by(F.struct(*who), event_order()).alias("join"),
+        F.max(event_order()).alias("join_order"),
+    )
+    ended = (
+        ends.unionByName(replaced)
+        .groupBy("store", "group", "member_id")
+        .agg(F.max_by(F.struct("ts_ms", "by", "end_order"), "end_order").alias("end"))
+    )
+    both = begun.join(ended, ["store", "group", "member_id"], "full")
+    is_over = F.coalesce(F.col("end.end_order") > F.col("join_order"), F.col("join").isNull())
+    sessions = both.select(
+        "store",
+        "group",
+        "member_id",
+        *(F.col(f"join.{name}").alias(name) for name in who[:4]),
+        F.col("join.reason").alias("join_reason"),
+        F.col("join.ts_ms").alias("joined_ms"),
+        F.when(is_over, F.col("end.ts_ms")).alias("ended_ms"),
+        F.when(is_over, F.col("end.by")).alias("ended_by"),
+    )
+    begins = F.coalesce("joined_ms", "ended_ms")
+    by_day = _on_each_day(sessions, begins, F.col("ended_ms"), days)
+    ended_by = _until_its_day("ended_ms", "ended_by")
+    ended_ms = _until_its_day("ended_ms", "ended_ms")
+    by_day = by_day.withColumn("ended_by", ended_by).withColumn("ended_ms", ended_ms)
+    return by_day.withColumn("duration_ms", F.col("ended_ms") - F.col("joined_ms"))
+
+
+# --- rebalances -----------------------------------------------------------------------------------
+
+
+def rebalances(events: DataFrame, days: Sequence[date]) -> DataFrame:
+    """One row for each rebalance and day on which it went on: why, how long, who, what moved.
+
+    A rebalance begins with its join phase (``started_ms``, ``reason``, the member that caused it),
+    has a new generation when that is over (``completed_ms``, ``duration_ms``, ``awaited``: who did
+    not come back in time), and its leader's assignment after that (``assigned_ms``). One that was
+    overtaken by the next, or by a crash, has no end. ``moved`` counts the partitions that another
+    member had before, ``assigned`` all; null where the assignment cannot be read.
+    """
+    group = Window.partitionBy("store", "group").orderBy("lease_epoch", "seq")
+    kinds = ("rebalance_start", "rebalance_end", "assignment")
+    is_start = (F.col("kind") == "rebalance_start").cast("int")
+    steps = (
+        events.where(F.col("kind").isin(*kinds))
+        .withColumn("episode", F.sum(is_start).over(group))
+        .withColumn("is_readable", F.col("partitions").isNotNull())
+    )
+    episodes = steps.groupBy("store", "group", "episode").agg(
+        _first_of("rebalance_start", "lease_epoch", "seq", "ts_ms", "reason", "members", *_CAUSE),
+        _first_of("rebalance_end", "ts_ms", *_COMPLETED),
+        _first_of("assignment", "ts_ms", "lease_epoch", "seq", "is_readable"),
+    )
+    joined = episodes.join(
+        _moves(events),
+        on=[
+            episodes["store"] == F.col("moves_store"),
+            episodes["group"] == F.col("moves_group"),
+            episodes["assignment.lease_epoch"] == F.col("moves_lease_epoch"),
+            episodes["assignment.seq"] == F.col("moves_seq"),
+        ],
+        how="left",
+    )
+    rows = joined.select(
+        "store",
+        "group",
+        F.col("rebalance_start.seq").alias("seq"),
+        F.col("rebalance_start.ts_ms").alias("started_ms"),
+        F.col("rebalance_start.reason").alias("reason"),
+        *(F.col(f"rebalance_start.{name}").alias(name) for name in _CAUSE),
+        F.col("rebalance_start.members").alias("members_before"),
+        F.col("rebalance_end.ts_ms").alias("completed_ms"),
+        *(F.col(f"rebalance_end.{name}").alias(name) for name in _COMPLETED),
+        F.col("assignment.ts_ms").alias("assigned_ms"),
+        *(
+            F.when(F.col("assignment.is_readable"), F.coalesce(name, F.lit(0))).alias(name)
+            for name in ("assigned", "moved")
+        ),
+        "moves",
+    )
+    begins = F.coalesce("started_ms", "completed_ms", "assigned_ms")
+    ends = F.coalesce("assigned_ms", "completed_ms", "started_ms")
+    by_day = _on_each_day(rows, begins, ends, days)
+    return by_day.select(
+        *[name for name in by_day.columns if name not in _LATER],
+        *(_until_its_day("completed_ms", name).alias(name) for name in _LATER[:-4]),
+        *(_until_its_day("assigned_ms", name).alias(name) for name in _LATER[-4:]),
+    )
+
+
+_CAUSE: Final = ("member_id", "instance_id", "client_id", "client_host")
+_COMPLETED: Final = (
+    "duration_ms",
+    "awaited",
+    "members",
+    "generation",
+    "protocol_name",
+    "leader_id",
+)
+_LATER: Final = (*_COMPLETED, "completed_ms", "assigned", "moved", "moves", "assigned_ms")
+
+
+def _first_of(kind: str, *fields: str) -> Column:
+    """Take what the first event of a kind says."""
+    of_kind = F.col("kind") == kind
+    return F.min_by(F.struct(*fields), F.when(of_kind, event_order())).alias(kind)
+
+
+def _moves(events: DataFrame) -> DataFrame:
+    """For each assignment that can be read: what is assigned, and what was elsewhere before."""
+    assignments = events.where((F.col("kind") == "assignment") & F.col("partitions").isNotNull())
+    of_event = ("store", "group", "lease_epoch", "seq")
+    topics = assignments.select(*of_event, F.explode("partitions").alias("member_id", "of_member"))
+    parts = topics.select(*of_event, "member_id", F.explode("of_member").alias("topic", "numbers"))
+    held = parts.select(*of_event, "member_id", "topic", F.explode("numbers").alias("partition"))
+    # a static member that comes back has a new id and is the same member
+    names = (
+        events.where((F.col("kind") == "member_join") & F.col("instance_id").isNotNull())
+        .select("store", "group", "member_id", "instance_id")
+        .distinct()
+    )
+    held = held.join(names, ["store", "group", "member_id"], "left")
+    owner = F.coalesce("instance_id", "member_id")
+    before = Window.partitionBy("store", "group", "topic", "partition").orderBy(
+        "lease_epoch", "seq"
+    )
+    held = held.withColumn("owner", owner).withColumn("had", F.lag("owner").over(before))
+    has_moved = F.col("had").isNotNull() & (F.col("had") != F.col("owner"))
+    move = F.struct("topic", "partition", F.col("had").alias("from"), F.col("owner").alias("to"))
+    moves = held.groupBy(*of_event).agg(
+        F.count("*").cast("int").alias("assigned"),
+        F.count_if(has_moved).cast("int").alias("moved"),
+        F.slice(F.array_sort(F.collect_list(F.when(has_moved, move))), 1, MAX_LISTED_MOVES).alias(
+            "moves"
+        ),
+    )
+    return moves.select(
+        *(F.col(name).alias(f"moves_{name}") for name in of_event), "assigned", "moved", "moves"
+    )
+
+
+# --- days -----------------------------------------------------------------------------------------
+
+
+def carried_events(events: DataFrame, days: Sequence[date]) -> DataFrame:
+    """For the end of each day: the events that a later day still needs, in the events' own columns.
+
+    The joins of members that live on, the last assignment of each group, and the rebalance that is
+    under way.
+    """
+    keyed = with_day(events).withColumn("state", F.explode(_states()))
+    order = Window.partitionBy("store", "state.key").orderBy("lease_epoch", "seq")
+    keyed = keyed.withColumn("next_day", F.lead(DAY).over(order)).where("state.opens")
+    last = F.coalesce(F.date_sub("next_day", 1), F.lit(days[-1]))
+    first = F.greatest(F.col(DAY), F.lit(days[0]))
+    each = keyed.where(first <= last).withColumn(DAY, F.explode(F.sequence(first, last)))
+    return each.where(F.col(DAY).isin(*days)).select(*EVENT_SCHEMA.names, "store", DAY)
+
+
+def _states() -> Column:
+    """What an event says something lasting about, and whether it opens or closes it."""
+
+    def state(opens: bool, *key: str | Column) -> Column:
+        return F.struct(F.array(*key).alias("key"), F.lit(opens).alias("opens"))
+
+    def kind_is(*kinds: str) -> Column:
+        return F.col("kind").isin(*kinds)
+
+    group = F.col("group")
+    none = F.lit(None)
+    member = (F.lit("member"), group, F.col("member_id"))
+    replaced = (F.lit("member"), group, F.col("replaces"))
+    started, completed = (F.lit("started"), group), (F.lit("completed"), group)
+    is_join, replaces = kind_is("member_join"), F.col("replaces").isNotNull()
+    return F.array_compact(
+        F.array(
+            F.when(is_join, state(True, *member)).otherwise(none),
+            F.when(is_join & replaces, state(False, *replaced)).otherwise(none),
+            F.when(kind_is("member_leave", "member_evicted"), state(False, *member)),
+            F.when(kind_is("assignment"), state(True, F.lit("assignment"), group)),
+            F.when(kind_is("rebalance_start"), state(True, *started)),
+            F.when(kind_is("assignment"), state(False, *started)),
+            F.when(kind_is("rebalance_end"), state(True, *completed)),
+            F.when(kind_is("rebalance_start", "assignment"), state(False, *completed)),
+        )
+    )
+
+
+def _on_each_day(
+    rows: DataFrame, begins_ms: Column, ends_ms: Column, days: Sequence[date]
+) -> DataFrame:
+    """Repeat each row for every one of the days that it reaches into."""
+
+    def day(at_ms: Column) -> Column:
+        return F.to_date(F.timestamp_millis(at_ms))
+
+    first = F.greatest(day(begins_ms), F.lit(days[0]))
+    last = F.least(F.coalesce(day(ends_ms), F.lit(days[-1])), F.lit(days[-1]))
+    each = rows.where(first <= last).withColumn(DAY, F.explode(F.sequence(first, last)))
+    return each.where(F.col(DAY).isin(*days))
+
+
+def _until_its_day(at_ms: str, column: str) -> Column:
+    """Take a column as the end of the row's day knew it: null when it happened later."""
+    end_ms = (F.unix_date(F.col(DAY)).cast("long") + 1) * _DAY_MS
+    return F.when(F.col(at_ms) < end_ms, F.col(column))
