@@ -103,6 +103,7 @@ class Purpose(NamedTuple):
     source: str
     created_ms: int
     as_of_ms: int | None = None
+    topics: Mapping[str, str] = {}
 
 
 def make_plan(
@@ -118,6 +119,20 @@ def make_plan(
     ``data`` is the cluster that holds the records, None where none does. ``keep_others`` leaves
     alone what a group has beyond what is wanted; without it, that goes.
     """
+    groups, clamps = plan_groups(coordinator, wanted, data, keep_others=keep_others)
+    return make_sealed(
+        groups, coordinator.address, data.address if data and clamps else None, purpose
+    )
+
+
+def plan_groups(
+    coordinator: Coordinator,
+    wanted: Mapping[str, Mapping[Partition, Committed]],
+    data: Coordinator | None,
+    *,
+    keep_others: bool,
+) -> tuple[list[GroupPlan], bool]:
+    """Do the groups of ``make_plan``; say too whether there was anything to clamp to."""
     current = coordinator.offsets(list(wanted))
     if keep_others:
         current = {
@@ -126,16 +141,23 @@ def make_plan(
         }
     logs = logs_for(coordinator, data, [*wanted.values(), *current.values()])
     clamps = any(log.end is not None for log in logs.values())
-    groups = tuple(plan_group(group, current[group], wanted[group], logs) for group in wanted)
+    return [plan_group(group, current[group], wanted[group], logs) for group in wanted], clamps
+
+
+def make_sealed(
+    groups: Iterable[GroupPlan], server: str, data: str | None, purpose: Purpose
+) -> Plan:
+    """Put the groups into a plan; ``data`` None: nothing was clamped."""
     return sealed(
         Content(
             kind=purpose.kind,
             created_ms=purpose.created_ms,
             source=purpose.source,
-            server=coordinator.address,
-            data=data.address if data is not None and clamps else "no records are kept: no clamp",
-            groups=groups,
+            server=server,
+            data=data or "no records are kept: not clamped",
+            groups=tuple(groups),
             as_of_ms=purpose.as_of_ms,
+            topics=dict(purpose.topics),
         )
     )
 

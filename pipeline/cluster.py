@@ -88,22 +88,29 @@ class ListedGroup(NamedTuple):
         return self.state in IDLE_STATES
 
 
-class Security(NamedTuple):
-    """How to reach a server that asks who we are, under librdkafka's names for both clients."""
+class Endpoint(NamedTuple):
+    """A server and how to reach it; another process can be sent it, and opens its own clients."""
 
+    address: str
+    """HOST:PORT, or several with commas."""
     properties: Mapping[str, str] = {}
+    """How to reach a server that asks who we are, under librdkafka's names for both clients."""
+    timeout_s: float = DEFAULT_TIMEOUT_S
 
     def for_confluent(self) -> dict[str, Any]:
-        """Return the settings for confluent-kafka: as they are."""
-        return dict(self.properties)
+        """Return the settings for confluent-kafka."""
+        return {"bootstrap.servers": self.address, **self.properties}
 
     def for_python(self) -> dict[str, Any]:
-        """Return the settings for kafka-python."""
-        return {
-            PYTHON_NAMES[name]: value
-            for name, value in self.properties.items()
-            if name in PYTHON_NAMES
+        """Return the settings for kafka-python, and under the same names for aiokafka."""
+        known = {
+            PYTHON_NAMES[n]: value for n, value in self.properties.items() if n in PYTHON_NAMES
         }
+        return {"bootstrap_servers": self.address.split(","), **known}
+
+    def open(self, client_id: str) -> Cluster:
+        """Connect. Raises ClusterError where nobody answers."""
+        return Cluster(self, client_id)
 
 
 PYTHON_NAMES: Final[Mapping[str, str]] = {
@@ -123,33 +130,26 @@ PYTHON_NAMES: Final[Mapping[str, str]] = {
 class Cluster:
     """A connection to one server. Not shared between threads; ``close`` it, or use it in a with."""
 
-    def __init__(
-        self,
-        address: str,
-        client_id: str,
-        *,
-        security: Security = Security(),  # noqa: B008  immutable
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, client_id: str) -> None:
         """Connect. Raises ClusterError where nobody answers."""
-        self.address = address
+        self.address = endpoint.address
+        self._endpoint = endpoint
         self._client_id = client_id
-        self._security = security
-        self._timeout_s = timeout_s
+        self._timeout_s = endpoint.timeout_s
         self._confluent: AdminClient | None = None
         # it logs what it tries again; what fails for good is raised
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
         try:
             self._python = KafkaAdminClient(
-                bootstrap_servers=address,
                 client_id=client_id,
-                bootstrap_timeout_ms=int(timeout_s * 1000),
-                request_timeout_ms=int(timeout_s * 1000),
-                **security.for_python(),
+                bootstrap_timeout_ms=int(self._timeout_s * 1000),
+                request_timeout_ms=int(self._timeout_s * 1000),
+                **endpoint.for_python(),
             )
         except (kafka.errors.KafkaError, OSError, ValueError) as error:
             raise ClusterError(
-                f"{address}: cannot connect ({_python_error(error)}); is the server running there?"
+                f"{self.address}: cannot connect ({_python_error(error)}); "
+                "is the server running there?"
             ) from None
 
     def __enter__(self) -> Self:
@@ -286,12 +286,7 @@ class Cluster:
     def _commit_plain(self, group: str, offsets: Mapping[Partition, Committed]) -> dict[str, str]:
         if self._confluent is None:
             self._confluent = AdminClient(
-                {
-                    "bootstrap.servers": self.address,
-                    "client.id": self._client_id,
-                    "log_level": 0,
-                    **self._security.for_confluent(),
-                }
+                {**self._endpoint.for_confluent(), "client.id": self._client_id, "log_level": 0}
             )
         parts = [
             ConfluentPartition(*partition, value.offset)

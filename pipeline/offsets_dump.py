@@ -17,13 +17,15 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from aiokafka.helpers import create_ssl_context
+
+from pipeline.cluster import Endpoint
 
 TOPIC: Final = "__consumer_offsets"
 FORMAT: Final = "groupkeeper-offsets-dump"
@@ -63,7 +65,6 @@ class DumpedPartition(msgspec.Struct, frozen=True):
     records: int
     start_offset: int
     end_offset: int
-    """The next dump of the same cluster may begin here."""
 
 
 class Dump(msgspec.Struct, frozen=True):
@@ -83,33 +84,22 @@ class Dump(msgspec.Struct, frozen=True):
         return sum(each.records for each in self.partitions)
 
 
-class Source(NamedTuple):
-    """Which cluster is read, and how it is reached (settings under kafka-python's names)."""
-
-    server: str
-    security: Mapping[str, Any] = {}
-
-
 def dump(
-    source: Source,
+    source: Endpoint,
     directory: Path,
     created_ms: int,
-    *,
-    after: Dump | None = None,
     progress: Progress = lambda read, of: None,
 ) -> Dump:
     """Read the topic to where it ends now, and write it into a directory that has no dump yet.
 
-    ``after`` is an earlier dump of the same cluster: only what came since is read. Raises
-    DumpError. Runs a loop of its own until it is done.
+    Raises DumpError. Runs a loop of its own until it is done.
     """
     if (directory / HEADER).exists():
         raise DumpError(f"{directory} already holds a dump: name another directory")
     directory.mkdir(parents=True, exist_ok=True)
-    starts = {} if after is None else {each.partition: each.end_offset for each in after.partitions}
-    partitions = asyncio.run(_dump(source, directory, starts, progress))
+    partitions = asyncio.run(_dump(source, directory, progress))
     done = Dump(
-        FORMAT, FORMAT_VERSION, f"import-{created_ms}", source.server, created_ms, partitions
+        FORMAT, FORMAT_VERSION, f"import-{created_ms}", source.address, created_ms, partitions
     )
     _write_whole(directory / HEADER, msgspec.json.format(msgspec.json.encode(done), indent=1))
     return done
@@ -146,10 +136,9 @@ def read_partition(path: Path) -> Iterator[RawRecord]:
 
 
 async def _dump(
-    source: Source, directory: Path, starts: Mapping[int, int], progress: Progress
+    source: Endpoint, directory: Path, progress: Progress
 ) -> tuple[DumpedPartition, ...]:
-    security = _security(source.security)
-    options = {"bootstrap_servers": source.server, "client_id": CLIENT_ID, **security}
+    options = {"client_id": CLIENT_ID, **_settings(source)}
     admin = AIOKafkaAdminClient(**options)
     consumer = AIOKafkaConsumer(
         enable_auto_commit=False, isolation_level="read_committed", **options
@@ -161,11 +150,11 @@ async def _dump(
         numbers = sorted(each["partition"] for each in topic["partitions"])
         if not numbers:
             raise DumpError(
-                f"{source.server}: there is no {TOPIC}: no group has ever committed to this cluster"
+                f"{source.address}: no {TOPIC} there: no group has ever committed to it"
             )
-        return await _read(consumer, directory, numbers, starts, progress)
+        return await _read(consumer, directory, numbers, progress)
     except (KafkaError, OSError) as error:
-        raise DumpError(f"{source.server}: cannot read {TOPIC}: {error}") from None
+        raise DumpError(f"{source.address}: cannot read {TOPIC}: {error}") from None
     finally:
         await consumer.stop()
         await admin.close()
@@ -175,14 +164,12 @@ async def _read(
     consumer: AIOKafkaConsumer,
     directory: Path,
     numbers: Sequence[int],
-    after: Mapping[int, int],
     progress: Progress,
 ) -> tuple[DumpedPartition, ...]:
     assigned = [TopicPartition(TOPIC, number) for number in numbers]
     consumer.assign(assigned)
-    first = await consumer.beginning_offsets(assigned)
+    starts = await consumer.beginning_offsets(assigned)
     ends = await consumer.end_offsets(assigned)
-    starts = {each: max(first[each], after.get(each.partition, 0)) for each in assigned}
     with ExitStack() as files:
         writers = {each: _Writer(directory, each.partition, files) for each in assigned}
         await _copy(consumer, starts, ends, writers, progress)
@@ -268,8 +255,9 @@ def _sync(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _security(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn kafka-python's names into aiokafka's: the same, but for the files of TLS."""
+def _settings(source: Endpoint) -> dict[str, Any]:
+    """Return the settings for aiokafka: kafka-python's, but for the files of TLS."""
+    settings = source.for_python()
     found = {name: value for name, value in settings.items() if not name.startswith("ssl_")}
     if str(found.get("security_protocol", "")).endswith("SSL"):
         found["ssl_context"] = create_ssl_context(

@@ -123,6 +123,13 @@ class Change(msgspec.Struct, frozen=True):
         """Tell whether anything is to be done."""
         return not _same(self.current, self.target)
 
+    @property
+    def asked_for(self) -> int | None:
+        """The offset that was asked for, whatever the target became; None for none."""
+        if self.clamp is Clamp.NONE:
+            return None if self.target is None else self.target.offset
+        return self.wanted
+
     def state(self, now: Committed | None) -> State:
         """How far it is, given what the coordinator has now."""
         if _same(now, self.target):
@@ -139,8 +146,6 @@ class GroupPlan(msgspec.Struct, frozen=True):
 
     group: str
     changes: tuple[Change, ...]
-    source_group: str | None = None
-    """Where a migration renames the group: what it is called at the source."""
 
     @property
     def to_do(self) -> Iterator[Change]:
@@ -164,6 +169,8 @@ class Content(msgspec.Struct, frozen=True):
     """The moment that a restore goes back to."""
     undoes: str | None = None
     """The id of the plan that this one takes back."""
+    topics: dict[str, str] = {}
+    """Of a migration: the source's name of a topic -> the target's, where they differ."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -181,7 +188,7 @@ class Plan(msgspec.Struct, frozen=True):
     def undo(self, created_ms: int) -> Plan:
         """Return the plan that takes this one back, exactly: no clamp, whatever the log holds."""
         groups = tuple(
-            GroupPlan(each.group, tuple(one.undone() for one in each.changes), each.source_group)
+            GroupPlan(each.group, tuple(one.undone() for one in each.changes))
             for each in self.content.groups
         )
         return sealed(
@@ -257,8 +264,6 @@ def plan_group(
     current: Mapping[Partition, Committed],
     wanted: Mapping[Partition, Committed],
     logs: Mapping[Partition, Log],
-    *,
-    source_group: str | None = None,
 ) -> GroupPlan:
     """Plan how a group gets from ``current`` to ``wanted``, clamped to ``logs``.
 
@@ -267,7 +272,7 @@ def plan_group(
     """
     partitions = sorted(current.keys() | wanted.keys())
     changes = [_clamped(each, current.get(each), wanted.get(each), logs) for each in partitions]
-    return GroupPlan(group, tuple(changes), source_group)
+    return GroupPlan(group, tuple(changes))
 
 
 def _clamped(

@@ -24,11 +24,15 @@ from kio.static.constants import EntityType
 from kio.static.primitive import i16, i32, i64
 
 from protocol.codec import uuid_to_topic_id
+from protocol.consumer_protocol import ConsumerProtocolError, decode_assignment
 from protocol.errors import ProtocolError
 from protocol.reader import EntityClass, read_entity
 
 MAX_ELEMENTS: Final = 1_000_000
 """Members and tags of one record; a record is bounded by the broker's message.max.bytes."""
+
+CONSUMER_GROUP_TYPES: Final = frozenset({3, 4, 5, 6, 7, 8, 16})
+"""Record types of groups of the consumer protocol (KIP-848)."""
 
 _VERSION: Final = struct.Struct(">h")
 
@@ -190,6 +194,8 @@ class OtherKey:
 
     record_type: int
     """The number that begins the key."""
+    group: str = ""
+    """Whose it is, where it is of a group of the consumer protocol."""
 
 
 Key: TypeAlias = OffsetKey | GroupKey | OtherKey
@@ -221,6 +227,13 @@ class MemberValue:
     group_instance_id: str | None = None
     rebalance_timeout: int = -1
 
+    def assigned(self) -> dict[str, list[int]] | None:
+        """Return its partitions by topic; None where it is no consumer's assignment."""
+        try:
+            return decode_assignment(self.assignment).partitions if self.assignment else {}
+        except ConsumerProtocolError:
+            return None
+
 
 @dataclass(frozen=True, slots=True)
 class GroupValue:
@@ -241,6 +254,9 @@ def decode_key(data: bytes) -> Key:
         return _plain(OffsetKey, _read(_OFFSET_COMMIT_KEY, number, data))
     if number in _GROUP_METADATA_KEY.versions:
         return _plain(GroupKey, _read(_GROUP_METADATA_KEY, number, data))
+    if number in CONSUMER_GROUP_TYPES:
+        # the keys of all of them begin with the group, as GroupMetadataKey does
+        return OtherKey(number, _read_as(_GROUP_METADATA_KEY, 2, data).group)
     return OtherKey(number)
 
 
@@ -278,6 +294,10 @@ def _read(message: _Message, version: int, data: bytes) -> Any:
         raise RecordError(
             f"{message.name} of version {version}; Kafka 4.3 writes up to {message.versions[-1]}"
         )
+    return _read_as(message, version, data)
+
+
+def _read_as(message: _Message, version: int, data: bytes) -> Any:
     try:
         return read_entity(ENTITIES[message.name, version], data, _VERSION.size, MAX_ELEMENTS)
     except ProtocolError as error:

@@ -17,8 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pipeline.cluster import Cluster
-from pipeline.offsets_dump import Source, dump, read_partition
+from pipeline.cluster import Endpoint
+from pipeline.offsets_dump import dump, read_partition
 from pipeline.plan import Committed, Partition
 from tests.helpers.ecosystem import JDK, kafka_jars, need
 from tests.helpers.kafka_life import a_static_member, a_transaction, members_come_and_go
@@ -56,7 +56,7 @@ def main() -> None:
 def live(bootstrap: str) -> None:
     """Groups live their lives."""
     orders = [Partition("orders", number) for number in range(3)]
-    with Cluster(bootstrap, "administrator") as cluster:
+    with Endpoint(bootstrap).open("administrator") as cluster:
         cluster.commit("reset", {orders[0]: Committed(5, 0, "ü"), orders[1]: Committed(7)})
         cluster.commit("reset", {orders[0]: Committed(-3, -1, "x\0y")})
         cluster.delete("reset", [orders[1]])
@@ -68,7 +68,7 @@ def live(bootstrap: str) -> None:
 
 def dumped(bootstrap: str, directory: Path) -> list[tuple[str, str]]:
     """Every record of ours, key and value in hexadecimal."""
-    done = dump(Source(bootstrap), directory, 1)
+    done = dump(Endpoint(bootstrap), directory, 1)
     return [
         (record.key.hex(), "-" if record.value is None else record.value.hex())
         for partition in done.partitions

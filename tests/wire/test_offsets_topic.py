@@ -99,7 +99,8 @@ def shown(value: Any) -> dict[str, Any]:
 
 
 def test_records_of_other_groups_are_told_apart() -> None:
-    assert decode_key(bytes.fromhex("0003000161")) == OtherKey(3)
+    assert decode_key(bytes.fromhex("0003000161")) == OtherKey(3, "a")
+    assert decode_key(bytes.fromhex("000b000161")) == OtherKey(11)
     assert decode_key(bytes.fromhex("7fff")) == OtherKey(32_767)
 
 
