@@ -31,7 +31,8 @@ class Plan:
 
     root: Path
     drawn_from: Sequence[str]
-    tests_of: Callable[[str], Sequence[str]]
+    tests_of: Callable[[str], Sequence[Sequence[str]]]
+    """The tests that the mutants of a file meet, in stages."""
     worlds_of: Callable[[str], int]
     """How many simulated worlds the mutants of a file meet, after its tests."""
     run_world: Callable[[int], None]
@@ -129,20 +130,19 @@ def _drawn_candidate(mutant: Mutant, source: bytes) -> _Candidate:
 
 
 def _passes_unchanged(plan: Plan, server: ForkServer, candidates: Sequence[_Candidate]) -> bool:
-    """A test that fails anyway would catch every mutant."""
-    wanted = {(_outermost(plan.tests_of(c.path)), plan.worlds_of(c.path)) for c in candidates}
-    jobs = [Job("unchanged", "", None, tests, worlds) for tests, worlds in sorted(wanted)]
+    """A test that fails anyway would catch every mutant. The last stage holds the others."""
+    wanted = {
+        (tuple(test for stage in plan.tests_of(each.path)[-1:] for test in stage), each.path)
+        for each in candidates
+    }
+    worlds = {tests: plan.worlds_of(path) for tests, path in wanted}
+    jobs = [Job(" ".join(tests), "", None, [tests], count) for tests, count in worlds.items()]
     for outcome in server.run(jobs):
         if outcome.caught_by:
             _say(f"mutants: the code as it is does not pass: {outcome.caught_by}")
             return False
-        _say(f"unchanged, {' '.join(outcome.job.tests)}: passes in {outcome.seconds:.0f} s")
+        _say(f"unchanged, {outcome.job.name}: passes in {outcome.seconds:.0f} s")
     return True
-
-
-def _outermost(tests: Sequence[str]) -> tuple[str, ...]:
-    """Without what lies in a folder that is named too."""
-    return tuple(t for t in tests if not any(t.startswith(f"{other}/") for other in tests))
 
 
 def _outcomes(

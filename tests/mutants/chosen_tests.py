@@ -67,8 +67,10 @@ WITHOUT_WORLDS: Final = ("coordinator/core/assignors", "coordinator/handlers")
 """Folders whose code no simulated world runs: its clients speak to the service."""
 
 
-def chosen_tests(root: Path, path: str) -> list[str]:
-    """The tests of one source file, in the order in which they are run; none: nobody tests it."""
+def chosen_tests(root: Path, path: str) -> list[list[str]]:
+    """The tests of one source file in two stages: its own, then all of its layer; none where
+    nobody tests it.
+    """
     of_layer = next(
         (tests for folder, tests in LAYERS.items() if path.startswith(folder + "/")), ()
     )
@@ -76,4 +78,4 @@ def chosen_tests(root: Path, path: str) -> list[str]:
     folder, _, stem = module.rpartition("/")
     named = [f"tests/unit/{name}.py" for name in OWN.get(module, (f"{folder}/test_{stem}",))]
     own = [name for name in named if (root / name).is_file()]
-    return [*own, *(name for name in of_layer if name not in own)]
+    return [stage for stage in (own, [*of_layer]) if stage]

@@ -43,7 +43,8 @@ class Job:
     name: str
     module: str
     source: bytes | None
-    tests: Sequence[str]
+    tests: Sequence[Sequence[str]]
+    """What is run, stage by stage: most mutants end in the first, and nothing else is collected."""
     worlds: int
 
 
@@ -119,15 +120,11 @@ class ForkServer:
         """Run the tests, then the worlds, in a child."""
         if job.source is not None:
             sys.meta_path.insert(0, _Replaced(job.module, self._root, job.source))
-        if job.tests:
-            noted = _InOrder(job.tests)
-            options = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:benchmark"]
-            options += ["--hypothesis-profile=mutants", f"--basetemp={place / 'tmp'}"]
-            # The plugins are warm already, and make no assertions.
-            options += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
-            code = pytest.main([*options, *job.tests], plugins=[noted])
-            if code:
-                return noted.failed or f"pytest ended with {code!r}"
+        for at, tests in enumerate(filter(None, job.tests)):
+            before = [f"--ignore={done}" for stage in job.tests[:at] for done in stage]
+            failed = _first_failed([*tests, *before, f"--basetemp={place / f'tmp{at}'}"])
+            if failed:
+                return failed
         for seed in range(job.worlds):
             try:
                 self._run_world(seed)
@@ -136,20 +133,21 @@ class ForkServer:
         return ""
 
 
-class _InOrder:
-    """A pytest plugin: runs tests in the order in which they were named, where pytest forgets that
-    of a file whose folder is named too; and remembers what failed first.
-    """
+def _first_failed(arguments: Sequence[str]) -> str:
+    noted = _FirstFailure()
+    options = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:benchmark"]
+    options.append("--hypothesis-profile=mutants")
+    # The plugins are warm already, and make no assertions.
+    options += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
+    code = pytest.main([*options, *arguments], plugins=[noted])
+    return noted.failed or f"pytest ended with {code!r}" if code else ""
 
-    def __init__(self, tests: Sequence[str]) -> None:
+
+class _FirstFailure:
+    """A pytest plugin that remembers what failed first."""
+
+    def __init__(self) -> None:
         self.failed = ""
-        self._tests = tests
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items.sort(key=self._place_of)
-
-    def _place_of(self, item: pytest.Item) -> int:
-        return next(at for at, name in enumerate(self._tests) if item.nodeid.startswith(name))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._note(report)

@@ -67,7 +67,7 @@ def run_check(tmp_path):
         if test:
             (tmp_path / "test_limit.py").write_text(dedent(test))
         script = dedent(SCRIPT).format(
-            tests=["test_limit.py"] if test else [],
+            tests=[["test_limit.py"]] if test else [],
             worlds=worlds,
             failing_world=failing_world,
             named=named,
@@ -185,13 +185,18 @@ def test_tests_are_chosen_from_what_is_there():
 
 
 def test_module_is_met_by_its_own_tests_first_then_by_those_of_its_layer():
-    chosen = chosen_tests(ROOT, "coordinator/core/deadlines.py")
-    assert chosen[:2] == ["tests/unit/core/test_deadlines.py", "tests/unit/core"]
-    assert chosen_tests(ROOT, "coordinator/core/assignors/sticky.py")[:2] == [
-        "tests/unit/core/assignors/test_sticky.py",
-        "tests/unit/core/assignors",
-    ]
+    own, layer = chosen_tests(ROOT, "coordinator/core/deadlines.py")
+    assert own == ["tests/unit/core/test_deadlines.py"]
+    assert layer[0] == "tests/unit/core"
+    own, layer = chosen_tests(ROOT, "coordinator/core/assignors/sticky.py")
+    assert own == ["tests/unit/core/assignors/test_sticky.py"]
     assert chosen_tests(ROOT, "coordinator/app.py") == []
+
+
+@pytest.mark.parametrize("module", OWN)
+def test_own_tests_are_among_those_of_the_layer_which_are_seen_to_pass(module):
+    own, layer = chosen_tests(ROOT, f"coordinator/{module}.py")
+    assert [name for name in own if not name.startswith(tuple(layer))] == []
 
 
 def test_drawn_mutants_of_the_three_layers_are_python():
