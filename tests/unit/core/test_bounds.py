@@ -87,6 +87,15 @@ def test_no_accepted_commit_is_larger_than_the_limit(driver, character):
         assert encoded(*driver.records[since:]) <= LIMIT
 
 
+def test_commit_of_exactly_the_limit_is_stored_and_a_byte_less_refuses_it(make_driver):
+    driver = make_driver()
+    driver.commit("g")
+    bound_bytes = driver.steps[-1].record_bytes
+    for limit, error in ((bound_bytes, ErrorCode.NONE), (bound_bytes - 1, TOO_LARGE)):
+        call = make_driver(max_step_bytes=limit).commit("g")
+        assert set(call.partition_errors().values()) == {error}
+
+
 def test_no_accepted_commit_of_long_names_is_larger_than_the_limit(driver):
     """Group, member and instance id are the client's, and as long as it likes."""
     for size in (100, 1_000, 5_000, 30_000):
