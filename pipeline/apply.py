@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -96,6 +96,10 @@ class Outcome(msgspec.Struct, frozen=True):
 # --- planning -------------------------------------------------------------------------------------
 
 
+Removes: TypeAlias = Callable[[Partition], bool]
+"""Told of a partition that has a committed offset and no wanted one."""
+
+
 class Purpose(NamedTuple):
     """What a plan is made for; see the fields of ``Content``."""
 
@@ -112,14 +116,14 @@ def make_plan(
     data: Coordinator | None,
     purpose: Purpose,
     *,
-    keep_others: bool = False,
+    removes: Removes = lambda partition: True,
 ) -> Plan:
     """Plan how each group gets to the offsets that are wanted of it.
 
-    ``data`` is the cluster that holds the records, None where none does. ``keep_others`` leaves
-    alone what a group has beyond what is wanted; without it, that goes.
+    ``data`` is the cluster that holds the records, None where none does. What a group has beyond
+    what is wanted goes where ``removes`` says so, and is left alone elsewhere.
     """
-    groups, clamps = plan_groups(coordinator, wanted, data, keep_others=keep_others)
+    groups, clamps = plan_groups(coordinator, wanted, data, removes)
     return make_sealed(
         groups, coordinator.address, data.address if data and clamps else None, purpose
     )
@@ -129,16 +133,15 @@ def plan_groups(
     coordinator: Coordinator,
     wanted: Mapping[str, Mapping[Partition, Committed]],
     data: Coordinator | None,
-    *,
-    keep_others: bool,
+    removes: Removes,
 ) -> tuple[list[GroupPlan], bool]:
     """Do the groups of ``make_plan``; say too whether there was anything to clamp to."""
-    current = coordinator.offsets(list(wanted))
-    if keep_others:
-        current = {
-            group: {each: value for each, value in offsets.items() if each in wanted[group]}
-            for group, offsets in current.items()
+    current = {
+        group: {
+            each: value for each, value in offsets.items() if each in wanted[group] or removes(each)
         }
+        for group, offsets in coordinator.offsets(list(wanted)).items()
+    }
     logs = logs_for(coordinator, data, [*wanted.values(), *current.values()])
     clamps = any(log.end is not None for log in logs.values())
     return [plan_group(group, current[group], wanted[group], logs) for group in wanted], clamps

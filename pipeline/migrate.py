@@ -139,7 +139,7 @@ def _plan_task(route: Route, names: Sequence[str]) -> Iterator[Planned]:
             offsets = source.offsets(names)
             wanted, failed = _mapped(offsets, route.topics)
             yield from failed
-            groups, clamps = plan_groups(target, wanted, data, keep_others=True)
+            groups, clamps = plan_groups(target, wanted, data, lambda partition: False)
     except ClusterError as error:
         yield from (Planned(name=name, error=str(error)) for name in names)
         return

@@ -80,7 +80,7 @@ def list_command(
         print(json.dumps([asdict(group) for group in groups], indent=2))
     elif groups:
         rows = [(g.group, g.type, g.protocol_type, g.state) for g in groups]
-        _print_table(("GROUP", "TYPE", "PROTOCOL-TYPE", "STATE"), rows)
+        print_table(("GROUP", "TYPE", "PROTOCOL-TYPE", "STATE"), rows)
     if not groups and (states or types):
         fail("no group matches", NOTHING_MATCHED)
     if not groups and output is Output.TABLE:
@@ -147,7 +147,7 @@ def _print_group(group: Group) -> None:
             for o in group.offsets
         ]
         names = "TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CLIENT-ID HOST MEMBER-ID"
-        _print_table(names.split(), rows)
+        print_table(names.split(), rows)
 
 
 def _print_members(members: Iterable[Member]) -> None:
@@ -155,7 +155,7 @@ def _print_members(members: Iterable[Member]) -> None:
         (m.client_id, m.host, _ranges(m.partitions), m.instance_id, m.member_id)
         for m in sorted(members, key=lambda member: (member.client_id, member.member_id))
     ]
-    _print_table(("CLIENT-ID", "HOST", "ASSIGNED", "INSTANCE-ID", "MEMBER-ID"), rows)
+    print_table(("CLIENT-ID", "HOST", "ASSIGNED", "INSTANCE-ID", "MEMBER-ID"), rows)
 
 
 def _ranges(partitions: dict[str, list[int]]) -> str | None:
@@ -171,7 +171,7 @@ def _runs(numbers: list[int]) -> Iterator[str]:
             start = at + 1
 
 
-def _print_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def print_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print columns, numbers to the right."""
     cells = [names, *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(names))]

@@ -150,6 +150,6 @@ def test_the_logs_of_another_cluster_clamp_and_a_missing_partition_is_left_out()
 def test_what_a_group_has_beyond_the_plan_may_be_kept() -> None:
     cluster = a_cluster("g")
     wanted = {"g": {P0: Committed(20)}}
-    plan = make_plan(cluster, wanted, cluster, PURPOSE, keep_others=True)
+    plan = make_plan(cluster, wanted, cluster, PURPOSE, removes=lambda partition: False)
     applied(cluster, plan)
     assert cluster.stored["g"] == {P0: Committed(20), P1: Committed(60)}

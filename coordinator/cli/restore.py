@@ -1,0 +1,299 @@
+"""``groupkeeper pipeline restore``: a group's committed offsets as they stood at a moment."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
+from coordinator.cli.group import Output, OutputOption
+from coordinator.cli.plan_view import (
+    as_json,
+    moment,
+    print_outcomes,
+    print_plan,
+    read_plan,
+    write_plan,
+)
+
+if TYPE_CHECKING:
+    from pipeline.apply import Outcome
+    from pipeline.cluster import Endpoint
+    from pipeline.plan import Partition, Plan
+
+NO_DATA: Final = "none"
+"""``--data none``: no cluster holds the records, so nothing is clamped."""
+
+_UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+ServerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--server", metavar="HOST:PORT", help="The coordinator; without it that of the plan."
+    ),
+]
+DataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="HOST:PORT",
+        help="The cluster with the records, whose logs clamp the targets; 'none': there is none. "
+        "Without it the coordinator is asked whether it keeps records.",
+    ),
+]
+PlanOption = Annotated[
+    Path | None,
+    typer.Option("--plan", metavar="FILE", help="A plan that was made before, instead of a new."),
+]
+UndoOption = Annotated[bool, typer.Option("--undo", help="Take that plan back.")]
+ApplyOption = Annotated[
+    bool, typer.Option("--apply", help="Do it. Without this nothing is changed.")
+]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="Where the plan is written.")
+]
+ClientConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--client-config",
+        metavar="FILE",
+        help="How to reach servers that ask who you are: lines of librdkafka's settings, "
+        "security.protocol=SASL_SSL.",
+    ),
+]
+MasterOption = Annotated[
+    str | None, typer.Option("--master", metavar="URL", help="Spark's master; local[*] without.")
+]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long to wait for servers.")
+]
+
+
+def restore_command(  # noqa: PLR0913  the options of a command
+    group: Annotated[str | None, typer.Option("--group", help="The group to restore.")] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="TIME",
+            help="The moment to go back to: 2026-11-21T20:15:00Z (no zone: UTC), or 15m for a "
+            "quarter of an hour ago (s, m, h, d).",
+        ),
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option("--log", metavar="DIR", help="The folder of sealed segments (log.dir)."),
+    ] = None,
+    lake: Annotated[
+        Path | None,
+        typer.Option("--lake", metavar="DIR", help="Or the tables of `groupkeeper pipeline run`."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")
+    ] = None,
+    server: ServerOption = None,
+    data: DataOption = None,
+    plan: PlanOption = None,
+    undo: UndoOption = False,
+    apply: ApplyOption = False,
+    out: OutOption = None,
+    output: OutputOption = Output.TABLE,
+    client_config: ClientConfigOption = None,
+    master: MasterOption = None,
+    timeout: TimeoutOption = 30.0,
+) -> None:
+    """Bring a group's committed offsets back to what they were at a moment.
+
+    Writes a plan and prints it; --apply carries it out, now or later with --plan FILE. The group
+    must be empty. --plan FILE --undo --apply takes it back. Exits 1 when it was refused.
+    """
+    properties = read_properties(client_config)
+    if plan is not None:
+        if group is not None or as_of is not None:
+            fail("--plan names a plan that is made: leave out --group and --as-of", USAGE)
+        carry_out(opened_plan(plan, undo), plan, server, properties, timeout, apply, output)
+        return
+    if undo:
+        fail("--undo takes back a plan that was applied: name it with --plan FILE", USAGE)
+    if group is None or as_of is None or server is None:
+        fail("name --group, --as-of and --server, or a plan that is made with --plan", USAGE)
+    if (log is None) == (lake is None):
+        fail("name where the history is: --log DIR or --lake DIR", USAGE)
+    from pipeline.cluster import Endpoint
+
+    history = _History(group, parse_moment(as_of, now_ms()), log, lake, tuple(topic or ()))
+    made = _planned(history, Endpoint(server, properties, timeout), data, master)
+    path = out or Path(f"restore-{file_name(group)}-{made.id}.json")
+    write_plan(made, path)
+    carry_out(made, path, server, properties, timeout, apply, output)
+
+
+class _History:
+    """What is wanted, and where its history is."""
+
+    def __init__(
+        self,
+        group: str,
+        as_of_ms: int,
+        log: Path | None,
+        lake: Path | None,
+        topics: tuple[str, ...],
+    ) -> None:
+        self.group = group
+        self.as_of_ms = as_of_ms
+        self.place = str(log or lake)
+        self.is_log = log is not None
+        self.topics = topics
+
+
+def _planned(history: _History, target: Endpoint, data: str | None, master: str | None) -> Plan:
+    from pipeline.apply import Purpose, make_plan
+    from pipeline.cluster import ClusterError
+    from pipeline.plan import Kind
+    from pipeline.restore import RestoreError, events_of_lake, events_of_log, group_as_of
+    from pipeline.session import spark_session
+
+    typer.echo("groupkeeper: reading the history ...", err=True)
+    spark = spark_session("restore", master=master)
+    read = events_of_log if history.is_log else events_of_lake
+    try:
+        events = read(spark, history.place)
+        found = group_as_of(events, history.group, history.as_of_ms, history.topics)
+    except RestoreError as error:
+        fail(str(error), NOTHING_MATCHED)
+    if found.last_ts_ms < history.as_of_ms:
+        typer.echo(
+            f"groupkeeper: the history ends at {moment(found.last_ts_ms)}, before the moment that "
+            "was asked for: what came after it is not known here (is it sealed yet?)",
+            err=True,
+        )
+    purpose = Purpose(
+        Kind.RESTORE,
+        f"log {found.store} in {history.place}, up to {moment(found.last_ts_ms)}",
+        now_ms(),
+        history.as_of_ms,
+    )
+    wanted = {history.group: found.offsets}
+
+    def removes(partition: Partition) -> bool:
+        return not history.topics or partition.topic in history.topics
+
+    try:
+        with target.open("groupkeeper-plan") as cluster:
+            if data is None or data == target.address:
+                return make_plan(cluster, wanted, cluster, purpose, removes=removes)
+            if data == NO_DATA:
+                return make_plan(cluster, wanted, None, purpose, removes=removes)
+            with target._replace(address=data).open("groupkeeper-plan") as records:
+                return make_plan(cluster, wanted, records, purpose, removes=removes)
+    except ClusterError as error:
+        fail(str(error), FAILED)
+
+
+def opened_plan(path: Path, undo: bool) -> Plan:
+    """Read a plan, or the one that takes it back: always the same one."""
+    plan = read_plan(path)
+    return plan.undo(plan.content.created_ms) if undo else plan
+
+
+def carry_out(  # noqa: PLR0913  what commands hand over
+    plan: Plan,
+    path: Path,
+    server: str | None,
+    properties: dict[str, str],
+    timeout: float,
+    apply: bool,
+    output: Output,
+) -> None:
+    """Show a plan and check it, or apply it. Ends with 1 where a person is needed."""
+    from pipeline.apply import apply as apply_groups
+    from pipeline.apply import check
+    from pipeline.cluster import ClusterError, Endpoint
+
+    if output is Output.TABLE:
+        print_plan(plan)
+        print()
+    endpoint = Endpoint(server or plan.content.server, properties, timeout)
+    try:
+        with endpoint.open(plan.client_id) as cluster:
+            step = apply_groups if apply else check
+            outcomes = list(step(cluster, plan.content.groups))
+    except ClusterError as error:
+        fail(str(error), FAILED)
+    tell(plan, path, outcomes, apply, output)
+
+
+def tell(plan: Plan, path: Path, outcomes: list[Outcome], apply: bool, output: Output) -> None:
+    """Print how it went, and what comes next."""
+    if output is Output.JSON:
+        print(as_json(plan, path, outcomes, applied=apply))
+    else:
+        print_outcomes(outcomes)
+        # an undo has no file of its own: it is made of the plan's
+        undo = " --undo" if plan.content.undoes is not None else ""
+        back = "" if undo else " --undo"
+        again = f"groupkeeper pipeline {command_of(plan)} --plan {path}"
+        if not apply:
+            print(f"Nothing was changed. To do it: {again}{undo} --apply")
+        elif any(outcome.result == "applied" for outcome in outcomes):
+            print(f"To take it back: {again}{back} --apply")
+    if not all(outcome.is_well for outcome in outcomes):
+        raise typer.Exit(FAILED)
+
+
+def command_of(plan: Plan) -> str:
+    """Name the command that a plan belongs to; an undo belongs to that of what it takes back."""
+    return "restore" if plan.content.as_of_ms is not None else "migrate"
+
+
+# --- small things ---------------------------------------------------------------------------------
+
+
+def now_ms() -> int:
+    """Return the wall clock."""
+    return int(datetime.now(UTC).timestamp() * 1000)
+
+
+def parse_moment(text: str, now: int) -> int:
+    """Read a moment: ISO 8601, or how long ago. Ends where it is neither."""
+    ago = re.fullmatch(r"(\d+)([smhd])(?: ago)?", text.strip())
+    if ago:
+        return now - int(ago[1]) * _UNITS_MS[ago[2]]
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        fail(f"--as-of {text}: say 2026-11-21T20:15:00Z, or 15m for 15 minutes ago", USAGE)
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    found = int(at.timestamp() * 1000)
+    if found > now:
+        fail(f"--as-of {text}: {moment(found)} has not come yet", USAGE)
+    return found
+
+
+def read_properties(path: Path | None) -> dict[str, str]:
+    """Read a file of ``name=value`` lines, as Kafka's own tools take with --command-config."""
+    if path is None:
+        return {}
+    found = {}
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        fail(f"{path}: {error.strerror or error}", USAGE)
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if text and not text.startswith("#"):
+            name, is_there, value = text.partition("=")
+            if not is_there:
+                fail(f"{path}, line {number}: not of the form name=value", USAGE)
+            found[name.strip()] = value.strip()
+    return found
+
+
+def file_name(text: str) -> str:
+    """Make a part of a file's name out of any text."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:80]
