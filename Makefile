@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
 SOURCES := coordinator protocol storage pipeline
 
-.PHONY: help setup run demo test mutants differential test-clients test-pipeline ci lint types imports unit fmt docs bench bench-micro clean
+.PHONY: help setup run demo test fuzz mutants differential test-clients test-pipeline ci lint types imports unit fmt docs bench bench-micro clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -35,6 +35,11 @@ help: ## Show this list
 	@echo "Installing groupkeeper with PySpark into .venv (some minutes and 0.5 GB, the first time)"
 	@PIP_CONSTRAINT=constraints.txt $(PIP) install -e '.[test,pipeline]'
 	@touch $@ .venv/installed-for-tests .venv/installed
+
+.venv/installed-for-fuzzing: .venv/installed-for-tests
+	@echo "Installing what fuzzing needs into .venv"
+	@PIP_CONSTRAINT=constraints.txt $(PIP) install -e '.[test,fuzz]'
+	@touch $@
 
 setup: .venv/installed-for-tests ## Create .venv with everything for development
 
@@ -69,6 +74,9 @@ test-pipeline: .venv/installed-for-pipeline ## The Spark jobs over the event log
 
 soak: .venv/installed-for-tests ## 10 minutes of faults (MINUTES= GROUPS= MEMBERS=): kill -9, full disk, held database...
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --groups $(or $(GROUPS),200) --members $(or $(MEMBERS),1000)
+
+fuzz: .venv/installed-for-fuzzing ## Random bytes, frames and requests for 10 minutes (MINUTES= ONLY= SEED= KEEP=1)
+	@$(BIN)/python -m tests.fuzz
 
 lint: .venv/installed-for-tests ## Style
 	$(BIN)/ruff check .

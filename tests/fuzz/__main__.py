@@ -1,0 +1,144 @@
+"""``make fuzz``: coverage-guided on the readers and the handlers, and an onslaught on the daemon.
+
+All three run side by side for ``MINUTES=10``; ``ONLY=daemon`` (or ``readers``, ``handlers``) runs
+one, ``SEED=7`` draws other requests. ``KEEP=1`` merges what adds coverage into the corpus. What
+broke something lies in ``var/fuzz`` and is replayed with ``python -m tests.fuzz.replay FILE``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.fuzz.judge import complaints, line
+from tests.fuzz.onslaught import Onslaught
+from tests.fuzz.seeds import CORPUS, name_of
+from tests.fuzz.target import TARGETS
+
+ROOT = Path(__file__).parent.parent.parent
+WORK = ROOT / "var" / "fuzz"
+LIMITS = ("-max_len=4096", "-timeout=60", "-rss_limit_mb=2048", "-print_final_stats=1")
+KEPT_BYTES = 1_024
+"""A longer input is not worth its place in the repository."""
+
+_BEGAN_S = time.monotonic()
+
+
+class Guided:
+    """One target under atheris, in a process of its own."""
+
+    def __init__(self, target: str, seconds: int, seed: int) -> None:
+        """Begin."""
+        self.target = target
+        self.found = WORK / f"found-{target}"
+        self.log_file = WORK / f"{target}.log"
+        self.found.mkdir(parents=True, exist_ok=True)
+        options = [f"-max_total_time={seconds}", f"-seed={seed}", *LIMITS]
+        options.append(f"-artifact_prefix={WORK}/{target}-")
+        with self.log_file.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "tests.fuzz.guided", target, *options),
+                    *(str(self.found), str(CORPUS)),
+                ],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def wait(self) -> str:
+        """Wait for the end; returns what was found, "" for nothing."""
+        code = self.process.wait()
+        if code == 0 and self.figure("stat::number_of_executed_units"):
+            return ""
+        tail = self.log_file.read_text(errors="replace")[-1_500:]
+        return f"{self.target}: exit code {code}, see {self.log_file}\n{tail}"
+
+    def figure(self, name: str) -> int:
+        """One of libFuzzer's figures; 0 where the log has none."""
+        found = re.findall(rf"{name}:\s*(\d+)", self.log_file.read_text(errors="replace"))
+        return int(found[-1]) if found else 0
+
+    def line(self) -> str:
+        """What it did."""
+        runs = self.figure("stat::number_of_executed_units")
+        return f"{self.target} {runs:,} inputs, {self.figure('cov')} places covered"
+
+
+def keep(guided: list[Guided]) -> int:
+    """Merge what adds coverage into the corpus; returns how many files that were."""
+    kept = 0
+    for each in guided:
+        with tempfile.TemporaryDirectory() as merged:
+            for path in CORPUS.iterdir():
+                shutil.copy(path, merged)
+            subprocess.run(
+                [
+                    *(sys.executable, "-m", "tests.fuzz.guided", each.target, "-merge=1"),
+                    *(merged, str(each.found)),
+                ],
+                cwd=ROOT,
+                check=True,
+                capture_output=True,
+            )
+            for path in Path(merged).iterdir():
+                data = path.read_bytes()
+                file = CORPUS / name_of(data)
+                if len(data) <= KEPT_BYTES and not file.exists():
+                    file.write_bytes(data)
+                    kept += 1
+    return kept
+
+
+def tell(text: str) -> None:
+    """A line of progress."""
+    print(f"[{time.monotonic() - _BEGAN_S:5.0f} s] {text}", flush=True)
+
+
+def main() -> int:
+    """Run what was asked for; 0 where nothing was found."""
+    minutes = float(os.environ.get("MINUTES") or 10)
+    seed = int(os.environ.get("SEED") or 1)
+    only = os.environ.get("ONLY") or ""
+    if only and only not in (*TARGETS, "daemon"):
+        print(f"ONLY={only}: there are {', '.join(TARGETS)} and daemon", file=sys.stderr)
+        return 2
+    WORK.mkdir(parents=True, exist_ok=True)
+    names = [name for name in TARGETS if only in ("", name)]
+    guided = [Guided(name, max(1, int(minutes * 60)), seed) for name in names]
+    tell(f"{minutes:g} minutes of {', '.join([*names, *(['daemon'] if not only else [])]) or only}")
+    wrong: list[str] = []
+    lines: list[str] = []
+    try:
+        if only in ("", "daemon"):
+            with tempfile.TemporaryDirectory() as directory:
+                figures = Onslaught(Path(directory), seed, tell).run(minutes)
+                wrong += [f"daemon: {complaint}" for complaint in complaints(figures)]
+                lines.append(f"daemon {line(figures)}")
+                if wrong:
+                    shutil.copy(Path(directory) / "daemon.log", WORK / "daemon.log")
+        for each in guided:
+            found = each.wait()
+            wrong += [found] if found else []
+            lines.insert(0, each.line())
+            tell(each.line())
+    finally:
+        for each in guided:
+            each.process.kill()
+    if os.environ.get("KEEP") and guided and not wrong:
+        tell(f"{keep(guided)} inputs kept in {CORPUS.relative_to(ROOT)}")
+    for each_wrong in wrong:
+        print(f"FOUND {each_wrong}")
+    print(f"fuzz: {'FAILED' if wrong else 'ok'}, {minutes:g} minutes; {'; '.join(lines)}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
