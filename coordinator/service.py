@@ -73,7 +73,7 @@ from coordinator.translation import (
     sync_from_core,
     sync_to_core,
 )
-from storage.base import CLUSTER_SHARD, LoadsGroups, OffsetStorage, StoreIdentity
+from storage.base import CLUSTER_SHARD, LoadsGroups, OffsetStorage, StoreBusy, StoreIdentity
 
 __all__ = ["CoordinatorConfig", "GroupCoordinator", "Ticket"]
 
@@ -148,17 +148,29 @@ class GroupCoordinator:
     async def start(self) -> None:
         """Open the store, take the leases and load; returns when every shard answers.
 
-        Raises StoreRefused where a person has to act. Other failures of a load are tried again for
-        as long as it takes.
+        Raises StoreRefused where a person has to act, and StorageError where the store cannot be
+        opened. A store that is busy (a full disk, a database that somebody holds) and failures of a
+        load are tried again for as long as it takes.
         """
         log_as_the_host_does()
         if self._own_clock is not None:
             self._own_clock.start()
-        await self._storage.open(StoreIdentity(self.config.cluster_id, self.config.shards))
+        await self._open_storage()
         self._is_open = self._was_started = True
         await self._owner.start()
         if self.topics is not None:
             await self.topics.ensure_configured()
+
+    async def _open_storage(self) -> None:
+        identity = StoreIdentity(self.config.cluster_id, self.config.shards)
+        retry_ms = self.config.retry_min_ms
+        while True:
+            try:
+                return await self._storage.open(identity)
+            except StoreBusy as error:
+                _log.error("open_failed", error=str(error), retry_ms=retry_ms)
+            await asyncio.sleep(retry_ms / 1000)
+            retry_ms = min(2 * retry_ms, self.config.retry_max_ms)
 
     async def stop(self, timeout_ms: int | None = None) -> None:
         """Refuse what is parked, make durable what waits, fold what fits, release and close: all of

@@ -32,6 +32,12 @@ class StoreRefused(StorageError):
     """
 
 
+class StoreBusy(StorageError):
+    """The store cannot be used at this moment: its disk is full, or somebody else holds it. That
+    goes by without us, so trying again helps.
+    """
+
+
 class StoreIdentity(NamedTuple):
     """What is fixed when a store is created (design 2)."""
 

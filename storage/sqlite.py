@@ -25,6 +25,7 @@ from storage.base import (
     ShardId,
     StorageError,
     StorageLimits,
+    StoreBusy,
     StoreIdentity,
 )
 from storage.event_codec import EventDict, count_events
@@ -55,6 +56,9 @@ from storage.sqlite_fold import (
 
 MAX_STEP_BYTES = 16 * 1024 * 1024
 """Far below SQLite's limit of a value (1 GB); what a step above it would cost the loop decides."""
+
+_BUSY_CODES = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL)
+"""Primary result codes of what goes by without us."""
 
 LOAD_CHUNK_GROUPS = 200
 LOAD_CHUNK_ROWS = 16
@@ -417,7 +421,9 @@ class SqliteOffsetStorage:
         try:
             return await self._thread.submit(work, then)
         except sqlite3.Error as error:
-            raise StorageError(f"{self.path}: {error}") from error
+            # errors of Python's own module have no code
+            busy = getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY_CODES
+            raise (StoreBusy if busy else StorageError)(f"{self.path}: {error}") from error
 
 
 def _keyed_changes(items: Sequence[ShardAppend]) -> list[tuple[ShardId, str, bytes | None]]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from coordinator.core.records import Record
-from storage.base import Lease, ShardAppend, ShardId, StorageError, StoreIdentity
+from storage.base import Lease, ShardAppend, ShardId, StorageError, StoreBusy, StoreIdentity
 from storage.memory import MemoryOffsetStorage
 
 _T = TypeVar("_T")
@@ -80,6 +80,11 @@ def late(gate: Gate) -> Fault:
 def fail(message: str = "disk full") -> Fault:
     """Do nothing and raise."""
     return Fault(stores=False, error=StorageError(message))
+
+
+def busy(message: str = "database is locked") -> Fault:
+    """Do nothing and say that it is a matter of time."""
+    return Fault(stores=False, error=StoreBusy(message))
 
 
 def lie(message: str = "connection lost") -> Fault:

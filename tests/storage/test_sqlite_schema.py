@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from storage.base import StorageError, StoreIdentity, StoreRefused
+from storage.base import StorageError, StoreBusy, StoreIdentity, StoreRefused
 from storage.sqlite import SqliteOffsetStorage
 from storage.sqlite_schema import MIGRATIONS, connect_writer, migrate, prepare
 from tests.helpers.record_model import Key
@@ -86,6 +86,49 @@ async def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"nowhere/store\.db: the directory does not exist"):
         await storage.open(IDENTITY)
     await storage.close()
+
+
+async def test_a_database_that_somebody_holds_is_busy_and_can_be_opened_later(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "store.db"
+    owner = await written_store(path)
+    storage = SqliteOffsetStorage(path, append_timeout_ms=20)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreBusy, match=r"store\.db: database is locked"):
+            await storage.open(IDENTITY)
+        other.execute("ROLLBACK")
+    await storage.open(IDENTITY)
+    await storage.close()
+    assert await content(path) == owner.model.keys
+
+
+async def test_a_full_disk_is_busy_and_a_broken_one_is_not(tmp_path: Path) -> None:
+    class FullDisk(sqlite3.Connection):
+        def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+            cursor = super().execute(sql, *arguments)
+            if sql == "PRAGMA synchronous = FULL":
+                super().execute("PRAGMA max_page_count = 2")
+            return cursor
+
+    class BrokenDisk(sqlite3.Connection):
+        def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+            raise sqlite3.OperationalError("disk I/O error")
+
+    for kind, problem in ((FullDisk, StoreBusy), (BrokenDisk, StorageError)):
+
+        def connect(
+            path: Path, busy_timeout_s: float, kind: type[sqlite3.Connection] = kind
+        ) -> sqlite3.Connection:
+            return sqlite3.connect(
+                path, isolation_level=None, check_same_thread=False, factory=kind
+            )
+
+        storage = SqliteOffsetStorage(tmp_path / f"{kind.__name__}.db", connect=connect)
+        with pytest.raises(StorageError) as caught:
+            await storage.open(IDENTITY)
+        assert type(caught.value) is problem, caught.value
 
 
 NEXT_VERSION = ("ALTER TABLE lease ADD COLUMN acquired_ms INTEGER NOT NULL DEFAULT 0",)

@@ -35,11 +35,12 @@ from coordinator.runtime.refusals import (
     refuse,
     replace_result,
 )
-from storage.base import StoreRefused
-from tests.helpers.coordinator import CLIENT, a_commit, a_coordinator
-from tests.helpers.faulty_storage import FaultyStorage, Gate, fail, slow
+from coordinator.service import GroupCoordinator
+from storage.base import StorageError, StoreRefused
+from tests.helpers.coordinator import CLIENT, a_commit, a_config, a_coordinator
+from tests.helpers.faulty_storage import FaultyStorage, Gate, busy, fail, slow
 from tests.helpers.pipeline import a_pipeline
-from tests.helpers.virtual_loop import VirtualLoop, turns, virtual_time, virtual_timer
+from tests.helpers.virtual_loop import VirtualClock, VirtualLoop, turns, virtual_time, virtual_timer
 
 REQUESTS: dict[type, Request] = {
     JoinGroup: JoinGroup(
@@ -153,6 +154,39 @@ async def test_start_returns_when_every_shard_answers() -> None:
     async with a_coordinator(storage) as world:
         assert world.coordinator.is_ready
         assert world.fetch("g").error is ErrorCode.NONE
+
+
+@virtual_time
+async def test_a_store_that_is_busy_is_opened_as_soon_as_it_is_not() -> None:
+    """The soak found it: who is killed while the disk is full could not start until it was not."""
+    storage = FaultyStorage()
+    storage.script("open", busy(), busy(), busy())
+    async with a_coordinator(storage) as world:
+        assert storage.calls.count("open") == 4
+        assert world.fetch("g").error is ErrorCode.NONE
+
+
+@virtual_time
+async def test_a_start_that_waits_for_a_busy_store_can_be_given_up() -> None:
+    storage = FaultyStorage()
+    storage.script("open", *[busy()] * 100)
+    coordinator = GroupCoordinator(storage, a_config(), clock=VirtualClock())
+    start = asyncio.create_task(coordinator.start())
+    await asyncio.sleep(60)
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    await coordinator.stop()
+    assert 10 < storage.calls.count("open") < 20, "every few seconds in the end"
+
+
+@virtual_time
+async def test_a_store_that_cannot_be_opened_stops_the_start() -> None:
+    storage = FaultyStorage()
+    storage.script("open", fail("the directory does not exist"))
+    with pytest.raises(StorageError, match="does not exist"):
+        async with a_coordinator(storage):
+            pass
 
 
 @virtual_time
