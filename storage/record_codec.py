@@ -19,10 +19,6 @@ import msgspec
 
 from coordinator.core.records import (
     GroupConfigs,
-    GroupRecord,
-    GroupRemoved,
-    OffsetsCommitted,
-    OffsetsRemoved,
     PartitionEnd,
     Record,
     SavedGroup,
@@ -138,17 +134,13 @@ def payload_events(first_seq: int, payload: Payload) -> Iterator[EventDict]:
                 seq += 1
 
 
-def group_of(record: Record) -> str | None:
-    """The group that a record changes; None for a record with a key of its own."""
-    match record:
-        case OffsetsCommitted() | GroupRecord() | OffsetsRemoved() | GroupRemoved() | SavedGroup():
-            return record.group_id
-        case PartitionEnd() | TopicRecord() | TopicRemoved() | GroupConfigs():
-            return None
-
-
 WITH_OWN_KEY = frozenset({PartitionEnd, TopicRecord, TopicRemoved, GroupConfigs})
 """Types of the records that stand for themselves; the others change a group."""
+
+
+def group_of(record: Record) -> str | None:
+    """The group that a record changes; None for a record with a key of its own."""
+    return None if type(record) in WITH_OWN_KEY else record.group_id  # type: ignore[union-attr]
 
 
 def own_key(record: Record) -> tuple[str, bool]:
