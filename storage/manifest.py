@@ -18,9 +18,11 @@ from typing import Final
 import msgspec
 
 from storage.segments import (
+    BROKEN_PREFIX,
     SEGMENT_BYTES,
     EventDict,
     Segment,
+    SegmentError,
     SegmentName,
     SegmentWriter,
     describe,
@@ -58,6 +60,8 @@ class Manifest:
         self.unreadable: list[int] = []
         """Numbers of lines, from 1, that are not of a manifest. The last may have been cut off."""
         self.lines = 0
+        self.put_aside: list[str] = []
+        """What ``reconcile`` found damaged."""
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -100,26 +104,32 @@ def remove(directory: Path, files: Iterable[str]) -> None:
 def reconcile(directory: Path, log_ids: Iterable[str]) -> Manifest:
     """Set right what a crash left half done with the segments of some logs; return the manifest.
 
-    A segment without a line gets one, and what was noted as removed is removed. Raises SegmentError
-    for a segment without a line whose content is not what its name says.
+    A segment without a line gets one; it is put aside instead where its content is not what its
+    name says, for nothing can rest on it yet. What was noted as removed is removed.
     """
     manifest = read_manifest(directory)
     logs = set(log_ids)
     found = [name for name in segment_names(directory) if name.log_id in logs]
-    for name in found:
-        if str(name) in manifest.removed:
-            remove_files(directory, [name])
+    remove_files(directory, [name for name in found if str(name) in manifest.removed])
     known = manifest.segments.keys() | manifest.removed
-    described = [describe(directory, name) for name in found if str(name) not in known]
-    if described:
-        add(directory, described)
-        manifest.segments.update((segment.file, segment) for segment in described)
+    described = []
+    for name in found:
+        if str(name) not in known:
+            try:
+                described.append(describe(directory, name))
+            except SegmentError:
+                path = directory / str(name)
+                path.rename(path.with_name(BROKEN_PREFIX + path.name))
+                manifest.put_aside.append(str(name))
+            sync_directory(directory / f"dt={name.day}")
+    add(directory, described)
+    manifest.segments.update((segment.file, segment) for segment in described)
     return manifest
 
 
 def remove_files(directory: Path, names: Iterable[SegmentName]) -> None:
     """Remove segments that the manifest says have gone, and the directories of days left empty."""
-    days = set()
+    days: set[str] = set()
     for name in names:
         (directory / str(name)).unlink(missing_ok=True)
         (directory / name.groups_file).unlink(missing_ok=True)
@@ -128,7 +138,8 @@ def remove_files(directory: Path, names: Iterable[SegmentName]) -> None:
         folder = directory / f"dt={day}"
         if folder.is_dir() and not os.listdir(folder):
             folder.rmdir()
-    sync_directory(directory)
+    if days:
+        sync_directory(directory)
 
 
 def write_segments(

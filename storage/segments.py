@@ -42,12 +42,17 @@ COMPRESS_BYTES: Final = 64 * 1024
 
 _NAME = re.compile(r"events-(?P<log_id>.+)-(?P<first>\d+)-(?P<last>\d+)\.jsonl\.gz")
 _DAY = re.compile(r"dt=\d{4}-\d\d-\d\d")
+_DAY_MS = 86_400_000
 _GZIP_WBITS = 31
 _READ_BYTES = 256 * 1024
 
 
 class SegmentError(Exception):
     """A segment or a manifest is not what it should be; the message says which, and how."""
+
+
+BROKEN_PREFIX: Final = "_broken-"
+"""Begins the name of a segment that was found damaged at a start, before anything rested on it."""
 
 
 class SegmentName(NamedTuple):
@@ -141,11 +146,15 @@ def segment_names(directory: Path) -> list[SegmentName]:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def read_segment(path: Path) -> Iterator[EventDict]:
-    """Yield the events of a segment. Raises SegmentError where it is cut off or damaged."""
+def read_segment(path: Path, containing: bytes = b"") -> Iterator[EventDict]:
+    """Yield the events of a segment. Raises SegmentError where it is cut off or damaged.
+
+    Lines without the bytes given are not decoded.
+    """
     for line in read_lines(path):
         try:
-            yield msgspec.json.decode(line)
+            if containing in line:
+                yield msgspec.json.decode(line)
         except msgspec.DecodeError as error:
             raise SegmentError(f"{path}: holds a line that is not JSON: {error}") from error
 
@@ -179,9 +188,8 @@ def describe(directory: Path, name: SegmentName) -> Segment:
     json_bytes = 0
     seq = name.first_seq - 1
     path = directory / str(name)
-    for line in read_lines(path):
-        json_bytes += len(line)
-        event = msgspec.json.decode(line)
+    for event in read_segment(path):
+        json_bytes += len(encode_line(event))
         first = first or event
         seq += 1
         if (event["log_id"], event["seq"], day_of(event["ts_ms"])) != (name.log_id, seq, name.day):
@@ -251,7 +259,8 @@ class SegmentWriter:
 
     def takes(self, log_id: str, seq: int, ts_ms: int) -> bool:
         """Whether an event belongs to this segment: the next of its log, on its day."""
-        return (log_id, seq, day_of(ts_ms)) == (self.log_id, self.next_seq, self.day)
+        where = log_id, seq, ts_ms // _DAY_MS
+        return where == (self.log_id, self.next_seq, self.first_ts_ms // _DAY_MS)
 
     def add(self, line: bytes, group_id: str, ts_ms: int) -> None:
         """Take the next event, as one line of JSON that ends with a newline."""

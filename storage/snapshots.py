@@ -65,31 +65,48 @@ _GroupOffsets: TypeAlias = dict[tuple[str, int], _Value]
 class OffsetsAsOf:
     """The last value of every offset, after the events that were applied."""
 
-    def __init__(self, part: int = 0, parts: int = 1) -> None:
-        """Start empty. Only groups of one part of several are looked at."""
+    def __init__(self, part: int = 0, parts: int = 1, max_offsets: int = MAX_PASS_OFFSETS) -> None:
+        """Start empty. Only groups of one part of several are kept; the first part becomes smaller
+        by itself when there are more than ``max_offsets``.
+        """
+        self.parts = parts
+        self.groups: set[str] = set()
+        """Every group that was seen, of whatever part."""
         self._part = part
-        self._parts = parts
-        self._groups: dict[str, _GroupOffsets] = {}
+        self._max_offsets = max_offsets
+        self._offsets = 0
+        self._kept: dict[str, _GroupOffsets] = {}
         self._epochs: dict[str, int] = {}
         """The lease epoch of a group's last event: what comes later is ordered after it."""
-
-    @property
-    def offsets(self) -> int:
-        """How many offsets are held."""
-        return sum(map(len, self._groups.values()))
 
     def apply(self, event: EventDict) -> None:
         """Take the next event; kinds that say nothing of offsets change nothing."""
         kind, group_id = event["kind"], event["group"]
-        if kind not in _APPLIES or zlib.crc32(group_id.encode()) % self._parts != self._part:
+        if kind not in _APPLIES:
+            return
+        self.groups.add(group_id)
+        if not self._is_of_part(group_id):
             return
         self._epochs[group_id] = event["lease_epoch"]
-        _APPLIES[kind](self._groups.setdefault(group_id, {}), event)
+        offsets = self._kept.setdefault(group_id, {})
+        before = len(offsets)
+        _APPLIES[kind](offsets, event)
+        self._offsets += len(offsets) - before
+        while self._part == 0 and self._offsets > self._max_offsets and len(self._kept) > 1:
+            self._halve()
+
+    def _is_of_part(self, group_id: str) -> bool:
+        return zlib.crc32(group_id.encode()) % self.parts == self._part
+
+    def _halve(self) -> None:
+        self.parts *= 2
+        self._kept = {g: offsets for g, offsets in self._kept.items() if self._is_of_part(g)}
+        self._offsets = sum(map(len, self._kept.values()))
 
     def events(self, log: SnapshotLog, ts_ms: int, first_seq: int) -> Iterator[EventDict]:
         """Yield the snapshot, numbered from a seq."""
-        for seq, group_id in enumerate(sorted(self._groups), start=first_seq):
-            offsets = self._groups[group_id]
+        for seq, group_id in enumerate(sorted(self._kept), start=first_seq):
+            offsets = self._kept[group_id]
             yield {
                 "log_id": str(log),
                 "seq": seq,
@@ -109,15 +126,6 @@ class OffsetsAsOf:
                 "topics": _topics(offsets, is_lost=False),
                 "lost": _topics(offsets, is_lost=True),
             }
-
-    def __len__(self) -> int:
-        """Count the groups: as many events will the snapshot have."""
-        return len(self._groups)
-
-
-def parts_for(offsets: int) -> int:
-    """How many passes hold so many offsets within ``MAX_PASS_OFFSETS``."""
-    return max(1, -(-offsets // MAX_PASS_OFFSETS))
 
 
 def _committed(offsets: _GroupOffsets, event: EventDict) -> None:

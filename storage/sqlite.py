@@ -410,6 +410,10 @@ class SqliteOffsetStorage:
         problems = "; ".join(" ".join(text.split()) for text in found)
         return f"{self.path}: is damaged ({problems}); restore a copy of it"
 
+    async def on_writer(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Do something short on the writer's thread and connection, between two appends."""
+        return await self._run(lambda: work(self._writer()))
+
     def _writer(self) -> sqlite3.Connection:
         if self._connection is None:
             raise StorageError(f"{self.path}: is not open")

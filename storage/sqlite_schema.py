@@ -60,6 +60,15 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
             FROM groups AS g, json_each(g.state, '$.offsets') AS topic,
                  json_each(topic.value) AS part""",
     ),
+    (
+        # Follows the files of sealed segments (storage/settling.py); rows are deleted by it.
+        """CREATE TABLE sealed (
+            id INTEGER PRIMARY KEY CHECK (id = 1), sealed_seq INTEGER NOT NULL
+        )""",
+        "INSERT INTO sealed VALUES (1, 0)",
+        # Whose files they are: a directory may be shared, and rows of older logs have gone.
+        "CREATE TABLE sealed_logs (log_id TEXT PRIMARY KEY) WITHOUT ROWID",
+    ),
 )
 
 # --- the statements of the hot path --------------------------------------------------------------

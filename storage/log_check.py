@@ -1,0 +1,183 @@
+"""Looks a directory of sealed segments over: what is missing, doubled or damaged.
+
+Needs no store and no daemon, and changes nothing. Beside a running daemon a segment may be new or
+gone in this very moment; what was true once is then found by looking again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from storage.manifest import MANIFEST, Manifest, read_manifest
+from storage.segments import (
+    BROKEN_PREFIX,
+    Segment,
+    SegmentError,
+    SegmentName,
+    describe,
+    file_sha256,
+    segment_names,
+)
+from storage.snapshots import base_log, parse_snapshot_log
+
+UNLISTED: Final = "is not in the manifest: the next start of its daemon adds it"
+
+
+class LogReport(msgspec.Struct, kw_only=True):
+    """What there is of one log."""
+
+    log_id: str
+    is_snapshot: bool
+    segments: int = 0
+    events: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+    first_ts_ms: int = 0
+    last_ts_ms: int = 0
+    file_bytes: int = 0
+    gaps: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    """Seqs between the first and the last that no segment holds."""
+    overlaps: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    """Seqs that more than one segment holds."""
+    damaged: list[str] = msgspec.field(default_factory=list)
+    """What is wrong with a file, one line each."""
+    missing: list[str] = msgspec.field(default_factory=list)
+    """Files that the manifest has and the directory has not."""
+
+    @property
+    def problems(self) -> int:
+        """How many things are wrong."""
+        return sum(map(len, (self.gaps, self.overlaps, self.damaged, self.missing)))
+
+
+class DirectoryReport(msgspec.Struct, kw_only=True):
+    """What there is in one directory."""
+
+    directory: str
+    logs: list[LogReport]
+    problems: list[str] = msgspec.field(default_factory=list)
+    """What is wrong and belongs to no log."""
+    notes: list[str] = msgspec.field(default_factory=list)
+    """What a person may want to know; nothing is wrong."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Nothing is wrong."""
+        return not self.problems and not any(log.problems for log in self.logs)
+
+
+def verify(
+    directory: Path, *, reads_events: bool = False, tell: Callable[[int, int], None] | None = None
+) -> DirectoryReport:
+    """Check every segment against the manifest, and the seqs of each log against each other.
+
+    ``reads_events`` reads each segment besides: that every line is the event that its place says.
+    ``tell`` is called with how many bytes of how many were looked at.
+    """
+    manifest = read_manifest(directory)
+    report = DirectoryReport(directory=str(directory), logs=[])
+    report.problems += _unreadable(manifest)
+    report.notes += (
+        f"{path.relative_to(directory)}: was damaged when a daemon started, and put aside"
+        for path in sorted(directory.glob(f"dt=*/{BROKEN_PREFIX}*"))
+    )
+    names = [name for name in segment_names(directory) if str(name) not in manifest.removed]
+    logs: dict[str, LogReport] = {}
+    found: dict[str, list[Segment]] = {}
+    total = sum(_size(directory / str(name)) for name in names)
+    done = 0
+    for name in names:
+        log = _log_of(logs, name.log_id)
+        try:
+            segment = _checked(directory, name, manifest, report, reads_events=reads_events)
+        except SegmentError as error:
+            log.damaged.append(str(error))
+            continue
+        except FileNotFoundError:
+            continue  # retention took it in this moment
+        found.setdefault(name.log_id, []).append(segment)
+        done += segment.file_bytes
+        if tell is not None:
+            tell(done, total)
+    present = {str(name) for name in names}
+    for file, listed in manifest.segments.items():
+        if file not in present:
+            _log_of(logs, listed.log_id).missing.append(file)
+    for log_id, log in logs.items():
+        _sum_up(log, found.get(log_id, []), _horizon(log_id, logs))
+    report.logs = sorted(logs.values(), key=lambda log: (log.first_ts_ms, log.log_id))
+    return report
+
+
+def _log_of(logs: dict[str, LogReport], log_id: str) -> LogReport:
+    is_snapshot = parse_snapshot_log(log_id) is not None
+    return logs.setdefault(log_id, LogReport(log_id=log_id, is_snapshot=is_snapshot))
+
+
+def _checked(
+    directory: Path,
+    name: SegmentName,
+    manifest: Manifest,
+    report: DirectoryReport,
+    *,
+    reads_events: bool,
+) -> Segment:
+    """Return what a segment is; raises SegmentError where it is not what the manifest says."""
+    listed = manifest.segments.get(str(name))
+    if listed is None:
+        report.notes.append(f"{name}: {UNLISTED}")
+        return describe(directory, name)
+    path = directory / str(name)
+    if (size := path.stat().st_size) != listed.file_bytes:
+        raise SegmentError(f"{name}: has {size} bytes, the manifest says {listed.file_bytes}")
+    if file_sha256(path) != listed.sha256:
+        raise SegmentError(f"{name}: its checksum is not the one in the manifest")
+    if reads_events:
+        describe(directory, name)
+    return listed
+
+
+def _horizon(log_id: str, logs: Iterable[str]) -> int:
+    """Up to where a snapshot stands for a log's events; 0 where there is none."""
+    snapshots = (parse_snapshot_log(other) for other in logs if base_log(other) == log_id)
+    return max((found.through_seq for found in snapshots if found is not None), default=0)
+
+
+def _sum_up(log: LogReport, segments: list[Segment], horizon: int) -> None:
+    if not segments:
+        return
+    segments.sort(key=lambda segment: (segment.first_seq, segment.last_seq))
+    log.segments = len(segments)
+    log.events = sum(segment.events for segment in segments)
+    log.first_seq, log.first_ts_ms = segments[0].first_seq, segments[0].first_ts_ms
+    log.last_seq = max(segment.last_seq for segment in segments)
+    log.last_ts_ms = max(segment.last_ts_ms for segment in segments)
+    log.file_bytes = sum(segment.file_bytes for segment in segments)
+    at = horizon or segments[0].first_seq - 1
+    for segment in segments:
+        if segment.last_seq <= horizon:
+            continue  # about to go: the snapshot stands for it
+        if segment.first_seq > at + 1:
+            log.gaps.append((at + 1, segment.first_seq - 1))
+        elif segment.first_seq <= at:
+            log.overlaps.append((segment.first_seq, min(at, segment.last_seq)))
+        at = max(at, segment.last_seq)
+
+
+def _unreadable(manifest: Manifest) -> Iterator[str]:
+    for number in manifest.unreadable:
+        # A last line that a crash cut off is followed by what the next start found out.
+        if number < manifest.lines:
+            continue
+        yield f"{MANIFEST}: line {number} cannot be read: its daemon was killed while it wrote it"
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

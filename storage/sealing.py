@@ -1,0 +1,133 @@
+"""Sealing: events become segments, by size and age, on a thread of its own beside the loop.
+
+Order of what happens, each step durable before the next: the segment under a hidden name, its
+name, the manifest, the store's note, the deletion of rows. A crash between any two leaves more than
+is needed, never less; ``SealedRange.settle`` sets it right at start.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from storage import manifest
+from storage.event_lines import EventLine
+from storage.segments import SEGMENT_BYTES, Hook, Segment, SegmentWriter, no_hook
+
+SEGMENT_MS: Final = 300_000
+"""Five minutes: 288 files a day at most, and reports that are no older."""
+
+FOR_EVER: Final = -1
+
+SLICE_S: Final = 0.0003
+"""How long the thread holds on to the interpreter lock before it lets the loop have it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealSettings:
+    """What is sealed where, and for how long."""
+
+    directory: Path
+    segment_bytes: int = SEGMENT_BYTES
+    """JSON after which a segment is closed; the row that reaches it is its last."""
+    segment_ms: int = SEGMENT_MS
+    """Age of a segment's first event at which it is closed."""
+    retention_ms: int = FOR_EVER
+    """The horizon of undo: whole days before it go; -1: none does."""
+
+
+class Pacer:
+    """Shares the interpreter lock: after a slice of work, as long a pause.
+
+    Python hands the lock over after 5 ms at the earliest, and that is what a heartbeat would wait
+    for beside a thread that computes.
+    """
+
+    def __init__(
+        self,
+        timer: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Begin a slice now."""
+        self._timer = timer
+        self._sleep = sleep
+        self._until = timer() + SLICE_S
+
+    def tick(self) -> None:
+        """Pause if the slice is over; called after each small piece of work."""
+        if self._timer() >= self._until:
+            self._sleep(SLICE_S)
+            self._until = self._timer() + SLICE_S
+
+
+class Sealer:
+    """Makes segments of rows, in order. Everything runs on one thread."""
+
+    def __init__(
+        self,
+        settings: SealSettings,
+        clock: Callable[[], int],
+        pacer: Pacer | None = None,
+        hook: Hook = no_hook,
+    ) -> None:
+        """Touch nothing yet. ``clock`` tells the wall time in milliseconds."""
+        self.settings = settings
+        self.sealed_seq = 0
+        """Up to where files hold the events."""
+        self._clock = clock
+        self._pacer = pacer or Pacer()
+        self._hook = hook
+        self._writer: SegmentWriter | None = None
+
+    @property
+    def taken_seq(self) -> int:
+        """Up to where events were taken, sealed or not."""
+        return self.sealed_seq if self._writer is None else self._writer.next_seq - 1
+
+    @property
+    def open_since_ms(self) -> int | None:
+        """When the first event of the open segment was written; None where none is open."""
+        return None if self._writer is None else self._writer.first_ts_ms
+
+    def take(self, log_id: str, ts_ms: int, lines: Iterable[EventLine]) -> list[Segment]:
+        """Take the events of one row; return the segments that were sealed on the way."""
+        sealed: list[Segment] = []
+        writer = self._writer
+        for seq, group_id, line in lines:
+            if writer is None or not writer.takes(log_id, seq, ts_ms):
+                sealed += self.seal()
+                writer = self._writer = SegmentWriter(
+                    self.settings.directory, log_id, seq, ts_ms, hook=self._hook
+                )
+            writer.add(line, group_id, ts_ms)
+            self._pacer.tick()
+        if writer is not None and writer.json_bytes >= self.settings.segment_bytes:
+            sealed += self.seal()
+        return sealed
+
+    def seal_if_old(self) -> list[Segment]:
+        """Seal the open segment if its first event is old enough."""
+        since_ms = self.open_since_ms
+        if since_ms is None or self._clock() - since_ms < self.settings.segment_ms:
+            return []
+        return self.seal()
+
+    def seal(self) -> list[Segment]:
+        """Seal the open segment, if there is one."""
+        if self._writer is None:
+            return []
+        segment = self._writer.seal()
+        manifest.add(self.settings.directory, [segment])
+        self._hook("listed")
+        self._writer = None
+        self.sealed_seq = segment.last_seq
+        return [segment]
+
+    def discard(self) -> None:
+        """Let go of the open segment; what was taken of it has to be taken again."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.discard()

@@ -1,0 +1,135 @@
+"""What files hold of a store, found out at start: manifest and file names decide (design 3).
+
+A crash may have come between any two steps of sealing, the store may be an older copy of itself,
+and the files may have been moved away. Whatever it was: what is trimmed afterwards is in files, and
+what is sealed afterwards is in no file yet.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from storage import sqlite_log
+from storage.manifest import Manifest, reconcile
+from storage.segments import Segment, remove_temporary, segment_names
+from storage.snapshots import base_log, parse_snapshot_log
+
+
+class Settled(NamedTuple):
+    """Where sealing goes on."""
+
+    sealed_seq: int
+    """Everything up to here is in files, or gone."""
+    log_ids: frozenset[str]
+    """The logs of this store, as far as they are in files."""
+    later: Sequence[Segment]
+    """Segments above ``sealed_seq``, with rows that are not sealed before them: to be passed over.
+    """
+    is_overtaken: bool
+    """Files hold events that the store has not: it is an older copy, and needs a log of its own."""
+    lost: tuple[int, int] | None
+    """Seqs that are neither in rows nor in files, and did not go by retention."""
+    put_aside: Sequence[str]
+    """Segments that were damaged when nothing rested on them yet."""
+
+    def held(self, log_id: str, seq: int) -> Segment | None:
+        """The later segment that holds an event, if one does."""
+        at = bisect_left(self.later, seq, key=lambda segment: segment.last_seq)
+        if at < len(self.later):
+            found = self.later[at]
+            if found.log_id == log_id and found.first_seq <= seq:
+                return found
+        return None
+
+
+def settle(connection: sqlite3.Connection, directory: Path) -> Settled:
+    """Set right the directory, as far as it is this store's, and find out what it holds."""
+    note = sqlite_log.read_note(connection)
+    own = set(note.log_ids) | _logs_in_rows(connection, directory, note.log_ids)
+    head = sqlite_log.read_head(connection)
+    for log_id in {*own, head.log_id}:
+        remove_temporary(directory, log_id)
+    everything = {name.log_id for name in segment_names(directory)}
+    manifest = reconcile(directory, [log for log in everything if base_log(log) in own])
+    present = {str(name) for name in segment_names(directory)}
+    segments = [s for s in own_segments(manifest, own) if s.file in present]
+    first_seq = sqlite_log.first_seq(connection)
+    _, last_seq = sqlite_log.last_row(connection)
+    sealed_seq = first_seq - 1
+    later = []
+    for segment in segments:
+        if not _is_of_rows(connection, segment, first_seq):
+            continue
+        if segment.first_seq <= sealed_seq + 1:
+            sealed_seq = max(sealed_seq, segment.last_seq)
+        else:
+            later.append(segment)
+    return Settled(
+        sealed_seq=min(sealed_seq, last_seq),
+        log_ids=frozenset(own),
+        later=later,
+        is_overtaken=any(s.log_id == head.log_id and s.last_seq > last_seq for s in segments),
+        lost=_lost(segments, _snapshot_end(manifest, own), first_seq),
+        put_aside=manifest.put_aside,
+    )
+
+
+def own_segments(manifest: Manifest, log_ids: Iterable[str]) -> list[Segment]:
+    """The segments of some logs that hold events, not snapshots, in the order of seq."""
+    own = set(log_ids)
+    found = [segment for segment in manifest.segments.values() if segment.log_id in own]
+    return sorted(found, key=lambda segment: (segment.first_seq, segment.last_seq))
+
+
+def own_snapshots(manifest: Manifest, log_ids: Iterable[str]) -> list[Segment]:
+    """The segments of snapshots that were taken from some logs, in the order of seq."""
+    own = set(log_ids)
+    found = [
+        segment
+        for segment in manifest.segments.values()
+        if parse_snapshot_log(segment.log_id) is not None and base_log(segment.log_id) in own
+    ]
+    return sorted(found, key=lambda segment: segment.last_seq)
+
+
+def _logs_in_rows(
+    connection: sqlite3.Connection, directory: Path, known: Iterable[str]
+) -> set[str]:
+    """The logs of which there are files and rows, but no note yet."""
+    found: set[str] = set()
+    passed = set(known)
+    for name in segment_names(directory):
+        is_new = name.log_id not in passed and name.log_id not in found
+        if is_new and sqlite_log.log_id_at(connection, name.first_seq) == name.log_id:
+            found.add(name.log_id)
+    return found
+
+
+def _is_of_rows(connection: sqlite3.Connection, segment: Segment, first_seq: int) -> bool:
+    """Whether the rows, as far as they are still there, hold the same events as a segment."""
+    at = max(segment.first_seq, first_seq)
+    if segment.last_seq < at:
+        return False  # its rows have gone
+    return sqlite_log.log_id_at(connection, at) == segment.log_id
+
+
+def _snapshot_end(manifest: Manifest, log_ids: Iterable[str]) -> int:
+    """Up to where a snapshot stands for everything."""
+    return max((s.last_seq for s in own_snapshots(manifest, log_ids)), default=0)
+
+
+def _lost(segments: Sequence[Segment], above: int, below: int) -> tuple[int, int] | None:
+    """The first seqs between the horizon and the rows that no file holds."""
+    at = above
+    for segment in segments:
+        if segment.first_seq > at + 1:
+            break
+        at = max(at, segment.last_seq)
+    if at + 1 >= below:
+        return None
+    following = [s.first_seq for s in segments if s.first_seq > at]
+    return at + 1, min([*following, below]) - 1

@@ -1,0 +1,114 @@
+"""A SQLite store that seals, in the hands of a test: its clock, its files, its crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from coordinator.core.events import Event
+from coordinator.core.records import Record
+from storage.event_codec import EventDict
+from storage.event_log import read_events
+from storage.sealed_sqlite import SealedSqliteStorage
+from storage.sealing import SealSettings
+from tests.helpers.storage_owner import Owner
+
+NOON_MS = 1_700_049_600_000
+DAY_MS = 86_400_000
+
+
+class Crash(BaseException):
+    """What a test raises where the process is to end; nothing of ours may catch it."""
+
+
+class SealedStore:
+    """One store and its directory of segments, opened again and again."""
+
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self.path = directory / "store.db"
+        self.log_dir = directory / "log"
+        self.now_ms = NOON_MS
+        self.steps: list[str] = []
+        """Steps of sealing that were done."""
+        self.at_step: Callable[[str], None] = lambda step: None
+        self.settings = SealSettings(directory=self.log_dir, **settings)
+        self.fold_after = 0
+        self.appended: list[EventDict] = []
+        """Every event that the rows ever held, by reading them before they were sealed."""
+
+    def storage(self) -> SealedSqliteStorage:
+        return SealedSqliteStorage(
+            self.path,
+            self.settings,
+            clock=lambda: self.now_ms,
+            fold_after=self.fold_after,
+            hook=self._hook,
+            poll_s=0.001,
+        )
+
+    def _hook(self, step: str) -> None:
+        self.steps.append(step)
+        self.at_step(step)
+
+    async def owner(self) -> Owner:
+        """Open and load it."""
+        return await Owner(self.storage()).start()
+
+    async def append(
+        self, owner: Owner, shard: int, records: Sequence[Record] = (), events: Sequence[Event] = ()
+    ) -> None:
+        """Append, and remember the events as the row tells them."""
+        last = self.appended[-1]["seq"] if self.appended else 0
+        await owner.append(shard, records, events)
+        self.appended += read_events(self.path, last)
+
+    def read(self, **wanted: Any) -> list[EventDict]:
+        """All events that a reader gets."""
+        return list(read_events(self.path, log_dir=self.log_dir, **wanted))
+
+    def files(self) -> list[str]:
+        """The sealed segments."""
+        return sorted(path.name for path in self.log_dir.glob("dt=*/events-*"))
+
+    def rows(self, owner: Owner) -> int:
+        """How many rows there are: only one thread may write, and anybody may count."""
+        return len(list(self._live()))
+
+    def _live(self) -> list[int]:
+        return [event["seq"] for event in read_events(self.path)]
+
+    def live_seqs(self) -> list[int]:
+        """The seqs of the events that are still in rows."""
+        return self._live()
+
+    def image(self, target: Path) -> SealedStore:
+        """What a kill would leave at this moment, as a store of its own."""
+        target.mkdir()
+        for suffix in ("", "-wal"):
+            if (file := self.path.with_name(self.path.name + suffix)).exists():
+                shutil.copy(file, target / file.name)
+        if self.log_dir.exists():
+            shutil.copytree(self.log_dir, target / "log")
+        image = SealedStore(target)
+        image.settings = SealSettings(
+            directory=image.log_dir,
+            segment_bytes=self.settings.segment_bytes,
+            segment_ms=self.settings.segment_ms,
+            retention_ms=self.settings.retention_ms,
+        )
+        image.now_ms = self.now_ms
+        image.fold_after = self.fold_after
+        image.appended = list(self.appended)
+        return image
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the other threads work until it is so. Bounded; how long it took is nobody's business."""
+    for _ in range(5_000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it did not come to be")
