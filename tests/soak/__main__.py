@@ -69,7 +69,7 @@ def _run(stage: Stage, directory: Path) -> int:
     screen = stage.screen
     screen.heading(
         f"Soak: {stage.groups} groups, {stage.members:,} members ({describe(stage.cast.hosts)}), "
-        f"sessions of {stage.session_ms / 1000:g} s, {stage.seconds / 60:g} minutes"
+        f"{stage.seconds / 60:g} minutes"
     )
     screen.say(f"everything is in {directory}")
     stage.settle()
@@ -79,7 +79,7 @@ def _run(stage: Stage, directory: Path) -> int:
     fetched = stage.finish()
     ledger, seen = stage.ledger, stage.observer
     history = judge.history_of(read_events(stage.database))
-    evictions = judge.evictions(ledger, history, stage.session_ms, stage.ended_ms)
+    evictions = judge.evictions(ledger, history, stage.ended_ms)
     lines = seen.log_lines()
     findings = [
         *stage.findings,

@@ -35,6 +35,14 @@ GROUPS_OF: tuple[tuple[str, ...], ...] = (
 """Who the members of ten groups in a row are; one in ten mixes them all."""
 MEMBERS_A_HOST = {"raw": 130, "aiokafka": 80, "librdkafka": 80, "kafka-python": 45}
 """What one process can be without starving itself."""
+SESSION_S = {"raw": 10.0, "aiokafka": 12.0, "librdkafka": 18.0, "kafka-python": 12.0}
+"""Shorter than what lies between two kills of the daemon, so that who is dead is evicted.
+librdkafka gives itself up when it heard nothing for a session: longer than the daemon is stopped.
+"""
+SESSION_MIN_MS = 6_000
+"""The daemon's own limit; only runs that are too short for their faults come to it."""
+HEARTBEATS_A_SESSION = 6
+REBALANCE_MS = 60_000
 COMMIT_EVERY_S = {"raw": 3.0, "aiokafka": 5.0, "librdkafka": 5.0, "kafka-python": 5.0}
 END_LIMIT_S = 20
 """What is under way when a run ends may be answered; a library that waits for more is killed."""
@@ -50,10 +58,18 @@ class Role:
     number: int
     group: str
     instance: str | None
+    session_ms: int
+    heartbeat_ms: int
+    rebalance_ms: int
     commit_every_s: float
 
 
-def roles(groups: int, members: int) -> dict[str, list[Role]]:
+def session_ms(kind: str, pace: float) -> int:
+    """The session timeout of such a member, in a run that lives at that pace."""
+    return max(SESSION_MIN_MS, round(SESSION_S[kind] * 1000 * pace))
+
+
+def roles(groups: int, members: int, pace: float) -> dict[str, list[Role]]:
     """Spread the members over the groups; by kind."""
     found: dict[str, list[Role]] = defaultdict(list)
     for number in range(members):
@@ -62,7 +78,17 @@ def roles(groups: int, members: int) -> dict[str, list[Role]]:
         kind = pattern[place % len(pattern)]
         name = f"{kind}-{number}"
         instance = name if group % STATIC_EVERY == 0 else None
-        role = Role(name, number, f"group-{group}", instance, COMMIT_EVERY_S[kind])
+        session = session_ms(kind, pace)
+        role = Role(
+            name=name,
+            number=number,
+            group=f"group-{group}",
+            instance=instance,
+            session_ms=session,
+            heartbeat_ms=session // HEARTBEATS_A_SESSION,
+            rebalance_ms=REBALANCE_MS,
+            commit_every_s=COMMIT_EVERY_S[kind],
+        )
         found[kind].append(role)
     return dict(found)
 
@@ -77,6 +103,10 @@ class Host:
         self._cast = cast
         self._life = 0
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def session_ms(self) -> int:
+        return session_ms(self.kind, self._cast.pace)
 
     @property
     def name(self) -> str:
@@ -97,6 +127,7 @@ class Host:
                 }
             )
         )
+        cast.ledger.sessions_ms[self.name] = self.session_ms
         cast.ledger.follow(self.name, ledger, repeats=self.kind != "raw")
         with (cast.directory / "clients.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -149,13 +180,16 @@ class Host:
 class Cast:
     """Everyone who plays."""
 
-    def __init__(self, directory: Path, groups: int, members: int, ledger: Ledger) -> None:
+    def __init__(
+        self, directory: Path, groups: int, members: int, pace: float, ledger: Ledger
+    ) -> None:
         directory.mkdir()
+        self.pace = pace
         self.directory = directory
         self.ledger = ledger
         self.common: dict[str, object] = {}
         """What all members are told alike; to be set before ``start``."""
-        self.roles = roles(groups, members)
+        self.roles = roles(groups, members, pace)
         self.hosts: list[Host] = []
         for kind, mine in self.roles.items():
             size = MEMBERS_A_HOST[kind]

@@ -19,9 +19,8 @@ SHOWN = 5
 GROWTH, GROWTH_MB = 1.3, 40
 """Memory of the last lives may be larger than that of the first ones by so much."""
 
-STORE_IS_AWAY = ("append_failed", "load_failed", "start_failed")
-"""What the daemon logs while its disk is full or its database held; it goes on by itself, or,
-when it only starts, ends and is started again."""
+STORE_IS_AWAY = ("append_failed", "load_failed", "open_failed")
+"""What the daemon logs while its disk is full or its database held; it goes on by itself."""
 
 
 class History(NamedTuple):
@@ -113,9 +112,7 @@ class Evictions(NamedTuple):
         return len(self.unjust) + self.silenced + self.starved + self.left_behind
 
 
-def evictions(
-    ledger: Ledger, history: History, session_ms: int, until_ms: int | None = None
-) -> Evictions:
+def evictions(ledger: Ledger, history: History, until_ms: int | None = None) -> Evictions:
     """No member is evicted that kept heartbeating, until the clients were told to end.
 
     Every client heartbeats several times in half a session. So a member kept heartbeating if it
@@ -128,6 +125,7 @@ def evictions(
         if until_ms is not None and at_ms > until_ms:
             break
         holding = ledger.holdings.get(event["member_id"])
+        session_ms = ledger.sessions_ms[holding.host] if holding else 0
         if holding is None or not _held(holding, at_ms, session_ms):
             left_behind += 1
         elif longest_silence(ledger.pulses[holding.host], at_ms, session_ms) >= session_ms / 2:

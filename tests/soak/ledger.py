@@ -105,6 +105,8 @@ class Ledger:
     """By member id."""
     pulses: dict[str, list[int]] = field(default_factory=dict)
     """By host: when it was given the CPU."""
+    sessions_ms: dict[str, int] = field(default_factory=dict)
+    """By host: the session timeout of its members."""
     silenced: dict[str, list[Silence]] = field(default_factory=dict)
     """By host: when we killed or stopped it."""
     anew: Counter[str] = field(default_factory=Counter)

@@ -59,6 +59,8 @@ class Observer:
                     self.stable += int(sample.value)
                 case "event_loop_callback_cpu_seconds":
                     self.slowest_ms = max(self.slowest_ms, sample.value * 1000)
+                case _:
+                    continue
         status_file = Path(f"/proc/{self._daemon.pid}/status")
         found = re.search(r"VmRSS:\s+(\d+) kB", status_file.read_text())
         self.rss_mb = int(found[1]) / 1024 if found else self.rss_mb
@@ -106,9 +108,8 @@ class Observer:
             try:
                 lines.append(json.loads(line))
             except ValueError:
-                # The one line of a start that failed, or a traceback.
-                event = "start_failed" if line.startswith("groupkeeper: ") else line
-                lines.append({"level": "error", "event": event, "line": line})
+                # A traceback, or the one line of a start that failed.
+                lines.append({"level": "error", "event": line})
         return lines
 
 

@@ -19,10 +19,6 @@ from tests.soak.ledger import Key, Ledger, now_ms
 from tests.soak.observer import Observer
 from tests.soak.report import Screen, counted
 
-SESSION_MS = 20_000
-"""Longer than the daemon is stopped, so that librdkafka does not give itself up meanwhile; shorter
-than what lies between two kills, so that who is dead is evicted."""
-MIN_SESSION_MS = 6_000
 SETTLE_LIMIT_S = 180
 LOOK_EVERY_S, TELL_EVERY_S, FETCH_EVERY_S = 3.0, 10.0, 7.0
 
@@ -36,7 +32,6 @@ class Stage:
         self.screen = screen
         self.seconds = seconds
         self.groups, self.members = groups, members
-        self.session_ms = max(MIN_SESSION_MS, round(SESSION_MS * pace(seconds)))
         self.volume = Volume(directory / "volume")
         self.database = self.volume.path / "groupkeeper.db"
         self.daemon = Groupkeeper(
@@ -46,7 +41,7 @@ class Stage:
             settings={"storage.append_timeout_ms": 3_000},
         )
         self.ledger = Ledger()
-        self.cast = Cast(directory / "clients", groups, members, self.ledger)
+        self.cast = Cast(directory / "clients", groups, members, pace(seconds), self.ledger)
         self.observer = Observer(self.daemon, self.database, groups)
         self.findings: list[str] = []
         self.ended_ms = 0
@@ -76,9 +71,6 @@ class Stage:
             "port": self.daemon.port,
             "topic": TOPIC,
             "partitions": PARTITIONS,
-            "session_ms": self.session_ms,
-            "heartbeat_ms": self.session_ms // 7,
-            "rebalance_ms": max(30_000, 3 * self.session_ms),
         }
         self.cast.start()
         give_up_s = time.monotonic() + SETTLE_LIMIT_S
@@ -224,7 +216,7 @@ class Stage:
 
     def _stop_clients(self, for_s: float) -> None:
         host = next(self._victims)
-        fate = "are to stay" if for_s * 1000 < self.session_ms / 2 else "will be evicted"
+        fate = "are to stay" if for_s * 1000 < host.session_ms / 2 else "will be evicted"
         self.screen.fault(
             f"SIGSTOP to {host.name} for {for_s:.0f} s: {len(host.roles)} members, who {fate}"
         )
@@ -243,23 +235,15 @@ class Stage:
         process = self.daemon.process
         assert process is not None
         if process.poll() is not None:
-            self._daemon_ended(process.returncode)
+            self._found(f"the daemon ended by itself, with {process.returncode}")
+            time.sleep(1)
+            self._begin_life()
         elif self._launched_s is None or self._stopped:
             return
         elif self.daemon.get("/readyz")[0] == 200:
             took_s = time.monotonic() - self._launched_s
             self._launched_s = None
             self.screen.better(f"the daemon is ready again, after {took_s:.1f} s")
-
-    def _daemon_ended(self, code: int) -> None:
-        """Start it again, as the unit in ``deploy`` does; it may end where it cannot begin."""
-        last = self.observer.log_lines()[-1]
-        if code == 1 and self._launched_s is not None and last["event"] == "start_failed":
-            self.screen.say(f"it cannot start, says so, and is started again: {last['line']}")
-        else:
-            self._found(f"the daemon ended by itself, with {code}")
-        time.sleep(1)
-        self.daemon.launch()
 
     def _hosts_live(self) -> None:
         for host in self.cast.hosts:

@@ -140,9 +140,10 @@ def evicted(
         "reason": "session_timeout",
     }
     ledger = a_ledger(*lines)
+    ledger.sessions_ms["host"] = SESSION_MS
     if silence is not None:
         ledger.silenced["host"] = [silence]
-    return judge.evictions(ledger, History([], [], [event]), SESSION_MS, ended_ms)
+    return judge.evictions(ledger, History([], [], [event]), ended_ms)
 
 
 STEADY = list(range(0, 200_000, 500))

@@ -8,7 +8,6 @@ import pytest
 
 from tests.soak import cast, faults
 from tests.soak.ledger import MEMBERS_MAX, Ledger, Writer
-from tests.soak.stage import SESSION_MS
 
 
 def test_the_daemon_is_killed_every_thirty_seconds():
@@ -31,16 +30,23 @@ def test_a_short_run_lives_faster():
 def test_who_is_dead_is_evicted_before_the_next_kill_starts_all_sessions_afresh():
     silent = [fault for fault in faults.CYCLE if fault.at_s > 90]
     assert silent
-    assert all(fault.at_s + SESSION_MS / 1000 < faults.CYCLE_S for fault in silent)
+    longest_s = max(cast.SESSION_S.values())
+    assert all(fault.at_s + longest_s < faults.CYCLE_S for fault in silent)
 
 
-def test_the_daemon_is_stopped_for_less_than_a_session():
+def test_the_daemon_is_stopped_for_less_than_a_session_of_librdkafka():
     (stop,) = [fault for fault in faults.CYCLE if fault.name == "stop daemon"]
-    assert stop.for_s * 1000 < SESSION_MS
+    assert stop.for_s < cast.SESSION_S["librdkafka"]
+
+
+def test_one_stop_of_clients_is_to_evict_nobody_and_one_everybody():
+    stops = sorted(fault.for_s for fault in faults.CYCLE if fault.name == "stop clients")
+    assert stops[0] < min(cast.SESSION_S.values()) / 2
+    assert stops[1] > max(cast.SESSION_S.values())
 
 
 def test_every_member_has_one_part_and_every_kind_plays():
-    roles = cast.roles(200, 1000)
+    roles = cast.roles(200, 1000, 1.0)
     assert set(roles) == set(cast.KINDS)
     everyone = [role for mine in roles.values() for role in mine]
     assert sorted(role.number for role in everyone) == list(range(1000))
