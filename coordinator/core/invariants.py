@@ -18,13 +18,15 @@ _WITH_MEMBERS = frozenset({GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
 def check(shard: ShardState) -> None:
     """Assert every invariant of every group of a shard."""
     for group_id, group in shard.groups.items():
-        assert group.group_id == group_id
+        assert group.group_id == group_id, f"{group.group_id} is kept as {group_id}"
         check_group(group)
     for offset_of in shard.saved_groups():
         for topic, partitions in offset_of.offsets.items():
             assert partitions, f"{offset_of.group_id}: topic {topic} without partitions is stored"
     held = sum(group.offset_count() for group in shard.groups.values())
-    assert shard.offsets_held == held, f"{shard.offsets_held} offsets are counted, {held} are held"
+    assert shard.offsets_held == held, (
+        f"shard {shard.shard_id}: {shard.offsets_held} offsets are counted, {held} are held"
+    )
     _check_ends(shard)
 
 
@@ -131,7 +133,7 @@ def _check_saved(group: Group) -> None:
     if saved is None:  # made by a commit, and no join phase of it was ever synced
         assert group.state is not GroupState.STABLE, f"{where} was never saved"
         return
-    assert saved.group_id == group.group_id
+    assert saved.group_id == group.group_id, f"{where} is saved as {saved.group_id}"
     if group.state is GroupState.STABLE:
         assert saved.generation_id == group.generation_id, where
         assert saved.leader_id == group.leader_id, where

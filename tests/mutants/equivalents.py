@@ -7,4 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-EQUIVALENTS: Final[dict[str, str]] = {}
+EQUIVALENTS: Final[dict[str, str]] = {
+    "coordinator/core/assignors/take_back.py _Search.cancel: node < self._first_pool <= to < "
+    "self._first_level -> node < self._first_pool <= to <= self._first_level": (
+        "a member goes on to first_level + its load + 1, never to first_level itself"
+    ),
+}
