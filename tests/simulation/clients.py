@@ -1,4 +1,6 @@
-"""Clients of the simulated world: members of the classic protocol, and an administrator."""
+"""Members of groups, by the rules of Kafka's own client (AbstractCoordinator and
+ConsumerCoordinator): what each answer makes it do, and what it does in between.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +9,35 @@ from typing import Any
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import (
-    ChangeTopics,
-    DescribeGroup,
+    Client,
     Heartbeat,
     JoinGroup,
     JoinProtocol,
     LeaveGroup,
     LeavingMember,
-    ListGroups,
-    NewTopic,
     OffsetCommit,
     OffsetFetch,
     SyncGroup,
 )
-from tests.simulation.world import PARTITIONS, TOPIC, Disconnected, World
+from protocol.consumer_protocol import (
+    ConsumerAssignment,
+    Subscription,
+    decode_assignment,
+    encode_assignment,
+    encode_subscription,
+)
+from tests.simulation.network import Channel
+from tests.simulation.world import REBALANCE_MS, SESSION_MS, TOPIC, Disconnected, World
 
-RETRIABLE = {
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-}
-SESSION_MS = 6_000
-REBALANCE_MS = 5_000
+FIND_AGAIN = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    }
+)
+"""The client looks the coordinator up again."""
+
+RETRIABLE = FIND_AGAIN | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 
 class Rejoin(Exception):
@@ -46,7 +55,15 @@ class Member:
         self.generation_id = -1
         self.assignment: list[int] | None = None
         """None: not in a generation."""
-        self._client = world.client(world.mint("client"))
+        self.is_fenced = False
+        """Another came with its instance id: its user has to see to that."""
+        self._client = Client(world.mint("client"), "/10.0.0.1")
+        self._channel: Channel | None = None
+        self._is_leader = False
+        self._skips = False
+        self._shared_out = 0
+        """Partitions of the topic when it led last."""
+        self._others: list[str] = []
         self._task = asyncio.ensure_future(self._live())
 
     async def crash(self) -> None:
@@ -56,12 +73,12 @@ class Member:
         self.assignment = None
 
     async def leave(self) -> None:
-        """End as a client that is closed properly."""
+        """End as a client that is closed properly; a static one says nothing (KIP-345)."""
         await self.crash()
         if self.member_id and self.instance_id is None:
             leaving = (LeavingMember(self.member_id, None, "closed"),)
             try:
-                await self.world.ask(LeaveGroup(self.group_id, leaving, self._client))
+                await self._ask(LeaveGroup(self.group_id, leaving, self._client))
             except Disconnected:
                 return
 
@@ -71,26 +88,39 @@ class Member:
             return None
         return self._task.exception()
 
+    def cut(self) -> None:
+        """Its connection breaks."""
+        if self._channel is not None:
+            self._channel.cut()
+
+    async def _ask(self, request: Any) -> Any:
+        if self._channel is None or not self._channel.is_open:
+            is_static = self.instance_id is not None
+            self._channel = await self.world.connect(is_static=is_static)
+        return await self.world.send(self._channel, self._client, request)
+
     async def _live(self) -> None:
-        while True:
+        while not self.is_fenced:
             try:
                 await self._join()
                 await self._sync()
+                await self._resume()
                 while True:
                     await self._work()
             except Rejoin:
                 self.assignment = None
             except Disconnected:
                 self.assignment = None
-                await asyncio.sleep(0.3)
+                await asyncio.sleep(self.world.random.uniform(0.05, 0.5))
 
     async def _join(self) -> None:
+        metadata = encode_subscription(Subscription(1, [TOPIC]))
         request = JoinGroup(
             self.group_id,
             self.member_id,
             self.instance_id,
             "consumer",
-            (JoinProtocol("range", b"subscription"),),
+            (JoinProtocol("range", metadata), JoinProtocol("roundrobin", metadata)),
             SESSION_MS,
             REBALANCE_MS,
             self.world.mint("member"),
@@ -98,11 +128,12 @@ class Member:
             True,
             self._client,
         )
-        result = await self.world.ask(request)
+        result = await self._ask(request)
         if result.error is ErrorCode.NONE:
             self.member_id = result.member_id
             self.generation_id = result.generation_id
             self._is_leader = result.leader == result.member_id
+            self._skips = result.skip_assignment
             self._others = [member.member_id for member in result.members]
         elif result.error is ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = result.member_id
@@ -111,12 +142,6 @@ class Member:
             await self._give_way(result.error)
 
     async def _sync(self) -> None:
-        parts: tuple[tuple[str, bytes], ...] = ()
-        if self._is_leader:
-            parts = tuple(
-                (member_id, bytes(range(number, PARTITIONS, len(self._others))))
-                for number, member_id in enumerate(self._others)
-            )
         request = SyncGroup(
             self.group_id,
             self.generation_id,
@@ -124,109 +149,116 @@ class Member:
             self.instance_id,
             "consumer",
             "range",
-            parts,
+            self._share_out() if self._is_leader and not self._skips else (),
             self._client,
         )
-        result = await self.world.ask(request)
+        result = await self._ask(request)
         if result.error is not ErrorCode.NONE:
             await self._give_way(result.error)
-        self._check_durable(result.assignment)
-        self.assignment = list(result.assignment)
+        self.assignment = []
+        if result.assignment:
+            self.assignment = decode_assignment(result.assignment).partitions.get(TOPIC, [])
 
-    def _check_durable(self, assignment: bytes) -> None:
-        """An assignment that was told is stored, or a later generation is."""
-        record = self.world.model.assignments[self.group_id]
-        assert record.generation_id >= self.generation_id
-        if record.generation_id == self.generation_id:
-            stored = {member.member_id: member.assignment for member in record.members}
-            assert stored.get(self.member_id, assignment) == assignment
+    def _share_out(self) -> tuple[tuple[str, bytes], ...]:
+        self._shared_out = self.world.partitions
+        shares = (
+            (name, list(range(number, self._shared_out, len(self._others))))
+            for number, name in enumerate(self._others)
+        )
+        return tuple(
+            (name, encode_assignment(ConsumerAssignment(1, {TOPIC: numbers})))
+            for name, numbers in shares
+        )
+
+    async def _resume(self) -> None:
+        """Read where to go on, before anything is consumed."""
+        while self.assignment:
+            topics = [(TOPIC, "", self.assignment)]
+            found = await self._ask(OffsetFetch(self.group_id, topics, False, True))
+            if found.error is ErrorCode.NONE:
+                return
+            await self._again(found.error)
 
     async def _work(self) -> None:
-        """Heartbeat, and perhaps commit or read."""
+        """Heartbeat, and perhaps commit, or read."""
         random = self.world.random
         await asyncio.sleep(random.uniform(0.2, 2.0))
         heartbeat = Heartbeat(
             self.group_id, self.generation_id, self.member_id, self.instance_id, self._client
         )
-        code = await self.world.ask(heartbeat)
-        choice = random.random()
-        if code is ErrorCode.NONE and choice < 0.4 and self.assignment:
-            code = await self._commit(random.choice(self.assignment))
-        elif code is ErrorCode.NONE and choice < 0.5:
-            code = (await self.world.ask(OffsetFetch(self.group_id, None, False, True))).error
-        if code is not ErrorCode.NONE and code not in RETRIABLE:
+        code = await self._ask(heartbeat)
+        if code is ErrorCode.NONE:
+            code = await self._consume()
+        elif code is ErrorCode.REBALANCE_IN_PROGRESS and self.assignment and random.random() < 0.5:
+            await self._commit()  # what it did is committed before its partitions go
+        if code in RETRIABLE:
+            await self._again(code)
+        elif code is not ErrorCode.NONE:
             await self._give_way(code)
+        if self._is_leader and self._shared_out != self.world.partitions:
+            raise Rejoin  # the leader sees a topic grow
 
-    async def _commit(self, partition: int) -> ErrorCode:
-        parts = [(partition, self.world.next_offset(), -1, "")]
-        request = OffsetCommit(
+    async def _consume(self) -> ErrorCode:
+        choice = self.world.random.random()
+        if choice < 0.4 and self.assignment:
+            return await self._commit()
+        if choice < 0.5:
+            result = await self._ask(OffsetFetch(self.group_id, None, False, choice < 0.45))
+            code: ErrorCode = result.error
+            return code
+        return ErrorCode.NONE
+
+    async def _commit(self) -> ErrorCode:
+        """Commit some partitions, perhaps several times without waiting (commitAsync)."""
+        random = self.world.random
+        assert self._channel is not None
+        assert self.assignment
+        waiting = [
+            self.world.send(self._channel, self._client, self._commit_request())
+            for _ in range(random.choice((1, 1, 1, 2, 4)))
+        ]
+        codes = [self._code_of(await answer) for answer in waiting]
+        return next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)
+
+    def _commit_request(self) -> OffsetCommit:
+        random = self.world.random
+        assert self.assignment
+        chosen = random.sample(self.assignment, random.randrange(1, len(self.assignment) + 1))
+        return OffsetCommit(
             self.group_id,
             self.generation_id,
             self.member_id,
             self.instance_id,
-            [(TOPIC, "", parts)],
+            [(TOPIC, "", [(number, self.world.next_offset(), -1, "") for number in chosen])],
             False,
             -1,
             ErrorCode.ILLEGAL_GENERATION,
             self._client,
         )
-        result: Any = await self.world.ask(request)
-        code: ErrorCode = result.error
-        return code
+
+    def _code_of(self, result: Any) -> ErrorCode:
+        """The first error, over all partitions."""
+        codes = [e for _, _, parts in result.topics or () for _, e in parts]
+        return next((code for code in [result.error, *codes] if code), ErrorCode.NONE)
+
+    async def _again(self, code: ErrorCode) -> None:
+        """Try again soon, where the code says so with another coordinator."""
+        if code not in RETRIABLE:
+            await self._give_way(code)
+        if code in FIND_AGAIN or self.world.random.random() < 0.2:
+            self._channel = None
+        await asyncio.sleep(0.2)
 
     async def _give_way(self, code: ErrorCode) -> None:
-        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+        if code is ErrorCode.FENCED_INSTANCE_ID:
+            self.is_fenced = True
+        elif code is ErrorCode.UNKNOWN_MEMBER_ID:
             self.member_id = ""
             self.generation_id = -1
         elif code is ErrorCode.ILLEGAL_GENERATION:
             self.generation_id = -1
         elif code in RETRIABLE:
-            await asyncio.sleep(0.2)
+            await self._again(code)
         else:
             assert code is ErrorCode.REBALANCE_IN_PROGRESS, code
         raise Rejoin
-
-
-async def administer(world: World) -> None:
-    """Look, commit to groups without members, make topics and delete them, at random."""
-    client = world.client("admin")
-    made: list[str] = []
-    while not world.is_over:
-        await asyncio.sleep(world.random.uniform(0.1, 3.0))
-        try:
-            match world.random.randrange(6):
-                case 0:
-                    await world.ask(ListGroups())
-                case 1:
-                    await world.ask(DescribeGroup(f"group-{world.random.randrange(4)}"))
-                case 2:
-                    group_id = f"simple-{world.random.randrange(3)}"
-                    await world.ask(OffsetFetch(group_id, None, False, True))
-                case 3 | 4:
-                    await _commit_simply(world, f"simple-{world.random.randrange(3)}")
-                case 5 if len(made) < 3:
-                    made.append(world.mint("extra"))
-                    topic = NewTopic(made[-1], 2, world.mint_topic_id())
-                    await world.ask(ChangeTopics(client, create=(topic,)))
-                case _:
-                    name = made.pop(0)
-                    await world.ask(ChangeTopics(client, delete=((name, ""),)))
-        except Disconnected:
-            continue
-
-
-async def _commit_simply(world: World, group_id: str) -> None:
-    parts = [(p, world.next_offset(), -1, "note") for p in range(world.random.randrange(1, 4))]
-    client = world.client("admin")
-    request = OffsetCommit(
-        group_id,
-        -1,
-        "",
-        None,
-        [(TOPIC, "", parts)],
-        False,
-        -1,
-        ErrorCode.ILLEGAL_GENERATION,
-        client,
-    )
-    await world.ask(request)

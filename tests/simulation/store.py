@@ -1,80 +1,182 @@
-"""A store that misbehaves at random, and checks what is written to it."""
+"""A store that misbehaves at random, and tells the world what really became durable in it.
+
+``SimStore`` is what one life of one process has of the store; the content outlives it. Under it is
+either memory, which several processes may share under leases, or the real SQLite backend.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from random import Random
 
-from coordinator.core.records import GroupRecord, GroupRemoved, OffsetsCommitted, Record
-from storage.base import Lease, ShardAppend, ShardId, StorageError, StoreIdentity
+from coordinator.core.records import Record
+from storage.base import (
+    Lease,
+    LeaseEpoch,
+    OffsetStorage,
+    ShardAppend,
+    ShardId,
+    StorageError,
+    StorageLimits,
+    StoreIdentity,
+)
 from storage.memory import MemoryOffsetStorage
+from tests.simulation.history import Durable
+
+
+class SharedMemory(MemoryOffsetStorage):
+    """Memory that outlives the processes: a lease is free once its owner is taken for dead."""
+
+    def __init__(self, durable: Durable, clock: Callable[[], int]) -> None:
+        super().__init__(clock=clock)
+        self.dead_owners: set[str] = set()
+        """Their leases have run out. They may be alive, and believe otherwise."""
+        self._durable = durable
+        self._is_open = True
+
+    async def open(self, identity: StoreIdentity) -> None:
+        self._identity = self._identity or identity
+
+    async def close(self) -> None:
+        """The content stays, and so do the leases."""
+
+    async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
+        self.dead_owners.discard(owner)
+        free = [s for s in shards if self._owners.get(s, owner) in {owner, *self.dead_owners}]
+        return self.take_over(free, owner)
+
+    def take_over(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
+        leases = super().take_over(shards, owner)
+        for lease in leases.values():
+            self._durable.granted(lease.shard, lease.epoch)
+        return leases
+
+    async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
+        fenced = await super().append(items)
+        for item in items:
+            if item.shard not in fenced and item.batches:
+                self._durable.stored(item.shard, item.fence, item.batches)
+        return fenced
+
+
+class Misfortune:
+    """What may go wrong in one life, and when."""
+
+    def __init__(self, random: Random, die: Callable[[], None]) -> None:
+        self.trouble = 0.0
+        """How likely a call goes wrong."""
+        self.is_dead = False
+        """The process was killed: nothing of it reaches the store any more."""
+        self._random = random
+        self._die = die
+        self._deaths = -1
+
+    def die_at(self, point: int) -> None:
+        """Kill the process when it passes so many more points of its way."""
+        self._deaths = point
+
+    def point(self) -> None:
+        """A place where a crash makes a difference: around every call, and between replies."""
+        self._deaths -= 1
+        if self._deaths == 0 and not self.is_dead:
+            self._die()
+
+    def happens(self, weight: float) -> bool:
+        return self._random.random() < self.trouble * weight
+
+    async def work(self, weight: float = 1.0) -> None:
+        """Take a moment, or long, or fail."""
+        self.point()
+        if self.happens(weight * 0.3):
+            await asyncio.sleep(self._random.uniform(0.5, 4.0))
+        else:
+            await asyncio.sleep(self._random.choice((0.0, 0.0005, 0.002, 0.01)))
+        self.point()
+        if self.is_dead or self.happens(weight):
+            raise StorageError("simulated failure")
 
 
 class SimStore:
-    """What one life of the coordinator has of the store; the content outlives it."""
+    """One life's part of the store. Checks what the runtime owes to the contract."""
 
-    def __init__(self, inner: MemoryOffsetStorage, random: Random, model: DurableModel) -> None:
+    def __init__(
+        self,
+        inner: OffsetStorage,
+        random: Random,
+        fate: Misfortune,
+        durable: Durable,
+        *,
+        one_lane: bool,
+    ) -> None:
         self.inner = inner
-        self.limits = inner.limits
-        self.is_dead = False
-        """The process was killed: nothing of it reaches the store any more."""
-        self.trouble = 0.0
-        """How likely a call goes wrong."""
+        limits = inner.limits
+        self.limits = StorageLimits(limits.max_step_bytes, one_lane, limits.fold_after_requests)
         self._random = random
-        self._model = model
+        self._fate = fate
+        self._durable = durable
         self._late: set[asyncio.Task[Collection[ShardId]]] = set()
-        self._is_appending = False
+        self._appending: set[ShardId] = set()
+        self._loaded: dict[ShardId, LeaseEpoch] = {}
+        """The epochs under which shards were loaded: only then they may be written."""
+        self._held: dict[ShardId, LeaseEpoch] = {}
 
     async def open(self, identity: StoreIdentity) -> None:
         await self.inner.open(identity)
 
     async def close(self) -> None:
-        if not self.is_dead:
+        if not self._fate.is_dead:
             await self.inner.close()
 
-    async def kill(self) -> None:
-        """End this life's part of the store, as the death of its process does."""
-        await self.close()
-        self.is_dead = True
-
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
-        await self._work()
-        self._is_appending = False  # an append that was given up is refused from now on
-        return await self.inner.acquire(shards, owner)
+        await self._fate.work()
+        self._appending -= set(shards)  # an append that was given up is refused from now on
+        leases = await self.inner.acquire(shards, owner)
+        self._held |= {lease.shard: lease.epoch for lease in leases.values()}
+        self._fate.point()
+        return leases
 
     async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
-        await self._work()
+        await self._fate.work()
         return await self.inner.renew(leases)
 
     async def release(self, leases: Collection[Lease]) -> None:
-        if not self.is_dead:
+        if not self._fate.is_dead:
             await self.inner.release(leases)
 
     async def load(
         self, shards: Collection[ShardId]
     ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
-        await self._work()
+        await self._fate.work()
+        epochs = {shard: self._held[shard] for shard in shards if shard in self._held}
         async for part in self.inner.load(shards):
             yield part
-            if self._happens(0.1):
-                await self._work()
+            self._fate.point()
+            if self._fate.happens(0.1):
+                await self._fate.work()
+        self._loaded |= epochs
 
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
-        assert not self._is_appending, "two appends at a time"
-        self._is_appending = True
+        shards = {item.shard for item in items}
+        with self._durable.noting():
+            assert not shards & self._appending, "two appends of a shard at a time"
+            for item in items:
+                loaded = self._loaded.get(item.shard)
+                assert loaded == item.fence, f"shard {item.shard}: {item.fence} was not loaded"
+        self._appending |= shards
         task = asyncio.ensure_future(self._append(items))
-        if not self._happens(0.3):
-            fenced = await task
-        else:  # goes on in the store even if the caller gives it up
-            self._late.add(task)
+        try:
+            if not self._fate.happens(0.3):
+                return await task
+            self._late.add(task)  # goes on in the store even if the caller gives it up
             task.add_done_callback(self._ended)
-            fenced = await asyncio.shield(task)
-        self._is_appending = False
-        return fenced
+            return await asyncio.shield(task)
+        finally:
+            if task.done():
+                self._appending -= shards
 
     def unfolded(self) -> int:
-        return 0
+        return self.inner.unfolded()
 
     def stats(self) -> dict[str, float]:
         return self.inner.stats()
@@ -82,65 +184,13 @@ class SimStore:
     async def check_after_unclean_end(self) -> str | None:
         return None
 
-    def fence(self, shards: Collection[ShardId]) -> None:
-        """Let another owner have these shards for a moment."""
-        self.inner.give_back(self.inner.take_over(shards, "thief").values())
-
     async def _append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
-        await self._work()
+        await self._fate.work()
         fenced = await self.inner.append(items)
-        for item in items:
-            if item.shard not in fenced:
-                for batch in item.batches:
-                    self._model.stored(batch.records)
-        await self._work(0.5)
+        await self._fate.work(0.5)  # where it fails now, it has lied
         return fenced
-
-    async def _work(self, weight: float = 1.0) -> None:
-        """Take a moment, or long, or fail."""
-        if self._happens(weight * 0.3):
-            await asyncio.sleep(self._random.uniform(0.5, 4.0))
-        else:
-            await asyncio.sleep(self._random.choice((0.0, 0.0005, 0.002, 0.01)))
-        if self.is_dead or self._happens(weight):
-            self._is_appending = False
-            raise StorageError("simulated failure")
-
-    def _happens(self, weight: float) -> bool:
-        return self._random.random() < self.trouble * weight
 
     def _ended(self, task: asyncio.Task[Collection[ShardId]]) -> None:
         self._late.discard(task)
         if not task.cancelled():
             task.exception()
-
-
-class DurableModel:
-    """What must be true of everything that was ever stored."""
-
-    def __init__(self) -> None:
-        self.generations: dict[str, int] = {}
-        self.offsets: dict[tuple[str, str, int], int] = {}
-        """(group, topic, partition) -> the last offset stored."""
-        self.assignments: dict[str, GroupRecord] = {}
-
-    def stored(self, records: Sequence[Record]) -> None:
-        """Take records that are durable from now on."""
-        for record in records:
-            if isinstance(record, GroupRecord):
-                last = self.generations.get(record.group_id, 0)
-                assert record.generation_id >= last, f"{record.group_id} went back from {last}"
-                self.generations[record.group_id] = record.generation_id
-                self.assignments[record.group_id] = record
-            elif isinstance(record, GroupRemoved):
-                self.generations.pop(record.group_id, None)
-                self.assignments.pop(record.group_id, None)
-            elif isinstance(record, OffsetsCommitted):
-                self._committed(record)
-
-    def _committed(self, record: OffsetsCommitted) -> None:
-        for topic in record.topics:
-            for p in topic.partitions:
-                key = (record.group_id, topic.topic, p.partition)
-                assert p.offset > self.offsets.get(key, -1), f"{key} was stored out of order"
-                self.offsets[key] = p.offset

@@ -1,0 +1,256 @@
+"""The storages that worlds are lived over: shared memory, and the real SQLite backend whose thread
+is a task of the virtual loop and whose disk fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import tempfile
+from collections import deque
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import storage.sqlite
+from storage import sqlite_schema
+from storage.base import CLUSTER_SHARD, OffsetStorage, StorageError, StoreIdentity
+from storage.event_codec import EventDict
+from storage.event_log import read_events
+from storage.record_codec import decode_payload
+from storage.sqlite import SqliteOffsetStorage
+from tests.simulation.history import Durable
+from tests.simulation.store import Misfortune, SharedMemory
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+FOLD_AFTER = 5
+"""Unfolded requests from which on an append folds besides: few, so that worlds see it often."""
+
+Job = tuple[Callable[[], Any], "asyncio.Future[Any]", Callable[[], None] | None]
+
+RAM = Path("/dev/shm")
+
+
+class Backend(Protocol):
+    """Where the state of a world is kept; it outlives the processes."""
+
+    one_lane: bool
+
+    def open_life(self, fate: Misfortune) -> OffsetStorage:
+        """What a new process has of it."""
+        ...
+
+    def killed(self, owner: str) -> None:
+        """A process has died, without a word."""
+        ...
+
+    def lapse(self, owner: str) -> bool:
+        """Its lease runs out while it lives; False where that cannot happen."""
+        ...
+
+    def steal(self, shards: list[int]) -> None:
+        """Another owner has these shards for a moment."""
+        ...
+
+    def events(self) -> list[EventDict]:
+        """The whole log."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class MemoryBackend:
+    """Leases that run out, and any number of processes."""
+
+    def __init__(self, world: World, *, one_lane: bool) -> None:
+        self.one_lane = one_lane
+        self.inner = SharedMemory(world.durable, world.wall_ms)
+
+    def open_life(self, fate: Misfortune) -> OffsetStorage:
+        return self.inner
+
+    def killed(self, owner: str) -> None:
+        self.inner.dead_owners.add(owner)
+
+    def lapse(self, owner: str) -> bool:
+        self.inner.dead_owners.add(owner)
+        return True
+
+    def steal(self, shards: list[int]) -> None:
+        self.inner.give_back(self.inner.take_over(shards, "thief").values())
+
+    def events(self) -> list[EventDict]:
+        return self.inner.events()
+
+    def close(self) -> None:
+        pass
+
+
+class SqliteBackend:
+    """A file (in memory where the machine has such), written by the real backend."""
+
+    one_lane = True
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._folder = tempfile.TemporaryDirectory(dir=RAM if RAM.is_dir() else None)
+        self.path = Path(self._folder.name) / "world.db"
+        self._life: SqliteLife | None = None
+        self._log_ids = 0
+        self._thread = storage.sqlite.JobThread
+        storage.sqlite.JobThread = Jobs  # type: ignore[assignment, misc]
+
+    def open_life(self, fate: Misfortune) -> OffsetStorage:
+        self._life = SqliteLife(self, self._world, fate)
+        return self._life
+
+    def new_log_id(self) -> str:
+        self._log_ids += 1
+        return f"log-{self._log_ids}"
+
+    def killed(self, owner: str) -> None:
+        if self._life is not None:
+            self._life.die()
+
+    def lapse(self, owner: str) -> bool:
+        return False
+
+    def steal(self, shards: list[int]) -> None:
+        """One epoch holds for all shards: somebody has opened the file beside us."""
+        with (
+            closing(sqlite3.connect(self.path, isolation_level=None)) as thief,
+            suppress(
+                sqlite3.OperationalError  # the tables are not made yet
+            ),
+        ):
+            ((epoch,),) = thief.execute(
+                "UPDATE lease SET epoch = epoch + 1, owner = 'thief' RETURNING epoch"
+            ).fetchall()
+            self.granted(epoch)
+
+    def granted(self, epoch: int) -> None:
+        for shard in (CLUSTER_SHARD, *range(self._world.shards)):
+            self._world.durable.granted(shard, epoch)
+
+    def events(self) -> list[EventDict]:
+        return list(read_events(self.path))
+
+    def close(self) -> None:
+        if self._life is not None:
+            self._life.die()
+        self._folder.cleanup()
+        storage.sqlite.JobThread = self._thread  # type: ignore[misc]
+
+
+class SqliteLife(SqliteOffsetStorage):
+    """The real backend in one process."""
+
+    def __init__(self, backend: SqliteBackend, world: World, fate: Misfortune) -> None:
+        super().__init__(
+            backend.path,
+            append_timeout_ms=world.append_timeout_ms,
+            clock=world.wall_ms,
+            new_log_id=backend.new_log_id,
+            fold_after=FOLD_AFTER,
+            connect=lambda path, busy: Disk(  # type: ignore[arg-type, return-value]
+                sqlite_schema.connect_writer(path, busy), backend, world.durable, fate
+            ),
+        )
+        self._fate = fate
+
+    async def open(self, identity: StoreIdentity) -> None:
+        if self._fate.is_dead:
+            raise StorageError("killed")
+        Jobs.fate_of_next = self._fate  # read before the call suspends for the first time
+        await super().open(identity)
+
+    def die(self) -> None:
+        """What the kernel does for a process that is gone."""
+        lock, self._lock = self._lock, None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        if lock is not None:
+            lock.release()
+
+
+class Jobs:
+    """Stands for the writer thread: jobs in order, none given back once it has begun."""
+
+    fate_of_next: Misfortune
+
+    def __init__(self, name: str) -> None:
+        self._fate = self.fate_of_next
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[Job] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def submit(
+        self, work: Callable[[], Any], then: Callable[[], None] | None = None
+    ) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._queue.append((work, future, then))
+        if self._task is None:
+            self._task = self._loop.create_task(self._work())
+        return future
+
+    def stop(self) -> None:
+        """The jobs before this are still done."""
+
+    async def _work(self) -> None:
+        while self._queue:
+            await asyncio.sleep(0.0002)
+            work, future, then = self._queue.popleft()
+            if future.cancelled():
+                continue
+            try:
+                result = work()
+            except Exception as error:
+                if not future.done():
+                    future.set_exception(error)
+                continue
+            self._fate.point()  # the row is written, what follows it is not
+            if then is not None:
+                then()
+            if not future.done():
+                future.set_result(result)
+        self._task = None
+
+
+class Disk:
+    """The writer's connection, over a disk that fails before a statement or after it."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        backend: SqliteBackend,
+        durable: Durable,
+        fate: Misfortune,
+    ) -> None:
+        self._connection = connection
+        self._backend = backend
+        self._durable = durable
+        self._fate = fate
+
+    def execute(self, statement: str, arguments: Any = ()) -> sqlite3.Cursor:
+        """Run a statement; tells the world what it made durable."""
+        if self._fate.is_dead:
+            raise sqlite3.OperationalError("the process is gone")
+        if self._fate.happens(0.2):
+            raise sqlite3.OperationalError("database or disk is full")
+        cursor = self._connection.execute(statement, arguments)
+        if statement == sqlite_schema.APPEND and cursor.rowcount == 1:
+            for item in decode_payload(arguments[1]).items:
+                self._durable.stored(item.shard, item.lease_epoch, item.batches)
+        elif statement.startswith("UPDATE lease"):
+            ((epoch,),) = self._connection.execute("SELECT epoch FROM lease").fetchall()
+            self._backend.granted(epoch)
+        if self._fate.happens(0.1):
+            raise sqlite3.OperationalError("disk I/O error")
+        return cursor
+
+    def close(self) -> None:
+        self._connection.close()

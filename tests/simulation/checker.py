@@ -1,0 +1,323 @@
+"""Reads the history of a world, in the manner of Jepsen's checker for Kafka: pure functions over
+what clients saw (``Op``) and what became durable (``Durable``). Each raises AssertionError.
+
+Every offset is committed once in a world, so a value names the commit that wrote it, and the order
+in which batches became durable is the one order that every answer has to fit into.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.records import GroupRecord, SavedMember
+from coordinator.core.requests import (
+    AlterGroupConfigs,
+    ChangeTopics,
+    DeleteGroup,
+    JoinGroup,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    SyncGroup,
+)
+from protocol.consumer_protocol import decode_assignment
+from tests.simulation.history import NOTHING, Durable, OffsetKey, Op, Stored
+
+NONE = ErrorCode.NONE
+
+UNKNOWN_OUTCOME = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+"""A commit that is answered so may have been stored, or not. Every other error says: it was not."""
+
+
+def check_history(durable: Durable, history: Sequence[Op]) -> None:
+    """Check everything that needs the whole history."""
+    check_commits(durable, history)
+    check_reads(durable, history)
+    check_generations(durable, history)
+    check_ownership(durable, history)
+
+
+def check_acknowledged(durable: Durable, op: Op) -> None:
+    """What an answer says is done is durable, within the time of the request."""
+    request, result = op.request, op.result
+    match request:
+        case OffsetCommit():
+            for key, offset, error in committed(op):
+                if error is NONE:
+                    writes = durable.commits.get((key, offset), ())
+                    assert writes, f"{key}: {offset} acknowledged, and not durable"
+        case SyncGroup() if result.error is NONE:
+            _check_assignment_durable(durable, op)
+        case DeleteGroup() if result is NONE:
+            rows = durable.groups.get(request.group_id, ())
+            assert any(p > op.invoked_at and record is None for p, record in rows), (
+                f"{request.group_id}: said to be deleted"
+            )
+        case OffsetDelete() if result.error is NONE:
+            for topic, parts in result.topics:
+                for partition, error in parts:
+                    key = (request.group_id, topic, partition)
+                    values = within(durable, key, op)
+                    assert error is not NONE or any(v.offset == NOTHING for v in values), (
+                        f"{key}: said to be deleted, was {values}"
+                    )
+        case ChangeTopics() if result.error is NONE and not request.validate_only:
+            _check_topics(durable, op)
+        case AlterGroupConfigs() if result.error is NONE and not request.validate_only:
+            for change, answer in zip(request.groups, result.groups, strict=True):
+                if answer.error is NONE:
+                    _check_configs(durable, op, change.group_id, dict(change.changes))
+
+
+def check_commits(durable: Durable, history: Iterable[Op]) -> None:
+    """No commit is lost, none is invented, none that was refused is stored, none is stored twice;
+    and a member commits in its own generation alone.
+    """
+    asked: dict[tuple[OffsetKey, int], Op] = {}
+    for op in history:
+        if isinstance(op.request, OffsetCommit):
+            for key, offset, error in committed(op):
+                asked[key, offset] = op
+                _check_commit(durable, op, key, offset, error)
+    for (key, offset), writes in durable.commits.items():
+        op = asked.get((key, offset))  # type: ignore[assignment]
+        assert op is not None, f"{key}: {offset} was stored, and nobody committed it"
+        assert len(writes) == 1, f"{key}: {offset} was stored {len(writes)} times"
+        record = writes[0].record
+        request = op.request
+        told = (request.generation_id, request.member_id, request.group_instance_id)
+        kept = (record.generation_id, record.member_id, record.group_instance_id)
+        assert kept == told, f"{key}: {offset} was committed by {told}, is kept as of {kept}"
+        assert writes[0].position > op.invoked_at, f"{key}: {offset} stored before it was sent"
+
+
+def _check_commit(
+    durable: Durable, op: Op, key: OffsetKey, offset: int, error: ErrorCode | None
+) -> None:
+    writes = durable.commits.get((key, offset), [])
+    if error is None or error in UNKNOWN_OUTCOME:
+        return
+    if error is not NONE:
+        assert not writes, f"{key}: {offset} was refused with {error.name}, and is stored"
+        return
+    assert writes, f"{key}: {offset} was acknowledged and is lost"
+    assert writes[0].position <= (op.answered_at or 0), f"{key}: {offset} acknowledged too early"
+    _check_right_to_commit(durable, op, key)
+
+
+def _check_right_to_commit(durable: Durable, op: Op, key: OffsetKey) -> None:
+    request = op.request
+    records = groups_within(durable, key[0], op)
+    if request.generation_id < 0 and not request.member_id:
+        is_right = any(record is None or not record.members for record in records)
+        assert is_right, f"{key}: committed from outside a group with members: {records}"
+        return
+    is_right = any(
+        record is not None
+        and record.generation_id == request.generation_id
+        and _member(record, request.member_id) is not None
+        for record in records
+    )
+    assert is_right, (
+        f"{key}: accepted of {request.member_id} in generation {request.generation_id}: {records}"
+    )
+
+
+def check_reads(durable: Durable, history: Iterable[Op]) -> None:
+    """Every offset that was read was the stored one at some moment between the question and its
+    answer: none that was never committed (a spurious zero), none that is older than what was
+    durable when it was asked. An owner that had lost its lease may be as old as the loss.
+    """
+    keys_of: dict[str, list[OffsetKey]] = defaultdict(list)
+    for key in durable.values:
+        keys_of[key[0]].append(key)
+    for op in history:
+        request = op.request
+        if not isinstance(request, OffsetFetch) or op.result is None or op.result.error is not NONE:
+            continue
+        read = {
+            (request.group_id, topic, row[0]): row[1]
+            for topic, _, rows in op.result.topics
+            for row in rows
+            if row[4] is NONE
+        }
+        wanted: Iterable[OffsetKey] = read
+        if request.topics is None:
+            wanted = dict.fromkeys([*read, *keys_of[request.group_id]])
+        for key in wanted:
+            shown = read.get(key, NOTHING)
+            allowed = {value.offset for value in within(durable, key, op)}
+            if shown == NOTHING and is_of_another_topic(durable, key, op):
+                continue
+            assert shown in allowed, (
+                f"{key}: {shown} was read, {sorted(allowed)} were stored meanwhile "
+                f"(from {op.invoked_at} to {op.answered_at}, lease lost: {op.void_at})"
+            )
+
+
+def check_generations(durable: Durable, history: Iterable[Op]) -> None:
+    """Once a member was given its assignment in a generation, nobody is told of an earlier one,
+    until the group is deleted. (A generation that was joined and never synced may come twice: it
+    was never durable, as in Kafka.)
+    """
+    synced: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    answered = [op for op in history if op.answered_at is not None and op.void_at is None]
+    for op in answered:
+        if isinstance(op.request, SyncGroup) and op.result.error is NONE:
+            synced[op.request.group_id].append((op.answered_at or 0, op.request.generation_id))
+    for op in answered:
+        if not isinstance(op.request, JoinGroup) or op.result.error is not NONE:
+            continue
+        group_id = op.request.group_id
+        gone = [p for p, record in durable.groups.get(group_id, ()) if record is None]
+        for position, generation_id in synced[group_id]:
+            if position >= op.invoked_at or any(
+                position < p <= (op.answered_at or 0) for p in gone
+            ):
+                continue
+            assert op.result.generation_id >= generation_id, (
+                f"{group_id}: generation {op.result.generation_id} after {generation_id}"
+            )
+
+
+def check_ownership(durable: Durable, history: Iterable[Op]) -> None:
+    """No partition is held by two members of one generation, as they were told."""
+    held: dict[tuple[str, int, int], dict[str, Op]] = defaultdict(dict)
+    for op in history:
+        request = op.request
+        if not isinstance(request, SyncGroup) or op.result is None or op.result.error is not NONE:
+            continue
+        life = sum(
+            record is None and position <= (op.answered_at or 0)
+            for position, record in durable.groups.get(request.group_id, ())
+        )
+        members = held[request.group_id, life, request.generation_id]
+        for other, told in members.items():
+            records = groups_within(durable, request.group_id, op)
+            if other == request.member_id or not any(
+                r is not None and r.generation_id == request.generation_id and _member(r, other)
+                for r in records
+            ):
+                continue  # it left the generation, or another came in its place
+            both = _partitions(told.result.assignment) & _partitions(op.result.assignment)
+            assert not both, (
+                f"{request.group_id}, generation {request.generation_id}: {sorted(both)} are held "
+                f"by {other} and {request.member_id}"
+            )
+        members[request.member_id] = op
+
+
+# --- Windows ----------------------------------------------------------------------------------
+
+
+def committed(op: Op) -> Iterator[tuple[OffsetKey, int, ErrorCode | None]]:
+    """Each partition of a commit: its key, its offset, and what became of it (None: not known)."""
+    answers: dict[tuple[str, int], ErrorCode] = {}
+    if op.result is not None and op.result.topics is not None:
+        answers = {(name, p): e for name, _, parts in op.result.topics for p, e in parts}
+    for name, _, partitions in op.request.topics:
+        for partition, offset, *_ in partitions:
+            error = None
+            if op.result is not None:
+                error = answers.get((name, partition), op.result.error)
+            yield (op.request.group_id, name, partition), offset, error
+
+
+def first_position(op: Op) -> int:
+    """The oldest moment that an answer may tell of."""
+    return op.invoked_at if op.void_at is None else min(op.invoked_at, op.void_at)
+
+
+def within(durable: Durable, key: OffsetKey, op: Op) -> list[Stored]:
+    """The values that a key had between the question and its answer."""
+    rows = durable.values.get(key, [])
+    least = first_position(op)
+    before = [row for row in rows if row.position <= least]
+    last = before[-1] if before else Stored(0, NOTHING, "")
+    return [last, *(r for r in rows if least < r.position <= (op.answered_at or 0))]
+
+
+def groups_within(durable: Durable, group_id: str, op: Op) -> list[GroupRecord | None]:
+    """The records that a group had between the question and its answer."""
+    rows = durable.groups.get(group_id, [])
+    least = first_position(op)
+    before = [record for position, record in rows if position <= least]
+    last = before[-1] if before else None
+    return [last, *(r for p, r in rows if least < p <= (op.answered_at or 0))]
+
+
+def is_of_another_topic(durable: Durable, key: OffsetKey, op: Op) -> bool:
+    """Tell whether what is stored belongs to a topic that was deleted and made again."""
+    least = first_position(op)
+    rows = durable.topics.get(key[1], [])
+    before = [record for position, record in rows if position <= least][-1:]
+    during = [record for position, record in rows if least < position <= (op.answered_at or 0)]
+    topic_ids = {record.topic_id for record in [*before, *during] if record is not None}
+    return any(
+        value.topic_id and topic_ids and topic_ids != {value.topic_id}
+        for value in within(durable, key, op)
+    )
+
+
+# --- What an answer says -------------------------------------------------------------------------
+
+
+def _check_assignment_durable(durable: Durable, op: Op) -> None:
+    request = op.request
+    told = [
+        member.assignment
+        for record in groups_within(durable, request.group_id, op)
+        if record is not None and record.generation_id == request.generation_id
+        for member in record.members
+        if member.member_id == request.member_id
+    ]
+    assert op.result.assignment in told, (
+        f"{request.group_id}: the assignment of {request.member_id} in generation "
+        f"{request.generation_id} was told, and is not durable"
+    )
+
+
+def _check_topics(durable: Durable, op: Op) -> None:
+    for change in (*op.result.created, *op.result.grown):
+        rows = durable.topics.get(change.name, ())
+        found = any(
+            record is not None and record.partitions == change.partitions
+            for position, record in rows
+            if position <= (op.answered_at or 0)
+        )
+        assert change.error is not NONE or found, f"{change.name}: said to be made"
+    for change in op.result.deleted:
+        rows = durable.topics.get(change.name, ())
+        found = any(position > op.invoked_at and record is None for position, record in rows)
+        assert change.error is not NONE or found, f"{change.name}: said to be deleted"
+
+
+def _check_configs(durable: Durable, op: Op, group_id: str, changes: dict[str, str | None]) -> None:
+    rows = durable.configs.get(group_id, [])
+    least = op.invoked_at
+    before = [configs for position, configs in rows if position <= least][-1:] or [{}]
+    during = [configs for position, configs in rows if position > least]
+    assert any(
+        all(configs.get(name) == value for name, value in changes.items())
+        for configs in [*before, *during]
+    ), f"{group_id}: configs {changes} were said to be set"
+
+
+def _member(record: GroupRecord, member_id: str) -> SavedMember | None:
+    return next((m for m in record.members if m.member_id == member_id), None)
+
+
+def _partitions(assignment: bytes) -> set[tuple[str, int]]:
+    if not assignment:
+        return set()
+    found = decode_assignment(assignment).partitions
+    return {(topic, number) for topic, numbers in found.items() for number in numbers}

@@ -1,0 +1,239 @@
+"""Requests and results of the core as a client's bytes: kio writes and reads them, as an
+independent codec, in the versions of an old, a middle-aged or a new client.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kio.index import load_response_schema
+from kio.serial import entity_reader
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.requests import (
+    Heartbeat,
+    JoinGroup,
+    JoinGroupMember,
+    JoinGroupResult,
+    LeaveGroup,
+    LeaveGroupResult,
+    LeftMember,
+    OffsetCommit,
+    OffsetCommitResult,
+    OffsetFetch,
+    OffsetFetchResult,
+    SyncGroup,
+    SyncGroupResult,
+)
+from tests.helpers.raw_client import API_KEYS, encode_request
+
+Versions = Mapping[str, int]
+
+NEW: Final[Versions] = {
+    "join_group": 9,
+    "sync_group": 5,
+    "heartbeat": 4,
+    "leave_group": 5,
+    "offset_commit": 9,
+    "offset_fetch": 9,
+}
+MIDDLE: Final[Versions] = {
+    "join_group": 5,
+    "sync_group": 3,
+    "heartbeat": 3,
+    "leave_group": 3,
+    "offset_commit": 7,
+    "offset_fetch": 7,
+}
+OLD: Final[Versions] = {
+    "join_group": 2,
+    "sync_group": 1,
+    "heartbeat": 1,
+    "leave_group": 1,
+    "offset_commit": 2,
+    "offset_fetch": 3,
+}
+"""Before static members and MEMBER_ID_REQUIRED."""
+
+_API: Final[Mapping[type, str]] = {
+    JoinGroup: "join_group",
+    SyncGroup: "sync_group",
+    Heartbeat: "heartbeat",
+    LeaveGroup: "leave_group",
+    OffsetCommit: "offset_commit",
+    OffsetFetch: "offset_fetch",
+}
+
+
+def can_encode(request: Any) -> bool:
+    """Tell whether there are bytes for this request; administrators call in process."""
+    return type(request) in _API
+
+
+def encode(request: Any, versions: Versions, correlation_id: int) -> bytes:
+    """Write the frame of a request."""
+    api = _API[type(request)]
+    client = getattr(request, "client", None)
+    client_id = "" if client is None else client.client_id
+    return encode_request(
+        api, versions[api], _values(request, versions[api]), correlation_id, client_id
+    )
+
+
+def correlation_id_of(frame: bytes) -> int:
+    """Read to which request a reply belongs."""
+    correlation_id: int = struct.unpack_from(">i", frame, 4)[0]
+    return correlation_id
+
+
+def decode(request: Any, versions: Versions, frame: bytes) -> Any:
+    """Read the reply to a request."""
+    api = _API[type(request)]
+    schema = load_response_schema(API_KEYS[api], versions[api])
+    _, size = entity_reader(schema.__header_schema__)(frame[4:], 0)
+    wire, _ = entity_reader(schema)(frame[4:], size)
+    return _result(request, wire)
+
+
+def _values(request: Any, version: int) -> dict[str, Any]:
+    match request:
+        case OffsetCommit():
+            return _commit_values(request)
+        case OffsetFetch():
+            return _fetch_values(request, version)
+        case LeaveGroup():
+            members = [
+                {"member_id": m.member_id, "group_instance_id": m.group_instance_id}
+                for m in request.members
+            ]
+            first = request.members[0].member_id
+            return {"group_id": request.group_id, "member_id": first, "members": members}
+    common = {
+        "group_id": request.group_id,
+        "member_id": request.member_id,
+        "group_instance_id": request.group_instance_id,
+    }
+    match request:
+        case JoinGroup():
+            protocols = [{"name": p.name, "metadata": p.metadata} for p in request.protocols]
+            return common | {
+                "session_timeout": request.session_timeout_ms,
+                "rebalance_timeout": request.rebalance_timeout_ms,
+                "protocol_type": request.protocol_type,
+                "protocols": protocols,
+            }
+        case SyncGroup():
+            assignments = [
+                {"member_id": name, "assignment": data} for name, data in request.assignments
+            ]
+            return common | {
+                "generation_id": request.generation_id,
+                "protocol_type": request.protocol_type,
+                "protocol_name": request.protocol_name,
+                "assignments": assignments,
+            }
+    return common | {"generation_id": request.generation_id}
+
+
+def _commit_values(request: OffsetCommit) -> dict[str, Any]:
+    topics = [
+        {
+            "name": name,
+            "partitions": [
+                {
+                    "partition_index": number,
+                    "committed_offset": offset,
+                    "committed_leader_epoch": epoch,
+                    "committed_metadata": metadata,
+                }
+                for number, offset, epoch, metadata in partitions
+            ],
+        }
+        for name, _, partitions in request.topics
+    ]
+    return {
+        "group_id": request.group_id,
+        "generation_id_or_member_epoch": request.generation_id,
+        "member_id": request.member_id,
+        "group_instance_id": request.group_instance_id,
+        "retention_time": request.retention_ms,
+        "topics": topics,
+    }
+
+
+def _fetch_values(request: OffsetFetch, version: int) -> dict[str, Any]:
+    topics = None
+    if request.topics is not None:
+        topics = [{"name": name, "partition_indexes": nums} for name, _, nums in request.topics]
+    if version < 8:
+        return {
+            "group_id": request.group_id,
+            "topics": topics,
+            "require_stable": request.require_stable,
+        }
+    group = {"group_id": request.group_id, "topics": topics, "member_epoch": -1}
+    return {"groups": [group], "require_stable": request.require_stable}
+
+
+def _result(request: Any, wire: Any) -> Any:
+    match request:
+        case OffsetCommit():
+            topics = [
+                (t.name, "", [(p.partition_index, _code(p)) for p in t.partitions])
+                for t in wire.topics
+            ]
+            return OffsetCommitResult(ErrorCode.NONE, topics)
+        case OffsetFetch():
+            return _fetched(wire)
+        case JoinGroup():
+            members = tuple(
+                JoinGroupMember(m.member_id, getattr(m, "group_instance_id", None), m.metadata)
+                for m in wire.members
+            )
+            return JoinGroupResult(
+                _code(wire),
+                wire.member_id,
+                wire.generation_id,
+                getattr(wire, "protocol_type", None),
+                wire.protocol_name,
+                wire.leader,
+                getattr(wire, "skip_assignment", False),
+                members,
+            )
+        case SyncGroup():
+            return SyncGroupResult(_code(wire), wire.assignment)
+        case LeaveGroup():
+            left = tuple(
+                LeftMember(m.member_id, m.group_instance_id, _code(m))
+                for m in getattr(wire, "members", ())
+            )
+            return LeaveGroupResult(_code(wire), left)
+    return _code(wire)
+
+
+def _fetched(wire: Any) -> OffsetFetchResult:
+    group = wire.groups[0] if hasattr(wire, "groups") else wire
+    topics = [
+        (
+            t.name,
+            "",
+            [
+                (
+                    p.partition_index,
+                    p.committed_offset,
+                    getattr(p, "committed_leader_epoch", -1),
+                    p.metadata,
+                    _code(p),
+                )
+                for p in t.partitions
+            ],
+        )
+        for t in group.topics
+    ]
+    return OffsetFetchResult(_code(group), topics)
+
+
+def _code(wire: Any) -> ErrorCode:
+    return ErrorCode(wire.error_code.value)

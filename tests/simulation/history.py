@@ -1,0 +1,250 @@
+"""What happened in a world: every operation as its client saw it, and everything that ever became
+durable, in its order. The checker reads the two side by side.
+
+A *position* counts batches that became durable: it is the one order of a world.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from coordinator.core.events import (
+    Assignment,
+    Event,
+    GroupDeleted,
+    OffsetDeleted,
+    OffsetExpired,
+)
+from coordinator.core.records import (
+    GroupConfigs,
+    GroupRecord,
+    GroupRemoved,
+    OffsetsCommitted,
+    OffsetsRemoved,
+    Record,
+    SavedGroup,
+    SavedOffset,
+    TopicRecord,
+    TopicRemoved,
+)
+from storage.base import Batch, LeaseEpoch, ShardId
+
+OffsetKey = tuple[str, str, int]
+"""(group, topic, partition)."""
+
+NOTHING = -1
+
+
+@dataclass(slots=True)
+class Op:
+    """One request of one client, and what became of it."""
+
+    client: str
+    request: Any
+    invoked_ms: float
+    invoked_at: int
+    """The last durable position when it was sent."""
+    answered_ms: float | None = None
+    answered_at: int | None = None
+    """The last durable position when it was answered; None: its client never knew."""
+    result: Any = None
+    void_at: int | None = None
+    """Where the lease under which it was answered had been lost, if it had: what such an owner
+    tells may be as old as that."""
+    allowed_ms: float = 0.0
+    """How long its answer may take."""
+    is_cut: bool = False
+    """The way to its client ended before an answer: nobody knows what became of it."""
+
+
+class Stored(NamedTuple):
+    """A value of a key from this position on."""
+
+    position: int
+    offset: int
+    topic_id: str
+
+
+class Write(NamedTuple):
+    """A commit of one partition that became durable."""
+
+    position: int
+    record: OffsetsCommitted
+
+
+@dataclass
+class Durable:
+    """Everything that was ever stored; checks each batch at the moment it becomes durable."""
+
+    position: int = 0
+    values: dict[OffsetKey, list[Stored]] = field(default_factory=lambda: defaultdict(list))
+    commits: dict[tuple[OffsetKey, int], list[Write]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    groups: dict[str, list[tuple[int, GroupRecord | None]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    topics: dict[str, list[tuple[int, TopicRecord | None]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    configs: dict[str, list[tuple[int, dict[str, str]]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    saved: dict[str, SavedGroup] = field(default_factory=dict)
+    """What a load has to yield, group by group."""
+    events: int = 0
+    on_event: Callable[[Event], None] = lambda _: None
+    problems: list[str] = field(default_factory=list)
+    """What did not hold. An error that was raised here would be taken for a failed append."""
+    void_at: dict[tuple[ShardId, LeaseEpoch], int] = field(default_factory=dict)
+    """Where a lease was lost to a newer one."""
+    _granted: dict[ShardId, LeaseEpoch] = field(default_factory=dict)
+
+    def granted(self, shard: ShardId, epoch: LeaseEpoch) -> None:
+        """A newer lease is durable: nothing may be stored under an older one from here on."""
+        last = self._granted.get(shard)
+        if last is not None and last != epoch:
+            with self.noting():
+                assert epoch > last, f"shard {shard}: epoch {epoch} was given out after {last}"
+            self.void_at[shard, last] = self.position
+        self._granted[shard] = epoch
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Keep what does not hold for whoever looks after the world."""
+        try:
+            yield
+        except AssertionError as error:
+            self.problem(str(error))
+
+    def problem(self, text: str) -> None:
+        self.problems.append(text)
+
+    def stored(self, shard: ShardId, fence: LeaseEpoch, batches: Sequence[Batch]) -> None:
+        """Take what one append made durable of a shard."""
+        with self.noting():
+            self._stored(shard, fence, batches)
+
+    def _stored(self, shard: ShardId, fence: LeaseEpoch, batches: Sequence[Batch]) -> None:
+        wanted = self._granted.get(shard)
+        assert fence == wanted, f"shard {shard}: fence {fence} accepted, the lease is {wanted}"
+        for batch in batches:
+            self.position += 1
+            _check_lost_values(self, batch.events)
+            for record in batch.records:
+                self._apply(record)
+            _check_events(self, batch.events)
+            commits = sum(isinstance(record, OffsetsCommitted) for record in batch.records)
+            self.events += len(batch.events) + commits
+            for event in batch.events:
+                self.on_event(event)
+
+    def value(self, key: OffsetKey) -> int:
+        """The last durable offset of a key."""
+        rows = self.values.get(key)
+        return rows[-1].offset if rows else NOTHING
+
+    def group(self, group_id: str) -> GroupRecord | None:
+        """The last durable record of a group."""
+        rows = self.groups.get(group_id)
+        return rows[-1][1] if rows else None
+
+    def _apply(self, record: Record) -> None:
+        match record:
+            case GroupRecord():
+                self._group(record)
+            case OffsetsCommitted():
+                self._committed(record)
+            case OffsetsRemoved():
+                for topic, partition in record.partitions:
+                    self._removed(record.group_id, topic, partition)
+            case GroupRemoved():
+                gone = self.saved.pop(record.group_id, None)
+                for topic, parts in gone.offsets.items() if gone else ():
+                    for partition in parts:
+                        self._set((record.group_id, topic, partition), NOTHING, "")
+                self.groups[record.group_id].append((self.position, None))
+            case TopicRecord():
+                self.topics[record.name].append((self.position, record))
+            case TopicRemoved():
+                self.topics[record.name].append((self.position, None))
+            case GroupConfigs():
+                self.configs[record.group_id].append((self.position, record.configs))
+
+    def _group(self, record: GroupRecord) -> None:
+        last = self.group(record.group_id)
+        assert last is None or record.generation_id >= last.generation_id, (
+            f"{record.group_id}: generation {record.generation_id} after {last.generation_id}"
+        )
+        self.groups[record.group_id].append((self.position, record))
+        offsets = self._offsets_of(record.group_id)
+        self.saved[record.group_id] = SavedGroup(record.group_id, record, offsets)
+
+    def _committed(self, record: OffsetsCommitted) -> None:
+        offsets = self._offsets_of(record.group_id)
+        for topic in record.topics:
+            rows = offsets.setdefault(topic.topic, {})
+            for part in topic.partitions:
+                key = (record.group_id, topic.topic, part.partition)
+                assert part.previous_offset == self.value(key), (
+                    f"{key}: replaces {part.previous_offset}, {self.value(key)} was stored"
+                )
+                self._set(key, part.offset, topic.topic_id)
+                self.commits[key, part.offset].append(Write(self.position, record))
+                rows[part.partition] = SavedOffset(
+                    part.offset,
+                    part.leader_epoch,
+                    part.metadata,
+                    record.commit_time_ms,
+                    record.expire_time_ms,
+                    topic.topic_id,
+                )
+        self.saved.setdefault(record.group_id, SavedGroup(record.group_id, None, offsets))
+
+    def _removed(self, group_id: str, topic: str, partition: int) -> None:
+        rows = self._offsets_of(group_id).get(topic, {})
+        if rows.pop(partition, None) is not None:
+            self._set((group_id, topic, partition), NOTHING, "")
+            if not rows:
+                del self.saved[group_id].offsets[topic]
+
+    def _offsets_of(self, group_id: str) -> dict[str, dict[int, SavedOffset]]:
+        saved = self.saved.get(group_id)
+        return {} if saved is None else saved.offsets
+
+    def _set(self, key: OffsetKey, offset: int, topic_id: str) -> None:
+        self.values[key].append(Stored(self.position, offset, topic_id))
+
+
+def _check_lost_values(durable: Durable, events: Sequence[Event]) -> None:
+    """What an event says was lost is what was stored."""
+    for event in events:
+        if isinstance(event, OffsetDeleted | OffsetExpired):
+            for topic in event.topics:
+                for part in topic.partitions:
+                    key = (event.group, topic.topic, part.partition)
+                    stored = durable.value(key)
+                    assert part.offset == stored, f"{key}: {part.offset} lost of {stored}"
+
+
+def _check_events(durable: Durable, events: Sequence[Event]) -> None:
+    """An event never precedes its record: what it tells is durable with it, or was before."""
+    for event in events:
+        match event:
+            case Assignment():
+                record = durable.group(event.group)
+                assert record is not None, f"{event.group}: an assignment, and no group"
+                assert record.generation_id >= event.generation, (
+                    f"{event.group}: the assignment of {event.generation} before its record"
+                )
+            case OffsetDeleted() | OffsetExpired():
+                for topic in event.topics:
+                    for part in topic.partitions:
+                        key = (event.group, topic.topic, part.partition)
+                        assert durable.value(key) == NOTHING, f"{key}: lost, and still stored"
+            case GroupDeleted():
+                assert event.group not in durable.saved, f"{event.group}: deleted, still stored"

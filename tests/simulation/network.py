@@ -1,0 +1,215 @@
+"""How clients reach a process: straight into the in-process API, or over a connection of the real
+Kafka port whose bytes arrive in pieces, late, or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from coordinator.server.connection import Connection
+from tests.simulation.client_codec import Versions, correlation_id_of, decode, encode
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Call, Node, World
+
+
+EARLY_S = 1e-6
+"""The loop may call a timer a touch before its time."""
+
+
+class Channel(Protocol):
+    """A client's way to a process."""
+
+    node: Node
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def send(self, call: Call) -> None:
+        """Send a request; the call is answered or cut."""
+        ...
+
+    def cut(self) -> None:
+        """The way ends: whatever was not answered never will be."""
+        ...
+
+
+class Direct:
+    """Calls in process, as a host does that embeds us."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._calls: set[Call] = set()
+
+    @property
+    def is_open(self) -> bool:
+        return not self.node.is_dead
+
+    def send(self, call: Call) -> None:
+        self._calls = {other for other in self._calls if not other.is_over}
+        self._calls.add(call)
+        self.node.coordinator.submit(call.op.request, call)
+
+    def cut(self) -> None:
+        """What is in the process stays there; its end alone cuts calls."""
+        if self.node.is_dead:
+            for call in self._calls:
+                call.cut()
+
+
+class Wire:
+    """A connection of the Kafka port, and the client at its other end."""
+
+    def __init__(self, world: World, node: Node, versions: Versions) -> None:
+        self.node = node
+        self.is_open = not node.is_dead
+        self._random = world.random
+        self._versions = versions
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[tuple[int, Call]] = deque()
+        self._correlation_id = 0
+        self._transport = Transport(self)
+        self._connection = Connection(node.listener)
+        self._connection.connection_made(cast("Any", self._transport))
+        self._to_server: deque[tuple[float, bytes]] = deque()
+        self._last_arrival_s = 0.0
+
+    def send(self, call: Call) -> None:
+        """Put a request on its way, perhaps only the first part of it."""
+        self._correlation_id += 1
+        self._waiting.append((self._correlation_id, call))
+        data = encode(call.op.request, self._versions, self._correlation_id)
+        if self._random.random() < 0.2:  # in two pieces, with time between them
+            middle = self._random.randrange(1, len(data))
+            self._deliver(data[:middle])
+            data = data[middle:]
+        self._deliver(data)
+
+    def cut(self) -> None:
+        """The connection breaks: bytes on their way are lost, in both directions."""
+        if self.is_open:
+            self.is_open = False
+            self._loop.call_soon(self._connection.connection_lost, None)
+            for _, call in self._waiting:
+                call.cut()
+            self._waiting.clear()
+            self._transport.lose()
+
+    def be_slow(self, seconds: float) -> None:
+        """Take no replies for a while."""
+        self._transport.hold(seconds)
+
+    # --- Called by the transport ------------------------------------------------------------------
+
+    def replied(self, data: bytes) -> None:
+        """The server wrote whole replies. It has answered now, whenever the client hears of it."""
+        while data:
+            (size,) = struct.unpack_from(">i", data)
+            frame, data = data[: 4 + size], data[4 + size :]
+            assert self._waiting, "a reply that nobody waits for"
+            correlation_id, call = self._waiting.popleft()
+            assert correlation_id_of(frame) == correlation_id, "replies out of order"
+            result = decode(call.op.request, self._versions, frame)
+            self._transport.carry(len(frame), call, call.answer(result))
+
+    def pause(self) -> None:
+        self._connection.pause_writing()
+
+    def resume(self) -> None:
+        self._connection.resume_writing()
+
+    def _deliver(self, data: bytes) -> None:
+        latency = self._random.choice((0.0, 0.0005, 0.002, 0.02, 0.1))
+        at = max(self._loop.time() + latency, self._last_arrival_s)
+        self._last_arrival_s = at
+        self._to_server.append((at, data))
+        self._loop.call_at(at, self.arrive)
+
+    def arrive(self) -> None:
+        """Give the server what has come, unless it does not read."""
+        while self._to_server and self.is_open and self._transport.is_reading:
+            at, data = self._to_server[0]
+            if at > self._loop.time() + EARLY_S:
+                break
+            self._to_server.popleft()
+            self._connection.data_received(data)
+
+
+class Transport:
+    """The server's side of the socket: what the peer does not take is kept, up to a limit."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._loop = asyncio.get_running_loop()
+        self._high = 1 << 16
+        self._kept: deque[tuple[int, Call, Callable[[], None]]] = deque()
+        self._kept_bytes = 0
+        self._is_paused = False
+        self._held_until_s = 0.0
+        self._is_closing = False
+        self.is_reading = True
+
+    def get_extra_info(self, name: str) -> Any:
+        return ("10.0.0.1", 40_000) if name == "peername" else ("192.0.2.1", 9092)
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        self._high = high
+
+    def write(self, data: bytes) -> None:
+        assert not self._is_closing, "written after closing"
+        if self._wire.is_open:
+            self._wire.replied(data)
+            self._take()
+
+    def close(self) -> None:
+        self._is_closing = True
+        self._loop.call_soon(self._wire.cut)
+
+    def abort(self) -> None:
+        self.close()
+
+    def pause_reading(self) -> None:
+        assert self.is_reading, "paused twice"
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.is_reading, "resumed twice"
+        self.is_reading = True
+        self._loop.call_soon(self._wire.arrive)
+
+    def carry(self, size: int, call: Call, deliver: Callable[[], None]) -> None:
+        """Bring a reply to the client, once it takes it."""
+        self._kept.append((size, call, deliver))
+        self._kept_bytes += size
+        if self._kept_bytes > self._high and not self._is_paused:
+            self._is_paused = True
+            self._loop.call_soon(self._tell, self._wire.pause)
+
+    def hold(self, seconds: float) -> None:
+        self._held_until_s = max(self._held_until_s, self._loop.time() + seconds)
+        self._loop.call_at(self._held_until_s, self._take)
+
+    def lose(self) -> None:
+        """What the client did not take never comes."""
+        for _, call, _ in self._kept:
+            call.cut()
+        self._kept.clear()
+
+    def _take(self) -> None:
+        if self._loop.time() + EARLY_S < self._held_until_s:
+            return
+        while self._kept:
+            size, _, deliver = self._kept.popleft()
+            self._kept_bytes -= size
+            deliver()
+        if self._is_paused:
+            self._is_paused = False
+            self._loop.call_soon(self._tell, self._wire.resume)
+
+    def _tell(self, call: Callable[[], None]) -> None:
+        if self._wire.is_open:
+            call()

@@ -1,0 +1,129 @@
+"""``make sim``: simulated worlds by the hundred, beside each other, one line at the end.
+
+SEEDS=400     so many worlds (those that ``make test`` runs are not lived again)
+SEED=1234     this one, with everything that it has to say
+MINUTES=60    as many as there is time for
+WORKERS=2     processes
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import count
+from typing import NamedTuple
+
+from tests.simulation.seeds import IN_TESTS
+from tests.simulation.worlds import Figures, be_quiet, run_world
+
+CHUNK = 5
+"""Worlds that a process lives between two reports."""
+
+
+class Report(NamedTuple):
+    """What a few worlds came to."""
+
+    figures: list[Figures]
+    failures: list[tuple[int, str]]
+
+
+def live(seeds: list[int]) -> Report:
+    """Live these worlds, in a process of their own."""
+    be_quiet()
+    report = Report([], [])
+    for seed in seeds:
+        try:
+            report.figures.append(run_world(seed))
+        except Exception as error:
+            report.failures.append((seed, f"{type(error).__name__}: {error}"))
+    return report
+
+
+def main() -> int:
+    """Run what the environment asks for; 1 if a world failed."""
+    if "SEED" in os.environ:
+        return _one(int(os.environ["SEED"]))
+    minutes = float(os.environ.get("MINUTES", "0"))
+    first = int(os.environ.get("FIRST", str(IN_TESTS)))
+    seeds = count(first) if minutes else iter(range(first, first + _number("SEEDS", 400)))
+    return _many(seeds, minutes, _number("WORKERS", 2))
+
+
+def _one(seed: int) -> int:
+    try:
+        figures = run_world(seed)
+    except Exception:
+        traceback.print_exc()
+        print(f"sim: seed {seed} FAILED; again with: make sim SEED={seed}")
+        return 1
+    print(f"sim: seed {seed} is fine: {figures.operations} requests, {dict(figures.faults)}")
+    return 0
+
+
+def _many(seeds: Iterator[int], minutes: float, workers: int) -> int:
+    started_s = time.monotonic()
+    total = Report([], [])
+    waiting: set[Future[Report]] = set()
+    with ProcessPoolExecutor(workers) as pool:
+        while True:
+            in_time = not minutes or time.monotonic() - started_s < 60 * minutes
+            while in_time and len(waiting) < 2 * workers and (chunk := _next(seeds)):
+                waiting.add(pool.submit(live, chunk))
+            if not waiting:
+                break
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in done:
+                _add(total, future.result())
+            _tell_progress(total, started_s)
+    return _sum_up(total, time.monotonic() - started_s)
+
+
+def _add(total: Report, report: Report) -> None:
+    total.figures.extend(report.figures)
+    total.failures.extend(report.failures)
+    for seed, error in report.failures:
+        print(f"\nseed {seed}: {error[:500]}\n  again with: make sim SEED={seed}", flush=True)
+
+
+def _tell_progress(total: Report, started_s: float) -> None:
+    if sys.stderr.isatty():
+        lived = len(total.figures) + len(total.failures)
+        seconds = time.monotonic() - started_s
+        print(
+            f"\r{lived} worlds, {len(total.failures)} failed, {seconds:.0f} s",
+            end="",
+            file=sys.stderr,
+        )
+
+
+def _sum_up(total: Report, seconds: float) -> int:
+    faults: Counter[str] = Counter()
+    for figures in total.figures:
+        faults += figures.faults
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    told = ", ".join(f"{number} x {name}" for name, number in sorted(faults.items()))
+    print(f"faults: {told}")
+    print(
+        f"sim: {len(total.figures) + len(total.failures)} worlds, {len(total.failures)} failed, "
+        f"{sum(f.operations for f in total.figures)} requests, "
+        f"{sum(f.seconds for f in total.figures) / 3600:.1f} h of their time in {seconds:.0f} s"
+    )
+    return 1 if total.failures else 0
+
+
+def _next(seeds: Iterator[int]) -> list[int]:
+    return [seed for _, seed in zip(range(CHUNK), seeds, strict=False)]
+
+
+def _number(name: str, default: int) -> int:
+    return int(os.environ.get(name, str(default)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
