@@ -1,0 +1,97 @@
+"""One Spark session for the whole run, and folders of sealed segments to feed it."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipeline.lake import Lake
+    from pipeline.publish import Publication
+
+if importlib.util.find_spec("pyspark") is None:
+    # `make test` needs nothing but Python; `make test-pipeline` brings Spark
+    collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever stands here starts Spark."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("spark")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Return the session. Small data: one part to an aggregation is the fastest."""
+    from pipeline.session import spark_session
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # py4j's, while it starts the JVM
+        session = spark_session("tests", master="local[2]", driver_memory="1g")
+    session.conf.set("spark.sql.shuffle.partitions", "1")
+    yield session
+    session.stop()
+    gc.collect()
+
+
+@dataclass
+class Site:
+    """A folder of segments, and the lake that is made of it."""
+
+    spark: SparkSession
+    log_dir: Path
+    lake: Lake
+
+    def seal(self, events: Iterable[dict], segment_events: int = 10**9) -> list[Path]:
+        """Write events, each log's in order, as sealed segments of so many events."""
+        from storage.manifest import write_segments
+
+        sealed = []
+        held = list(events)
+        for start in range(0, len(held), segment_events):
+            sealed += write_segments(self.log_dir, held[start : start + segment_events])
+        return [self.log_dir / segment.file for segment in sealed]
+
+    def ingest(self) -> None:
+        from pipeline.ingest import ingest
+
+        ingest(self.spark, str(self.log_dir), self.lake)
+
+    def run(self, **options) -> Publication:
+        """Do what `groupkeeper pipeline run` does."""
+        from pipeline.publish import publish
+
+        self.ingest()
+        return publish(self.spark, self.lake, **options)
+
+    def gold(self, table: str) -> list[dict]:
+        """Every row of a table, as one order has them."""
+        rows = self.spark.read.parquet(self.lake.gold(table)).collect()
+        return sorted((row.asDict(recursive=True) for row in rows), key=repr)
+
+    def silver(self, table: str) -> list[dict]:
+        rows = self.spark.read.parquet(self.lake.silver(table)).collect()
+        return sorted((row.asDict(recursive=True) for row in rows), key=repr)
+
+
+@pytest.fixture
+def site(spark: SparkSession, tmp_path: Path) -> Site:
+    """Return an empty one."""
+    return a_site(spark, tmp_path)
+
+
+def a_site(spark: SparkSession, folder: Path) -> Site:
+    from pipeline.lake import Lake
+
+    (folder / "log").mkdir(parents=True)
+    return Site(spark, folder / "log", Lake(str(folder / "lake")))
