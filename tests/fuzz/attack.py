@@ -128,6 +128,7 @@ class Attack:
     def __init__(self, port: int, seeds: Sequence[bytes], figures: Figures, rng_seed: int) -> None:
         """Connect to nobody yet."""
         self.figures = figures
+        self.patience_s = PATIENCE_S
         self.parked: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         self._port = port
         self._seeds = [frame for seed in seeds for frame in split(seed)]
@@ -206,7 +207,7 @@ class Attack:
         """Read until each whole frame has its answer, the daemon closes, or patience is over."""
         position = 0
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(self.patience_s):
                 while position < len(frames):
                     (size,) = struct.unpack(">i", await reader.readexactly(4))
                     self._learn(frames[position], await reader.readexactly(size))
@@ -241,7 +242,7 @@ class Attack:
         """The daemon has stopped: whatever was parked has its answer or its end."""
         for reader, writer in self.parked:
             try:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(min(5.0, self.patience_s)):
                     await reader.read()  # to the end of the stream
             except TimeoutError:
                 self.figures.stuck.append("parked, and not even ended by the stop")

@@ -1,0 +1,68 @@
+"""The attackers tell a connection that is stuck from one that is answered, closed or parked."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+
+import pytest
+
+from protocol.codec import read_request
+from protocol.headers import read_request_header
+from tests.fuzz.attack import Attack, random_frame
+from tests.fuzz.judge import Figures
+from tests.fuzz.mutations import changed, mixed
+from tests.fuzz.seeds import life
+from tests.fuzz.target import split
+
+HEARTBEAT, JOIN_GROUP = 12, 11
+
+
+def frame(key: int) -> bytes:
+    return struct.pack(">ihhih", 10, key, 0, 7, -1)
+
+
+def read_of(*chunks: bytes, ends: bool) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    for chunk in chunks:
+        reader.feed_data(chunk)
+    if ends:
+        reader.feed_eof()
+    return reader
+
+
+@pytest.mark.parametrize(
+    ("sent", "answers", "ends", "outcome"),
+    [
+        ([HEARTBEAT, HEARTBEAT], 2, False, "answered"),
+        ([HEARTBEAT, HEARTBEAT], 1, True, "closed"),
+        ([HEARTBEAT, HEARTBEAT], 1, False, "stuck"),
+        ([HEARTBEAT, JOIN_GROUP, HEARTBEAT], 1, False, "parked"),
+    ],
+)
+async def test_how_a_connection_ended(sent, answers, ends, outcome) -> None:
+    figures = Figures()
+    attack = Attack(0, [], figures, 1)
+    attack.patience_s = 0.01
+    reader = read_of(*[struct.pack(">ii", 4, 7)] * answers, ends=ends)
+    assert await attack._outcome(reader, [frame(key) for key in sent]) == outcome
+    assert figures.answered == answers
+    assert (len(figures.stuck), figures.parked) == (outcome == "stuck", outcome == "parked")
+
+
+def test_random_requests_are_valid_and_mutated_ones_keep_a_length_that_fits() -> None:
+    rng = random.Random(1)
+    for _ in range(300):
+        data = random_frame(rng)
+        header = read_request_header(data)
+        read_request(header.api_key, header.api_version, data, header.body_offset, 10_000)
+        assert split(changed(rng, data)) != []
+
+
+def test_a_mixed_conversation_is_still_made_of_frames() -> None:
+    rng = random.Random(1)
+    data = life(0)
+    mixes = [mixed(rng, data, lambda part: part[:-1]) for _ in range(100)]
+    assert sum(b"".join(split(mix)) == mix for mix in mixes) > 80
+    assert len(set(mixes)) > 20
