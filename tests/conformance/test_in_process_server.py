@@ -13,6 +13,7 @@ from coordinator.testing import GroupkeeperServer
 
 pytestmark = [pytest.mark.conformance, pytest.mark.groupkeeper(topics={"orders": 4})]
 
+HEARTBEAT = 12
 GIVE_UP_S = 30
 """When a test fails instead of waiting on; never an expectation of how long something takes."""
 
@@ -97,3 +98,40 @@ async def test_aiokafka_in_the_same_loop_as_its_coordinator():
             finally:
                 await consumer.stop()
         assert await server.committed("billing") == {("orders", 3): 9}
+
+
+async def test_a_living_client_heartbeats_through_moved_time_in_steps_below_its_session():
+    async with GroupkeeperServer(topics={"orders": 4}) as server:
+        consumer = AIOKafkaConsumer(
+            "orders",
+            bootstrap_servers=server.bootstrap,
+            group_id="billing",
+            session_timeout_ms=10_000,
+            heartbeat_interval_ms=100,
+            enable_auto_commit=False,
+        )
+        async with asyncio.timeout(GIVE_UP_S):
+            await consumer.start()
+            for _ in range(5):
+                await a_heartbeat(server)
+                await server.advance(8_000)
+            await a_heartbeat(server)
+            assert "member_evicted" not in [event["kind"] for event in server.events("billing")]
+            await server.advance(10_001)
+            assert "member_evicted" in [event["kind"] for event in server.events("billing")]
+            await consumer.stop()
+
+
+async def a_heartbeat(server: GroupkeeperServer) -> None:
+    """Wait for the next one, of whatever version."""
+    before = heartbeats(server)
+    while True:
+        await asyncio.sleep(0.02)
+        if heartbeats(server) > before:
+            return
+
+
+def heartbeats(server: GroupkeeperServer) -> int:
+    assert server._listener is not None
+    counts = server._listener.stats.requests
+    return sum(count for (key, _, _), count in counts.items() if key == HEARTBEAT)
