@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -86,9 +87,15 @@ def check(plan: Plan) -> int:
     _say(
         f"mutants: {len(named)} named and {len(drawn) + equivalent} drawn: {caught} caught "
         f"({timeouts} by a timeout), {len(survivors)} survived, {equivalent} equivalent: "
-        f"{share:.1%} of {len(candidates)} in {time.monotonic() - started_s:.0f} s"
+        f"{share:.1%} of {len(candidates)} in {time.monotonic() - started_s:.0f} s "
+        f"({_cpu_s():.0f} s of processors)"
     )
     return int(share < LEAST_CAUGHT or any(survivor.is_named for survivor in survivors))
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _say(line: str) -> None:
