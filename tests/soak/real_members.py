@@ -92,7 +92,8 @@ async def _aiokafka(part: Part) -> None:
             await _poll_aiokafka(part, consumer)
         except GivenUp as why:
             part.begins_anew(str(why))
-            with suppress(Exception):
+            # its own tasks, which it cancels, end it by CancelledError now and then
+            with suppress(Exception, asyncio.CancelledError):
                 await asyncio.wait_for(consumer.stop(), 10)
 
 
