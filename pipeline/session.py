@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -31,12 +33,17 @@ _LOCAL_SETTINGS: Final = {
 
 
 def spark_session(
-    name: str, *, master: str | None = None, driver_memory: str = DEFAULT_DRIVER_MEMORY
+    name: str,
+    *,
+    master: str | None = None,
+    driver_memory: str = DEFAULT_DRIVER_MEMORY,
+    settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Return the session, making it when there is none.
 
     ``master`` None leaves the choice to ``spark-submit`` and, without it, runs on every core of
-    this machine. ``driver_memory`` counts when this call starts the JVM.
+    this machine. ``driver_memory`` counts when this call starts the JVM. ``settings`` are Spark's
+    own, and win over ours.
     """
     builder = SparkSession.builder.appName(f"groupkeeper {name}")
     for key, value in _SETTINGS.items():
@@ -47,8 +54,12 @@ def spark_session(
     if master is not None:
         builder = builder.master(master)
         if master.startswith("local"):
+            # Spark starts its Python by the name python3, which knows nothing of a virtualenv
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             for key, value in _LOCAL_SETTINGS.items():
                 builder = builder.config(key, value)
+    for key, value in (settings or {}).items():
+        builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
