@@ -14,7 +14,7 @@ from pipeline.lake import Lake
 CONTINUOUS_INTERVAL: Final = "60 seconds"
 """How often the continuous trigger looks for segments; the daemon seals about as often."""
 
-AfterBatch = Callable[[], None]
+AfterBatch = Callable[[], object]
 
 
 def start_ingest(

@@ -39,7 +39,7 @@ PUBLISHED: Final = "published"
 HELD_BACK: Final = "held back"
 ACCEPTED: Final = "published with a gap"
 
-Progress = Callable[[str], None]
+Progress = Callable[[str], object]
 """Is told what is being done, for a person who waits."""
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import typer
 
-from coordinator.cli import migrate
+from coordinator.cli import migrate, tables
 from coordinator.cli.failing import USAGE, fail
 
 NEEDED: Final = ("pyspark", "pyarrow", "confluent_kafka", "kafka")
@@ -21,7 +21,10 @@ app = typer.Typer(
 
 @app.callback()
 def pipeline() -> None:
-    """The event log's jobs: restore, migration, import. Needs the extra `pipeline` and Java."""
+    """The event log's jobs: tables, reports, restore, migration, import.
+
+    They need the extra `pipeline`, and Java.
+    """
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         fail(
@@ -31,4 +34,5 @@ def pipeline() -> None:
         )
 
 
+tables.register(app)
 migrate.register(app)

@@ -30,15 +30,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("spark")
 
 
+SMALL_DATA = {
+    # compiling code, Spark's and the JVM's, costs more than running it once
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "1",
+}
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Return the session. Small data: one part to an aggregation is the fastest."""
+    """Return the session, with settings for small data."""
     from pipeline.session import spark_session
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # py4j's, while it starts the JVM
-        session = spark_session("tests", master="local[2]", driver_memory="1g")
-    session.conf.set("spark.sql.shuffle.partitions", "1")
+        session = spark_session("tests", master="local[2]", driver_memory="1g", settings=SMALL_DATA)
     yield session
     session.stop()
     gc.collect()

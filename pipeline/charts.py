@@ -1,0 +1,236 @@
+"""Charts as inline SVG: no script, no server, colours from the page's style sheet.
+
+Each chart is drawn twice, for a wide window and for a telephone, because text that is scaled with
+its picture cannot be read; the style sheet shows one of the two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
+from typing import Final
+
+MAX_SERIES: Final = 8
+"""Colours that can be told apart."""
+
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+_TIME_STEPS_MS: Final = (
+    *(n * 1000 for n in (1, 2, 5, 10, 15, 30)),
+    *(n * 60_000 for n in (1, 2, 5, 10, 15, 30)),
+    *(n * 3_600_000 for n in (1, 2, 3, 6, 12)),
+    *(n * _DAY_MS for n in (1, 2, 7, 14, 28, 91, 365)),
+)
+
+
+@dataclass(frozen=True)
+class Span:
+    """The time that a chart covers."""
+
+    since_ms: int
+    until_ms: int
+
+    def ticks(self, most: int) -> list[int]:
+        """Return round moments, at most so many."""
+        length = max(self.until_ms - self.since_ms, 1)
+        step = next((s for s in _TIME_STEPS_MS if length / s <= most), _TIME_STEPS_MS[-1])
+        first = math.ceil(self.since_ms / step) * step
+        return list(range(first, self.until_ms + 1, step))
+
+    def tick_label(self, at_ms: int) -> str:
+        """Write a moment as shortly as this span allows."""
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+        if self.until_ms - self.since_ms > 2 * _DAY_MS:
+            return moment.strftime("%d %b")
+        seconds = self.until_ms - self.since_ms <= 3 * 60_000
+        return moment.strftime("%H:%M:%S" if seconds else "%H:%M")
+
+
+def short_number(value: float) -> str:
+    """Write a number for an axis: 950, 12k, 3.4M."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+def nice_ceiling(value: float) -> float:
+    """Return the next 1, 2, 2.5 or 5 times a power of ten."""
+    if value <= 0:
+        return 1.0
+    power: float = 10.0 ** math.floor(math.log10(value))
+    return next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= value * (1 - 1e-9))
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Where a chart's axes stand."""
+
+    width: int
+    height: int
+    span: Span
+    top: float
+    """The value at the upper edge."""
+
+    LEFT = 46
+    RIGHT = 12
+    UPPER = 10
+    LOWER = 24
+
+    def x(self, at_ms: float) -> float:
+        length = max(self.span.until_ms - self.span.since_ms, 1)
+        inner = self.width - self.LEFT - self.RIGHT
+        return self.LEFT + (at_ms - self.span.since_ms) / length * inner
+
+    def y(self, value: float) -> float:
+        inner = self.height - self.UPPER - self.LOWER
+        return self.height - self.LOWER - value / self.top * inner
+
+    def axes(self) -> str:
+        """Draw the grid, its numbers and its times."""
+        parts = []
+        right = self.width - self.RIGHT
+        for number in range(5):
+            value = self.top * number / 4
+            y = self.y(value)
+            kind = "axis" if number == 0 else "grid"
+            parts.append(
+                f'<line class="{kind}" x1="{self.LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            )
+            parts.append(
+                f'<text x="{self.LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
+                f"{short_number(value)}</text>"
+            )
+        parts += self.times()
+        return "".join(parts)
+
+    def times(self) -> list[str]:
+        """Draw the time axis alone."""
+        parts = []
+        for at_ms in self.span.ticks(max(2, (self.width - 60) // 90)):
+            x = min(max(self.x(at_ms), self.LEFT), self.width - self.RIGHT - 10)
+            label = self.span.tick_label(at_ms)
+            parts.append(
+                f'<text x="{x:.1f}" y="{self.height - 6}" text-anchor="middle">{label}</text>'
+            )
+        return parts
+
+    def svg(self, content: str, says: str) -> str:
+        return (
+            f'<svg viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{escape(says)}">'
+            f"{content}</svg>"
+        )
+
+
+def both_widths(draw: Callable[[int, int], str]) -> str:
+    """Draw for a wide window and for a narrow one."""
+    return f'<div class="wide">{draw(940, 260)}</div><div class="narrow">{draw(360, 220)}</div>'
+
+
+Points = Sequence[tuple[int, float]]
+"""Moments and values, in order of time."""
+
+
+def line_chart(series: Mapping[str, Points], span: Span, unit: str) -> str:
+    """Draw one line for each name; a value holds until the next one."""
+    top = nice_ceiling(max((v for points in series.values() for _, v in points), default=1))
+
+    def draw(width: int, height: int) -> str:
+        frame = _Frame(width, height, span, top)
+        lines = [
+            _line(frame, n, name, points, unit)
+            for n, (name, points) in enumerate(series.items(), 1)
+        ]
+        return frame.svg(frame.axes() + "".join(lines), f"{unit} over time")
+
+    return legend(series) + both_widths(draw)
+
+
+def _line(frame: _Frame, number: int, name: str, points: Points, unit: str) -> str:
+    if not points:
+        return ""
+    path = [f"M{frame.x(points[0][0]):.1f} {frame.y(points[0][1]):.1f}"]
+    path += [f"H{frame.x(at_ms):.1f}V{frame.y(value):.1f}" for at_ms, value in points[1:]]
+    path.append(f"H{frame.x(frame.span.until_ms):.1f}")
+    at_ms, value = max(points, key=lambda point: point[1])
+    says = f"{name}: at most {short_number(value)} {unit}, {moment(at_ms)}"
+    peak = f'<circle cx="{frame.x(at_ms):.1f}" cy="{frame.y(value):.1f}" r="3"/>'
+    drawn = f'<path d="{"".join(path)}"/>{peak}'
+    return f'<g class="line s{number}"><title>{escape(says)}</title>{drawn}</g>'
+
+
+def bar_chart(series: Mapping[str, Points], span: Span, bucket_ms: int, unit: str) -> str:
+    """Draw one bar for each moment, made of one piece for each name."""
+    heights: dict[int, float] = {}
+    for points in series.values():
+        for at_ms, value in points:
+            heights[at_ms] = heights.get(at_ms, 0) + value
+    top = nice_ceiling(max(heights.values(), default=1))
+
+    def draw(width: int, height: int) -> str:
+        frame = _Frame(width, height, span, top)
+        breadth = max(2.0, min(40.0, frame.x(span.since_ms + bucket_ms) - frame.LEFT - 1))
+        floor: dict[int, float] = {}
+        parts = []
+        for number, (name, points) in enumerate(series.items(), 1):
+            for at_ms, value in points:
+                below = floor.get(at_ms, 0)
+                floor[at_ms] = below + value
+                upper, lower = frame.y(below + value), frame.y(below)
+                says = escape(f"{moment(at_ms)}: {short_number(value)} {unit}, {name}")
+                parts.append(
+                    f'<rect class="fill s{number}" x="{frame.x(at_ms):.1f}" y="{upper:.1f}" '
+                    f'width="{breadth:.1f}" height="{max(lower - upper, 0):.1f}">'
+                    f"<title>{says}</title></rect>"
+                )
+        return frame.svg(frame.axes() + "".join(parts), f"{unit} over time")
+
+    return legend(series) + both_widths(draw)
+
+
+def dot_chart(series: Mapping[str, Sequence[tuple[int, str]]], span: Span) -> str:
+    """Draw a row for each name, with a dot for each moment; the text is what a pointer shows."""
+
+    def draw(width: int, _: int) -> str:
+        height = 34 * len(series) + 30
+        frame = _Frame(width, height, span, 1.0)
+        left = 96
+        parts = []
+        for number, (name, dots) in enumerate(series.items(), 1):
+            y = 34 * number - 10
+            parts.append(f'<line class="grid" x1="{left}" x2="{width - 12}" y1="{y}" y2="{y}"/>')
+            parts.append(f'<text x="0" y="{y + 4}">{escape(name)}</text>')
+            for at_ms, says in dots:
+                x = left + (frame.x(at_ms) - frame.LEFT) / (width - 58) * (width - left - 20) + 4
+                parts.append(
+                    f'<circle class="fill s{number}" cx="{x:.1f}" cy="{y}" r="5">'
+                    f"<title>{escape(says)}</title></circle>"
+                )
+        for at_ms in span.ticks(max(2, (width - left) // 90)):
+            x = left + (frame.x(at_ms) - frame.LEFT) / (width - 58) * (width - left - 20) + 4
+            x = min(x, width - 26)
+            parts.append(
+                f'<text x="{x:.1f}" y="{height - 6}" text-anchor="middle">'
+                f"{span.tick_label(at_ms)}</text>"
+            )
+        return frame.svg("".join(parts), "what happened when")
+
+    return both_widths(draw)
+
+
+def legend(names: Mapping[str, object]) -> str:
+    """Name the colours; one series needs no legend but its name."""
+    items = (
+        f'<span class="key"><i class="swatch s{number}"></i>{escape(name)}</span>'
+        for number, name in enumerate(names, 1)
+    )
+    return f'<p class="legend">{"".join(items)}</p>'
+
+
+def moment(at_ms: int | None) -> str:
+    """Write a moment in UTC, to the second."""
+    if at_ms is None:
+        return ""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

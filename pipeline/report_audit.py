@@ -1,0 +1,90 @@
+"""The audit: every rewind, reset, restore and delete, and every refused commit, with who it was."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any, Final
+
+from pyspark.sql import functions as F
+
+from pipeline import charts, page
+from pipeline.report import MAX_ROWS, Report, Scope, buckets, collect
+
+TITLE = "Audit"
+
+ACTIONS: Final = {
+    "rewind": "rewind",
+    "reset": "reset",
+    "restore": "restore",
+    "delete": "delete",
+    "group_delete": "group delete",
+    "expire": "expiry",
+    "rejected": "refused",
+    "admin": "admin",
+}
+"""What the page calls the actions of ``gold.audit``."""
+
+MAX_NAMED: Final = 4
+"""Partitions that a line names."""
+
+
+def build(scope: Scope) -> Report:
+    """Compute the report; the latest comes first."""
+    rows = collect(scope.gold("audit").orderBy(F.desc("ts_ms"), F.desc("seq")))
+    for row in rows:
+        row["dt"] = str(row["dt"])
+    span, _ = buckets([row["ts_ms"] for row in rows])
+    counted = Counter(row["action"] for row in rows)
+    dots: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for row in rows[:5000]:
+        says = f"{charts.moment(row['ts_ms'])} {row['name']}: {_what(row)}"
+        dots[ACTIONS[row["action"]]].append((row["ts_ms"], says))
+    ordered = {name: dots[name] for name in ACTIONS.values() if name in dots}
+    return Report(
+        "audit",
+        TITLE,
+        [
+            page.tiles({ACTIONS[name]: counted[name] for name in ACTIONS if counted[name]}),
+            page.section(
+                "When", "Point at a dot to see what it was.", charts.dot_chart(ordered, span)
+            ),
+            page.section(
+                "What was done, and by whom",
+                "A reset is a commit from outside a group: an administrator's, or that of a "
+                "consumer without a group. Refused are commits of members whose time is over: "
+                "zombies.",
+                page.table([_told(row) for row in rows[:MAX_ROWS]], "Nothing of the kind."),
+            ),
+        ],
+        rows,
+    )
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "time (UTC)": charts.moment(row["ts_ms"]),
+        "what": ACTIONS[row["action"]],
+        "group": row["name"],
+        "changed": _what(row),
+        "messages": row["messages"],
+        "client": row["client_id"],
+        "host": row["client_host"],
+        "principal": row["principal"],
+    }
+
+
+def _what(row: dict[str, Any]) -> str:
+    """Say in a few words what happened."""
+    changes = row["changes"] or []
+    named = [
+        f"{c['topic']}-{c['partition']}: {_offset(c['from'])} to {_offset(c['to'])}"
+        for c in changes[:MAX_NAMED]
+    ]
+    if row["partitions"] and row["partitions"] > len(named):
+        named.append(f"and {row['partitions'] - len(named)} more")
+    times = f" ({row['count']} times)" if (row["count"] or 1) > 1 else ""
+    return ", ".join(filter(None, [row["detail"].replace("_", " "), *named])) + times
+
+
+def _offset(value: int | None) -> str:
+    return "none" if value is None else str(value)

@@ -1,0 +1,149 @@
+"""Days are published whole, once, and again when a late segment changes them."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from pipeline import bronze, ingest, publish
+from pipeline.bronze import read_events
+from tests.pipeline.conftest import a_site
+from tests.pipeline.events import DAY_MS, commit
+from tests.pipeline.histories import a_history
+
+FIRST, SECOND = date(1970, 1, 1), date(1970, 1, 2)
+
+
+class Killed(Exception):
+    """The job died here."""
+
+
+def ten_commits(day: int = 0, first_seq: int = 1) -> list[dict]:
+    seqs = range(first_seq, first_seq + 10)
+    return [
+        commit(seq, [("orders", 0, seq, seq - 1 or -1)], ts_ms=day * DAY_MS + seq * 1000)
+        for seq in seqs
+    ]
+
+
+def seqs(site) -> list[int]:
+    return sorted(row["seq"] for row in read_events(site.spark, site.lake).collect())
+
+
+def rates(site) -> list[tuple[date, int]]:
+    """The commits that each published day has."""
+    days: dict[date, int] = {}
+    for row in site.gold("commit_rate_1m"):
+        days[row["dt"]] = days.get(row["dt"], 0) + row["commits"]
+    return sorted(days.items())
+
+
+def test_a_job_that_dies_after_its_write_loses_nothing_and_doubles_nothing(site, monkeypatch):
+    site.seal(ten_commits(), segment_events=5)
+    write = bronze.write_batch
+
+    def write_and_die(*args):
+        write(*args)
+        raise Killed
+
+    monkeypatch.setattr(ingest, "write_batch", write_and_die)
+    with pytest.raises(Exception, match="Killed"):
+        site.ingest()
+    monkeypatch.setattr(ingest, "write_batch", write)
+    site.ingest()
+    assert seqs(site) == list(range(1, 11))
+    assert bronze.read_bronze(site.spark, site.lake).count() == 10
+
+
+def test_a_publication_that_dies_before_its_note_is_done_again(site, monkeypatch):
+    site.seal(ten_commits())
+    note = publish._note
+
+    def die(*args):
+        raise Killed
+
+    monkeypatch.setattr(publish, "_note", die)
+    with pytest.raises(Killed):
+        site.run()
+    monkeypatch.setattr(publish, "_note", note)
+    assert site.run().published == [FIRST]
+    assert rates(site) == [(FIRST, 10)]
+    assert site.run().published == []
+
+
+def test_a_day_with_a_gap_is_held_back_and_says_what_is_missing(site):
+    first, second = ten_commits(), ten_commits(day=1, first_seq=11)
+    site.seal(first[:4])
+    late = site.seal(first[4:6])
+    site.seal(first[6:])
+    site.seal(second)
+    hidden = late[0].rename(late[0].with_name("elsewhere"))
+    done = site.run()
+    assert done.published == [SECOND]
+    assert [str(gap) for gap in done.held_back[FIRST]] == ["events 5 to 6 of log log are missing"]
+    assert rates(site) == [(SECOND, 10)]
+
+    # it is held back for good, and nothing is computed again for it
+    assert site.run().published == []
+
+    # the late segment changes its own day, and the days after it
+    hidden.rename(late[0])
+    done = site.run()
+    assert (done.published, done.held_back) == ([FIRST, SECOND], {})
+    assert rates(site) == [(FIRST, 10), (SECOND, 10)]
+
+
+def test_a_published_day_whose_end_turns_out_to_be_missing_is_withdrawn(site):
+    first, second = ten_commits(), ten_commits(day=1, first_seq=11)
+    site.seal(first[:7])
+    assert site.run().published == [FIRST]
+    site.seal(second)
+    done = site.run()
+    assert sorted(done.held_back) == [FIRST, SECOND]
+    assert rates(site) == []
+    site.seal(first[7:])
+    assert site.run().published == [FIRST, SECOND]
+    assert rates(site) == [(FIRST, 10), (SECOND, 10)]
+
+
+def test_a_gap_that_is_accepted_is_published_and_stays_so(site):
+    first = ten_commits()
+    site.seal(first[:4])
+    site.seal(first[6:])
+    assert site.run().published == []
+    assert site.run(accept_gaps=[FIRST]).published == [FIRST]
+    assert site.run().held_back == {}
+    assert rates(site) == [(FIRST, 8)]
+
+
+def test_a_late_segment_changes_the_days_it_touches_and_no_earlier_one(site):
+    days = [ten_commits(day, first_seq=1 + 10 * day) for day in range(3)]
+    site.seal(days[0])
+    site.seal([*days[1][:5]])
+    site.run()
+    before = {path: path.stat().st_mtime_ns for path in parquet_of(site, FIRST)}
+    site.seal([*days[1][5:], *days[2]])
+    assert site.run().published == [SECOND, date(1970, 1, 3)]
+    assert {path: path.stat().st_mtime_ns for path in parquet_of(site, FIRST)} == before
+
+
+def parquet_of(site, day: date) -> list:
+    from pathlib import Path
+
+    return sorted(Path(site.lake.root).glob(f"gold/*/dt={day}/*.parquet"))
+
+
+def test_days_computed_one_by_one_are_those_computed_at_once(spark, tmp_path):
+    life = a_history(11, days=3, steps=15)
+    at_once, by_day = a_site(spark, tmp_path / "at-once"), a_site(spark, tmp_path / "by-day")
+    at_once.seal(life.events)
+    at_once.run()
+    for day in sorted({event["ts_ms"] // DAY_MS for event in life.events}):
+        by_day.seal(event for event in life.events if event["ts_ms"] // DAY_MS == day)
+        by_day.run()
+    for table in publish.GOLD_TABLES:
+        assert by_day.gold(table) == at_once.gold(table), table
+        assert at_once.gold(table) or table == "lag_1m"
+    for table in ("member_sessions", "rebalances"):
+        assert by_day.silver(table) == at_once.silver(table), table
