@@ -13,6 +13,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import structlog
@@ -46,6 +47,7 @@ from coordinator.web.pages import Reports, make_pages
 from coordinator.web.server import WebServer
 from storage.base import OffsetStorage, StorageError
 from storage.open import open_storage
+from storage.sealing import FOR_EVER, SealSettings
 
 STOP_SHARE = 0.85
 """Of ``drain_timeout_ms``: for writing what waits, the fold and the store. The rest is for replies
@@ -94,6 +96,22 @@ def coordinator_config(settings: Settings) -> CoordinatorConfig:
         shards=settings.offsets.topic_num_partitions,
         owner=f"{socket.gethostname()}:{os.getpid()}",
         append_timeout_ms=settings.storage.append_timeout_ms,
+        end_offset_interval_ms=settings.log.end_offset_interval_ms,
+    )
+
+
+def seal_settings(settings: Settings) -> SealSettings | None:
+    """Translate the settings for sealing; None where events stay in the store."""
+    log = settings.log
+    is_memory = settings.storage.url == "memory:"
+    if log.sealing == "off" or (log.sealing == "auto" and is_memory):
+        return None
+    minutes = log.retention_minutes
+    return SealSettings(
+        directory=Path(log.dir).absolute(),
+        segment_bytes=log.segment_bytes,
+        segment_ms=log.segment_ms,
+        retention_ms=FOR_EVER if minutes < 0 else minutes * 60_000,
     )
 
 
@@ -304,7 +322,9 @@ class Daemon:
 def _open_storage(settings: Settings) -> OffsetStorage:
     try:
         return open_storage(
-            settings.storage.url, append_timeout_ms=settings.storage.append_timeout_ms
+            settings.storage.url,
+            append_timeout_ms=settings.storage.append_timeout_ms,
+            seal=seal_settings(settings),
         )
     except StorageError as error:
         raise StartFailed(str(error)) from error

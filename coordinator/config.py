@@ -182,13 +182,46 @@ class StorageSettings(_Section):
 
 
 class LogSettings(_Section):
-    """The event log's sealed segments."""
+    """The event log: its sealed segments, and how far back they reach."""
 
     dir: str = Field(
         default="groupkeeper-log",
         min_length=1,
-        description="Directory of the sealed segments. Sealing does not exist yet: until then "
-        "events stay in the store and nothing is written here.",
+        description="Directory of the sealed segments, made at start. Stores may share one; its "
+        "disk holds what retention_minutes says, about 20 bytes a commit.",
+    )
+    sealing: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="auto: events of a store on disk become files in log.dir and leave the store, "
+        "and a memory: store keeps its newest 100,000 and writes nothing. on: a memory: store is "
+        "sealed, too. off: events stay in the store, which grows with every commit.",
+    )
+    segment_bytes: int = Field(
+        default=67_108_864,
+        ge=4_096,
+        description="Bytes of JSON after which a segment is closed (Kafka's log.segment.bytes); "
+        "the file is a tenth of it or less. gzip cannot be split, so this is what one task of a "
+        "reader has to take.",
+    )
+    segment_ms: int = Field(
+        default=300_000,
+        ge=100,
+        description="Milliseconds after which a segment is closed however small it is (Kafka's "
+        "log.roll.ms). Reports made from the files are that old; 5 minutes are at most 288 files "
+        "a day.",
+    )
+    retention_minutes: int = Field(
+        default=43_200,
+        ge=-1,
+        description="The horizon of undo: whole UTC days that are older go (Kafka's "
+        "log.retention.minutes), and what was committed then is kept as a snapshot, with the last "
+        "value of every offset that expired or was deleted. 30 days; -1 keeps everything.",
+    )
+    end_offset_interval_ms: int = Field(
+        default=60_000,
+        ge=0,
+        description="Milliseconds between two samples of the partitions' ends, which lag is "
+        "computed from; only ends that changed are written. 0 takes none.",
     )
 
 

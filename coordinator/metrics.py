@@ -254,7 +254,38 @@ DEFINITIONS: tuple[Definition, ...] = (
         "gauge",
         (),
         "Bytes of the store's main file, event log included.",
-        "Grows with every event until sealing exists; plan the disk for it.",
+        "Stays level once old rows are deleted: what they leave is used again. Grows while "
+        "log_unsealed_rows does.",
+    ),
+    Definition(
+        "log_unsealed_rows",
+        "gauge",
+        (),
+        "Appends whose events are in no segment yet.",
+        "Rises and falls with each segment. When it only rises sealing has stopped: see "
+        "log_sealing_failures.",
+    ),
+    Definition(
+        "log_open_segment_age_seconds",
+        "gauge",
+        (),
+        "Age of the first event of the segment that is being written; 0 where none is.",
+        "Worry above log.segment_ms and a few seconds: reports made from the files are late.",
+    ),
+    Definition(
+        "log_segments_sealed",
+        "counter",
+        (),
+        "Segments sealed since the start.",
+        "Many small ones a minute: raise log.segment_bytes.",
+    ),
+    Definition(
+        "log_sealing_failures",
+        "counter",
+        (),
+        "Times that sealing failed; it is tried again every 5 s and nothing is lost.",
+        "Alert when it grows: the log line says why, most often that the disk of log.dir is full. "
+        "Events stay in the store meanwhile.",
     ),
     Definition(
         "storage_wal_bytes",

@@ -15,6 +15,7 @@ import structlog
 from coordinator.commit_log import OffsetCommitLog, read_commit_log
 from coordinator.core.assignors.types import Assignment, TopicPartition
 from coordinator.core.errors import ErrorCode, GroupError
+from coordinator.core.events import Event
 from coordinator.core.records import NO_OFFSET
 from coordinator.core.requests import (
     AlterGroupConfigs,
@@ -52,6 +53,7 @@ from coordinator.messages import (
 )
 from coordinator.runtime.clock import Clock, LoopClock
 from coordinator.runtime.cluster_feed import ClusterFeed, NoTopics
+from coordinator.runtime.end_samples import EndSampler
 from coordinator.runtime.group_loading import GroupLoader
 from coordinator.runtime.owner import Observer, ShardOwner
 from coordinator.runtime.settings import CoordinatorConfig
@@ -140,6 +142,10 @@ class GroupCoordinator:
             self._group_loader = GroupLoader(
                 storage, self._owner, self.config, self._clock, self._group_read, timer
             )
+        self._end_sampler: EndSampler | None = None
+        if topics is not None and self.config.end_offset_interval_ms > 0:
+            self._end_sampler = EndSampler(topics, self._ride, lambda: self._owner.stats.loads)
+        self._sampling: asyncio.Task[None] | None = None
         self._is_open = False
         self._was_started = False
 
@@ -160,6 +166,17 @@ class GroupCoordinator:
         await self._owner.start()
         if self.topics is not None:
             await self.topics.ensure_configured()
+        if self._end_sampler is not None:
+            sampling = self._end_sampler.run(self.config.end_offset_interval_ms)
+            self._sampling = asyncio.get_running_loop().create_task(sampling)
+
+    def _ride(self, events: list[Event]) -> bool:
+        """Let events of the cluster go with the next append; False where its shard is away."""
+        slot = self._owner.slots[CLUSTER_SHARD]
+        if slot.shard is None:
+            return False
+        slot.lane.ride(slot, events)
+        return True
 
     async def _open_storage(self) -> None:
         identity = StoreIdentity(self.config.cluster_id, self.config.shards)
@@ -180,6 +197,10 @@ class GroupCoordinator:
         self._routed.clear()
         if self._group_loader is not None:
             self._group_loader.stop()
+        if self._sampling is not None and self._end_sampler is not None:
+            self._sampling.cancel()
+            for _ in self._end_sampler.sample():  # the ends that the log is left with
+                pass
         self._owner.drain()
         if self._is_open:
             self._is_open = False

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _STORE_GAUGES = {
     "log_last_seq": "last_seq",
     "log_bytes": "database_bytes",
+    "log_unsealed_rows": "unsealed_rows",
+    "log_open_segment_age_seconds": "open_segment_age_s",
+    "log_segments_sealed": "segments_sealed",
+    "log_sealing_failures": "sealing_failures",
     "storage_wal_bytes": "wal_bytes",
 }
 """Metric -> key of ``OffsetStorage.stats``; a backend that has no such number shows none."""

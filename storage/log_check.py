@@ -51,7 +51,7 @@ class LogReport(msgspec.Struct, kw_only=True):
     @property
     def problems(self) -> int:
         """How many things are wrong."""
-        return sum(map(len, (self.gaps, self.overlaps, self.damaged, self.missing)))
+        return len(self.gaps) + len(self.overlaps) + len(self.damaged) + len(self.missing)
 
 
 class DirectoryReport(msgspec.Struct, kw_only=True):

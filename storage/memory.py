@@ -39,7 +39,9 @@ HISTORY_SLICE_EVENTS = 5_000
 """Events of any group that are looked at in one turn of the loop."""
 
 
-class _KeptEvent(NamedTuple):
+class KeptEvent(NamedTuple):
+    """One event of the ring, not rendered yet."""
+
     stamp: Stamp
     seq: int
     shard: ShardId
@@ -63,7 +65,7 @@ class MemoryOffsetStorage:
         self._epochs: dict[ShardId, LeaseEpoch] = {}
         self._last_epoch: LeaseEpoch = 0
         self._last_seq = 0
-        self._events: deque[_KeptEvent] = deque(maxlen=max_events)
+        self._events: deque[KeptEvent] = deque(maxlen=max_events)
 
     async def open(self, identity: StoreIdentity) -> None:
         """Create the store, or open it again."""
@@ -166,7 +168,7 @@ class MemoryOffsetStorage:
                 keyed.apply(record)
             for event in batch_events(batch.records, batch.events):
                 self._last_seq += 1
-                kept = _KeptEvent(stamp, self._last_seq, item.shard, item.fence, event)
+                kept = KeptEvent(stamp, self._last_seq, item.shard, item.fence, event)
                 self._events.append(kept)
 
     def _holds(self, lease: Lease) -> bool:

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from storage.base import OffsetStorage, StoreRefused
 from storage.log_clock import wall_clock_ms
 from storage.memory import MemoryOffsetStorage
+from storage.sealed_memory import SealedMemoryStorage
+from storage.sealed_sqlite import SealedSqliteStorage
+from storage.sealing import SealSettings
 from storage.sqlite import SqliteOffsetStorage
 
 _SQLITE = "sqlite:///"
@@ -14,17 +17,26 @@ _NOT_YET = ("postgresql", "zookeeper", "consul", "kafka")
 
 
 def open_storage(
-    url: str, *, append_timeout_ms: int, clock: Callable[[], int] = wall_clock_ms
+    url: str,
+    *,
+    append_timeout_ms: int,
+    clock: Callable[[], int] = wall_clock_ms,
+    seal: SealSettings | None = None,
 ) -> OffsetStorage:
-    """Make the backend that the URL names; it still has to be opened.
+    """Make the backend that the URL names; it still has to be opened. ``seal`` says what becomes of
+    its events; without it they stay in the store.
 
     ``sqlite:///PATH`` is relative to the working directory, ``sqlite:////PATH`` is absolute. Raises
     StoreRefused, in one line, for a URL that names none.
     """
     if url == "memory:":
+        if seal is not None:
+            return SealedMemoryStorage(seal, clock=clock)
         return MemoryOffsetStorage(clock=clock)
     if url.startswith(_SQLITE) and len(url) > len(_SQLITE):
         path = url[len(_SQLITE) :]
+        if seal is not None:
+            return SealedSqliteStorage(path, seal, append_timeout_ms=append_timeout_ms, clock=clock)
         return SqliteOffsetStorage(path, append_timeout_ms=append_timeout_ms, clock=clock)
     raise StoreRefused(url_error(url))
 

@@ -50,8 +50,8 @@ from storage.sqlite_fold import (
     Changes,
     FoldedGroup,
     FoldMap,
+    changes_in,
     changes_of,
-    note_groups,
 )
 
 MAX_STEP_BYTES = 16 * 1024 * 1024
@@ -243,7 +243,7 @@ class SqliteOffsetStorage:
             rows = await self._run(partial(_select_rows, reader, end.folded_row))
             while chunk := await self._run(partial(_fetch_rows, rows)):
                 for row, payload in chunk:
-                    fold.note(row, _changes_in(payload))
+                    fold.note(row, changes_in(payload))
                     for item in payload.items:
                         if item.shard in wanted:
                             yield item.shard, [r for batch in item.batches for r in batch.records]
@@ -493,12 +493,3 @@ def _fetch_rows(rows: sqlite3.Cursor) -> list[tuple[int, Payload]]:
 
 def _fetch_groups(groups: sqlite3.Cursor) -> list[tuple[ShardId, Record]]:
     return [(shard, decode_saved(data)) for shard, data in groups.fetchmany(LOAD_CHUNK_GROUPS)]
-
-
-def _changes_in(payload: Payload) -> Changes:
-    groups: dict[tuple[ShardId, str], None] = {}
-    requests = 0
-    for item in payload.items:
-        for batch in item.batches:
-            requests += note_groups(groups, item.shard, batch.records)
-    return Changes(list(groups), requests)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from coordinator.core.records import Record
 from storage.base import ShardAppend, ShardId
-from storage.record_codec import encode_saved, group_of
+from storage.record_codec import Payload, encode_saved, group_of
 
 FOLD_AFTER_REQUESTS = 50_000
 """Requests that may stand in the log unfolded: about what a load reads in a second."""
@@ -49,6 +49,16 @@ def changes_of(items: Sequence[ShardAppend]) -> Changes:
     groups: dict[tuple[ShardId, str], None] = {}
     requests = 0
     for item in items:
+        for batch in item.batches:
+            requests += note_groups(groups, item.shard, batch.records)
+    return Changes(list(groups), requests)
+
+
+def changes_in(payload: Payload) -> Changes:
+    """Find the groups that a row of the log changes, each once."""
+    groups: dict[tuple[ShardId, str], None] = {}
+    requests = 0
+    for item in payload.items:
         for batch in item.batches:
             requests += note_groups(groups, item.shard, batch.records)
     return Changes(list(groups), requests)

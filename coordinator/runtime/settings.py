@@ -57,6 +57,8 @@ class CoordinatorConfig(CoreLimits):
     """Pauses between attempts to load, doubling: short, since nobody is served meanwhile."""
     fold_idle_ms: int = 1_000
     """A lane that wrote nothing for this long is folded by appends of its own."""
+    end_offset_interval_ms: int = 60_000
+    """How often ends of partitions that changed go into the event log; 0: never."""
     renew_interval_ms: int = 3_000
     """How often leases are renewed, where the store lets them run out."""
 

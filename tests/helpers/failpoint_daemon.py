@@ -11,15 +11,27 @@ import functools
 import os
 import signal
 import sqlite3
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import storage.open
 from coordinator.__main__ import main
 from storage import sqlite_schema
-from storage.sqlite import SqliteOffsetStorage
+from storage.sealed_sqlite import SealedSqliteStorage
 
 POINTS = ("before", "inside", "after", "fold")
+SEALING_POINTS = (
+    "written",
+    "synced",
+    "indexed",
+    "renamed",
+    "directory_synced",
+    "listed",
+    "noted",
+    "trimmed",
+)
+"""Steps of sealing, each once it is done."""
 
 
 class FailingConnection(sqlite3.Connection):
@@ -62,6 +74,8 @@ class FailingConnection(sqlite3.Connection):
         if self.point or not order.exists():
             return
         point, count = order.read_text().split()
+        if point in SEALING_POINTS:
+            return
         assert point in POINTS
         self.left = int(count)
         self.point = point
@@ -93,9 +107,28 @@ def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
     )
 
 
+def at_sealing(step: str) -> None:
+    """Die at the COUNT-th time that this step of sealing is done, if the file says so."""
+    order = Path(os.environ["FAILPOINT_FILE"])
+    if not order.exists():
+        return
+    point, count = order.read_text().split()
+    if point == step:
+        _sealed[step] += 1
+        if _sealed[step] >= int(count):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+_sealed: Counter[str] = Counter()
+
+
 if __name__ == "__main__":
     # The constructor has the seam; only how the app comes to it is patched, and only here.
-    storage.open.SqliteOffsetStorage = functools.partial(  # type: ignore[misc,assignment]
-        SqliteOffsetStorage, connect=connect, fold_after=int(os.environ["FOLD_AFTER"])
+    storage.open.SealedSqliteStorage = functools.partial(  # type: ignore[misc,assignment]
+        SealedSqliteStorage,
+        connect=connect,
+        fold_after=int(os.environ["FOLD_AFTER"]),
+        hook=at_sealing,
+        poll_s=0.05,
     )
     main()

@@ -1,0 +1,36 @@
+"""A store in memory that is to seal: its events outlive it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from storage.log_check import verify
+from storage.manifest import read_manifest
+from storage.sealed_memory import SealedMemoryStorage
+from storage.sealing import SealSettings
+from storage.segments import EventDict, read_segment
+from tests.helpers.records import commit
+from tests.helpers.sealed_store import NOON_MS, until
+from tests.helpers.storage_owner import Owner
+
+
+def sealed(directory: Path) -> list[EventDict]:
+    files = read_manifest(directory).segments
+    return [event for file in files for event in read_segment(directory / file)]
+
+
+async def test_events_in_memory_become_files_by_age_and_at_the_end(tmp_path: Path) -> None:
+    now_ms = NOON_MS
+    storage = SealedMemoryStorage(
+        SealSettings(directory=tmp_path / "log"), clock=lambda: now_ms, poll_s=0.001
+    )
+    owner = await Owner(storage).start()
+    for number in range(5):
+        await owner.append(0, [commit("g", number)])
+    now_ms += 300_000
+    await until(lambda: len(sealed(tmp_path / "log")) == 5)
+    await owner.append(0, [commit("g", 9)])
+    await storage.close()
+    assert sealed(tmp_path / "log") == storage.events()
+    assert len(storage.events()) == 6
+    assert verify(tmp_path / "log", reads_events=True).is_sound
