@@ -300,6 +300,7 @@ class GroupkeeperServer:
             with server.fail_storage():
                 ...
         """
+        assert self._coordinator is not None, "not started"
         return self._storage.fail(appends)
 
     def delay(self, api: str, ms: int) -> Fault:
