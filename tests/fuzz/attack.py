@@ -217,8 +217,8 @@ class Attack:
             self.figures.closed += 1
             return "closed"
         except TimeoutError:
-            kinds = [struct.unpack_from(">hh", frame, 4) for frame in frames[position:]]
-            if kinds[0][0] in PARKING:
+            kinds = [(frame[4:6].hex(), frame[6:8].hex()) for frame in frames[position:]]
+            if int.from_bytes(frames[position][4:6]) in PARKING:
                 self.figures.parked += 1
                 return "parked"
             self.figures.stuck.append(f"after {position} answers, (API, version): {kinds}")

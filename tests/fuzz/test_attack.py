@@ -23,6 +23,10 @@ def frame(key: int) -> bytes:
     return struct.pack(">ihhih", 10, key, 0, 7, -1)
 
 
+SHORT = struct.pack(">ih", 2, HEARTBEAT)
+"""A frame without room for a version; mutations make those."""
+
+
 def read_of(*chunks: bytes, ends: bool) -> asyncio.StreamReader:
     reader = asyncio.StreamReader()
     for chunk in chunks:
@@ -39,6 +43,7 @@ def read_of(*chunks: bytes, ends: bool) -> asyncio.StreamReader:
         ([HEARTBEAT, HEARTBEAT], 1, True, "closed"),
         ([HEARTBEAT, HEARTBEAT], 1, False, "stuck"),
         ([HEARTBEAT, JOIN_GROUP, HEARTBEAT], 1, False, "parked"),
+        ([HEARTBEAT, SHORT], 1, False, "stuck"),
     ],
 )
 async def test_how_a_connection_ended(sent, answers, ends, outcome) -> None:
@@ -46,7 +51,8 @@ async def test_how_a_connection_ended(sent, answers, ends, outcome) -> None:
     attack = Attack(0, [], figures, 1)
     attack.patience_s = 0.01
     reader = read_of(*[struct.pack(">ii", 4, 7)] * answers, ends=ends)
-    assert await attack._outcome(reader, [frame(key) for key in sent]) == outcome
+    frames = [frame(each) if isinstance(each, int) else each for each in sent]
+    assert await attack._outcome(reader, frames) == outcome
     assert figures.answered == answers
     assert (len(figures.stuck), figures.parked) == (outcome == "stuck", outcome == "parked")
 
