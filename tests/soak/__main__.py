@@ -81,6 +81,7 @@ def _run(stage: Stage, directory: Path) -> int:
     history = judge.history_of(read_events(stage.database))
     evictions = judge.evictions(ledger, history, stage.ended_ms)
     lines = seen.log_lines()
+    lost = len(ledger.acknowledged - set(history.commits))
     findings = [
         *stage.findings,
         *judge.lost_offsets(ledger.largest, fetched),
@@ -112,9 +113,9 @@ def _run(stage: Stage, directory: Path) -> int:
     screen.last(
         f"soak: {'FAILED' if findings else 'PASSED'}, {len(findings)} findings: "
         f"{stage.seconds / 60:g} min, {stage.groups} groups, {stage.members:,} members, "
-        f"{ledger.commits:,} commits acknowledged ({len(ledger.acknowledged):,} offsets, none lost "
-        f"in {stage.fetches + 1} looks and {len(history.seqs):,} events), "
-        f"{judge.repeated(history):,} told again by libraries; {sum(stage.done.values())} faults; "
+        f"{ledger.commits:,} commits acknowledged ({len(ledger.acknowledged):,} offsets, "
+        f"{lost} lost) by {stage.fetches + 1} OffsetFetches and {len(history.seqs):,} events, "
+        f"{judge.repeated(history):,} sent again by libraries; {sum(stage.done.values())} faults; "
         f"{evictions.total} evicted, {len(evictions.unjust)} unjustly; longest callback "
         f"{seen.slowest_ms:.0f} ms; {seen.lives_mb[0]:.0f} to {seen.lives_mb[-1]:.0f} MB",
         passed=not findings,

@@ -27,8 +27,8 @@ class Fault(NamedTuple):
 CYCLE: tuple[Fault, ...] = (
     *(Fault(n * KILL_EVERY_S, "kill daemon") for n in range(int(CYCLE_S / KILL_EVERY_S))),
     Fault(6, "stop daemon", 15),
-    Fault(36, "fill disk", 14),
-    Fault(69, "hold database", 10),
+    Fault(36, "fill disk", 10),
+    Fault(69, "hold database", 8),
     Fault(82, "stop clients", 4),
     # Whoever is killed or stopped here is evicted before the next kill of the daemon would give
     # every session a fresh start.

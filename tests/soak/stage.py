@@ -7,6 +7,7 @@ import itertools
 import shutil
 import signal
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -88,17 +89,22 @@ class Stage:
             time.sleep(1)
 
     def play(self) -> None:
-        """Do all faults in their time."""
+        """Do all faults in their time; while the daemon is not back, they wait for it."""
         begin_s = self.screen.began_s = self._told_s = time.monotonic()
-        for fault in plan(self.seconds):
-            self._at(begin_s + fault.at_s, lambda fault=fault: self._do(fault))  # type: ignore[misc]
+        faults = deque(plan(self.seconds))
         for every_s, what in (
             (LOOK_EVERY_S, self._look),
             (TELL_EVERY_S, self._tell),
             (FETCH_EVERY_S, self._fetch),
         ):
             self._repeat(begin_s + every_s, every_s, what)
-        while (now_s := time.monotonic()) < begin_s + self.seconds:
+        while faults or time.monotonic() < begin_s + self.seconds:
+            now_s = time.monotonic()
+            if faults and now_s >= begin_s + faults[0].at_s:
+                if self._launched_s is None:
+                    self._do(faults.popleft())
+                else:
+                    begin_s = now_s - faults[0].at_s
             while self._due and self._due[0][0] <= now_s:
                 heapq.heappop(self._due)[2]()
             self._daemon_lives()
