@@ -12,6 +12,7 @@ was committed a thousand times the broker may keep the last.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -262,11 +263,18 @@ def import_dump(
     try:
         write_batch(_events(spark, directory, dump, skip_unreadable), lake, dump.id)
     except PythonException as error:
-        last = str(error).strip().splitlines()
-        told = [line for line in last if "DumpError: " in line]
-        raise DumpError(told[-1].split("DumpError: ", 1)[1] if told else last[0]) from None
+        raise DumpError(_told(str(error))) from None
     written = read_bronze(spark, lake).where(F.col("batch_id") == dump.id).count()
     return Imported(dump.id, written, dump.records)
+
+
+def _told(trace: str) -> str:
+    """Return what a task said, out of the trace of the whole job."""
+    said = re.findall(r"^(?:[\w.]+\.)?(\w*Error): (.*)$", trace, re.MULTILINE)
+    if not said:
+        return trace.strip().splitlines()[0]
+    name, text = said[0]
+    return text if name == DumpError.__name__ else f"{name}: {text}"
 
 
 def _events(spark: SparkSession, directory: Path, dump: Dump, skip_unreadable: bool) -> DataFrame:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pipeline.apply import Outcome
     from pipeline.cluster import Endpoint
     from pipeline.plan import Partition, Plan
+    from pipeline.restore import Standing
 
 NO_DATA: Final = "none"
 """``--data none``: no cluster holds the records, so nothing is clamped."""
@@ -84,9 +87,19 @@ def restore_command(  # noqa: PLR0913  the options of a command
             "quarter of an hour ago (s, m, h, d).",
         ),
     ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            "--store", metavar="FILE", help="The daemon's SQLite file: up to this moment."
+        ),
+    ] = None,
     log: Annotated[
         Path | None,
-        typer.Option("--log", metavar="DIR", help="The folder of sealed segments (log.dir)."),
+        typer.Option(
+            "--log",
+            metavar="DIR",
+            help="The folder of sealed segments (log.dir); with --store too.",
+        ),
     ] = None,
     lake: Annotated[
         Path | None,
@@ -121,59 +134,79 @@ def restore_command(  # noqa: PLR0913  the options of a command
         fail("--undo takes back a plan that was applied: name it with --plan FILE", USAGE)
     if group is None or as_of is None or server is None:
         fail("name --group, --as-of and --server, or a plan that is made with --plan", USAGE)
-    if (log is None) == (lake is None):
-        fail("name where the history is: --log DIR or --lake DIR", USAGE)
+    if (store is None and log is None) == (lake is None):
+        fail("name where the history is: --store FILE and --log DIR, or --lake DIR", USAGE)
     from pipeline.cluster import Endpoint
 
-    history = _History(group, parse_moment(as_of, now_ms()), log, lake, tuple(topic or ()))
+    history = _History(group, parse_moment(as_of, now_ms()), (store, log, lake), topic or [])
     made = _planned(history, Endpoint(server, properties, timeout), data, master)
     path = out or Path(f"restore-{file_name(group)}-{made.id}.json")
     write_plan(made, path)
     carry_out(made, path, server, properties, timeout, apply, output)
 
 
-class _History:
+class _History(NamedTuple):
     """What is wanted, and where its history is."""
 
-    def __init__(
-        self,
-        group: str,
-        as_of_ms: int,
-        log: Path | None,
-        lake: Path | None,
-        topics: tuple[str, ...],
-    ) -> None:
-        self.group = group
-        self.as_of_ms = as_of_ms
-        self.place = str(log or lake)
-        self.is_log = log is not None
-        self.topics = topics
+    group: str
+    as_of_ms: int
+    places: tuple[Path | None, Path | None, Path | None]
+    """Store, log, lake."""
+    topics: list[str]
+
+    def __str__(self) -> str:
+        """Name the places."""
+        return " and ".join(str(each) for each in self.places if each is not None)
+
+
+def _found(history: _History, master: str | None) -> Standing:
+    """Ask the history, by Spark."""
+    from pyspark.errors import AnalysisException
+
+    from pipeline.restore import RestoreError, events_of_lake, events_of_log, group_as_of
+    from pipeline.session import spark_session
+    from storage.event_log import read_events
+    from storage.manifest import write_segments
+    from storage.segments import SegmentError
+
+    typer.echo("groupkeeper: reading the history ...", err=True)
+    spark = spark_session("restore", master=master)
+    store, log, lake = history.places
+    with TemporaryDirectory(prefix="groupkeeper-") as scratch:
+        try:
+            if store is not None:
+                # sealed segments and what is not sealed yet, as one stream
+                live = read_events(store, log_dir=log, group_id=history.group)
+                write_segments(Path(scratch), live)
+                events = events_of_log(spark, scratch)
+            elif log is not None:
+                events = events_of_log(spark, str(log))
+            else:
+                events = events_of_lake(spark, str(lake))
+            found = group_as_of(events, history.group, history.as_of_ms, history.topics)
+        except RestoreError as error:
+            fail(str(error), NOTHING_MATCHED)
+        except (OSError, sqlite3.Error, SegmentError, AnalysisException) as error:
+            fail(f"{history} cannot be read: {error}", FAILED)
+    if store is None and found.last_ts_ms < history.as_of_ms:
+        typer.echo(
+            f"groupkeeper: the history ends at {moment(found.last_ts_ms)}, before the moment that "
+            "was asked for: what came after it is not known here (is it sealed yet? --store FILE "
+            "reads what is not)",
+            err=True,
+        )
+    return found
 
 
 def _planned(history: _History, target: Endpoint, data: str | None, master: str | None) -> Plan:
     from pipeline.apply import Purpose, make_plan
     from pipeline.cluster import ClusterError
     from pipeline.plan import Kind
-    from pipeline.restore import RestoreError, events_of_lake, events_of_log, group_as_of
-    from pipeline.session import spark_session
 
-    typer.echo("groupkeeper: reading the history ...", err=True)
-    spark = spark_session("restore", master=master)
-    read = events_of_log if history.is_log else events_of_lake
-    try:
-        events = read(spark, history.place)
-        found = group_as_of(events, history.group, history.as_of_ms, history.topics)
-    except RestoreError as error:
-        fail(str(error), NOTHING_MATCHED)
-    if found.last_ts_ms < history.as_of_ms:
-        typer.echo(
-            f"groupkeeper: the history ends at {moment(found.last_ts_ms)}, before the moment that "
-            "was asked for: what came after it is not known here (is it sealed yet?)",
-            err=True,
-        )
+    found = _found(history, master)
     purpose = Purpose(
         Kind.RESTORE,
-        f"log {found.store} in {history.place}, up to {moment(found.last_ts_ms)}",
+        f"log {found.store} in {history}, up to {moment(found.last_ts_ms)}",
         now_ms(),
         history.as_of_ms,
     )

@@ -78,3 +78,12 @@ def a_transaction(bootstrap: str, group: str, topic: str, *, commit: bool) -> No
     else:
         producer.abort_transaction(30)
     consumer.close()
+
+
+def produce(bootstrap: str, topic: str, partitions: int, records: int) -> None:
+    """Put records into every partition."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "log_level": 0})
+    for number in range(partitions):
+        for record in range(records):
+            producer.produce(topic, str(record).encode(), partition=number)
+    assert producer.flush(60) == 0

@@ -1,0 +1,108 @@
+"""What was imported of a real Kafka tells, for any moment, what Kafka told then."""
+
+from __future__ import annotations
+
+from pyspark.sql import functions as F
+
+from pipeline.bronze import read_coverage, read_events
+from pipeline.lake import Lake
+from pipeline.offsets import offsets_as_of
+from pipeline.plan import Committed, Partition
+from tests.helpers.kafka_life import a_static_member, a_transaction, members_come_and_go
+from tests.pipeline.restore.conftest import a_moment, command, open_cluster
+
+ORDERS = [Partition("orders", number) for number in range(4)]
+GROUPS = ["history-reset", "history-members", "history-static", "history-tx"]
+
+
+def test_as_of_equals_what_kafka_answered(kafka, spark, tmp_path):
+    snapshots = []
+
+    def look():
+        with open_cluster(kafka.bootstrap) as cluster:
+            snapshots.append((a_moment(), cluster.offsets(GROUPS)))
+
+    with open_cluster(kafka.bootstrap) as cluster:
+        cluster.commit("history-reset", {ORDERS[0]: Committed(5, 0, "ü"), ORDERS[1]: Committed(7)})
+        look()
+        cluster.commit("history-reset", {ORDERS[0]: Committed(-3, -1, "x\0y")})
+        cluster.delete("history-reset", [ORDERS[1]])
+    look()
+    members_come_and_go(kafka.bootstrap, "history-members", "orders")
+    a_static_member(kafka.bootstrap, "history-static", "orders")
+    look()
+    a_transaction(kafka.bootstrap, "history-tx", "orders", commit=True)
+    look()
+    a_transaction(kafka.bootstrap, "history-tx", "orders", commit=False)
+    with open_cluster(kafka.bootstrap) as cluster:
+        cluster.commit("history-members", {ORDERS[0]: Committed(0)})
+    look()
+
+    command("dump-offsets", "--server", kafka.bootstrap, "--out", tmp_path / "dump")
+    said = command("import", tmp_path / "dump", "--lake", tmp_path / "lake")
+    assert "events out of" in said.out
+    lake = Lake(str(tmp_path / "lake"))
+    assert read_coverage(spark, lake).gaps() == []
+    events = read_events(spark, lake).where(F.col("group").isin(GROUPS)).cache()
+    for at, theirs in snapshots:
+        ours = {group: {} for group in GROUPS}
+        for row in offsets_as_of(events, at).collect():
+            value = Committed(row["offset"], row["leader_epoch"], row["metadata"])
+            ours[row["group"]][Partition(row["topic"], row["partition"])] = value
+        assert ours == theirs
+
+    # who did it: a member while there was one, an administrator afterwards
+    commits = events.where("kind = 'commit' and group = 'history-members'").collect()
+    by_member = [row for row in commits if row["generation"] > 0]
+    assert {row["client_id"] for row in by_member} == {"grün"}
+    assert all(row["member_id"].startswith("grün-") for row in by_member)
+    assert [row["generation"] for row in commits].count(-1) == 1
+    kinds = {row["kind"] for row in events.select("kind").distinct().collect()}
+    assert kinds == {"commit", "offset_deleted", "group_created", "assignment"}
+
+    again = command("import", tmp_path / "dump", "--lake", tmp_path / "lake")
+    assert again.out == said.out
+    assert read_events(spark, lake).where(F.col("group").isin(GROUPS)).count() == events.count()
+    events.unpersist()
+
+
+def test_a_record_that_cannot_be_read_stops_the_import_and_is_named(spark, tmp_path):
+    import gzip
+    import json
+    from base64 import b64encode
+
+    (tmp_path / "dump").mkdir()
+    key = b64encode(b"\0\1\0\1g\0\1t\0\0\0\0").decode()
+    lines = [
+        {"offset": 4, "ts_ms": 1, "key": key, "value": b64encode(b"\0\x09xyz").decode()},
+        {"offset": 5, "ts_ms": 1, "key": key, "value": None},
+    ]
+    with gzip.open(tmp_path / "dump" / "partition-00000.jsonl.gz", "wb") as out:
+        out.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    header = {
+        "format": "groupkeeper-offsets-dump",
+        "version": 1,
+        "id": "import-1",
+        "server": "here",
+        "created_ms": 1,
+        "partitions": [
+            {
+                "partition": 0,
+                "file": "partition-00000.jsonl.gz",
+                "records": 2,
+                "start_offset": 4,
+                "end_offset": 6,
+            }
+        ],
+    }
+    (tmp_path / "dump" / "dump.json").write_text(json.dumps(header))
+    where = [tmp_path / "dump", "--lake", tmp_path / "lake"]
+    stopped = command("import", *where, code=1)
+    assert "the record at offset 4 cannot be read" in stopped.err
+    assert "OffsetCommitValue of version 9" in stopped.err
+    assert "1 events out of 2 records" in command("import", *where, "--skip-unreadable").out
+
+
+def test_a_dump_that_was_not_finished_is_no_dump(spark, tmp_path):
+    stopped = command("import", tmp_path, "--lake", tmp_path / "lake", code=1)
+    assert "not finished" in stopped.err

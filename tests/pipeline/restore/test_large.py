@@ -1,0 +1,49 @@
+"""A group of 10,000 partitions: Kafka creates 5,000 at once, the others come by growing."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from pipeline.apply import Purpose, Result, apply, make_plan
+from pipeline.plan import Committed, Kind, Partition
+from tests.pipeline.restore.conftest import open_cluster
+
+PARTITIONS = 10_000
+AT_ONCE = 5_000
+TOPIC = "wide"
+
+
+@pytest.fixture(params=["daemon", "kafka"])
+def server(request):
+    server = request.getfixturevalue(request.param)
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    admin.create_topics([NewTopic(TOPIC, AT_ONCE, 1)], request_timeout=120)[TOPIC].result()
+    grown = admin.create_partitions([NewPartitions(TOPIC, PARTITIONS)], request_timeout=120)
+    grown[TOPIC].result()
+    return server
+
+
+def test_ten_thousand_partitions_are_restored_and_taken_back(server, group):
+    wide = [Partition(TOPIC, number) for number in range(PARTITIONS)]
+    now = {key: Committed(key.partition) for key in wide}
+    wanted = {
+        group: {
+            key: Committed(key.partition // 2, -1, "m" if key.partition % 100 == 0 else "")
+            for key in wide
+            if key.partition % 10
+        }
+    }
+    with open_cluster(server.bootstrap) as cluster:
+        cluster.commit(group, now)
+        assert cluster.offsets([group])[group] == now
+        # no log is asked: the topic is empty there, and everything would be clamped to 0
+        plan = make_plan(cluster, wanted, None, Purpose(Kind.RESTORE, "test", 1, 2))
+        (outcome,) = apply(cluster, plan.content.groups)
+        assert outcome.result is Result.APPLIED, outcome
+        # the first partition stays 0 in a way: it goes, as every tenth does
+        assert outcome.changed == PARTITIONS
+        assert cluster.offsets([group])[group] == wanted[group]
+        (back,) = apply(cluster, plan.undo(3).content.groups)
+        assert back.result is Result.APPLIED, back
+        assert cluster.offsets([group])[group] == now
