@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from coordinator.core.errors import ErrorCode
+from coordinator.core.group import encoded_bytes
 from coordinator.core.requests import LeavingMember
 from tests.helpers.shard_driver import (
     PAYMENTS,
@@ -96,6 +97,16 @@ def test_commit_of_exactly_the_limit_is_stored_and_a_byte_less_refuses_it(make_d
         assert set(call.partition_errors().values()) == {error}
 
 
+def test_no_character_of_a_name_counts_for_more_than_it_can_become(make_driver):
+    """Six bytes in JSON; a bound that is larger than that refuses what would fit."""
+    driver = make_driver()
+    sizes = []
+    for length in (10, 11):
+        driver.commit("g" * length)
+        sizes.append(driver.steps[-1].record_bytes)
+    assert sizes[1] - sizes[0] == 6
+
+
 def test_no_accepted_commit_of_long_names_is_larger_than_the_limit(driver):
     """Group, member and instance id are the client's, and as long as it likes."""
     for size in (100, 1_000, 5_000, 30_000):
@@ -115,6 +126,16 @@ def test_assignment_that_would_not_fit_is_refused_and_the_leader_may_bring_a_sma
     assert snapshot(driver) == before
     assert driver.state() == "CompletingRebalance"
     assert leader.sync(assignment_for([leader, follower])).error is ErrorCode.NONE
+
+
+def test_assignment_of_exactly_the_limit_is_stored_and_a_byte_less_refuses_it(make_driver):
+    (leader,) = completing(probe := make_driver(), a_member(probe))
+    limit = encoded_bytes(100) + 2 * probe.shard.groups["g"].size_bytes
+    for max_step_bytes, error in ((limit, ErrorCode.NONE), (limit - 1, TOO_LARGE)):
+        limited = make_driver(max_step_bytes=max_step_bytes)
+        (leader,) = completing(limited, a_member(limited))
+        assert leader.sync({leader.member_id: b"x" * 100}).error is error
+    assert probe.everything_answered()
 
 
 def test_bytes_of_strangers_in_an_assignment_do_not_count(driver):

@@ -107,6 +107,15 @@ def test_what_is_wrong_with_a_stable_group_is_found(damage: Break, said: str):
         check(driver.shard)
 
 
+def test_last_generation_there_is_is_sound():
+    driver = ShardDriver()
+    a_stable_group(driver)
+    group = driver.shard.groups["g"]
+    group.generation_id = MAX_GENERATION
+    save(generation_id=MAX_GENERATION)(group)
+    check(driver.shard)
+
+
 def drop_members(group: Group) -> None:
     for member in list(group.members.values()):
         group.remove(member)

@@ -130,6 +130,16 @@ async def test_a_clock_that_was_moved_is_looked_at_once_and_rings_what_is_due() 
 
 
 @virtual_time
+async def test_an_alarm_with_nothing_to_wait_for_holds_no_timer() -> None:
+    start = VirtualClock().now().monotonic_ms
+    alarm = an_alarm(Watched(start + 10), Watched())
+    alarm.set(start + 10)
+    await asyncio.sleep(1)
+    loop = asyncio.get_running_loop()
+    assert [handle for handle in loop._scheduled if not handle.cancelled()] == []  # type: ignore[attr-defined]
+
+
+@virtual_time
 async def test_a_stopped_alarm_does_not_ring_for_a_clock_that_was_moved() -> None:
     watched = Watched(0)
     alarm = an_alarm(watched)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
+import pytest
+
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import Result
 from tests.helpers.coordinator import RecordingTicket, a_commit
@@ -274,6 +276,44 @@ async def test_what_waits_is_bounded_by_its_size_too() -> None:
         gate.open()
         await turns(8)
         assert large.error is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("room_bytes", "is_refused"), [(0, True), (1, False)])
+@virtual_time
+async def test_what_waits_may_be_less_than_the_bound_and_not_as_much(
+    room_bytes: int, is_refused: bool
+) -> None:
+    async with a_pipeline() as pipeline:
+        pipeline.commit(1)
+        await turns(4)
+        ((item,),) = pipeline.storage.appends
+        size_bytes = len(repr(item.batches[0].records[0]))  # as the fake shard counts it
+    async with a_pipeline(max_waiting_bytes=size_bytes + room_bytes) as pipeline:
+        gate = pipeline.storage.hold_next_append()
+        pipeline.commit(1)
+        await turns(4)
+        pipeline.commit(2)
+        assert pipeline.commit(3).is_waiting is not is_refused
+        gate.open()
+        await turns(8)
+
+
+@virtual_time
+async def test_who_stops_waiting_for_a_lane_holds_it_no_longer() -> None:
+    async with a_pipeline() as pipeline:
+        (lane,) = pipeline.owner.lanes
+        gate = pipeline.storage.hold_next_append()
+        first = pipeline.commit(1)
+        await turns(4)
+        waits = asyncio.ensure_future(lane.hold())
+        await turns(2)
+        waits.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits
+        second = pipeline.commit(2)
+        gate.open()
+        await turns(8)
+        assert [first.error, second.error] == [ErrorCode.NONE, ErrorCode.NONE]
 
 
 @virtual_time
