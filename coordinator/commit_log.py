@@ -11,6 +11,7 @@ from coordinator.core.records import NO_LEADER_EPOCH, NO_OFFSET
 from coordinator.messages import OffsetCommitData, OffsetCommitRequest, OffsetCommitResponse
 from storage.base import KeepsEvents, OffsetStorage, StorageError
 from storage.event_codec import COMMIT_KIND, EventDict
+from storage.snapshots import SNAPSHOT_KIND
 
 _LOST_KINDS: Final = frozenset({"offset_deleted", "offset_expired"})
 
@@ -67,6 +68,8 @@ def entries_of(event: EventDict) -> Iterator[OffsetCommitLog]:
                     leader_epoch=each["leader_epoch"],
                     previous_offset=each["previous_offset"],
                 )
+    elif event["kind"] == SNAPSHOT_KIND:
+        yield from _stood(event)
     elif event["kind"] in _LOST_KINDS:
         for topic in event["topics"]:
             for each in topic["partitions"]:
@@ -76,6 +79,26 @@ def entries_of(event: EventDict) -> Iterator[OffsetCommitLog]:
                     metadata="",
                     previous_offset=each["offset"],
                 )
+
+
+def _stood(event: EventDict) -> Iterator[OffsetCommitLog]:
+    """What stood at the horizon, as entries: the values, and what had expired or been deleted."""
+    for topic in event["topics"]:
+        for each in topic["partitions"]:
+            yield OffsetCommitLog(
+                **_common(event, topic, each),
+                offset=each["offset"],
+                metadata=each["metadata"],
+                leader_epoch=each["leader_epoch"],
+            )
+    for topic in event["lost"]:
+        for each in topic["partitions"]:
+            yield OffsetCommitLog(
+                **_common(event, topic, each),
+                offset=NO_OFFSET,
+                metadata="",
+                previous_offset=each["offset"],
+            )
 
 
 def _common(event: EventDict, topic: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:

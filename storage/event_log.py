@@ -34,19 +34,22 @@ def read_events(
     log_dir: str | Path | None = None,
     group_id: str | None = None,
     since_ms: int = 0,
+    live_only: bool = False,
 ) -> Generator[EventDict, None, None]:
     """Yield the events above a seq, oldest first, as one moment shows them. Blocks.
 
-    Without ``log_dir`` only what is still in the store; with it the sealed segments go first, and
-    before them what stood at the horizon (``offset_snapshot``). ``group_id`` and ``since_ms`` leave
-    out other groups and older events; files that hold nothing else are not opened. Raises
-    SegmentError for a file that is missing or damaged.
+    Sealed segments go first, and before them what stood at the horizon (``offset_snapshot``), then
+    the rows. The store knows where its files are; ``log_dir`` says it where they were moved, and
+    ``live_only`` leaves them out. ``group_id`` and ``since_ms`` leave out other groups and older
+    events; files that hold nothing else are not opened. Raises SegmentError for a file that is
+    missing or damaged.
     """
     wanted = _Wanted(after_seq, group_id, since_ms)
     with closing(connect_reader(Path(path), _BUSY_TIMEOUT_S)) as connection:
         connection.execute("BEGIN")  # what is trimmed from now on is still here, or in files
-        if log_dir is not None:
-            yield from _sealed(connection, Path(log_dir), wanted)
+        directory = log_dir or sqlite_log.read_note(connection).log_dir
+        if directory is not None and not live_only:
+            yield from _sealed(connection, Path(directory), wanted)
         for row in sqlite_log.iterate_rows(connection, after_seq, wanted.group_bytes):
             if row.payload.ts_ms >= since_ms:
                 for event in payload_events(row.first_seq, row.payload):

@@ -54,16 +54,17 @@ class LogRetention:
         directory = self._settings.directory
         found = read_manifest(directory)
         logs = set(log_ids)
-        going = _leading(own_segments(found, logs), before_ms)
         snapshots = own_snapshots(found, logs)
-        stale = snapshots
+        segments = own_segments(found, logs)
+        # A crash may have come between a snapshot and the end of what it stands for.
+        covered_seq = snapshots[-1].last_seq if snapshots else 0
+        covered = [segment for segment in segments if segment.last_seq <= covered_seq]
+        self._remove(directory, [*snapshots[:-1], *covered])
+        going = _leading([s for s in segments if s.last_seq > covered_seq], before_ms)
         if going:
-            self._snapshot(directory, [*snapshots[-1:], *going])
-        else:
-            stale = snapshots[:-1]  # a crash came between a new snapshot and the end of the old one
-            covered = snapshots[-1].last_seq if snapshots else 0
-            going = [s for s in own_segments(found, logs) if s.last_seq <= covered]
-        self._remove(directory, [*stale, *going])
+            before = snapshots[-1:]
+            self._snapshot(directory, [*before, *going])
+            self._remove(directory, [*before, *going])
 
     def _snapshot(self, directory: Path, segments: Sequence[Segment]) -> None:
         """Seal what the segments came to, in as many passes as the memory wants."""
@@ -75,14 +76,18 @@ class LogRetention:
             return
         seq = last.last_seq - len(offsets.groups) + 1
         writer = SegmentWriter(directory, str(log), seq, last.last_ts_ms, hook=self._hook)
-        for part in range(offsets.parts):
-            if part:
-                offsets = OffsetsAsOf(part, offsets.parts)
-                self._apply(offsets, directory, segments)
-            for event in offsets.events(log, last.last_ts_ms, writer.next_seq):
-                writer.add(encode_line(event), event["group"], event["ts_ms"])
-                self._pacer.tick()
-        manifest.add(directory, [writer.seal()])
+        try:
+            for part in range(offsets.parts):
+                if part:
+                    offsets = OffsetsAsOf(part, offsets.parts)
+                    self._apply(offsets, directory, segments)
+                for event in offsets.events(log, last.last_ts_ms, writer.next_seq):
+                    writer.add(encode_line(event), event["group"], event["ts_ms"])
+                    self._pacer.tick()
+            manifest.add(directory, [writer.seal()])
+        except BaseException:
+            writer.discard()
+            raise
         self._hook("snapshot_listed")
 
     def _apply(self, offsets: OffsetsAsOf, directory: Path, segments: Iterable[Segment]) -> None:

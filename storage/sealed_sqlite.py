@@ -84,6 +84,8 @@ class SealedSqliteStorage(SqliteOffsetStorage):
             self._sealing = _Sealing(self.path, self._settings, self._clock, self._hook)
             self._sealing_thread = JobThread("log-sealer")
             await self._settle()
+            log_dir = str(self._settings.directory.absolute())
+            await self.on_writer(partial(sqlite_log.note_directory, log_dir=log_dir))
         except BaseException:
             await self.close()
             raise

@@ -331,9 +331,10 @@ def encode_line(event: EventDict) -> bytes:
 
 
 def remove_temporary(directory: Path, log_id: str) -> None:
-    """Remove what a log's writer left unfinished when its process ended."""
-    for path in directory.glob(f"dt=*/.events-{log_id}-*.tmp"):
-        path.unlink(missing_ok=True)
+    """Remove what a log's writer left unfinished when its process ended, snapshots included."""
+    for name in (f".events-{log_id}-*.tmp", f".events-{log_id}.*-*.tmp"):
+        for path in directory.glob(f"dt=*/{name}"):
+            path.unlink(missing_ok=True)
 
 
 def sync_directory(path: Path) -> None:

@@ -124,7 +124,7 @@ def _snapshot_end(manifest: Manifest, log_ids: Iterable[str]) -> int:
 
 def _lost(segments: Sequence[Segment], above: int, below: int) -> tuple[int, int] | None:
     """The first seqs between the horizon and the rows that no file holds."""
-    at = above
+    at = max(above, segments[0].first_seq - 1) if segments else above
     for segment in segments:
         if segment.first_seq > at + 1:
             break

@@ -35,6 +35,8 @@ class LogNote(NamedTuple):
     sealed_seq: int
     log_ids: frozenset[str]
     """Every log of this store that was ever sealed."""
+    log_dir: str | None
+    """Where the files were at the last start, as an absolute path."""
 
 
 def read_rows(connection: sqlite3.Connection, after_row: int, limit: int) -> list[LogRow]:
@@ -122,10 +124,15 @@ def read_note(connection: sqlite3.Connection) -> LogNote:
         "SELECT count(*) FROM sqlite_schema WHERE name = 'sealed_logs'"
     ).fetchall()
     if not has_note:
-        return LogNote(0, frozenset())
+        return LogNote(0, frozenset(), None)
     ((sealed_seq,),) = connection.execute("SELECT sealed_seq FROM sealed").fetchall()
     log_ids = connection.execute("SELECT log_id FROM sealed_logs").fetchall()
-    return LogNote(int(sealed_seq), frozenset(log_id for (log_id,) in log_ids))
+    log_dir = connection.execute("SELECT value FROM store WHERE key = 'log_dir'").fetchone()
+    return LogNote(
+        int(sealed_seq),
+        frozenset(log_id for (log_id,) in log_ids),
+        None if log_dir is None else str(log_dir[0]),
+    )
 
 
 def note_sealed(connection: sqlite3.Connection, sealed_seq: int, log_ids: Collection[str]) -> None:
@@ -135,6 +142,12 @@ def note_sealed(connection: sqlite3.Connection, sealed_seq: int, log_ids: Collec
         connection.execute("INSERT OR IGNORE INTO sealed_logs VALUES (?)", (log_id,))
     if sealed_seq != known.sealed_seq:
         connection.execute("UPDATE sealed SET sealed_seq = ?", (sealed_seq,))
+
+
+def note_directory(connection: sqlite3.Connection, log_dir: str) -> None:
+    """Note where the files are, for readers that know the store alone."""
+    if read_note(connection).log_dir != log_dir:
+        connection.execute("INSERT OR REPLACE INTO store VALUES ('log_dir', ?)", (log_dir,))
 
 
 def trim(connection: sqlite3.Connection, folded_row: int) -> int:

@@ -63,7 +63,7 @@ class SealedStore:
         """Append, and remember the events as the row tells them."""
         last = self.appended[-1]["seq"] if self.appended else 0
         await owner.append(shard, records, events)
-        self.appended += read_events(self.path, last)
+        self.appended += read_events(self.path, last, live_only=True)
 
     def read(self, **wanted: Any) -> list[EventDict]:
         """All events that a reader gets."""
@@ -73,16 +73,9 @@ class SealedStore:
         """The sealed segments."""
         return sorted(path.name for path in self.log_dir.glob("dt=*/events-*"))
 
-    def rows(self, owner: Owner) -> int:
-        """How many rows there are: only one thread may write, and anybody may count."""
-        return len(list(self._live()))
-
-    def _live(self) -> list[int]:
-        return [event["seq"] for event in read_events(self.path)]
-
     def live_seqs(self) -> list[int]:
         """The seqs of the events that are still in rows."""
-        return self._live()
+        return [event["seq"] for event in read_events(self.path, live_only=True)]
 
     def image(self, target: Path) -> SealedStore:
         """What a kill would leave at this moment, as a store of its own."""
