@@ -208,7 +208,7 @@ class Jobs:
                 continue
             try:
                 result = work()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - handed to whoever waits
                 if not future.done():
                     future.set_exception(error)
                 continue
@@ -249,6 +249,7 @@ class Disk:
             ((epoch,),) = self._connection.execute("SELECT epoch FROM lease").fetchall()
             self._backend.granted(epoch)
         if self._fate.happens(0.1):
+            cursor.close()  # or what RETURNING was not fetched of would hold its transaction open
             raise sqlite3.OperationalError("disk I/O error")
         return cursor
 

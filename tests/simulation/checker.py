@@ -41,12 +41,13 @@ UNKNOWN_OUTCOME = frozenset(
 def check_history(durable: Durable, history: Sequence[Op]) -> None:
     """Check everything that needs the whole history."""
     check_commits(durable, history)
+    check_known_partitions(history)
     check_reads(durable, history)
     check_generations(durable, history)
     check_ownership(durable, history)
 
 
-def check_acknowledged(durable: Durable, op: Op) -> None:
+def check_acknowledged(durable: Durable, op: Op) -> None:  # noqa: C901 - one case a type
     """What an answer says is done is durable, within the time of the request."""
     request, result = op.request, op.result
     match request:
@@ -112,6 +113,33 @@ def _check_commit(
     assert writes, f"{key}: {offset} was acknowledged and is lost"
     assert writes[0].position <= (op.answered_at or 0), f"{key}: {offset} acknowledged too early"
     _check_right_to_commit(durable, op, key)
+
+
+def check_known_partitions(history: Sequence[Op]) -> None:
+    """A partition that was acknowledged, of a topic that is never deleted, is known to commits."""
+    deleted = {
+        change.name
+        for op in history
+        if isinstance(op.request, ChangeTopics) and op.result is not None
+        for change in op.result.deleted
+    }
+    grown = [
+        (change.name, change.partitions, op.answered_at or 0)
+        for op in history
+        if isinstance(op.request, ChangeTopics) and op.result is not None
+        for change in op.result.grown
+        if change.error is NONE and change.name not in deleted
+    ]
+    for op in history:
+        if not isinstance(op.request, OffsetCommit):
+            continue
+        for (_, topic, partition), _, error in committed(op):
+            if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                known = any(
+                    name == topic and count > partition and position <= first_position(op)
+                    for name, count, position in grown
+                )
+                assert not known, f"{topic} {partition}: said to be unknown, and was made"
 
 
 def _check_right_to_commit(durable: Durable, op: Op, key: OffsetKey) -> None:

@@ -37,7 +37,10 @@ FIND_AGAIN = frozenset(
 )
 """The client looks the coordinator up again."""
 
-RETRIABLE = FIND_AGAIN | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+RETRIABLE = FIND_AGAIN | {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
 
 
 class Rejoin(Exception):

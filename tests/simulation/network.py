@@ -43,15 +43,15 @@ class Direct:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self._calls: set[Call] = set()
+        self._calls: list[Call] = []
 
     @property
     def is_open(self) -> bool:
         return not self.node.is_dead
 
     def send(self, call: Call) -> None:
-        self._calls = {other for other in self._calls if not other.is_over}
-        self._calls.add(call)
+        self._calls = [other for other in self._calls if not other.is_over]
+        self._calls.append(call)
         self.node.coordinator.submit(call.op.request, call)
 
     def cut(self) -> None:

@@ -39,7 +39,7 @@ def live(seeds: list[int]) -> Report:
     for seed in seeds:
         try:
             report.figures.append(run_world(seed))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the seed is what counts
             report.failures.append((seed, f"{type(error).__name__}: {error}"))
     return report
 
@@ -54,14 +54,18 @@ def main() -> int:
     return _many(seeds, minutes, _number("WORKERS", 2))
 
 
+def say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - for who waits for it
+
+
 def _one(seed: int) -> int:
     try:
         figures = run_world(seed)
-    except Exception:
+    except Exception:  # noqa: BLE001 - shown, with its seed
         traceback.print_exc()
-        print(f"sim: seed {seed} FAILED; again with: make sim SEED={seed}")
+        say(f"sim: seed {seed} FAILED; again with: make sim SEED={seed}")
         return 1
-    print(f"sim: seed {seed} is fine: {figures.operations} requests, {dict(figures.faults)}")
+    say(f"sim: seed {seed} is fine: {figures.operations} requests, {dict(figures.faults)}")
     return 0
 
 
@@ -87,18 +91,14 @@ def _add(total: Report, report: Report) -> None:
     total.figures.extend(report.figures)
     total.failures.extend(report.failures)
     for seed, error in report.failures:
-        print(f"\nseed {seed}: {error[:500]}\n  again with: make sim SEED={seed}", flush=True)
+        say(f"\nseed {seed}: {error[:500]}\n  again with: make sim SEED={seed}")
 
 
 def _tell_progress(total: Report, started_s: float) -> None:
     if sys.stderr.isatty():
         lived = len(total.figures) + len(total.failures)
         seconds = time.monotonic() - started_s
-        print(
-            f"\r{lived} worlds, {len(total.failures)} failed, {seconds:.0f} s",
-            end="",
-            file=sys.stderr,
-        )
+        sys.stderr.write(f"\r{lived} worlds, {len(total.failures)} failed, {seconds:.0f} s")
 
 
 def _sum_up(total: Report, seconds: float) -> int:
@@ -106,10 +106,10 @@ def _sum_up(total: Report, seconds: float) -> int:
     for figures in total.figures:
         faults += figures.faults
     if sys.stderr.isatty():
-        print(file=sys.stderr)
+        sys.stderr.write("\n")
     told = ", ".join(f"{number} x {name}" for name, number in sorted(faults.items()))
-    print(f"faults: {told}")
-    print(
+    say(f"faults: {told}")
+    say(
         f"sim: {len(total.figures) + len(total.failures)} worlds, {len(total.failures)} failed, "
         f"{sum(f.operations for f in total.figures)} requests, "
         f"{sum(f.seconds for f in total.figures) / 3600:.1f} h of their time in {seconds:.0f} s"

@@ -43,8 +43,9 @@ class SharedMemory(MemoryOffsetStorage):
 
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
         self.dead_owners.discard(owner)
-        free = [s for s in shards if self._owners.get(s, owner) in {owner, *self.dead_owners}]
-        return self.take_over(free, owner)
+        holders = {self._owners.get(shard, owner) for shard in shards}
+        # One lane has one epoch: an owner has all of its shards, or none.
+        return self.take_over(shards, owner) if holders <= {owner, *self.dead_owners} else {}
 
     def take_over(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
         leases = super().take_over(shards, owner)

@@ -18,8 +18,8 @@ from random import Random
 from typing import Any
 
 from coordinator.core.errors import ErrorCode
-from coordinator.core.invariants import check
 from coordinator.core.events import Event, MemberEvicted, OffsetExpired
+from coordinator.core.invariants import check
 from coordinator.core.requests import Client, Heartbeat, JoinGroup, Request, SyncGroup
 from coordinator.core.routing import shard_of
 from coordinator.core.shard import Shard
@@ -291,7 +291,7 @@ class World:
 
     async def connect(self, *, is_static: bool = False, in_process: bool = False) -> Channel:
         """Find a process, and open a way to it."""
-        while not self.nodes:
+        while not self.nodes:  # noqa: ASYNC110 - one comes when its time comes
             await asyncio.sleep(0.05)
         node = self.random.choice(list(self.nodes.values()))
         channel: Channel

@@ -14,7 +14,7 @@ from tests.simulation.administrator import Administrator
 from tests.simulation.checker import check_history
 from tests.simulation.clients import Member
 from tests.simulation.network import Wire
-from tests.simulation.world import SLOW_READER_S, World
+from tests.simulation.world import SHARDS, SLOW_READER_S, World
 
 GROUPS = 3
 ROUNDS = 12
@@ -137,7 +137,10 @@ def _good_disk(world: World) -> None:
 
 def _steal(world: World) -> None:
     world.faults["stolen lease"] += 1
-    world.backend.steal(world.random.sample(range(-1, 4), world.random.randrange(1, 5)))
+    shards = world.random.sample(range(-1, SHARDS), world.random.randrange(1, SHARDS + 1))
+    if len(world.names) > 1:  # two owners of one lane never share its shards between them
+        shards = list(range(-1, SHARDS))
+    world.backend.steal(shards)
 
 
 def _lapse(world: World) -> None:
@@ -210,7 +213,7 @@ async def _make_peace(world: World, members: list[Member]) -> None:
     for name in world.names[1:]:
         if name in world.nodes:
             world.kill(world.nodes[name])
-    while world.names[0] not in world.nodes:
+    while world.names[0] not in world.nodes:  # noqa: ASYNC110 - it comes when its time comes
         await asyncio.sleep(0.1)
     for node in world.nodes.values():
         node.fate.die_at(-1)
