@@ -15,6 +15,15 @@ DAY: Final = "dt"
 """The column that every table of a day is partitioned by: the UTC day, ``dt=2026-11-21``."""
 
 
+_ABSENT: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
+"""What Spark says of a table that was never written, and of one whose days were all removed."""
+
+
+def is_absent(error: AnalysisException) -> bool:
+    """Tell whether a table could not be read because there is nothing of it."""
+    return error.getCondition() in _ABSENT
+
+
 @dataclass(frozen=True)
 class Lake:
     """The paths under one root: a local folder, or a URL that the Spark cluster can write to."""
@@ -60,7 +69,7 @@ def read_table(spark: SparkSession, path: str, schema: StructType | None = None)
     try:
         return reader.parquet(path)
     except AnalysisException as error:
-        if schema is None or error.getCondition() != "PATH_NOT_FOUND":
+        if schema is None or not is_absent(error):
             raise
         return spark.createDataFrame([], schema)
 

@@ -15,12 +15,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline import page
 from pipeline.charts import Span
-from pipeline.lake import DAY, Lake, read_table
+from pipeline.lake import DAY, Lake, is_absent, read_table
 from pipeline.publish import HELD_BACK
 from pipeline.schema import PUBLICATION_SCHEMA
 
@@ -52,17 +53,25 @@ class Scope:
 
     def gold(self, table: str) -> DataFrame:
         """Read a table of gold, with ``name``: the group as a person knows it."""
-        rows = read_table(self.spark, self.lake.gold(table))
+        rows = self._published(table)
         if self.since is not None:
             rows = rows.where(F.col(DAY) >= self.since)
         if self.until is not None:
             rows = rows.where(F.col(DAY) <= self.until)
         if self.group is not None:
             rows = rows.where(F.col("group") == self.group)
-        several = read_table(self.spark, self.lake.gold("group_daily")).select("store").distinct()
+        several = self._published("group_daily").select("store").distinct()
         if several.count() <= 1:
             return rows.withColumn("name", F.col("group"))
         return rows.withColumn("name", F.concat("group", F.lit(" @ "), F.substring("store", 1, 8)))
+
+    def _published(self, table: str) -> DataFrame:
+        try:
+            return read_table(self.spark, self.lake.gold(table))
+        except AnalysisException as error:
+            if not is_absent(error):
+                raise
+            raise NothingPublished(f"the table {table} is empty") from None
 
     def warnings(self) -> list[str]:
         """Say which days are not in the report, and why."""

@@ -1,0 +1,152 @@
+"""A second source: the log of a running daemon, as Spark rows, up to this moment.
+
+    spark.dataSource.register(EventLogSource)
+    spark.read.format("groupkeeper_log").load("groupkeeper.db").where("kind = 'commit'")
+    spark.readStream.format("groupkeeper_log").load("groupkeeper.db")
+
+For a look at what is going on: it reads the store's file beside the daemon, sealed segments and
+live rows as one, through one Python process. Tables are made of segments (``pipeline.bronze``), which
+every worker of a cluster can read, and which are read by the JVM itself.
+
+Options: ``path``, the SQLite file; ``log_dir``, where its segments are, if they were moved;
+``group``, one group alone; ``after_seq`` and ``since_ms``, later events alone; ``max_events``, how
+many a batch of a stream takes at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pipeline.schema import EVENT_SCHEMA
+from storage.event_log import last_seq, read_events
+
+FORMAT: Final = "groupkeeper_log"
+"""The name to ``spark.read.format`` with."""
+
+BATCH_EVENTS: Final = 2_000
+"""Events that go to the JVM at once."""
+
+MAX_EVENTS: Final = 200_000
+"""Events that a batch of a stream takes, unless told otherwise."""
+
+
+@dataclass
+class Range(InputPartition):
+    """The events above one seq, up to another."""
+
+    after_seq: int
+    last_seq: int
+
+
+class EventLogSource(DataSource):
+    """The event log of a SQLite store."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What Spark knows it by."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """Events as bronze has them."""
+        return EVENT_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Read what is there now."""
+        return _Reader(_Log(dict(self.options)))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Read what comes."""
+        return _StreamReader(_Log(dict(self.options)))
+
+
+class _Log:
+    """What the options say."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        if "path" not in options:
+            raise ValueError(f"{FORMAT} needs a path: the daemon's SQLite file")
+        self.path = options["path"]
+        self.log_dir = options.get("log_dir")
+        self.group = options.get("group")
+        self.after_seq = int(options.get("after_seq", 0))
+        self.since_ms = int(options.get("since_ms", 0))
+        self.max_events = int(options.get("max_events", MAX_EVENTS))
+
+    def last_seq(self) -> int:
+        """The last event that is durable."""
+        return last_seq(self.path)
+
+    def rows(self, wanted: Range) -> Iterator[pa.RecordBatch]:
+        """Yield the events of a range, in order."""
+        schema = to_arrow_schema(EVENT_SCHEMA)
+        events = self._events(wanted)
+        while batch := list(islice(events, BATCH_EVENTS)):
+            yield pa.RecordBatch.from_pylist(batch, schema=schema)
+
+    def _events(self, wanted: Range) -> Iterator[dict[str, Any]]:
+        found = read_events(
+            self.path,
+            wanted.after_seq,
+            log_dir=self.log_dir,
+            group_id=self.group,
+            since_ms=self.since_ms,
+        )
+        try:
+            for event in found:
+                if event["seq"] > wanted.last_seq:
+                    return
+                yield event
+        finally:
+            found.close()
+
+
+class _Reader(DataSourceReader):
+    """One task: a file of SQLite is read by one process at a time."""
+
+    def __init__(self, log: _Log) -> None:
+        self._log = log
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [Range(self._log.after_seq, self._log.last_seq())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Range)
+        yield from self._log.rows(partition)
+
+
+class _StreamReader(DataSourceStreamReader):
+    """Offsets are seqs: ``{"seq": 17}`` is after event 17."""
+
+    def __init__(self, log: _Log) -> None:
+        self._log = log
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"seq": self._log.after_seq}
+
+    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:
+        return {"seq": min(self._log.last_seq(), start["seq"] + self._log.max_events)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        if start["seq"] >= end["seq"]:
+            return []
+        return [Range(start["seq"], end["seq"])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Range)
+        yield from self._log.rows(partition)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing is kept here: the log is."""

@@ -1,0 +1,98 @@
+"""The log of a running daemon is a source of Spark's: what it reads is what the daemon told."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from pipeline.bronze import with_store
+from pipeline.log_source import FORMAT, EventLogSource
+from pipeline.offsets import offsets_as_of
+from storage.event_log import read_events
+from tests.helpers.daemon import Daemon
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    running = Daemon(
+        tmp_path_factory.mktemp("daemon"),
+        topics={"orders": 4},
+        settings={"log.dir": "segments", "log.segment_ms": 200},
+    )
+    with_offsets(running.start(), 10)
+    yield running
+    running.stop()
+
+
+def with_offsets(daemon: Daemon, base: int) -> dict[tuple[str, int], int]:
+    """Commit for two groups, and return what the coordinator then tells of them."""
+    admin = AdminClient({"bootstrap.servers": daemon.bootstrap, "logger": None})
+    for number, group in enumerate(("billing", "audit")):
+        parts = [TopicPartition("orders", p, base + 100 * number + p) for p in range(4)]
+        wanted = [ConsumerGroupTopicPartitions(group, parts)]
+        for done in admin.alter_consumer_group_offsets(wanted).values():
+            done.result(20)
+    return live_offsets(daemon)
+
+
+def live_offsets(daemon: Daemon) -> dict[tuple[str, int], int]:
+    admin = AdminClient({"bootstrap.servers": daemon.bootstrap, "logger": None})
+    told = {}
+    for group in ("billing", "audit"):
+        asked = [ConsumerGroupTopicPartitions(group)]
+        for done in admin.list_consumer_group_offsets(asked).values():
+            for part in done.result(20).topic_partitions:
+                told[group, part.partition] = part.offset
+    return told
+
+
+@pytest.fixture(scope="module")
+def store(daemon):
+    return str(daemon.directory / "groupkeeper.db")
+
+
+def test_offsets_of_the_live_log_are_the_live_offsets(spark, daemon, store):
+    spark.dataSource.register(EventLogSource)
+    live = with_offsets(daemon, 20)
+    events = spark.read.format(FORMAT).load(store)
+    rows = offsets_as_of(with_store(events)).collect()
+    assert {(row["group"], row["partition"]): row["offset"] for row in rows} == live
+
+
+def test_options_leave_out_other_groups_and_earlier_events(spark, store):
+    spark.dataSource.register(EventLogSource)
+    expected = [e["seq"] for e in read_events(store) if e["group"] == "audit" and e["seq"] > 3]
+    reader = spark.read.format(FORMAT).option("group", "audit").option("after_seq", 3)
+    assert [row["seq"] for row in reader.load(store).select("seq").collect()] == expected
+    assert expected
+
+
+def test_a_stream_reads_each_event_once_and_goes_on_where_it_was(spark, daemon, store, tmp_path):
+    spark.dataSource.register(EventLogSource)
+    seen: list[int] = []
+
+    def keep(batch, _):
+        seen.extend(row["seq"] for row in batch.select("seq").collect())
+
+    def run():
+        stream = spark.readStream.format(FORMAT).option("max_events", 5).load(store)
+        writer = stream.writeStream.foreachBatch(keep)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.start()
+        query.processAllAvailable()
+        query.stop()
+
+    run()
+    first = len(seen)
+    with_offsets(daemon, 30)
+    run()
+    assert len(seen) > first
+    assert seen == [event["seq"] for event in read_events(store)][: len(seen)]
+    assert {event["seq"] for event in read_events(store)} - set(seen) <= {seen[-1] + 1}
+
+
+def test_a_source_without_a_path_says_what_it_needs(spark):
+    spark.dataSource.register(EventLogSource)
+    with pytest.raises(Exception, match="needs a path: the daemon's SQLite file"):
+        spark.read.format(FORMAT).load().collect()
