@@ -167,6 +167,7 @@ class World:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         self.loop = loop
+        self._began_s = loop.time()
         self.durable = Durable(on_event=self.on_event)
         self.history: list[Op] = []
         self.answers: Counter[str] = Counter()
@@ -225,6 +226,10 @@ class World:
     def running_ms(self) -> float:
         """Time without stalls."""
         return (self.loop.time() - self._stalled_s) * 1000
+
+    def lived_s(self) -> float:
+        """How long the world has gone on, by its own time."""
+        return self.loop.time() - self._began_s
 
     # --- Processes --------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ async def _live(seed: int) -> Figures:
             world.durable.position,
             world.answers,
             world.faults,
-            world.running_ms() / 1000,
+            world.lived_s(),
         )
 
 
