@@ -87,7 +87,7 @@ def _run(stage: Stage, directory: Path) -> int:
         *judge.lost_offsets(ledger.largest, fetched),
         *judge.history_of_commits(ledger, history, fetched),
         *judge.gaps(history),
-        *evictions.unjust,
+        *judge.shown(evictions.unjust),
         *judge.slow_callbacks(lines),
         *judge.bugs(lines),
         *judge.memory(seen.lives_mb),

@@ -49,7 +49,7 @@ def history_of(events: Iterable[Mapping[str, Any]]) -> History:
 
 def lost_offsets(acknowledged: Mapping[Key, int], fetched: Mapping[Key, int]) -> list[str]:
     """Every acknowledged commit is at or below what OffsetFetch tells."""
-    return _shown(
+    return shown(
         f"lost: {key.group}-{key.partition} was acknowledged at {offset}, OffsetFetch tells "
         f"{fetched.get(key, 'nothing')}"
         for key, offset in sorted(acknowledged.items())
@@ -70,10 +70,10 @@ def history_of_commits(ledger: Ledger, history: History, fetched: Mapping[Key, i
     invented = sorted(times.keys() - ledger.sent)
     last = dict(history.commits)
     return [
-        *_shown(f"not in the event log, though acknowledged: {_commit(c)}" for c in missing),
-        *_shown(f"{times[c]} times in the event log, sent once: {_commit(c)}" for c in doubled),
-        *_shown(f"in the event log, and nobody sent it: {_commit(c)}" for c in invented),
-        *_shown(
+        *shown(f"not in the event log, though acknowledged: {_commit(c)}" for c in missing),
+        *shown(f"{times[c]} times in the event log, sent once: {_commit(c)}" for c in doubled),
+        *shown(f"in the event log, and nobody sent it: {_commit(c)}" for c in invented),
+        *shown(
             f"the log ends with {last.get(key, 'nothing')} for {key.group}-{key.partition}, "
             f"OffsetFetch tells {fetched.get(key, 'nothing')}"
             for key in sorted(last.keys() | fetched.keys())
@@ -175,7 +175,7 @@ def memory(lives_mb: Sequence[float]) -> list[str]:
 
 def slow_callbacks(log_lines: Iterable[Mapping[str, Any]]) -> list[str]:
     """No callback of the daemon burned over 100 ms of its thread's CPU time."""
-    return _shown(
+    return shown(
         f"a callback burned {line['cpu_ms']} ms: {line['callback']}"
         for line in log_lines
         if "callback" in line and "cpu_ms" in line
@@ -184,7 +184,7 @@ def slow_callbacks(log_lines: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def bugs(log_lines: Iterable[Mapping[str, Any]]) -> list[str]:
     """The daemon tells of no error but those of a store that cannot be written."""
-    return _shown(
+    return shown(
         f"the daemon logged an error: {line}"
         for line in log_lines
         if line.get("level") == "error" and line.get("event") not in STORE_IS_AWAY
@@ -201,7 +201,8 @@ def _commit(commit: tuple[Key, int]) -> str:
     return f"{key.group}-{key.partition} at {offset}"
 
 
-def _shown(findings: Iterable[str]) -> list[str]:
+def shown(findings: Iterable[str]) -> list[str]:
+    """The first few of one kind, and how many more there are."""
     found = list(findings)
     more = len(found) - SHOWN
     return found if more <= 0 else [*found[:SHOWN], f"... and {more} more of these"]

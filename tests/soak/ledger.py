@@ -140,7 +140,8 @@ class Ledger:
                 for key in (Key(group, p) for p in partitions):
                     self.acknowledged.add((key, offset))
                     self.largest[key] = max(offset, self.largest.get(key, 0))
-            case ["anew", _, name, why]:
+            case ["anew", ms, name, why]:
+                self._identity(host, ms, name, "")
                 self.anew[f"{name.rpartition('-')[0]} {why}"] += 1
             case _:
                 raise AssertionError(f"not a line of a ledger: {line}")

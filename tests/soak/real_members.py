@@ -21,7 +21,7 @@ FETCH_WAIT_MS = 5_000
 """There is nothing to fetch; ask rarely."""
 POLL_S = 0.5
 COMMIT_LIMIT_S = 30
-STUCK_S = 100
+STUCK_S = 150
 """Longer than an outage, the session of a dead member and the rebalance behind both."""
 
 

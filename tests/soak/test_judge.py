@@ -207,6 +207,12 @@ def test_a_name_that_plays_again_in_another_process_leaves_the_old_id_to_the_old
     assert ledger.holdings["y"].until_ms == 11
 
 
+def test_a_consumer_that_was_replaced_leaves_its_id_behind():
+    ledger = a_ledger(["is", 1, "raw-1", "x"], ["anew", 5, "raw-1", "stuck"])
+    assert ledger.holdings["x"].until_ms == 5
+    assert ledger.anew == {"raw stuck": 1}
+
+
 # --- the process ----------------------------------------------------------------------------------
 
 
