@@ -5,8 +5,8 @@
     spark.readStream.format("groupkeeper_log").load("groupkeeper.db")
 
 For a look at what is going on: it reads the store's file beside the daemon, sealed segments and
-live rows as one, through one Python process. Tables are made of segments (``pipeline.bronze``), which
-every worker of a cluster can read, and which are read by the JVM itself.
+live rows as one, through one Python process. Tables are made of segments (``pipeline.bronze``):
+every worker of a cluster can read them, and the JVM reads them itself.
 
 Options: ``path``, the SQLite file; ``log_dir``, where its segments are, if they were moved;
 ``group``, one group alone; ``after_seq`` and ``since_ms``, later events alone; ``max_events``, how

@@ -1,0 +1,244 @@
+"""`make bench-pipeline`: the pipeline over a log of many events, beside plain Python.
+
+    python -m bench.pipeline [--events N] [--keep DIR]
+
+Makes a log of N events (1,000,000) and one of a tenth, half of the events commits of 10 partitions,
+all of one day, and for each: ``groupkeeper pipeline run`` on two cores in a process of its own, and
+``bench.pipeline_plain``, one loop over the same files that comes to the same tables in memory. Ends
+with 1 when an event of the larger log costs more than 1.1 times one of the smaller.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+DAY_MS: Final = 24 * 60 * 60 * 1000
+START_MS: Final = 1_790_000_000_000 // DAY_MS * DAY_MS
+DAY: Final = datetime.fromtimestamp(START_MS / 1000, UTC).strftime("%Y-%m-%d")
+GROUPS: Final = 200
+SEGMENT_EVENTS: Final = 80_000
+"""About 64 MB of JSON, where the daemon closes a segment."""
+MAX_COST_RATIO: Final = 1.1
+MEMORY: Final = "2g"
+
+
+# --- the log --------------------------------------------------------------------------------------
+
+
+def lines(events: int) -> Iterator[str]:
+    """Yield events as a segment holds them, in order of time."""
+    random = Random(1)
+    offsets = [[0] * 10 for _ in range(GROUPS)]
+    head = '{"log_id":"bench","seq":%d,"ts_ms":%d,"shard":0,"lease_epoch":1,'
+    who = (
+        '"group":"group-%d","generation":7,"member_id":"%s","instance_id":null,'
+        '"client_id":"client-%d","client_host":"/10.0.0.1","principal":"User:ANONYMOUS","api":"",'
+        '"group_type":"classic",'
+    )
+    row = '{"partition":%d,"offset":%d,"previous_offset":%d,"leader_epoch":-1,"metadata":""}'
+    for seq in range(1, events + 1):
+        ts_ms = START_MS + (seq - 1) * (DAY_MS - 1) // events
+        group = random.randrange(GROUPS)
+        common = head % (seq, ts_ms) + who % (group, f"member-{group}", group)
+        if seq % 2:
+            rows = []
+            for number, before in enumerate(offsets[group]):
+                after = before + 100 if random.random() > 0.0001 else max(0, before - 5000)
+                offsets[group][number] = after
+                rows.append(row % (number, after, before))
+            topic = f'"topic":"topic-{group % 20}","topic_id":"","partitions":[{",".join(rows)}]'
+            yield (
+                f'{common}"kind":"commit","commit_time_ms":{ts_ms},"expire_time_ms":-1,'
+                f'"topics":[{{{topic}}}]}}\n'
+            )
+        else:
+            yield common + _other(seq, group, offsets[group])
+
+
+def _other(seq: int, group: int, offsets: list[int]) -> str:
+    match seq // 2 % 5:
+        case 0:
+            return (
+                '"kind":"member_join","protocols":["range"],"session_timeout_ms":45000,'
+                '"rebalance_timeout_ms":300000,"replaces":null,"reason":null}\n'
+            )
+        case 1:
+            return '"kind":"rebalance_start","reason":"member_join","members":1}\n'
+        case 2:
+            return (
+                '"kind":"rebalance_end","duration_ms":120,"members":1,"awaited":[],'
+                '"protocol_name":"range","leader_id":"m"}\n'
+            )
+        case 3:
+            return '"kind":"commit_rejected","error":"ILLEGAL_GENERATION","count":1}\n'
+        case _:
+            rows = ",".join(
+                f'{{"partition":{n},"offset":{offset + 500}}}' for n, offset in enumerate(offsets)
+            )
+            return (
+                f'"kind":"end_offset","topics":[{{"topic":"topic-{group % 20}","topic_id":"",'
+                f'"partitions":[{rows}]}}]}}\n'
+            )
+
+
+def write_log(folder: Path, events: int) -> int:
+    """Write the segments; returns the bytes of JSON."""
+    day = folder / f"dt={DAY}"
+    day.mkdir(parents=True)
+    source, size, first = lines(events), 0, 1
+    while first <= events:
+        last = min(events, first + SEGMENT_EVENTS - 1)
+        with gzip.open(day / f"events-bench-{first}-{last}.jsonl.gz", "wb", 1) as file:
+            for _ in range(first, last + 1):
+                data = next(source).encode()
+                size += len(data)
+                file.write(data)
+        first = last + 1
+    return size
+
+
+# --- the measurement ------------------------------------------------------------------------------
+
+
+def measure_spark(log_dir: Path, tables: Path) -> dict[str, Any]:
+    """Run the pipeline in this process, and say what it took."""
+    from pyspark.sql import functions as F
+
+    from pipeline.bronze import read_events
+    from pipeline.ingest import ingest
+    from pipeline.lake import Lake
+    from pipeline.offsets import offsets_as_of
+    from pipeline.publish import publish
+    from pipeline.session import spark_session
+
+    began = time.monotonic()
+    spark = spark_session("bench", master="local[2]", driver_memory=MEMORY)
+    spark.range(1000).groupBy(F.col("id") % 7).count().collect()
+    seconds = {"start": time.monotonic() - began}
+    lake = Lake(str(tables))
+    began = time.monotonic()
+    ingest(spark, str(log_dir), lake)
+    seconds["bronze"] = time.monotonic() - began
+    began = time.monotonic()
+    publish(spark, lake)
+    seconds["silver and gold"] = time.monotonic() - began
+    began = time.monotonic()
+    offsets = offsets_as_of(read_events(spark, lake)).count()
+    seconds["offsets as of"] = time.monotonic() - began
+    rewinds = spark.read.parquet(lake.gold("audit")).where("action = 'rewind'").count()
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    pid = jvm.java.lang.ProcessHandle.current().pid()
+    status = Path(f"/proc/{pid}/status").read_text()
+    peak_kb = int(status.partition("VmHWM:")[2].split()[0])
+    cpu = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    ticks = 100
+    return {
+        "seconds": seconds,
+        "cpu_seconds": (int(cpu[11]) + int(cpu[12])) / ticks,
+        "peak_mb": peak_kb // 1024,
+        "offsets": offsets,
+        "rewinds": rewinds,
+    }
+
+
+def measure_plain(log_dir: Path) -> dict[str, Any]:
+    """Do the same work in plain Python, in this process."""
+    from bench.pipeline_plain import Tables
+
+    began = time.monotonic()
+    tables = Tables()
+    tables.read(log_dir)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "seconds": {"all": time.monotonic() - began},
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "peak_mb": usage.ru_maxrss // 1024,
+        "offsets": len(tables.offsets),
+        "rewinds": len({seq for seq, action in tables.audit if action == "rewind"}),
+    }
+
+
+def in_a_process(what: str, *arguments: Path) -> dict[str, Any]:
+    """Measure in a fresh process: no warm code, no cached pages of the heap."""
+    command = [sys.executable, "-m", "bench.pipeline", "--measure", what, *map(str, arguments)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def compare(events: int, folder: Path) -> dict[str, float]:
+    """Measure one size, print it, and return the seconds an event of each."""
+    log_dir = folder / f"log-{events}"
+    began = time.monotonic()
+    size = write_log(log_dir, events)
+    files = sorted(log_dir.glob("dt=*/*.gz"))
+    packed = sum(file.stat().st_size for file in files)
+    print(
+        f"\n{events:,} events, {size / 1e6:,.0f} MB of JSON, {packed / 1e6:,.0f} MB in "
+        f"{len(files)} segments (written in {time.monotonic() - began:.0f} s)",
+        flush=True,
+    )
+    costs = {}
+    found = {}
+    for what, arguments in (
+        ("spark", (log_dir, folder / f"tables-{events}")),
+        ("plain", (log_dir,)),
+    ):
+        result = found[what] = in_a_process(what, *arguments)
+        work = {name: s for name, s in result["seconds"].items() if name != "start"}
+        total = sum(work.values())
+        parts = ", ".join(f"{name} {s:.1f} s" for name, s in work.items())
+        print(
+            f"  {what}: {events / total:,.0f} events/s ({total:.1f} s: {parts}), "
+            f"{result['cpu_seconds']:.0f} s of CPU, peak {result['peak_mb']:,} MB",
+            flush=True,
+        )
+        costs[what] = total / events
+        costs[f"{what} cpu"] = result["cpu_seconds"] / events
+    for name in ("offsets", "rewinds"):
+        assert found["spark"][name] == found["plain"][name], f"they differ in {name}: {found}"
+    shutil.rmtree(folder / f"tables-{events}")
+    shutil.rmtree(log_dir)
+    return costs
+
+
+def main() -> int:
+    """Run; returns the exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--measure", nargs="+")
+    given = parser.parse_args()
+    if given.measure:
+        what, *paths = given.measure
+        measure = measure_spark if what == "spark" else measure_plain
+        print(json.dumps(measure(*map(Path, paths))))
+        return 0
+    with tempfile.TemporaryDirectory(dir=given.keep) as folder:
+        small = compare(given.events // 10, Path(folder))
+        large = compare(given.events, Path(folder))
+    ratio = large["spark"] / small["spark"]
+    print(
+        f"\nbench-pipeline: {given.events:,} events: Spark {1 / large['spark']:,.0f} events/s on 2 "
+        f"cores, plain Python {1 / large['plain']:,.0f} on 1; an event of the tenfold log costs "
+        f"{ratio:.2f} times as much (at most {MAX_COST_RATIO})"
+    )
+    return 0 if ratio <= MAX_COST_RATIO else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

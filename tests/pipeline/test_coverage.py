@@ -1,0 +1,84 @@
+"""What is missing of a log, what came twice, and which logs are one store's."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from pipeline.coverage import Coverage, Gap, HeldSegment, gaps_by_day
+
+ONE, TWO, THREE = date(2026, 11, 1), date(2026, 11, 2), date(2026, 11, 3)
+
+
+def held(first: int, last: int, dt: date = ONE, log_id: str = "a", **changes) -> HeldSegment:
+    """A segment, whole unless told."""
+    whole = {"events": last - first + 1, "seq_sum": sum(range(first, last + 1))}
+    name = f"events-{log_id}-{first}-{last}.jsonl.gz"
+    return HeldSegment(log_id, name, dt, first, last, **{**whole, **changes})
+
+
+def test_segments_that_follow_each_other_have_no_gap():
+    assert Coverage([held(6, 9, TWO), held(1, 5)]).gaps() == []
+
+
+def test_what_was_trimmed_before_the_first_segment_is_no_gap():
+    assert Coverage([held(501, 510)]).gaps() == []
+
+
+def test_a_gap_may_belong_to_every_day_between_its_ends():
+    (gap,) = Coverage([held(1, 5), held(8, 9, THREE)]).gaps()
+    assert gap == Gap("a", 6, 7, ONE, THREE)
+    assert sorted(gaps_by_day([gap])) == [ONE, TWO, THREE]
+    assert str(gap) == "events 6 to 7 of log a are missing"
+
+
+def test_an_event_that_is_missing_within_a_segment_is_a_gap():
+    (gap,) = Coverage([held(1, 5, events=4, seq_sum=12)]).gaps()
+    assert gap.from_day == gap.to_day == ONE
+
+
+def test_a_segment_within_another_is_an_overlap_and_no_gap():
+    coverage = Coverage([held(1, 9), held(3, 5), held(10, 12)])
+    assert coverage.gaps() == []
+    assert coverage.has_overlaps([ONE])
+    assert not coverage.has_overlaps([TWO])
+
+
+def test_the_same_segment_in_two_batches_is_an_overlap():
+    assert Coverage([held(1, 9, batch_id="0"), held(1, 9, batch_id="4")]).has_overlaps([ONE])
+
+
+def test_events_that_came_twice_within_a_segment_are_an_overlap():
+    assert Coverage([held(1, 3, events=4, seq_sum=8)]).has_overlaps([ONE])
+
+
+def test_a_log_that_goes_on_counting_belongs_to_the_store_before_it():
+    stores = Coverage([held(1, 5, log_id="a"), held(6, 9, log_id="b"), held(10, 11, log_id="c")])
+    assert stores.stores() == {"a": "a", "b": "a", "c": "a"}
+
+
+def test_logs_that_begin_with_one_are_stores_of_their_own():
+    stores = Coverage([held(1, 5, log_id="a"), held(1, 9, log_id="b")]).stores()
+    assert stores == {"a": "a", "b": "b"}
+
+
+def test_a_log_continues_the_one_that_ends_just_before_it():
+    logs = [held(1, 5, log_id="a"), held(1, 9, log_id="b"), held(6, 8, log_id="c")]
+    assert Coverage(logs).stores()["c"] == "a"
+
+
+def test_what_is_missing_between_two_logs_of_a_store_is_a_gap():
+    (gap,) = Coverage([held(1, 5, log_id="a"), held(8, 9, TWO, log_id="b")]).gaps()
+    assert (gap.first_seq, gap.last_seq, gap.from_day, gap.to_day) == (6, 7, ONE, TWO)
+
+
+def test_a_snapshot_stands_before_the_log_that_it_was_taken_from():
+    coverage = Coverage([held(98, 100, log_id="a.100"), held(101, 120, TWO, log_id="a")])
+    assert len(set(coverage.stores().values())) == 1
+    assert coverage.gaps() == []
+
+
+def test_a_days_fingerprint_changes_with_its_own_segments_alone():
+    before = Coverage([held(1, 5), held(6, 9, TWO)])
+    after = Coverage([held(1, 5), held(6, 9, TWO), held(10, 12, TWO)])
+    assert before.fingerprint(ONE) == after.fingerprint(ONE)
+    assert before.fingerprint(TWO) != after.fingerprint(TWO)
