@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
 SOURCES := coordinator protocol storage pipeline
 
-.PHONY: help setup run demo test fuzz mutants differential test-clients test-pipeline ci lint types imports unit fmt docs bench bench-micro clean
+.PHONY: help setup run demo test fuzz mutants differential test-clients test-pipeline ci lint types imports unit fmt docs pipeline-demo bench bench-micro bench-pipeline clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -49,6 +49,9 @@ run: .venv/installed ## Run the daemon: Kafka 127.0.0.1:9092, HTTP 127.0.0.1:930
 
 demo: .venv/installed ## Half a minute: consumers and the daemon are killed, and the group goes on
 	@$(BIN)/python examples/demo.py
+
+pipeline-demo: .venv/installed-for-pipeline ## Consumers misbehave, and the reports tell who did what; needs Java 17
+	@$(BIN)/python -m examples.pipeline_demo
 
 test: lint types imports unit ## Everything that needs only Python: lint, types, layers, all tests
 
@@ -104,6 +107,10 @@ bench-micro: .venv/installed-for-tests ## What each layer of the hot path costs,
 
 bench: .venv/installed-for-tests ## Benchmarks of our own, with a peer beside them
 	for bench in bench/*_bench.py; do $(BIN)/python -m bench.$$(basename $$bench .py); done
+
+EVENTS ?= 1000000
+bench-pipeline: .venv/installed-for-pipeline ## The pipeline over EVENTS=1000000 events, beside plain Python
+	$(BIN)/python -m bench.pipeline --events $(EVENTS)
 
 clean: ## Forget .venv and every cache, never var/
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
