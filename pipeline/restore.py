@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
-from typing import NamedTuple
+from datetime import date
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.bronze import distinct_events, read_events, read_segments, with_store
-from pipeline.lake import Lake
+from pipeline.coverage import Coverage, HeldSegment
+from pipeline.lake import DAY, Lake
 from pipeline.offsets import offset_changes, standing
 from pipeline.plan import Committed, Partition
+
+SEGMENT_NAME: Final = re.compile(r"events-(?P<log_id>.+)-(?P<first>\d+)-(?P<last>\d+)\.jsonl\.gz")
 
 
 class RestoreError(Exception):
@@ -28,9 +34,25 @@ class Standing(NamedTuple):
     """The newest event of that log that was read: a moment after it is not known about."""
 
 
-def events_of_log(spark: SparkSession, log_dir: str) -> DataFrame:
-    """Read the events of sealed segments as they lie, each once."""
-    return with_store(distinct_events(read_segments(spark, log_dir)))
+def events_of_log(spark: SparkSession, log_dir: Path) -> DataFrame:
+    """Read the events of sealed segments as they lie in a folder of this machine, each once."""
+    segments = [
+        HeldSegment(
+            found["log_id"],
+            path.name,
+            date.fromisoformat(path.parent.name.removeprefix(f"{DAY}=")),
+            int(found["first"]),
+            int(found["last"]),
+            events=int(found["last"]) - int(found["first"]) + 1,
+            seq_sum=0,
+        )
+        for path in log_dir.glob(f"{DAY}=*/events-*")
+        if (found := SEGMENT_NAME.fullmatch(path.name))
+    ]
+    if not segments:
+        raise RestoreError(f"{log_dir} holds no sealed segment: is it the daemon's log.dir?")
+    stores = Coverage(segments).stores()
+    return with_store(distinct_events(read_segments(spark, str(log_dir))), stores)
 
 
 def events_of_lake(spark: SparkSession, root: str) -> DataFrame:

@@ -125,7 +125,7 @@ def summary(plan: Plan) -> str:
     if skipped:
         parts.append(f"{skipped:,} are skipped")
     if clamped:
-        parts.append(f"{clamped:,} are clamped")
+        parts.append(f"{clamped:,} clamped")
     return ", ".join(parts) + "."
 
 

@@ -135,7 +135,7 @@ def restore_command(  # noqa: PLR0913  the options of a command
     if group is None or as_of is None or server is None:
         fail("name --group, --as-of and --server, or a plan that is made with --plan", USAGE)
     if (store is None and log is None) == (lake is None):
-        fail("name where the history is: --store FILE and --log DIR, or --lake DIR", USAGE)
+        fail("name where the history is: --store FILE, --log DIR or --lake DIR", USAGE)
     from pipeline.cluster import Endpoint
 
     history = _History(group, parse_moment(as_of, now_ms()), (store, log, lake), topic or [])
@@ -177,10 +177,11 @@ def _found(history: _History, master: str | None) -> Standing:
             if store is not None:
                 # sealed segments and what is not sealed yet, as one stream
                 live = read_events(store, log_dir=log, group_id=history.group)
-                write_segments(Path(scratch), live)
-                events = events_of_log(spark, scratch)
+                if not write_segments(Path(scratch), live):
+                    fail(f"{store} knows nothing of group {history.group!r}", NOTHING_MATCHED)
+                events = events_of_log(spark, Path(scratch))
             elif log is not None:
-                events = events_of_log(spark, str(log))
+                events = events_of_log(spark, log)
             else:
                 events = events_of_lake(spark, str(lake))
             found = group_as_of(events, history.group, history.as_of_ms, history.topics)

@@ -1,0 +1,126 @@
+"""What the commands of restore and migration read and print; no server, no Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from coordinator.cli.plan_view import moment, print_outcomes, print_plan
+from coordinator.cli.restore import file_name, parse_moment, read_properties, tell
+from pipeline.apply import Outcome, Purpose, Result, make_plan
+from pipeline.cluster import Endpoint
+from pipeline.plan import Committed, Kind, Log, Partition, Plan
+from tests.helpers.fake_cluster import FakeCluster
+
+NOW = 1_795_291_200_000  # 2026-11-21T20:00:00Z
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-11-21T19:15:00Z", NOW - 45 * 60_000),
+        ("2026-11-21T19:15", NOW - 45 * 60_000),
+        ("2026-11-21T20:15:00.250+01:00", NOW - 45 * 60_000 + 250),
+        ("15m", NOW - 15 * 60_000),
+        ("2h ago", NOW - 2 * 3_600_000),
+    ],
+)
+def test_a_moment_is_iso_or_so_long_ago(text: str, expected: int) -> None:
+    assert parse_moment(text, NOW) == expected
+
+
+@pytest.mark.parametrize("text", ["yesterday", "15", "2027-01-01T00:00:00Z"])
+def test_another_text_or_a_moment_to_come_is_refused(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit):
+        parse_moment(text, NOW)
+    assert f"--as-of {text}" in capsys.readouterr().err
+
+
+def test_a_moment_is_printed_as_it_is_read() -> None:
+    assert moment(NOW) == "2026-11-21T20:00:00Z"
+    assert parse_moment(moment(NOW - 1), NOW) == NOW - 1
+
+
+def a_plan(partitions: int = 3) -> Plan:
+    orders = [Partition("orders", number) for number in range(partitions)]
+    cluster = FakeCluster(
+        {"billing": {each: Committed(50, -1, "now") for each in orders}},
+        {each: Log(10, 100) for each in orders[1:]},
+    )
+    wanted = {"billing": {each: Committed(5 + 20 * each.partition) for each in orders}}
+    return make_plan(cluster, wanted, cluster, Purpose(Kind.RESTORE, "a log", NOW, NOW - 1000))
+
+
+def test_a_plan_is_a_table_that_a_person_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = a_plan()
+    print_plan(plan)
+    said = capsys.readouterr().out
+    assert f"PLAN         {plan.id} (restore, made 2026-11-21T20:00:00Z)" in said
+    assert "AS OF        2026-11-21T19:59:59Z" in said
+    rows = [" ".join(line.split()) for line in said.splitlines() if line.startswith("orders")]
+    assert rows == [
+        "orders 0 50 'now' 50 'now' 0 no such partition, left alone",
+        "orders 1 50 'now' 25 -25 -",
+        "orders 2 50 'now' 45 -5 -",
+    ]
+    assert "2 of 3 partitions change, 30 messages are read again, 1 clamped." in said
+
+
+def test_of_many_rows_the_first_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    print_plan(a_plan(250))
+    said = capsys.readouterr().out
+    assert said.count("\norders") == 100
+    assert "... and 150 more; the plan's file has them all" in said
+
+
+def test_what_needs_a_person_is_said_of_each_group(capsys: pytest.CaptureFixture[str]) -> None:
+    bad = [Outcome(f"g{n}", Result.REFUSED, 0, "has members") for n in range(12)]
+    print_outcomes([Outcome("ok", Result.APPLIED, 3), *bad])
+    said = capsys.readouterr()
+    assert "1 group changed, and read back as planned" in said.out
+    assert "12 groups REFUSED" in said.out
+    assert "groupkeeper: g0: has members" in said.err
+    assert "and 2 groups more" in said.err
+
+
+def test_after_an_apply_the_way_back_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    from coordinator.cli.group import Output
+
+    plan = a_plan()
+    tell(plan, Path("p.json"), [Outcome("billing", Result.APPLIED, 2)], True, Output.TABLE)
+    said = capsys.readouterr().out
+    assert "To take it back: groupkeeper pipeline restore --plan p.json --undo --apply" in said
+    undo = plan.undo(1)
+    tell(undo, Path("p.json"), [Outcome("billing", Result.PENDING, 2)], False, Output.TABLE)
+    said = capsys.readouterr().out
+    assert "To do it: groupkeeper pipeline restore --plan p.json --undo --apply" in said
+    with pytest.raises(typer.Exit):
+        tell(plan, Path("p.json"), [Outcome("g", Result.FAILED)], True, Output.TABLE)
+
+
+def test_one_file_of_settings_serves_both_clients(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("# ours\nsecurity.protocol = SASL_SSL\nsasl.password=a=b\nlinger.ms=5\n")
+    properties = read_properties(file)
+    assert properties["sasl.password"] == "a=b"
+    endpoint = Endpoint("a:1,b:2", properties)
+    assert endpoint.for_confluent()["security.protocol"] == "SASL_SSL"
+    assert endpoint.for_python() == {
+        "bootstrap_servers": ["a:1", "b:2"],
+        "security_protocol": "SASL_SSL",
+        "sasl_plain_password": "a=b",
+    }
+    file.write_text("nonsense")
+    with pytest.raises(typer.Exit):
+        read_properties(file)
+    assert "line 1: not of the form name=value" in capsys.readouterr().err
+
+
+def test_a_group_of_any_name_makes_a_name_of_a_file() -> None:
+    assert file_name("a/b grün") == "a_b_gr_n"
