@@ -101,6 +101,7 @@ def _run(stage: Stage, directory: Path) -> int:
     screen.say(
         f"evicted: {len(evictions.unjust)} unjustly, {evictions.silenced} of processes that we "
         f"killed or stopped, {evictions.starved} of processes that the machine gave no CPU, "
+        f"{evictions.late} of libraries that were not back a session after an outage, "
         f"{evictions.left_behind} ids that nobody went by any more"
     )
     for finding in findings:

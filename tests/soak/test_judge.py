@@ -31,7 +31,7 @@ def has(offset: int, *partitions: int) -> list[Any]:
 
 
 def logged(*commits: tuple[Key, int]) -> History:
-    return History(list(range(1, len(commits) + 1)), list(commits), [])
+    return History(list(range(1, len(commits) + 1)), list(commits), [], [])
 
 
 # --- commits --------------------------------------------------------------------------------------
@@ -89,9 +89,9 @@ def test_an_answer_that_is_not_the_end_of_the_log_is_found(fetched):
 
 
 def test_a_gap_of_the_log_is_found():
-    assert judge.gaps(History([1, 2, 3], [], [])) == []
-    assert judge.gaps(History([1, 3, 4], [], [])) == ["the event log has 3 where 2 belongs"]
-    assert judge.gaps(History([1, 1, 2], [], [])) == ["the event log has 1 where 2 belongs"]
+    assert judge.gaps(History([1, 2, 3], [], [], [])) == []
+    assert judge.gaps(History([1, 3, 4], [], [], [])) == ["the event log has 3 where 2 belongs"]
+    assert judge.gaps(History([1, 1, 2], [], [], [])) == ["the event log has 1 where 2 belongs"]
 
 
 def test_many_findings_of_a_kind_are_cut():
@@ -110,9 +110,11 @@ def test_events_are_taken_apart():
         },
         {"seq": 2, "kind": "member_join", "group": "a"},
         {"seq": 3, "kind": "member_evicted", "group": "a", "member_id": "x"},
+        {"seq": 4, "kind": "shard_loaded", "group": "", "ts_ms": 17},
     ]
     history = judge.history_of(events)
-    assert history.seqs == [1, 2, 3]
+    assert history.seqs == [1, 2, 3, 4]
+    assert history.loads_ms == [17]
     assert history.commits == [(A0, 5)]
     assert [event["member_id"] for event in history.evictions] == ["x"]
 
@@ -127,12 +129,14 @@ def evicted(
     member_id: str = "x",
     silence: Silence | None = None,
     ended_ms: int | None = None,
+    name: str = "raw-1",
+    loads_ms: tuple[int, ...] = (),
 ) -> Any:
     """Judge the eviction of x, at EVICTED_MS, of a host with these pulses."""
     lines: list[list[Any]] = [["pulse", ms] for ms in pulses]
-    lines.append(["is", 1, "m", "x"])
+    lines.append(["is", 1, name, "x"])
     if until_ms is not None:
-        lines.append(["is", until_ms, "m", "y"])
+        lines.append(["is", until_ms, name, "y"])
     event = {
         "ts_ms": EVICTED_MS,
         "member_id": member_id,
@@ -143,7 +147,7 @@ def evicted(
     ledger.sessions_ms["host"] = SESSION_MS
     if silence is not None:
         ledger.silenced["host"] = [silence]
-    return judge.evictions(ledger, History([], [], [event]), ended_ms)
+    return judge.evictions(ledger, History([], [], [event], list(loads_ms)), ended_ms)
 
 
 STEADY = list(range(0, 200_000, 500))
@@ -152,7 +156,7 @@ STEADY = list(range(0, 200_000, 500))
 def test_a_member_that_kept_heartbeating_is_evicted_unjustly():
     found = evicted(pulses=STEADY)
     assert (len(found.unjust), found.total) == (1, 1)
-    assert "evicted though it kept heartbeating: m of a, session_timeout" in found.unjust[0]
+    assert "evicted though it kept heartbeating: raw-1 of a, session_timeout" in found.unjust[0]
 
 
 def test_a_member_that_only_then_learns_of_it_is_evicted_unjustly():
@@ -186,6 +190,18 @@ def test_a_silent_process_is_evicted_with_reason(pulses):
 
 def test_who_is_evicted_after_the_clients_were_told_to_end_is_not_judged():
     assert evicted(pulses=STEADY, ended_ms=EVICTED_MS - 1).total == 0
+
+
+def test_a_library_that_is_not_back_a_session_after_a_load_is_late_and_a_raw_member_is_not():
+    loads_ms = (40_000, EVICTED_MS - SESSION_MS - 200, EVICTED_MS + 5_000)
+    late = evicted(pulses=STEADY, name="aiokafka-1", loads_ms=loads_ms)
+    assert (late.late, late.total) == (1, 1)
+    assert len(evicted(pulses=STEADY, name="raw-1", loads_ms=loads_ms).unjust) == 1
+
+
+def test_a_library_that_is_evicted_long_after_a_load_is_evicted_unjustly():
+    loads_ms = (40_000, EVICTED_MS + 5_000)
+    assert len(evicted(pulses=STEADY, name="aiokafka-1", loads_ms=loads_ms).unjust) == 1
 
 
 def test_an_id_that_its_member_has_left_behind_is_evicted_with_reason():
