@@ -57,6 +57,7 @@ test: lint types imports unit ## Everything that needs only Python: lint, types,
 
 ci: ## What must pass before anything lands; a skipped test is a failure here
 	REQUIRE_ALL=1 $(MAKE) test
+	REQUIRE_ALL=1 $(MAKE) mutants
 	REQUIRE_ALL=1 $(MAKE) differential
 	REQUIRE_ALL=1 $(MAKE) test-clients
 	REQUIRE_ALL=1 $(MAKE) test-pipeline
