@@ -9,6 +9,7 @@ confluent-kafka ends what it reads at the first NUL, and asks for one group at a
 from __future__ import annotations
 
 import logging
+import socket
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -137,6 +138,7 @@ class Cluster:
         self._client_id = client_id
         self._timeout_s = endpoint.timeout_s
         self._confluent: AdminClient | None = None
+        _knock(endpoint)
         # it logs what it tries again; what fails for good is raised
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
         try:
@@ -355,6 +357,26 @@ class Cluster:
             if not passes or time.monotonic() + RETRY_S > give_up_s:
                 raise ClusterError(f"{self.address}: cannot {what}: {text}")
             time.sleep(RETRY_S)
+
+
+def _knock(endpoint: Endpoint) -> None:
+    """Find a server that takes connections, or say at once that there is none.
+
+    The clients would try again until their time is over, and kafka-python leaves its sockets open.
+    """
+    problem = ""
+    for address in endpoint.address.split(","):
+        host, _, port = address.strip().rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), endpoint.timeout_s):
+                return
+        except ValueError:
+            problem = f"{address!r} is not HOST:PORT"
+        except OSError as error:
+            problem = error.strerror or str(error)
+    raise ClusterError(
+        f"{endpoint.address}: cannot connect ({problem}); is the server running there?"
+    )
 
 
 def _is_plain(value: Committed) -> bool:
