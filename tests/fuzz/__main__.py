@@ -79,12 +79,15 @@ def keep(guided: list[Guided]) -> int:
         with tempfile.TemporaryDirectory() as merged:
             for path in CORPUS.iterdir():
                 shutil.copy(path, merged)
+            itself = WORK / f"guided-{each.target}"
+            itself.write_text(
+                f'#!/bin/sh\nexec {sys.executable} -m tests.fuzz.guided {each.target} "$@"\n'
+            )
+            itself.chmod(0o755)
             subprocess.run(
-                [
-                    *(sys.executable, "-m", "tests.fuzz.guided", each.target, "-merge=1"),
-                    *(merged, str(each.found)),
-                ],
+                [str(itself), "-set_cover_merge=1", merged, str(each.found)],
                 cwd=ROOT,
+                env={**os.environ, "FUZZ_ITSELF": str(itself)},
                 check=True,
                 capture_output=True,
             )

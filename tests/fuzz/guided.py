@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import sys
 
@@ -14,6 +15,9 @@ import atheris
 with atheris.instrument_imports(include=["coordinator", "protocol", "storage"]):
     from tests.fuzz.mutations import mixed
     from tests.fuzz.target import TARGETS
+
+ITSELF = "FUZZ_ITSELF"
+"""A program that runs this again for the same target: libFuzzer starts itself anew to merge."""
 
 
 def mutate(data: bytes, max_size: int, seed: int) -> bytes:
@@ -26,7 +30,7 @@ def main() -> None:
     """Fuzz until a limit among the options is reached, or something is found."""
     run = TARGETS[sys.argv[1]]
     logging.disable(logging.CRITICAL)
-    arguments = [sys.argv[0], *sys.argv[2:]]
+    arguments = [os.environ.get(ITSELF) or sys.argv[0], *sys.argv[2:]]
     atheris.Setup(arguments, lambda data: run(bytes(data)), custom_mutator=mutate)
     atheris.Fuzz()
 
