@@ -17,6 +17,7 @@ from coordinator.cli.failing import FAILED, USAGE, fail
 from coordinator.cli.group import TimeoutOption
 from coordinator.cli.group import app as group_app
 from coordinator.cli.health import check, reachable
+from coordinator.cli.log import app as log_app
 from coordinator.cli.pipeline import app as pipeline_app
 from coordinator.config import parse_address
 from coordinator.config_load import ConfigError, LoadedSettings, load_settings
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 
 app.add_typer(group_app, name="group")
+app.add_typer(log_app, name="log")
 app.add_typer(pipeline_app, name="pipeline")
 
 ConfigOption = Annotated[

@@ -1,0 +1,174 @@
+"""Events of the log as a person reads them: one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+MAX_PARTITIONS: Final = 6
+"""Partitions of one event that are named; the rest is counted."""
+
+BAD, GOOD, CHANGE, QUIET = "red", "green", "cyan", "bright_black"
+
+COLOURS: Final[Mapping[str, str]] = {
+    "commit": GOOD,
+    "commit_rejected": BAD,
+    "member_fenced": BAD,
+    "member_evicted": BAD,
+    "offset_expired": BAD,
+    "offset_deleted": BAD,
+    "group_deleted": BAD,
+    "member_join": CHANGE,
+    "member_leave": CHANGE,
+    "rebalance_start": CHANGE,
+    "rebalance_end": CHANGE,
+    "assignment": CHANGE,
+    "group_created": CHANGE,
+    "admin_action": CHANGE,
+}
+"""Kind -> colour; what only informs is quiet. A commit that goes back is as red as a refusal."""
+
+_KIND_WIDTH = max(map(len, COLOURS))
+
+
+def moment(ts_ms: int) -> str:
+    """A time as it stands at the head of a line, in UTC."""
+    at = datetime.fromtimestamp(ts_ms / 1000, UTC)
+    return f"{at:%Y-%m-%d %H:%M:%S}.{ts_ms % 1000:03d}Z"
+
+
+def line_of(event: Mapping[str, Any], *, with_group: bool) -> tuple[str, str, str]:
+    """The head, the kind padded to a column, and what happened."""
+    said = _SAYS.get(event["kind"], _nothing)(event)
+    group = f"{event['group'] or '-'}  " if with_group else ""
+    return moment(event["ts_ms"]), event["kind"].ljust(_KIND_WIDTH), f"{group}{said}".rstrip()
+
+
+def colour_of(event: Mapping[str, Any]) -> str:
+    """The colour of a line's kind."""
+    if event["kind"] == "commit" and any(
+        row["offset"] < row["previous_offset"]
+        for topic in event["topics"]
+        for row in topic["partitions"]
+    ):
+        return BAD
+    return COLOURS.get(event["kind"], QUIET)
+
+
+def _commit(event: Mapping[str, Any]) -> str:
+    def shown(row: Mapping[str, Any]) -> str:
+        before = row["previous_offset"]
+        step = "" if before < 0 else f" ({row['offset'] - before:+d})"
+        return f"{row['partition']}={row['offset']}{step}"
+
+    by = _who(event) if event["member_id"] else f"{_who(event)}, no member"
+    return f"{_offsets(event['topics'], shown)}  by {by}, generation {event['generation']}"
+
+
+def _rejected(event: Mapping[str, Any]) -> str:
+    times = "" if event["count"] == 1 else f" {event['count']} times"
+    return f"{event['error']}{times}  to {_who(event)}, generation {event['generation']}"
+
+
+def _lost(event: Mapping[str, Any]) -> str:
+    reason = f"{event['reason']}: " if "reason" in event else ""
+    return reason + _offsets(event["topics"], lambda row: f"{row['partition']}={row['offset']}")
+
+
+def _snapshot(event: Mapping[str, Any]) -> str:
+    stood = _offsets(event["topics"], lambda row: f"{row['partition']}={row['offset']}")
+    gone = sum(len(topic["partitions"]) for topic in event["lost"])
+    return f"stood at the horizon: {stood or 'nothing'}" + (f"; {gone} had gone" if gone else "")
+
+
+def _ends(event: Mapping[str, Any]) -> str:
+    return _offsets(event["topics"], lambda row: f"{row['partition']}={row['offset']}")
+
+
+def _join(event: Mapping[str, Any]) -> str:
+    replaces = f", in place of {event['replaces']}" if event["replaces"] else ""
+    return f"{_who(event)} as {event['member_id']}{replaces}{_why(event)}"
+
+
+def _leave(event: Mapping[str, Any]) -> str:
+    return f"{_who(event)} as {event['member_id']}{_why(event)}"
+
+
+def _start(event: Mapping[str, Any]) -> str:
+    return f"{event['reason']} by {event['member_id'] or 'nobody'}, {event['members']} members"
+
+
+def _end(event: Mapping[str, Any]) -> str:
+    awaited = f", did not come back: {', '.join(event['awaited'])}" if event["awaited"] else ""
+    return (
+        f"generation {event['generation']} after {event['duration_ms']} ms, "
+        f"{event['members']} members, {event['protocol_name']}{awaited}"
+    )
+
+
+def _assignment(event: Mapping[str, Any]) -> str:
+    members = event["partitions"]
+    if members is None:
+        return f"generation {event['generation']}, of {len(event['opaque_bytes'] or {})} members"
+    counts = [
+        f"{member}: {sum(map(len, topics.values()))}" for member, topics in sorted(members.items())
+    ]
+    return f"generation {event['generation']}, partitions of {', '.join(counts) or 'nobody'}"
+
+
+def _deleted(event: Mapping[str, Any]) -> str:
+    return f"{event['reason']}, with {event['offsets']} offsets"
+
+
+def _loaded(event: Mapping[str, Any]) -> str:
+    return (
+        f"shard {event['shard']}: {event['groups']} groups, {event['offsets']} offsets "
+        f"in {event['duration_ms']} ms"
+    )
+
+
+def _admin(event: Mapping[str, Any]) -> str:
+    return f"{event['action']} {event['target']} {event['detail']}  by {_who(event)}"
+
+
+def _nothing(event: Mapping[str, Any]) -> str:
+    return ""
+
+
+_SAYS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "commit": _commit,
+    "commit_rejected": _rejected,
+    "member_fenced": _rejected,
+    "member_join": _join,
+    "member_leave": _leave,
+    "member_evicted": _leave,
+    "rebalance_start": _start,
+    "rebalance_end": _end,
+    "assignment": _assignment,
+    "group_deleted": _deleted,
+    "offset_expired": _lost,
+    "offset_deleted": _lost,
+    "offset_snapshot": _snapshot,
+    "end_offset": _ends,
+    "shard_loaded": _loaded,
+    "admin_action": _admin,
+}
+
+
+def _who(event: Mapping[str, Any]) -> str:
+    return f"{event['client_id'] or 'an unnamed client'} at {event['client_host'] or 'no address'}"
+
+
+def _why(event: Mapping[str, Any]) -> str:
+    return f" ({event['reason']})" if event["reason"] else ""
+
+
+def _offsets(topics: list[dict[str, Any]], shown: Callable[[Mapping[str, Any]], str]) -> str:
+    rows = [(topic["topic"], row) for topic in topics for row in topic["partitions"]]
+    named: dict[str, list[str]] = {}
+    for topic, row in rows[:MAX_PARTITIONS]:
+        named.setdefault(topic, []).append(shown(row))
+    text = "; ".join(f"{topic} {' '.join(parts)}" for topic, parts in named.items())
+    more = len(rows) - MAX_PARTITIONS
+    return f"{text} and {more} more" if more > 0 else text

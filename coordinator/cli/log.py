@@ -1,0 +1,241 @@
+"""``groupkeeper log verify`` and ``log tail``: the event log, read and never written."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
+from coordinator.cli.group import Output, OutputOption, print_table
+from coordinator.config import Settings
+from coordinator.config_load import ConfigError, load_settings
+
+if TYPE_CHECKING:
+    from storage.log_check import DirectoryReport, LogReport
+
+app = typer.Typer(
+    help="Check the event log, or watch it.", no_args_is_help=True, rich_markup_mode=None
+)
+
+_SQLITE = "sqlite:///"
+FOLLOW_S: Final = 0.5
+"""Between two looks for new events."""
+LOOK_BACK_MS: Final = (3_600_000, 86_400_000, 7 * 86_400_000)
+"""How far back the last events are looked for, before the whole log is read."""
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="The daemon's settings, which say where it is."),
+]
+DirOption = Annotated[
+    Path | None,
+    typer.Option("--dir", metavar="DIR", help="The directory of segments, instead of log.dir."),
+]
+
+
+@app.command("verify")
+def verify_command(
+    directory: DirOption = None,
+    config: ConfigOption = None,
+    events: Annotated[
+        bool, typer.Option("--events", help="Read every event as well, not only checksums.")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Check the sealed segments: gaps, overlaps, checksums.
+
+    Needs no daemon and changes nothing. Exits 1 when something is wrong, 4 when there is no log.
+    """
+    from storage.log_check import verify
+
+    place = directory or Path(_settings(config).log.dir)
+    tell = _tell if sys.stderr.isatty() else None
+    try:
+        report = verify(place, reads_events=events, tell=tell)
+    except OSError as error:
+        fail(f"{place} cannot be read: {error.strerror}", FAILED)
+    if tell is not None:
+        typer.echo("\r\x1b[K", err=True, nl=False)
+    if output is Output.JSON:
+        print(json.dumps(_as_json(report), indent=2))
+    else:
+        _print_report(report)
+    if not report.is_sound:
+        fail(f"the log in {place} is not sound", FAILED)
+    if not report.logs:
+        fail(f"there is no segment in {place}", NOTHING_MATCHED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where events come from."""
+
+    store: Path
+    group_id: str | None
+
+    def read(self, after_seq: int = 0, since_ms: int = 0) -> Iterator[dict[str, Any]]:
+        """Read from files and rows."""
+        from storage.event_log import read_events
+
+        return read_events(self.store, after_seq, group_id=self.group_id, since_ms=since_ms)
+
+
+@app.command("tail")
+def tail_command(
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this group's events.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what happens from now on.")
+    ] = False,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=0, metavar="N", help="The last N events first.")
+    ] = 20,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", metavar="FILE", help="The SQLite file, instead of storage.url."),
+    ] = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print the last events, a line each, beside a running daemon or without one.
+
+    Times are UTC. A commit that goes back is red, with the step of each partition in brackets.
+    Exits 4 when there is none.
+    """
+    from storage.base import StorageError
+    from storage.event_log import last_seq
+    from storage.segments import SegmentError
+
+    source = _Source(store or _store_of(_settings(config)), group)
+    try:
+        seq = last_seq(source.store)
+        count = _print_events(_last_events(source, lines), group, output)
+        while follow:
+            time.sleep(FOLLOW_S)
+            until_seq = last_seq(source.store)
+            if until_seq > seq:
+                new = (e for e in source.read(after_seq=seq) if e["seq"] <= until_seq)
+                _print_events(new, group, output)
+                seq = until_seq
+    except (sqlite3.Error, StorageError, SegmentError, OSError) as error:
+        fail(f"{source.store} cannot be read: {error}", FAILED)
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+    if not count:
+        fail("there is no such event", NOTHING_MATCHED)
+
+
+def _last_events(source: _Source, count: int) -> list[dict[str, Any]]:
+    """The last so many events, read from as few files as may be."""
+    if not count:
+        return []
+    now_ms = time.time_ns() // 1_000_000
+    for since_ms in (*(now_ms - back for back in LOOK_BACK_MS), 0):
+        found = deque(source.read(since_ms=since_ms), maxlen=count)
+        if len(found) == count:
+            break
+    return list(found)
+
+
+def _print_events(events: Iterable[dict[str, Any]], group: str | None, output: Output) -> int:
+    from coordinator.cli.event_view import QUIET, colour_of, line_of
+
+    count = 0
+    for event in events:
+        count += 1
+        if output is Output.JSON:
+            line = json.dumps(event)
+        else:
+            when, kind, said = line_of(event, with_group=group is None)
+            line = f"{_style(when, QUIET)}  {_style(kind, colour_of(event))}  {said}"
+        sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+    return count
+
+
+def _style(text: str, colour: str) -> str:
+    """Colour where the terminal has it (and https://no-color.org does not say no)."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return typer.style(text, fg=colour)
+
+
+def _settings(config: Path | None) -> Settings:
+    try:
+        return load_settings(config).settings
+    except ConfigError as error:
+        fail(str(error), USAGE)
+
+
+def _store_of(settings: Settings) -> Path:
+    url = settings.storage.url
+    if not url.startswith(_SQLITE):
+        fail(f"{url} keeps no log that can be read from here; name a --store FILE", USAGE)
+    path = Path(url[len(_SQLITE) :])
+    if not path.exists():
+        fail(f"{path}: there is no such store; name it with --store or --config", FAILED)
+    return path
+
+
+# --- verify ---------------------------------------------------------------------------------------
+
+
+def _tell(done_bytes: int, all_bytes: int) -> None:
+    share = 100 * done_bytes // max(1, all_bytes)
+    typer.echo(f"\rchecked {share} % of {all_bytes / 1e6:.1f} MB", err=True, nl=False)
+
+
+def _print_report(report: DirectoryReport) -> None:
+    from coordinator.cli.event_view import moment
+
+    rows = [
+        (
+            log.log_id,
+            "snapshot" if log.is_snapshot else "events",
+            log.segments,
+            log.events,
+            f"{log.first_seq}-{log.last_seq}",
+            moment(log.first_ts_ms) if log.segments else None,
+            moment(log.last_ts_ms) if log.segments else None,
+            log.file_bytes,
+            log.problems or None,
+        )
+        for log in report.logs
+    ]
+    if rows:
+        names = "LOG KIND SEGMENTS EVENTS SEQS FROM TO BYTES PROBLEMS"
+        print_table(names.split(), rows)
+    for log in report.logs:
+        for problem in _problems(log):
+            print(_style(problem, "red"))
+    for problem in report.problems:
+        print(_style(problem, "red"))
+    for note in report.notes:
+        print(note)
+
+
+def _problems(log: LogReport) -> Iterator[str]:
+    for first, last in log.gaps:
+        yield f"{log.log_id}: events {first} to {last} are in no segment"
+    for first, last in log.overlaps:
+        yield f"{log.log_id}: events {first} to {last} are in more than one segment"
+    for file in log.missing:
+        yield f"{file}: is in the manifest and does not exist"
+    yield from log.damaged
+
+
+def _as_json(report: DirectoryReport) -> dict[str, Any]:
+    import msgspec
+
+    return {"is_sound": report.is_sound, **msgspec.to_builtins(report)}

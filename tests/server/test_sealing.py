@@ -1,0 +1,189 @@
+"""The daemon seals its log: by size under load, over kill -9 in the middle of it, and for a person
+who watches.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage.event_log import read_events
+from storage.log_check import verify
+from tests.helpers.daemon import ROOT, Daemon
+from tests.helpers.failpoint_daemon import SEALING_POINTS
+from tests.helpers.raw_client import RawClient
+
+TOPIC = "orders"
+
+
+class SealingDaemon(Daemon):
+    """The daemon with small segments, which can be killed between two steps of sealing."""
+
+    entry = ("-m", "tests.helpers.failpoint_daemon")
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(
+            directory,
+            topics={TOPIC: 10},
+            settings={
+                "log.segment_bytes": 20_000,
+                "log.segment_ms": 1_000,
+                "log.end_offset_interval_ms": 200,
+            },
+        )
+        self._order = directory / "failpoint"
+        self.environment = {"FOLD_AFTER": "10", "FAILPOINT_FILE": str(self._order)}
+        self.database = directory / "groupkeeper.db"
+        self.log_dir = directory / "groupkeeper-log"
+        self.last_offset = 0
+
+    def arm(self, step: str) -> None:
+        """Die when this step is done the next time."""
+        ready = self._order.with_suffix(".new")
+        ready.write_text(f"{step} 1")
+        ready.rename(self._order)
+
+    def disarm(self) -> None:
+        self._order.unlink(missing_ok=True)
+
+    def is_dead(self) -> bool:
+        assert self.process is not None
+        return self.process.poll() is not None
+
+    def commit(self, raw: RawClient) -> None:
+        """Commit all partitions; remembers what was acknowledged."""
+        offset = self.last_offset + 1
+        rows = [
+            {
+                "partition_index": number,
+                "committed_offset": offset,
+                "committed_leader_epoch": -1,
+                "committed_metadata": None,
+            }
+            for number in range(10)
+        ]
+        reply = raw.call(
+            "offset_commit",
+            8,
+            group_id="g",
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=[{"name": TOPIC, "partitions": rows}],
+        )
+        assert reply["topics"][0]["partitions"][0]["error_code"] == 0
+        self.last_offset = offset
+
+    def commits(self) -> list[int]:
+        """The offsets that were committed, in the order of the log: files and rows."""
+        events = read_events(self.database, log_dir=self.log_dir)
+        return [
+            event["topics"][0]["partitions"][0]["offset"]
+            for event in events
+            if event["kind"] == "commit"
+        ]
+
+    def seqs(self) -> list[int]:
+        return [event["seq"] for event in read_events(self.database, log_dir=self.log_dir)]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[SealingDaemon]:
+    daemon = SealingDaemon(tmp_path / "daemon")
+    try:
+        yield daemon.start()
+    finally:
+        daemon.stop()
+
+
+def port(daemon: Daemon) -> int:
+    return int(daemon.bootstrap.rpartition(":")[2])
+
+
+def test_a_kill_at_any_step_of_sealing_loses_and_doubles_nothing(daemon: SealingDaemon) -> None:
+    for step in SEALING_POINTS:
+        daemon.arm(step)
+        with RawClient(port(daemon)) as raw:
+            for _ in range(2_000):
+                try:
+                    daemon.commit(raw)
+                except (OSError, EOFError):
+                    break
+        for _ in range(200):
+            if daemon.is_dead():
+                break
+            time.sleep(0.05)
+        assert daemon.is_dead(), step
+        daemon.disarm()
+        acknowledged = daemon.last_offset
+        # One commit may have become durable whose answer was lost with the process.
+        found = daemon.commits()
+        assert found in (list(range(1, acknowledged + 1)), list(range(1, acknowledged + 2))), step
+        daemon.last_offset = found[-1]
+        daemon.start()
+        assert daemon.commits() == found
+        seqs = daemon.seqs()
+        assert seqs == list(range(1, len(seqs) + 1))
+    assert daemon.terminate() == 0
+    report = verify(daemon.log_dir, reads_events=True)
+    assert report.is_sound, report
+    (log,) = report.logs
+    assert (log.first_seq, log.last_seq) == (1, daemon.seqs()[-1])
+    assert log.segments > len(SEALING_POINTS)
+
+
+def test_the_daemon_tells_how_far_it_is_behind_and_samples_ends(daemon: SealingDaemon) -> None:
+    with RawClient(port(daemon)) as raw:
+        for _ in range(200):
+            daemon.commit(raw)
+    for _ in range(400):
+        has_sealed = daemon.metric("groupkeeper_log_segments_sealed_total") >= 3
+        if has_sealed and daemon.metric("groupkeeper_log_unsealed_rows") == 0:
+            break
+        time.sleep(0.05)
+    assert daemon.metric("groupkeeper_log_segments_sealed_total") >= 3
+    assert daemon.metric("groupkeeper_log_unsealed_rows") == 0
+    assert daemon.metric("groupkeeper_log_sealing_failures_total") == 0
+    assert daemon.metric("groupkeeper_log_last_seq") == daemon.seqs()[-1]
+    daemon.terminate()
+    ends = [
+        (topic["topic"], row["partition"], row["offset"])
+        for event in read_events(daemon.database)
+        if event["kind"] == "end_offset"
+        for topic in event["topics"]
+        for row in topic["partitions"]
+    ]
+    assert ends[-1] == (TOPIC, 9, 200)
+    assert (TOPIC, 0, 200) in ends
+    live = list(read_events(daemon.database, live_only=True))
+    assert len(live) < 100
+
+
+def test_a_person_watches_a_group(daemon: SealingDaemon) -> None:
+    command = f"-m coordinator log tail -g g --follow --config {daemon.config_file}"
+    tail = subprocess.Popen(
+        [sys.executable, *command.split()],
+        cwd=daemon.directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert tail.stdout is not None
+        with RawClient(port(daemon)) as raw:
+            for _ in range(3):
+                daemon.commit(raw)
+            lines = [tail.stdout.readline() for _ in range(4)]
+        assert "group_created" in lines[0]
+        assert all("orders 0=" in line and "no member" in line for line in lines[1:])
+    finally:
+        tail.send_signal(signal.SIGINT)
+        tail.stdout.close()
+        assert tail.wait(30) == 0

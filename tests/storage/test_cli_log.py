@@ -1,0 +1,150 @@
+"""``groupkeeper log``: what it finds in a directory, what it shows of a group, how it exits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from coordinator.cli.event_view import colour_of, line_of
+from coordinator.cli.main import app
+from storage.manifest import MANIFEST, write_segments
+from tests.helpers.records import commit
+from tests.helpers.sample_events import rendered, rendered_snapshot
+from tests.helpers.sealed_store import DAY_MS, SealedStore
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["log", *map(str, arguments)], prog_name="groupkeeper")
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> SealedStore:
+    """Three days of a group, sealed, and an event that is not."""
+    store = SealedStore(tmp_path)
+    store.fold_after = 50_000
+    owner = await store.owner()
+    for number in range(3):
+        await store.append(owner, 0, [commit("g", 100 + number), commit("other", 1)])
+        store.now_ms += DAY_MS
+    await owner.storage.close()
+    store.fold_after = 0
+    return store
+
+
+def files(store: SealedStore) -> list[Path]:
+    return sorted(store.log_dir.glob("dt=*/events-*"))
+
+
+def test_a_sound_log_is_a_table_and_json(store: SealedStore) -> None:
+    result = run("verify", "--dir", store.log_dir, "--events")
+    assert result.exit_code == 0, result.output
+    head, row = result.output.splitlines()
+    assert " ".join(head.split()) == "LOG KIND SEGMENTS EVENTS SEQS FROM TO BYTES PROBLEMS"
+    assert row.split()[1:5] == ["events", "3", "6", "1-6"]
+    shown = json.loads(run("verify", "--dir", store.log_dir, "-o", "json").output)
+    assert shown["is_sound"] is True
+    (log,) = shown["logs"]
+    assert (log["segments"], log["events"], log["gaps"]) == (3, 6, [])
+
+
+def test_a_segment_that_is_missing_is_a_gap(store: SealedStore) -> None:
+    files(store)[1].unlink()
+    result = run("verify", "--dir", store.log_dir, "-o", "json")
+    assert result.exit_code == 1
+    (log,) = json.loads(result.stdout)["logs"]
+    assert log["gaps"] == [[3, 4]]
+    assert len(log["missing"]) == 1
+    text = run("verify", "--dir", store.log_dir).output
+    assert "events 3 to 4 are in no segment" in text
+    assert "is in the manifest and does not exist" in text
+
+
+def test_a_segment_that_is_there_twice_is_an_overlap(store: SealedStore) -> None:
+    again = [event for event in store.appended if event["seq"] in (3, 4)]
+    other = {**again[0], "seq": 5, "ts_ms": again[0]["ts_ms"]}
+    write_segments(store.log_dir, [again[1], other])
+    result = run("verify", "--dir", store.log_dir, "-o", "json")
+    assert result.exit_code == 1
+    (log,) = json.loads(result.stdout)["logs"]
+    assert log["overlaps"] == [[4, 4], [5, 5]]
+
+
+def test_damage_is_found_by_size_by_checksum_and_by_reading(store: SealedStore) -> None:
+    first, second, third = files(store)
+    first.write_bytes(first.read_bytes() + b"x")
+    content = bytearray(second.read_bytes())
+    content[-1] ^= 1
+    second.write_bytes(content)
+    (store.log_dir / MANIFEST).write_text(
+        (store.log_dir / MANIFEST).read_text().replace(third.name, third.name.replace("5-6", "6-7"))
+    )
+    third.rename(third.with_name(third.name.replace("5-6", "6-7")))
+    result = run("verify", "--dir", store.log_dir, "--events", "-o", "json")
+    assert result.exit_code == 1
+    (log,) = json.loads(result.stdout)["logs"]
+    size, checksum, content_line = log["damaged"]
+    assert "bytes, the manifest says" in size
+    assert "checksum" in checksum
+    assert "where event 6" in content_line
+
+
+def test_a_segment_without_a_line_is_a_note_and_a_torn_line_a_problem(store: SealedStore) -> None:
+    manifest = store.log_dir / MANIFEST
+    manifest.write_bytes(b"".join(manifest.read_bytes().splitlines(keepends=True)[:-1]))
+    result = run("verify", "--dir", store.log_dir)
+    assert result.exit_code == 0
+    assert "is not in the manifest: the next start of its daemon adds it" in result.output
+    manifest.write_bytes(manifest.read_bytes()[:-30])
+    result = run("verify", "--dir", store.log_dir)
+    assert result.exit_code == 1
+    assert "line 2 cannot be read" in result.output
+
+
+def test_no_log_is_a_code_of_its_own(tmp_path: Path) -> None:
+    assert run("verify", "--dir", tmp_path / "nothing").exit_code == 4
+    result = run("tail", "--store", tmp_path / "nothing.db")
+    assert result.exit_code == 1
+    assert "cannot be read" in result.output
+
+
+def test_the_last_events_of_a_group_are_lines_out_of_files_and_rows(store: SealedStore) -> None:
+    result = run("tail", "--group", "g", "--store", store.path, "-n", 2)
+    assert result.exit_code == 0, result.output
+    first, second = result.output.splitlines()
+    assert first == (
+        "2023-11-16 12:00:00.000Z  commit           orders 0=101  "
+        "by consumer-1 at /127.0.0.1, generation 3"
+    )
+    assert second.startswith("2023-11-17 12:00:00.000Z  commit")
+    assert "\x1b" not in result.output
+    everything = run("tail", "--store", store.path, "-n", 100, "-o", "json").output
+    assert [json.loads(line) for line in everything.splitlines()] == store.appended
+    assert run("tail", "--group", "nobody", "--store", store.path).exit_code == 4
+
+
+@pytest.mark.parametrize(
+    "event", [*rendered(), *rendered_snapshot()], ids=lambda event: event["kind"]
+)
+def test_every_kind_has_a_line(event: dict[str, Any]) -> None:
+    when, kind, said = line_of(event, with_group=True)
+    assert when == "1970-01-01 00:00:02.000Z"
+    assert kind.strip() == event["kind"]
+    assert said.startswith(event["group"] or "-")
+    assert len(said) > len("g  ") or event["kind"] == "group_created"
+
+
+def test_a_commit_that_goes_back_is_red_and_its_step_is_told() -> None:
+    event = json.loads(json.dumps(rendered()[0]))
+    row = event["topics"][0]["partitions"][0]
+    row |= {"offset": 10, "previous_offset": 30}
+    assert colour_of(event) == "red"
+    assert "0=10 (-20)" in line_of(event, with_group=False)[2]
+    row |= {"previous_offset": 7}
+    assert colour_of(event) == "green"
+    many = [{**row, "partition": number} for number in range(20)]
+    event["topics"][0]["partitions"] = many
+    assert "and 14 more" in line_of(event, with_group=False)[2]
