@@ -10,7 +10,9 @@ import pytest
 
 from tests.mutants.__main__ import ROOT
 from tests.mutants.chosen_tests import LAYERS, OWN, chosen_tests
+from tests.mutants.equivalents import EQUIVALENTS
 from tests.mutants.mutator import draw, mutants_of
+from tests.mutants.named import NAMED
 
 LIMIT = """
     def has_room(count, limit):
@@ -199,11 +201,25 @@ def test_own_tests_are_among_those_of_the_layer_which_are_seen_to_pass(module):
     assert [name for name in own if not name.startswith(tuple(layer))] == []
 
 
-def test_drawn_mutants_of_the_three_layers_are_python():
+@pytest.mark.parametrize("named", NAMED, ids=lambda named: named.breaks)
+def test_named_mutant_changes_one_place_of_the_code_as_it_is(named):
+    source = (ROOT / named.path).read_text()
+    assert source.count(named.old) == 1, "the code has changed: change tests/mutants/named.py"
+    mutated = source.replace(named.old, named.new)
+    compile(mutated, named.path, "exec", dont_inherit=True)
+    assert mutated != source
+
+
+def test_thirty_mutants_have_names():
+    assert len({named.breaks for named in NAMED}) == len(NAMED) == 30
+
+
+def test_drawn_mutants_of_the_three_layers_are_python_and_proofs_are_of_mutants_that_exist():
     layers = [ROOT / "coordinator" / layer for layer in ("core", "runtime", "handlers")]
     paths = [path for layer in layers for path in sorted(layer.rglob("*.py"))]
     sources = {str(path.relative_to(ROOT)): path.read_bytes() for path in paths}
     every = [mutant for path, source in sources.items() for mutant in mutants_of(path, source)]
     assert len({mutant.key for mutant in every}) == len(every) > 3_000
+    assert EQUIVALENTS.keys() <= {mutant.key for mutant in every}, "look at these again"
     for mutant in draw(every, 100, 14):
         compile(mutant.source(sources[mutant.path]), mutant.path, "exec", dont_inherit=True)
