@@ -120,12 +120,6 @@ def _sealed(
         return
 
 
-def last_seq(path: str | Path) -> int:
-    """The seq of the last durable event; 0 where there is none. Blocks."""
-    with closing(connect_reader(Path(path), _BUSY_TIMEOUT_S)) as connection:
-        return sqlite_log.last_row(connection)[1]
-
-
 async def group_history(
     path: str | Path, group_id: str, log_dir: str | Path | None = None
 ) -> AsyncIterator[EventDict]:
