@@ -21,6 +21,7 @@ from tests.soak.observer import Observer
 from tests.soak.report import Screen, counted
 
 SETTLE_LIMIT_S = 180
+SEAL_EVERY_MS = 20_000
 LOOK_EVERY_S, TELL_EVERY_S, FETCH_EVERY_S = 3.0, 10.0, 7.0
 
 
@@ -39,7 +40,12 @@ class Stage:
             directory / "daemon",
             storage_url=f"sqlite:///{self.database}",
             topics={TOPIC: PARTITIONS},
-            settings={"storage.append_timeout_ms": 3_000},
+            settings={
+                "storage.append_timeout_ms": 3_000,
+                # on the disk that is full now and then, and often enough to meet every fault
+                "log.dir": str(self.volume.path / "log"),
+                "log.segment_ms": SEAL_EVERY_MS,
+            },
         )
         self.ledger = Ledger()
         self.cast = Cast(directory / "clients", groups, members, pace(seconds), self.ledger)
@@ -133,8 +139,9 @@ class Stage:
 
     def keep(self, directory: Path) -> None:
         """Copy the store out of what will be unmounted."""
-        for file in self.volume.path.glob("groupkeeper.db*"):
-            shutil.copy(file, directory)
+        shutil.copytree(
+            self.volume.path, directory / "store", ignore=shutil.ignore_patterns("ballast")
+        )
 
     def clear(self) -> None:
         """Leave nothing running and nothing mounted."""
