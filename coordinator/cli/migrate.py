@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from coordinator.cli.group import Output, OutputOption
 from coordinator.cli.plan_view import GROUPS_NAMED, print_plan, write_plan
 from coordinator.cli.restore import (
     NO_DATA,
+    SPARK_MEMORY,
     ApplyOption,
     ClientConfigOption,
     DataOption,
@@ -27,6 +29,7 @@ from coordinator.cli.restore import (
     restore_command,
     tell,
 )
+from coordinator.cli.tables import start_spark
 
 if TYPE_CHECKING:
     from pipeline.cluster import Endpoint
@@ -110,7 +113,7 @@ def _planned(
     renamed, patterns = selection
     records = None if data == NO_DATA else target if data is None else target._replace(address=data)
     route = Route(source, target, records, _topic_map(renamed or ()))
-    typer.echo("groupkeeper: reading the groups ...", err=True)
+    typer.echo("groupkeeper: reading the groups", err=True)
     try:
         migration = plan_migration(_spark(master), route, now_ms(), patterns or ())
     except ClusterError as error:
@@ -207,14 +210,14 @@ def dump_command(
         fail(str(error), FAILED)
     print(
         f"{done.records:,} records of {len(done.partitions)} partitions in {out}. "
-        f"Next: groupkeeper pipeline import {out} --lake DIR"
+        f"Next: groupkeeper pipeline import {out} --tables DIR"
     )
 
 
 def import_command(
     dump: Annotated[Path, typer.Argument(metavar="DUMP", help="What dump-offsets wrote.")],
-    lake: Annotated[
-        Path, typer.Option("--lake", metavar="DIR", help="The tables to bring it into.")
+    tables: Annotated[
+        Path, typer.Option("--tables", metavar="DIR", help="The tables to bring it into.")
     ],
     skip_unreadable: Annotated[
         bool, typer.Option("--skip-unreadable", help="Leave out records that cannot be read.")
@@ -227,16 +230,15 @@ def import_command(
     from pipeline.offsets_import import import_dump
 
     try:
-        done = import_dump(_spark(master), dump, Lake(str(lake)), skip_unreadable=skip_unreadable)
+        done = import_dump(_spark(master), dump, Lake(str(tables)), skip_unreadable=skip_unreadable)
     except DumpError as error:
         fail(str(error), FAILED)
     print(f"{done.events:,} events out of {done.records:,} records, as batch {done.batch_id}")
 
 
+@functools.cache
 def _spark(master: str | None) -> Any:
-    from pipeline.session import spark_session
-
-    return spark_session("migrate", master=master)
+    return start_spark("migrate", master, SPARK_MEMORY)
 
 
 def register(app: typer.Typer) -> None:

@@ -21,6 +21,7 @@ from coordinator.cli.plan_view import (
     read_plan,
     write_plan,
 )
+from coordinator.cli.tables import start_spark
 
 if TYPE_CHECKING:
     from pipeline.apply import Outcome
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 NO_DATA: Final = "none"
 """``--data none``: no cluster holds the records, so nothing is clamped."""
+
+SPARK_MEMORY: Final = "1g"
 
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -96,14 +99,16 @@ def restore_command(  # noqa: PLR0913  the options of a command
     log: Annotated[
         Path | None,
         typer.Option(
-            "--log",
+            "--log-dir",
             metavar="DIR",
             help="The folder of sealed segments (log.dir); with --store too.",
         ),
     ] = None,
-    lake: Annotated[
+    tables: Annotated[
         Path | None,
-        typer.Option("--lake", metavar="DIR", help="Or the tables of `groupkeeper pipeline run`."),
+        typer.Option(
+            "--tables", metavar="DIR", help="Or the tables of `groupkeeper pipeline run`."
+        ),
     ] = None,
     topic: Annotated[
         list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")
@@ -134,11 +139,11 @@ def restore_command(  # noqa: PLR0913  the options of a command
         fail("--undo takes back a plan that was applied: name it with --plan FILE", USAGE)
     if group is None or as_of is None or server is None:
         fail("name --group, --as-of and --server, or a plan that is made with --plan", USAGE)
-    if (store is None and log is None) == (lake is None):
-        fail("name where the history is: --store FILE, --log DIR or --lake DIR", USAGE)
+    if (store is None and log is None) == (tables is None):
+        fail("name where the history is: --store FILE, --log-dir DIR or --tables DIR", USAGE)
     from pipeline.cluster import Endpoint
 
-    history = _History(group, parse_moment(as_of, now_ms()), (store, log, lake), topic or [])
+    history = _History(group, parse_moment(as_of, now_ms()), (store, log, tables), topic or [])
     made = _planned(history, Endpoint(server, properties, timeout), data, master)
     path = out or Path(f"restore-{file_name(group)}-{made.id}.json")
     write_plan(made, path)
@@ -151,7 +156,7 @@ class _History(NamedTuple):
     group: str
     as_of_ms: int
     places: tuple[Path | None, Path | None, Path | None]
-    """Store, log, lake."""
+    """The store, the folder of segments, the tables."""
     topics: list[str]
 
     def __str__(self) -> str:
@@ -164,14 +169,13 @@ def _found(history: _History, master: str | None) -> Standing:
     from pyspark.errors import AnalysisException
 
     from pipeline.restore import RestoreError, events_of_lake, events_of_log, group_as_of
-    from pipeline.session import spark_session
     from storage.event_log import read_events
     from storage.manifest import write_segments
     from storage.segments import SegmentError
 
-    typer.echo("groupkeeper: reading the history ...", err=True)
-    spark = spark_session("restore", master=master)
-    store, log, lake = history.places
+    spark = start_spark("restore", master, SPARK_MEMORY)
+    typer.echo("groupkeeper: reading the history", err=True)
+    store, log, tables = history.places
     with TemporaryDirectory(prefix="groupkeeper-") as scratch:
         try:
             if store is not None:
@@ -183,7 +187,7 @@ def _found(history: _History, master: str | None) -> Standing:
             elif log is not None:
                 events = events_of_log(spark, log)
             else:
-                events = events_of_lake(spark, str(lake))
+                events = events_of_lake(spark, str(tables))
             found = group_as_of(events, history.group, history.as_of_ms, history.topics)
         except RestoreError as error:
             fail(str(error), NOTHING_MATCHED)

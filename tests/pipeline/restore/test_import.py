@@ -39,7 +39,7 @@ def test_as_of_equals_what_kafka_answered(kafka, spark, tmp_path):
     look()
 
     command("dump-offsets", "--server", kafka.bootstrap, "--out", tmp_path / "dump")
-    said = command("import", tmp_path / "dump", "--lake", tmp_path / "lake")
+    said = command("import", tmp_path / "dump", "--tables", tmp_path / "lake")
     assert "events out of" in said.out
     lake = Lake(str(tmp_path / "lake"))
     assert read_coverage(spark, lake).gaps() == []
@@ -60,7 +60,7 @@ def test_as_of_equals_what_kafka_answered(kafka, spark, tmp_path):
     kinds = {row["kind"] for row in events.select("kind").distinct().collect()}
     assert kinds == {"commit", "offset_deleted", "group_created", "assignment"}
 
-    again = command("import", tmp_path / "dump", "--lake", tmp_path / "lake")
+    again = command("import", tmp_path / "dump", "--tables", tmp_path / "lake")
     assert again.out == said.out
     assert read_events(spark, lake).where(F.col("group").isin(GROUPS)).count() == events.count()
     events.unpersist()
@@ -96,7 +96,7 @@ def test_a_record_that_cannot_be_read_stops_the_import_and_is_named(spark, tmp_p
         ],
     }
     (tmp_path / "dump" / "dump.json").write_text(json.dumps(header))
-    where = [tmp_path / "dump", "--lake", tmp_path / "lake"]
+    where = [tmp_path / "dump", "--tables", tmp_path / "lake"]
     stopped = command("import", *where, code=1)
     assert "the record at offset 4 cannot be read" in stopped.err
     assert "OffsetCommitValue of version 9" in stopped.err
@@ -104,5 +104,5 @@ def test_a_record_that_cannot_be_read_stops_the_import_and_is_named(spark, tmp_p
 
 
 def test_a_dump_that_was_not_finished_is_no_dump(spark, tmp_path):
-    stopped = command("import", tmp_path, "--lake", tmp_path / "lake", code=1)
+    stopped = command("import", tmp_path, "--tables", tmp_path / "lake", code=1)
     assert "not finished" in stopped.err

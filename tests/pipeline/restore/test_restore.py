@@ -70,8 +70,8 @@ def history(server, request, spark, tmp_path):
         if request.node.callspec.params["server"] == "daemon":
             return ["--store", sqlite_file(server)]
         command("dump-offsets", "--server", server.bootstrap, "--out", tmp_path / "dump")
-        command("import", tmp_path / "dump", "--lake", tmp_path / "lake")
-        return ["--lake", tmp_path / "lake"]
+        command("import", tmp_path / "dump", "--tables", tmp_path / "lake")
+        return ["--tables", tmp_path / "lake"]
 
     return options
 
