@@ -19,11 +19,13 @@ from coordinator.cli.main import app
 from coordinator.config import Settings, StaticSettings, StaticTopic
 from coordinator.metrics import DEFINITIONS
 from storage.event_schema import COMMON_FIELDS, KINDS, Field
+from tests.conformance.kafka import allowed
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "config.example.toml"
 OPERATIONS = ROOT / "docs" / "operations.md"
 EVENTS = ROOT / "docs" / "events.md"
+DIFFERENCES = ROOT / "docs" / "differences.md"
 
 _HEAD = """\
 # Every setting of groupkeeper with its default. Printed from the code by `make docs`.
@@ -141,6 +143,7 @@ SECTIONS: Mapping[Path, Mapping[str, Callable[[], str]]] = {
         "command line": cli_help,
     },
     EVENTS: {"event fields": common_fields_table, "event kinds": kinds_of_events},
+    DIFFERENCES: {"decisions": allowed.table},
 }
 
 

@@ -29,6 +29,12 @@ UNORDERED = frozenset(
         ("offset_fetch", "groups.topics.partitions"),
         ("offset_delete", "topics"),  # what is unknown comes first
         ("offset_delete", "topics.partitions"),
+        ("list_offsets", "topics"),  # what is unknown comes first
+        ("list_offsets", "topics.partitions"),
+        ("metadata", "topics"),
+        ("delete_topics", "responses"),
+        ("describe_configs", "results.configs"),
+        ("list_config_resources", "config_resources"),
     }
 )
 """API and array whose order is that of a hash map in Kafka."""

@@ -32,8 +32,8 @@ def benches() -> Iterator[dict[bool, Bench]]:
     started: list[servers.Servers] = []
     try:
         with ThreadPoolExecutor(2) as pool:
-            for found in [pool.submit(servers.start, small=small) for small in (False, True)]:
-                started.append(found.result())
+            both = [pool.submit(servers.start, small=small) for small in (False, True)]
+            started.extend(one.result() for one in both)
         yield {one.kafka.small: Bench.of(one) for one in started}
     except Unavailable as lack:
         pytest.skip(str(lack))

@@ -223,7 +223,7 @@ def a_newcomer_that_does_not_fit(case: Case) -> None:
 @edge(21)
 def a_protocol_named_twice(case: Case) -> None:
     """A known member's: of a first member's, Kafka never answers the join (see the page)."""
-    a, b = case.people("a", "b")
+    a = case.person("a")
     case.stable(a)
     case.join(a, protocols=(*RANGE, *RANGE))
     case.wait(300)

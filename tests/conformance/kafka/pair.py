@@ -51,6 +51,14 @@ class Diverged(Exception):
     """The two sides went different ways; nothing after this can be compared."""
 
 
+class Arbitrary(Exception):
+    """Kafka chose a leader in no order (that of a hash map), and not the one that we chose."""
+
+
+class TooSlow(Exception):
+    """The machine was too busy: which timers fired before which request is chance."""
+
+
 class Person:
     """One client: a connection to each side, the ids that it was given, and its generation."""
 
@@ -65,6 +73,18 @@ class Person:
         """How many of them have been."""
         self._pair = pair
         self._clients: list[RawClient | None] = [None, None]
+
+    def forget(self) -> None:
+        """Start afresh, as clients do whose id is no longer known."""
+        for ids in self.ids:
+            if ids and ids[-1]:
+                ids.append("")
+
+    @property
+    def last_error(self) -> int:
+        """The error code that Kafka gave it last."""
+        code = self.received[KAFKA][-1].answer.get("error_code", 0) if self.received[KAFKA] else 0
+        return int(code)
 
     @property
     def id(self) -> Ref:
@@ -93,7 +113,8 @@ class Person:
     def hang_up(self) -> None:
         """Close both connections; the next request opens new ones."""
         for side in SIDES:
-            client, self._clients[side], self.waiting[side] = self._clients[side], None, None
+            client, self._clients[side] = self._clients[side], None
+            self.waiting[side] = None
             if client is not None:
                 client.close()
 
@@ -150,6 +171,9 @@ class Pair:
         """The longest that the requests between two waits took."""
         self.steps: list[str] = []
         """What was sent and what came, for whoever reads a difference."""
+        self.requests = 0
+        self.ends_where_leaders_differ = False
+        self._leaders = ["", ""]
         self._topic_ids = topic_ids
         self._people: dict[str, Person] = {}
         self._watch = Person(self, "watch")
@@ -176,6 +200,7 @@ class Pair:
         for person, api, version, values in requests:
             shown = f"{person.name}: {api} v{version} {_short(_told_of(values))}"
             self.steps.append(shown)
+            self.requests += 1
             for side in SIDES:
                 client = person.client(side)
                 try:
@@ -215,6 +240,10 @@ class Pair:
         self._compare()
         return [p.received[KAFKA][-1].answer for p in people]
 
+    def look(self) -> None:
+        """Compare what both sides tell of the case's group."""
+        self._ask_until_equal("describe_groups", 5, groups=[self.group])
+
     def observe(self, *groups: str) -> None:
         """Compare what both sides tell of the groups: members, state and offsets."""
         for group in groups or (self.group,):
@@ -234,6 +263,26 @@ class Pair:
             if len(self.comparison.differences) == found or time.monotonic() > end:
                 return
             time.sleep(0.03)
+
+    def ask(
+        self, api: str, version: int, mask: Callable[[Answer], Answer] = dict, **values: Any
+    ) -> Answer:
+        """Ask both sides, by nobody in particular; ``mask`` takes out what others' cases change.
+
+        Returns Kafka's answer.
+        """
+        shown = f"{api} v{version} {_short(_told_of(values))}"
+        self.steps.append(shown)
+        answers = []
+        for side in SIDES:
+            try:
+                answer = self._watch.client(side).call(api, version, **resolved(values, side))
+            except ConnectionError:
+                self._watch.hang_up()
+                answer = CLOSED
+            answers.append(answer if answer is CLOSED else mask(answer))
+        self.comparison.compare(shown, api, version, *answers)
+        return answers[0]
 
     def close(self) -> None:
         """Hang up."""
@@ -295,9 +344,25 @@ class Pair:
             fresh += [(person, *both) for both in zip_longest(theirs, mine)]
             person.compared = [len(person.received[side]) for side in SIDES]
             self._pair_ids(person)
+        if self.ends_where_leaders_differ:
+            self._check_leaders([(theirs, mine) for _, theirs, mine in fresh])
         # Ids that both sides just gave come first: others' answers name them too.
         for person, theirs, mine in fresh:
             self._compare_one(person, theirs, mine)
+
+    def _check_leaders(self, fresh: list[tuple[Received | None, Received | None]]) -> None:
+        """A group whose leader stays away gets any other member as its leader."""
+        for theirs, mine in fresh:
+            if theirs is None or mine is None or theirs.sent.api != "join_group":
+                continue
+            both = [theirs.answer, mine.answer]
+            if any(answer.get("error_code") != 0 for answer in both):
+                continue
+            leaders = [answer["leader"] for answer in both]
+            stays = [leaders[side] == self._leaders[side] for side in SIDES]
+            if not any(stays) and not self.comparison.stands_for(leaders[0], leaders[1]):
+                raise Arbitrary
+            self._leaders = leaders
 
     def _pair_ids(self, person: Person) -> None:
         for kafka, ours in zip(*person.ids, strict=False):

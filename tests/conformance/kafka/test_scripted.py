@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conformance.kafka import joining, offsets, static, syncing
+from tests.conformance.kafka import bodies, configs, joining, offsets, static, syncing, topics
 from tests.conformance.kafka.case import ALL_VERSIONS, LEVELS, SCRIPTED, Scripted
 from tests.conformance.kafka.runner import Outcome
 
 pytestmark = pytest.mark.differential
 
-SUITES = (joining, syncing, static, offsets)
+SUITES = (joining, syncing, static, offsets, configs, topics, bodies)
 
 CHOSEN = [
     pytest.param(scripted, level, id=f"{scripted.name}-{level}")

@@ -1,0 +1,196 @@
+"""Administration of group configs: spec section 12."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.conformance.kafka.case import Case, edge
+from tests.conformance.kafka.settings import TOPIC
+
+SESSION = "consumer.session.timeout.ms"
+TOPIC_KIND, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+OUR_KEYS = frozenset(
+    {
+        "commit.monotonic",
+        "rebalance.max.join.ms",
+        "initial.rebalance.delay.ms",
+        "offsets.retention.minutes",
+    }
+)
+"""Kafka has none of these (docs/differences.md)."""
+
+SHARE = {
+    "auto.offset.reset": ("earliest", "LATEST", "none", "by_duration:PT1H"),
+    "isolation.level": ("read_committed", "READ_COMMITTED", "x"),
+    "renew.acknowledge.enable": ("false", "TRUE", "1"),
+    "delivery.count.limit": ("1", "2", "10", "11"),
+}
+
+
+def change(kind: int, name: str, *configs: tuple[str, int, str | None]) -> dict[str, Any]:
+    """One resource of IncrementalAlterConfigs."""
+    return {
+        "resource_type": kind,
+        "resource_name": name,
+        "configs": [{"name": n, "config_operation": o, "value": v} for n, o, v in configs],
+    }
+
+
+def changes(group: str) -> list[dict[str, Any]]:
+    """Good and bad ones."""
+    values = ("x", "", "1", "44999", "45000", "60000", "60001", "46000.0", "0046000", None)
+    return [
+        *[change(GROUP, group, (SESSION, SET, value)) for value in values],
+        change(GROUP, group),
+        change(GROUP, group, ("nowhere", SET, "1")),
+        change(GROUP, group, ("nowhere", DELETE, None)),
+        change(GROUP, group, ("nowhere", SET, None)),
+        change(GROUP, group, ("nowhere", APPEND, "1")),
+        change(GROUP, group, (SESSION, APPEND, "1")),
+        change(GROUP, group, (SESSION, SUBTRACT, "1")),
+        change(GROUP, group, (SESSION, SET, "46000"), (SESSION, DELETE, None)),
+        change(GROUP, group, (SESSION, SET, "47000"), ("nowhere", SET, "1")),
+        change(GROUP, group, (SESSION, DELETE, "1")),
+        change(GROUP, group, (SESSION, DELETE, None)),
+        change(GROUP, "", (SESSION, SET, "46000")),
+        *[
+            change(GROUP, group, (f"share.{key}", SET, value))
+            for key, values in SHARE.items()
+            for value in values
+        ],
+        change(0, group),
+        change(99, group),
+        change(TOPIC_KIND, "absent", ("retention.ms", SET, "1")),
+        change(BROKER, "9", ("log.cleaner.threads", SET, "1")),
+        change(BROKER, "x", ("log.cleaner.threads", SET, "1")),
+    ]
+
+
+def describe(
+    case: Case, resources: list[tuple[int, str]], keys: list[str] | None = None, **more: Any
+) -> None:
+    """DescribeConfigs of what both have."""
+
+    def without_ours(answer: dict[str, Any]) -> dict[str, Any]:
+        for result in answer["results"]:
+            result["configs"] = [c for c in result["configs"] if c["name"] not in OUR_KEYS]
+        return answer
+
+    asked = [
+        {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
+        for kind, name in resources
+    ]
+    version = case.v("describe_configs")
+    case.pair.ask("describe_configs", version, without_ours, resources=asked, **more)
+
+
+@edge()
+def configs_are_altered(case: Case) -> None:
+    version = case.v("incremental_alter_configs")
+    for one in changes(case.group):
+        for validate_only in (True, False):
+            case.pair.ask(
+                "incremental_alter_configs", version, resources=[one], validate_only=validate_only
+            )
+    case.wait(200)  # a change reaches the describing side of Kafka in a moment
+    describe(case, [(GROUP, case.group)], include_synonyms=True)
+
+
+@edge()
+def configs_are_altered_together(case: Case) -> None:
+    version = case.v("incremental_alter_configs")
+    group = case.group
+    twice = [change(GROUP, group), change(GROUP, f"{group}-other"), change(GROUP, group)]
+    several = [
+        change(GROUP, f"{group}-a", (SESSION, SET, "47000")),
+        change(GROUP, f"{group}-b", (SESSION, SET, "x")),
+        change(GROUP, f"{group}-c", (SESSION, SET, "48000")),
+    ]
+    for resources in (twice, several):
+        case.pair.ask(
+            "incremental_alter_configs", version, resources=resources, validate_only=False
+        )
+    case.wait(500)
+
+    def mine(answer: dict[str, Any]) -> dict[str, Any]:
+        found = [r for r in answer["config_resources"] if r["resource_name"].startswith(group)]
+        return {**answer, "config_resources": found}
+
+    case.pair.ask("list_config_resources", 1, mine, resource_types=[GROUP])
+
+
+@edge()
+def configs_are_described(case: Case) -> None:
+    pair = change(
+        GROUP, case.group, (SESSION, SET, "47000"), ("share.delivery.count.limit", SET, "3")
+    )
+    case.pair.ask("incremental_alter_configs", 1, resources=[pair], validate_only=False)
+    case.wait(500)
+    both = [(GROUP, case.group), (GROUP, "absent")]
+    for more in (False, True):
+        for keys in (None, [], [SESSION], [SESSION, "nowhere"], ["nowhere"]):
+            describe(case, both, keys, include_synonyms=more, include_documentation=more)
+    for kind, name in (
+        (GROUP, ""),
+        (TOPIC_KIND, "absent"),
+        (TOPIC_KIND, ""),
+        (TOPIC_KIND, "bad name"),
+        (BROKER, "9"),
+        (BROKER, "x"),
+        (0, "x"),
+        (1, "x"),
+        (99, "x"),
+        (-1, "x"),
+    ):
+        describe(case, [(kind, name)])
+
+
+@edge()
+def config_resources_are_listed(case: Case) -> None:
+    case.pair.ask("list_config_resources", 0)
+    for kinds in ([CLIENT_METRICS], [BROKER], [0], [64], [99], [GROUP, 99], [-1]):
+        if kinds != [GROUP, 99]:  # other cases set some
+            case.pair.ask("list_config_resources", 1, resource_types=kinds)
+
+
+def _alter(case: Case, *configs: dict[str, Any]) -> None:
+    version = case.v("incremental_alter_configs")
+    for one in configs:
+        case.pair.ask("incremental_alter_configs", version, resources=[one], validate_only=True)
+
+
+def _show(case: Case, *resources: tuple[int, str]) -> None:
+    for kind, name in resources:
+        asked = [{"resource_type": kind, "resource_name": name, "configuration_keys": None}]
+        case.pair.ask("describe_configs", case.v("describe_configs"), resources=asked)
+
+
+@edge()
+def configs_of_a_topic(case: Case) -> None:
+    _alter(case, change(TOPIC_KIND, TOPIC, ("retention.ms", SET, "600000")))
+    _show(case, (TOPIC_KIND, TOPIC))
+
+
+@edge()
+def configs_of_the_broker(case: Case) -> None:
+    _alter(
+        case,
+        change(BROKER, "1", ("log.cleaner.threads", SET, "1")),
+        change(BROKER_LOGGER, "1", ("root", SET, "WARN")),
+        change(CLIENT_METRICS, "m", ("interval.ms", SET, "1000")),
+    )
+    _show(case, (BROKER, "1"), (BROKER_LOGGER, "1"), (CLIENT_METRICS, "m"))
+
+
+@edge()
+def configs_of_our_own(case: Case) -> None:
+    _alter(case, change(GROUP, case.group, ("commit.monotonic", SET, "true")))
+    _show(case, (GROUP, case.group))
+
+
+@edge()
+def slips_of_altering_configs(case: Case) -> None:
+    _alter(case, change(GROUP, case.group, (SESSION, 7, "46000")))
+    _alter(case, change(GROUP, case.group, (SESSION, SET, " 46000 ")))
