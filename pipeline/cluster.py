@@ -46,11 +46,13 @@ RECORD_BYTES: Final = 120
 IDLE_STATES: Final = frozenset({"Empty", "Dead"})
 """Group states in which nobody is a member."""
 
+MOVED: Final = "NOT_COORDINATOR"
+
 AGAIN: Final = frozenset(
     {
         "COORDINATOR_LOAD_IN_PROGRESS",
         "COORDINATOR_NOT_AVAILABLE",
-        "NOT_COORDINATOR",
+        MOVED,
         "REQUEST_TIMED_OUT",
         "NOT_LEADER_OR_FOLLOWER",
         "LEADER_NOT_AVAILABLE",
@@ -141,12 +143,15 @@ class Cluster:
         _knock(endpoint)
         # it logs what it tries again; what fails for good is raised
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
+        self._python = self._connect()
+
+    def _connect(self) -> Any:
         try:
-            self._python = KafkaAdminClient(
-                client_id=client_id,
+            return KafkaAdminClient(
+                client_id=self._client_id,
                 bootstrap_timeout_ms=int(self._timeout_s * 1000),
                 request_timeout_ms=int(self._timeout_s * 1000),
-                **endpoint.for_python(),
+                **self._endpoint.for_python(),
             )
         except (kafka.errors.KafkaError, OSError, ValueError) as error:
             raise ClusterError(
@@ -171,7 +176,7 @@ class Cluster:
 
     def groups(self) -> dict[str, ListedGroup]:
         """Every group of the cluster, by its id."""
-        listed = self._ask("list groups", self._python.list_groups)
+        listed = self._ask("list groups", lambda: self._python.list_groups())
         return {
             each["group_id"]: ListedGroup(
                 each["group_id"], each.get("group_state") or "", each.get("group_type") or ""
@@ -191,7 +196,7 @@ class Cluster:
         """Every committed offset of these groups; a group without any has an empty entry."""
         found: dict[str, dict[Partition, Committed]] = {group: {} for group in groups}
         for some in _slices(list(groups), GROUPS_A_REQUEST):
-            answer = self._ask("fetch offsets", partial(self._python.list_group_offsets, some))
+            answer = self._ask("fetch offsets", partial(self._fetch, some))
             for group, offsets in answer.items():
                 found[group] = {
                     Partition(*partition): Committed(
@@ -201,6 +206,10 @@ class Cluster:
                     )
                     for partition, value in offsets.items()
                 }
+        return found
+
+    def _fetch(self, groups: list[str]) -> dict[str, dict[Any, Any]]:
+        found: dict[str, dict[Any, Any]] = self._python.list_group_offsets(groups)
         return found
 
     def logs(self, partitions: Collection[Partition]) -> dict[Partition, Log]:
@@ -222,7 +231,7 @@ class Cluster:
 
     def keeps_records(self) -> bool:
         """Tell whether this server holds the records of its topics, or nothing but offsets."""
-        topics = self._ask("list topics", self._python.list_topics)
+        topics = self._ask("list topics", lambda: self._python.list_topics())
         return self._keeps_records(set(topics[:1]))
 
     def _existing(self, topics: Collection[str]) -> set[Partition]:
@@ -337,7 +346,7 @@ class Cluster:
                     f"{self.address}: group {group!r}: {partition}: {error}"
                     + (f", and {len(refused) - 1} partitions more" if len(refused) > 1 else "")
                 )
-            time.sleep(RETRY_S)
+            self._wait(errors)
 
     def _ask(self, what: str, ask: Callable[[], Result]) -> Result:
         """Ask; again while the error passes by itself."""
@@ -356,7 +365,14 @@ class Cluster:
                 raise GroupBusy(f"{self.address}: {what}: the group has members")
             if not passes or time.monotonic() + RETRY_S > give_up_s:
                 raise ClusterError(f"{self.address}: cannot {what}: {text}")
-            time.sleep(RETRY_S)
+            self._wait({name})
+
+    def _wait(self, errors: Collection[str]) -> None:
+        time.sleep(RETRY_S)
+        if MOVED in errors:
+            # kafka-python keeps to the coordinator that it once found
+            self._python.close()
+            self._python = self._connect()
 
 
 def _knock(endpoint: Endpoint) -> None:
