@@ -14,7 +14,7 @@ from tests.pipeline.restore.conftest import open_cluster
 PARTITIONS = 10_000
 AT_ONCE = 5_000
 TOPIC = "wide"
-LOOKS = 300
+LOOKS = 1500
 
 
 @pytest.fixture(params=["daemon", "kafka"])
@@ -24,7 +24,7 @@ def server(request):
     admin.create_topics([NewTopic(TOPIC, AT_ONCE, 1)], request_timeout=120)[TOPIC].result()
     grown = admin.create_partitions([NewPartitions(TOPIC, PARTITIONS)], request_timeout=120)
     grown[TOPIC].result()
-    # the broker answers before it knows them itself
+    # the broker answers before it knows them itself; minutes, on a machine that is busy
     for _ in range(LOOKS):
         if len(admin.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions) == PARTITIONS:
             return server
