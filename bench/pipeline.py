@@ -5,7 +5,8 @@
 Makes a log of N events (1,000,000) and one of a tenth, half of the events commits of 10 partitions,
 all of one day, and for each: ``groupkeeper pipeline run`` on two cores in a process of its own, and
 ``bench.pipeline_plain``, one loop over the same files that comes to the same tables in memory. Ends
-with 1 when an event of the larger log costs more than 1.1 times one of the smaller.
+with 1 when an event of the larger log costs more than 1.1 times the processor time of one of the
+smaller.
 """
 
 from __future__ import annotations
@@ -231,11 +232,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=given.keep) as folder:
         small = compare(given.events // 10, Path(folder))
         large = compare(given.events, Path(folder))
-    ratio = large["spark"] / small["spark"]
+    # of processor time: wall time on a shared machine says more about the neighbours
+    ratio = large["spark cpu"] / small["spark cpu"]
     print(
         f"\nbench-pipeline: {given.events:,} events: Spark {1 / large['spark']:,.0f} events/s on 2 "
         f"cores, plain Python {1 / large['plain']:,.0f} on 1; an event of the tenfold log costs "
-        f"{ratio:.2f} times as much (at most {MAX_COST_RATIO})"
+        f"{ratio:.2f} times the processor time (at most {MAX_COST_RATIO}), "
+        f"{large['spark'] / small['spark']:.2f} times the wall time"
     )
     return 0 if ratio <= MAX_COST_RATIO else 1
 

@@ -257,7 +257,7 @@ def main() -> int:
     tables = str(folder / "tables")
     pipeline(life, "run", "--log-dir", str(folder / "groupkeeper-log"), "--out", tables)
     screen.heading("The reports")
-    pipeline(life, "report", "--out", tables)
+    pipeline(life, "report", "--tables", tables)
     reports = folder / "tables" / "reports"
     missing = check(reports)
     for what in missing:

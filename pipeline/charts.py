@@ -73,16 +73,16 @@ class _Frame:
     span: Span
     top: float
     """The value at the upper edge."""
+    left: int = 46
 
-    LEFT = 46
     RIGHT = 12
     UPPER = 10
     LOWER = 24
 
     def x(self, at_ms: float) -> float:
         length = max(self.span.until_ms - self.span.since_ms, 1)
-        inner = self.width - self.LEFT - self.RIGHT
-        return self.LEFT + (at_ms - self.span.since_ms) / length * inner
+        inner = self.width - self.left - self.RIGHT
+        return self.left + (at_ms - self.span.since_ms) / length * inner
 
     def y(self, value: float) -> float:
         inner = self.height - self.UPPER - self.LOWER
@@ -97,10 +97,10 @@ class _Frame:
             y = self.y(value)
             kind = "axis" if number == 0 else "grid"
             parts.append(
-                f'<line class="{kind}" x1="{self.LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+                f'<line class="{kind}" x1="{self.left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
             )
             parts.append(
-                f'<text x="{self.LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
+                f'<text x="{self.left - 6}" y="{y + 4:.1f}" text-anchor="end">'
                 f"{short_number(value)}</text>"
             )
         parts += self.times()
@@ -110,8 +110,9 @@ class _Frame:
         """Draw the time axis alone."""
         parts = []
         for at_ms in self.span.ticks(max(2, (self.width - 60) // 90)):
-            x = min(max(self.x(at_ms), self.LEFT), self.width - self.RIGHT - 10)
             label = self.span.tick_label(at_ms)
+            # no label may reach beyond the picture
+            x = min(self.x(at_ms), self.width - 4 * len(label))
             parts.append(
                 f'<text x="{x:.1f}" y="{self.height - 6}" text-anchor="middle">{label}</text>'
             )
@@ -171,7 +172,7 @@ def bar_chart(series: Mapping[str, Points], span: Span, bucket_ms: int, unit: st
 
     def draw(width: int, height: int) -> str:
         frame = _Frame(width, height, span, top)
-        breadth = max(2.0, min(40.0, frame.x(span.since_ms + bucket_ms) - frame.LEFT - 1))
+        breadth = max(2.0, min(40.0, frame.x(span.since_ms + bucket_ms) - frame.left - 1))
         floor: dict[int, float] = {}
         parts = []
         for number, (name, points) in enumerate(series.items(), 1):
@@ -195,27 +196,18 @@ def dot_chart(series: Mapping[str, Sequence[tuple[int, str]]], span: Span) -> st
 
     def draw(width: int, _: int) -> str:
         height = 34 * len(series) + 30
-        frame = _Frame(width, height, span, 1.0)
-        left = 96
+        frame = _Frame(width, height, span, 1.0, left=96)
         parts = []
         for number, (name, dots) in enumerate(series.items(), 1):
             y = 34 * number - 10
-            parts.append(f'<line class="grid" x1="{left}" x2="{width - 12}" y1="{y}" y2="{y}"/>')
+            parts.append(f'<line class="grid" x1="{frame.left}" x2="{width}" y1="{y}" y2="{y}"/>')
             parts.append(f'<text x="0" y="{y + 4}">{escape(name)}</text>')
             for at_ms, says in dots:
-                x = left + (frame.x(at_ms) - frame.LEFT) / (width - 58) * (width - left - 20) + 4
                 parts.append(
-                    f'<circle class="fill s{number}" cx="{x:.1f}" cy="{y}" r="5">'
+                    f'<circle class="fill s{number}" cx="{frame.x(at_ms):.1f}" cy="{y}" r="5">'
                     f"<title>{escape(says)}</title></circle>"
                 )
-        for at_ms in span.ticks(max(2, (width - left) // 90)):
-            x = left + (frame.x(at_ms) - frame.LEFT) / (width - 58) * (width - left - 20) + 4
-            x = min(x, width - 26)
-            parts.append(
-                f'<text x="{x:.1f}" y="{height - 6}" text-anchor="middle">'
-                f"{span.tick_label(at_ms)}</text>"
-            )
-        return frame.svg("".join(parts), "what happened when")
+        return frame.svg("".join([*parts, *frame.times()]), "what happened when")
 
     return both_widths(draw)
 

@@ -34,6 +34,8 @@ def build(scope: Scope) -> Report:
         if row["largest_lag"] is not None:
             lag_lines.setdefault(row["name"], []).append((row["time_ms"], row["largest_lag"]))
         rate_lines.setdefault(row["name"], []).append((row["time_ms"], row["messages_per_minute"]))
+    # the same groups in the same colours in both charts: those that are furthest behind
+    shown = largest({name: lag_lines.get(name, []) for name in rate_lines}, charts.MAX_SERIES)
     now = _standing(scope)
     return Report(
         "lag",
@@ -47,12 +49,12 @@ def build(scope: Scope) -> Report:
                     "commits": sum(row["commits"] or 0 for row in rows),
                 }
             ),
-            _lag_section(lag_lines, span),
+            _lag_section({name: lag_lines.get(name, []) for name in shown}, span),
             page.section(
                 "Messages a minute",
                 "How far the members of a group moved its offsets forward.",
                 charts.line_chart(
-                    largest(rate_lines, charts.MAX_SERIES), span, "messages a minute"
+                    {name: rate_lines.get(name, []) for name in shown}, span, "messages a minute"
                 ),
             ),
             page.section(
@@ -87,10 +89,10 @@ def _bucket(bucket_ms: int) -> Column:
 
 def _lag_section(lines: dict[str, list[tuple[int, float]]], span: charts.Span) -> str:
     says = "The lag of the worst partition of each group, in messages; the groups furthest behind."
-    if not lines:
+    if not any(lines.values()):
         note = "The ends of the partitions are not known yet: the log holds no sample of them."
         return page.section("Lag", says, f'<p class="faint">{note}</p>')
-    chart = charts.line_chart(largest(lines, charts.MAX_SERIES), span, "messages behind")
+    chart = charts.line_chart(lines, span, "messages behind")
     return page.section("Lag", says, chart)
 
 

@@ -112,10 +112,10 @@ def _churn(scope: Scope) -> Rows:
     )
     found: dict[str, dict[str, object]] = defaultdict(dict)
     for row in collect(counted):
-        median = row.pop("median_ms")
-        found[row["name"]] = {
-            "group": row.pop("name"),
-            **{name.replace("_", " "): number for name, number in row.items()},
+        median, name = row.pop("median_ms"), row.pop("name")
+        found[name] = {
+            "group": name,
+            **{word.replace("_", " "): number for word, number in row.items()},
             "median stay, seconds": None if median is None else median / 1000,
         }
     return [found[name] for name in sorted(found, key=lambda n: -int(str(found[n]["joined"])))]

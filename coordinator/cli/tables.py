@@ -78,10 +78,17 @@ def report_command(  # noqa: PLR0913  the options of a command
         list[ReportName] | None,
         typer.Argument(metavar="[NAME]...", help="lag, rebalances, audit; without one, all."),
     ] = None,
-    out: OutOption = _OUT,
+    out: Annotated[
+        str,
+        typer.Option(
+            "--tables", "--out", metavar="DIR", help="The tables of `groupkeeper pipeline run`."
+        ),
+    ] = _OUT,
     to: Annotated[
         Path | None,
-        typer.Option("--to", metavar="DIR", help="Where the files go; <out>/reports if not given."),
+        typer.Option(
+            "--to", metavar="DIR", help="Where the files go; <tables>/reports if not given."
+        ),
     ] = None,
     group: Annotated[
         str | None, typer.Option("--group", metavar="GROUP", help="One group alone.")

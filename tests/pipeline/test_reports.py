@@ -1,0 +1,185 @@
+"""Reports: a page that needs nothing else, and the same rows for programs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from coordinator.cli.main import app
+from coordinator.cli.tables import ReportName
+from pipeline import charts, page
+from pipeline.lake import Lake
+from pipeline.report import Scope
+from pipeline.report_jobs import REPORTS, write_reports
+from pipeline.run import told
+from tests.helpers.printed_docs import ROOT
+from tests.pipeline.conftest import a_site
+from tests.pipeline.test_silver_gold import STORY
+
+SPAN = charts.Span(0, 3_600_000)
+EVIL = '<script>alert("&")</script>'
+
+
+@pytest.fixture(scope="module")
+def story(spark, tmp_path_factory):
+    site = a_site(spark, tmp_path_factory.mktemp("reports"))
+    site.seal(STORY[:4])
+    site.seal(STORY[4:])
+    site.run()
+    return site
+
+
+@pytest.fixture(scope="module")
+def written(story, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    said: list[str] = []
+    pages = write_reports(Scope(story.spark, story.lake), REPORTS, folder, said.append)
+    assert [page.stem for page in pages] == list(REPORTS)
+    assert len(said) == len(REPORTS)
+    return folder
+
+
+def test_the_command_line_names_the_reports_that_there_are():
+    assert [name.value for name in ReportName] == list(REPORTS)
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_report_is_a_page_and_the_same_rows_for_programs(written, name):
+    rows = json.loads((written / f"{name}.json").read_text())
+    assert rows
+    assert pq.read_table(written / f"{name}.parquet").num_rows == len(rows)
+    with (written / f"{name}.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == len(rows)
+    text = (written / f"{name}.html").read_text()
+    assert text.count("<svg") >= 2
+    assert "src=" not in text
+    assert "http" not in text.replace("http-equiv", "")
+
+
+class _Balanced(HTMLParser):
+    """Fails on a tag that is not closed by its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_every_tag_of_a_page_is_closed(written, name):
+    reader = _Balanced()
+    reader.feed((written / f"{name}.html").read_text().removeprefix("<!DOCTYPE html>\n"))
+    assert reader.open == []
+
+
+def test_the_audit_names_who_did_what(written):
+    text = (written / "audit.html").read_text()
+    for word in ("rewind", "orders-0: 60 to 30", "orders-1: 50 to none", "ILLEGAL GENERATION (3"):
+        assert word in text, word
+
+
+def test_a_report_of_one_group_has_no_other(story, tmp_path):
+    scope = Scope(story.spark, story.lake, group="nobody")
+    said: list[str] = []
+    assert write_reports(scope, REPORTS, tmp_path, said.append) == []
+    assert said == [f"{name}: nothing to report" for name in REPORTS]
+
+
+def test_a_report_without_tables_says_what_to_do(spark, tmp_path):
+    scope = Scope(spark, Lake(str(tmp_path / "nothing")))
+    assert write_reports(scope, REPORTS, tmp_path, lambda _: None) == []
+
+
+def test_a_day_that_is_missing_is_said_at_the_head_of_every_page(spark, tmp_path):
+    site = a_site(spark, tmp_path)
+    site.seal(STORY[:3])
+    site.seal(STORY[5:])
+    done = site.run()
+    (line,) = [line for line in told(done) if "is not published" in line]
+    assert "events 4 to 5 of log log are missing" in line
+    assert "--accept-gap 1970-01-01" in line
+    scope = Scope(spark, site.lake)
+    assert scope.warnings() == [
+        "1970-01-01 is not in this report: events 4 to 5 of log log are missing."
+    ]
+    (first, *_) = write_reports(scope, REPORTS, tmp_path, lambda _: None)
+    assert "events 4 to 5 of log log are missing" in first.read_text()
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        charts.line_chart({EVIL: [(0, 1.0), (60_000, 3.0)], "b": []}, SPAN, "messages"),
+        charts.bar_chart({EVIL: [(0, 1.0)], "b": [(0, 2.0)]}, SPAN, 60_000, "rebalances"),
+        charts.dot_chart({EVIL: [(5, EVIL)]}, SPAN),
+    ],
+    ids=["lines", "bars", "dots"],
+)
+def test_a_chart_is_well_formed_whatever_a_group_is_called(drawn):
+    root = ET.fromstring(f"<all>{drawn}</all>")
+    assert {each.get("class") for each in root.iter("div")} == {"wide", "narrow"}
+    assert not list(root.iter("script"))
+    assert EVIL in "".join(root.itertext())
+
+
+def test_a_table_cannot_be_broken_by_what_is_in_it():
+    root = ET.fromstring(page.table([{"group": EVIL, "lag": 12345, "none": None}], "empty"))
+    assert [cell.text for cell in root.iter("td")] == [EVIL, "12,345", None]
+    assert "empty" in page.table([], "empty")
+
+
+@pytest.mark.parametrize(
+    ("value", "ceiling"), [(0, 1), (1, 1), (1.2, 2), (2.4, 2.5), (7, 10), (730, 1000)]
+)
+def test_an_axis_ends_at_a_round_number(value, ceiling):
+    assert charts.nice_ceiling(value) == ceiling
+
+
+def test_times_on_an_axis_are_round_and_few():
+    day = charts.Span(0, 86_400_000)
+    assert [day.tick_label(at) for at in day.ticks(5)] == [
+        "00:00",
+        "06:00",
+        "12:00",
+        "18:00",
+        "00:00",
+    ]
+
+
+def test_a_line_holds_its_value_until_the_next():
+    drawn = charts.line_chart({"g": [(0, 0.0), (1_800_000, 1.0)]}, SPAN, "messages")
+    root = ET.fromstring(f"<all>{drawn}</all>")
+    path = next(root.iter("path")).get("d")
+    assert re.sub(r"[^A-Z]", "", path or "") == "MHVH"
+
+
+def test_the_daemon_imports_nothing_of_the_pipeline():
+    asks = "import sys, coordinator.app, coordinator.cli.main; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", asks], cwd=ROOT, capture_output=True, text=True)
+    names = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "coordinator" in names
+    assert not names & {"pipeline", "pyspark", "pandas", "pyarrow", "numpy"}
+
+
+def test_the_commands_say_what_they_need_and_where_it_goes():
+    done = CliRunner().invoke(app, ["pipeline", "report", "--tables", "s3a://bucket/tables"])
+    assert done.exit_code == 2
+    assert "--to is needed" in done.output
