@@ -186,10 +186,7 @@ class Member:
         """Heartbeat, and perhaps commit, or read."""
         random = self.world.random
         await asyncio.sleep(random.uniform(0.2, 2.0))
-        heartbeat = Heartbeat(
-            self.group_id, self.generation_id, self.member_id, self.instance_id, self._client
-        )
-        code = await self._ask(heartbeat)
+        code = await self._ask(self._heartbeat())
         if code is ErrorCode.NONE:
             code = await self._consume()
         elif code is ErrorCode.REBALANCE_IN_PROGRESS and self.assignment and random.random() < 0.5:
@@ -200,6 +197,11 @@ class Member:
             await self._give_way(code)
         if self._is_leader and self._shared_out != self.world.partitions:
             raise Rejoin  # the leader sees a topic grow
+
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(
+            self.group_id, self.generation_id, self.member_id, self.instance_id, self._client
+        )
 
     async def _consume(self) -> ErrorCode:
         choice = self.world.random.random()
@@ -220,6 +222,8 @@ class Member:
             self.world.send(self._channel, self._client, self._commit_request())
             for _ in range(random.choice((1, 1, 1, 2, 4)))
         ]
+        if random.random() < 0.3:  # the other thread of the client
+            waiting.append(self.world.send(self._channel, self._client, self._heartbeat()))
         codes = [self._code_of(await answer) for answer in waiting]
         return next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)
 
@@ -241,6 +245,8 @@ class Member:
 
     def _code_of(self, result: Any) -> ErrorCode:
         """The first error, over all partitions."""
+        if isinstance(result, ErrorCode):
+            return result
         codes = [e for _, _, parts in result.topics or () for _, e in parts]
         return next((code for code in [result.error, *codes] if code), ErrorCode.NONE)
 

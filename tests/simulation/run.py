@@ -21,6 +21,9 @@ from typing import NamedTuple
 from tests.simulation.seeds import IN_TESTS
 from tests.simulation.worlds import Figures, be_quiet, run_world
 
+PROGRESS_S = 60.0
+"""Between two lines where nobody looks on."""
+
 CHUNK = 5
 """Worlds that a process lives between two reports."""
 
@@ -70,7 +73,7 @@ def _one(seed: int) -> int:
 
 
 def _many(seeds: Iterator[int], minutes: float, workers: int) -> int:
-    started_s = time.monotonic()
+    started_s = told_s = time.monotonic()
     total = Report([], [])
     waiting: set[Future[Report]] = set()
     with ProcessPoolExecutor(workers) as pool:
@@ -83,7 +86,7 @@ def _many(seeds: Iterator[int], minutes: float, workers: int) -> int:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
                 _add(total, future.result())
-            _tell_progress(total, started_s)
+            told_s = _tell_progress(total, started_s, told_s)
     return _sum_up(total, time.monotonic() - started_s)
 
 
@@ -94,11 +97,16 @@ def _add(total: Report, report: Report) -> None:
         say(f"\nseed {seed}: {error[:500]}\n  again with: make sim SEED={seed}")
 
 
-def _tell_progress(total: Report, started_s: float) -> None:
-    if sys.stderr.isatty():
-        lived = len(total.figures) + len(total.failures)
-        seconds = time.monotonic() - started_s
-        sys.stderr.write(f"\r{lived} worlds, {len(total.failures)} failed, {seconds:.0f} s")
+def _tell_progress(total: Report, started_s: float, told_s: float) -> float:
+    """Now and then a line, on a terminal always the same one; returns when it was told last."""
+    now_s = time.monotonic()
+    is_person = sys.stderr.isatty()
+    if not is_person and now_s - told_s < PROGRESS_S:
+        return told_s
+    lived = len(total.figures) + len(total.failures)
+    line = f"{lived} worlds, {len(total.failures)} failed, {now_s - started_s:.0f} s"
+    sys.stderr.write(f"\r{line}" if is_person else f"{line}\n")
+    return now_s
 
 
 def _sum_up(total: Report, seconds: float) -> int:

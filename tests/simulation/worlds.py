@@ -54,6 +54,7 @@ async def _live(seed: int) -> Figures:
         await _make_peace(world, members)
         await asyncio.sleep(PEACE_S)
         _check_running(world, members)
+        check_history(world.durable, world.history)
         _check_peace(world, members)
         world.is_over = True
         await administrator.task

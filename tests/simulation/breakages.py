@@ -1,0 +1,341 @@
+"""One fault of ours for each thing that worlds hold, put in by hand: the worlds have to see it.
+
+Each is a function that patches the code; ``test_breakages`` lives worlds over it until one fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from coordinator.core import membership, offset_commit, offset_fetch, retention
+from coordinator.core.errors import ErrorCode
+from coordinator.core.group import Group
+from coordinator.core.records import GroupRecord, OffsetsCommitted, OffsetsRemoved
+from coordinator.core.requests import (
+    Heartbeat,
+    OffsetFetch,
+    OffsetFetchResult,
+    SyncGroup,
+)
+from coordinator.core.shard import _HANDLERS
+from coordinator.core.state import ShardState
+from coordinator.runtime import slot as slots
+from coordinator.runtime.alarm import Alarm
+from coordinator.runtime.lane import Lane
+from coordinator.runtime.owner import ShardOwner
+from coordinator.runtime.slot import Slot
+from coordinator.server.connection import Connection
+from storage.base import Lease, ShardAppend, ShardId
+from storage.event_codec import Stamp
+from storage.log_clock import LogClock
+from storage.memory import MemoryOffsetStorage
+
+Patch = pytest.MonkeyPatch
+Breakage = Callable[[Patch], None]
+
+
+def reply_before_durability(patch: Patch) -> None:
+    take = Slot.take
+
+    def hasty(self: Slot, step: Any) -> None:
+        step.replies = [msgspec.structs.replace(reply, waits=False) for reply in step.replies]
+        waiting, self.unfinished = self.unfinished, None
+        for reply in step.replies:
+            self.give(reply)
+        step.replies = []
+        self.unfinished = waiting
+        take(self, step)
+
+    patch.setattr(Slot, "take", hasty)
+
+
+def store_without_fence(patch: Patch) -> None:
+    append = MemoryOffsetStorage.append
+
+    async def unfenced(
+        self: MemoryOffsetStorage, items: Sequence[ShardAppend]
+    ) -> Collection[ShardId]:
+        held = [item._replace(fence=self._epochs.get(item.shard, 0)) for item in items]
+        return await append(self, held)
+
+    patch.setattr(MemoryOffsetStorage, "append", unfenced)
+
+
+def lease_not_taken_again(patch: Patch) -> None:
+    """After a failed append the shards are loaded under the old epoch."""
+
+    async def keep(self: ShardOwner, wanted: Sequence[Slot]) -> None:
+        new = [slot for slot in wanted if slot.lease is None]
+        for slot in wanted:
+            slot.needs_lease = slot.lease is None
+        await take(self, new)
+
+    take = ShardOwner._take_leases
+    patch.setattr(ShardOwner, "_take_leases", keep)
+
+
+def append_without_load(patch: Patch) -> None:
+    """A new lease, and the old state is gone on with."""
+
+    async def nothing(*_: Any) -> None:
+        pass
+
+    patch.setattr("coordinator.runtime.owner.load_records", nothing)
+
+
+def answered_twice(patch: Patch) -> None:
+    release = Slot.release
+
+    def twice(self: Slot, write: Any) -> None:
+        first = write.replies[0] if write.replies else None
+        release(self, write)
+        if first is not None:
+            first.ticket.resolve(first.result)
+
+    patch.setattr(Slot, "release", twice)
+
+
+def dropped_and_not_answered(patch: Patch) -> None:
+    patch.setattr(Slot, "close_open", lambda self: [])
+
+
+def parked_at_a_stop_and_not_answered(patch: Patch) -> None:
+    patch.setattr(Slot, "close_parked", lambda self: [])
+    patch.setattr(Slot, "close_open", lambda self: [])
+
+
+def generation_goes_back(patch: Patch) -> None:
+    """What is read of a group starts from the first generation again."""
+    apply = ShardState.apply
+
+    def forgetful(self: ShardState, record: Any) -> None:
+        apply(self, record)
+
+    def to_record(self: Group) -> GroupRecord:
+        record = told(self)
+        return msgspec.structs.replace(record, generation_id=max(0, record.generation_id % 3))
+
+    told = Group.to_record
+    patch.setattr(ShardState, "apply", forgetful)
+    patch.setattr(Group, "to_record", to_record)
+
+
+def owned_twice(patch: Patch) -> None:
+    """Every member is given what the first one is."""
+    store = membership._store_assignment
+
+    def generous(shard: ShardState, group: Group, request: SyncGroup) -> None:
+        if request.assignments:
+            first = request.assignments[0][1]
+            shares = tuple((name, first) for name, _ in request.assignments)
+            request = msgspec.structs.replace(request, assignments=shares)
+        store(shard, group, request)
+
+    patch.setattr(membership, "_store_assignment", generous)
+
+
+def event_before_its_record(patch: Patch) -> None:
+    take = Slot.take
+
+    def eager(self: Slot, step: Any) -> None:
+        if step.events and step.records:
+            self.lane.ride(self, step.events)
+            step.events = []
+        take(self, step)
+
+    patch.setattr(Slot, "take", eager)
+
+
+def record_dropped(kind: type) -> Breakage:
+    """A change is made, and never written."""
+
+    def breakage(patch: Patch) -> None:
+        def forgetful(self: ShardState, record: Any, size_bytes: int = 0) -> None:
+            self.apply(record)
+            if type(record) is not kind:
+                self.step.records.append(record)
+
+        patch.setattr(ShardState, "record", forgetful)
+
+    return breakage
+
+
+def spurious_zero(patch: Patch) -> None:
+    patch.setattr(offset_fetch, "_nothing", lambda p, error: (p, 0, -1, "", error))
+
+
+def loading_reads_nothing(patch: Patch) -> None:
+    """While a shard loads, its offsets look like none."""
+    told = slots.loading_answer
+
+    def empty(request: Any) -> Any:
+        if isinstance(request, OffsetFetch):
+            return OffsetFetchResult(ErrorCode.NONE, [])
+        return told(request)
+
+    patch.setattr(slots, "loading_answer", empty)
+
+
+def zombies_commit(patch: Patch) -> None:
+    """A commit is taken whatever generation it speaks for."""
+    judge = offset_commit._member_error
+
+    def lenient(group: Any, request: Any) -> ErrorCode:
+        error = judge(group, request)
+        if error in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
+            return ErrorCode.NONE
+        return error
+
+    patch.setattr(offset_commit, "_member_error", lenient)
+    patch.setattr(offset_commit, "COMMIT_EXTENDS_SESSION", frozenset())
+
+
+def refused_and_stored(patch: Patch) -> None:
+    """A commit is stored, and its client is told that it was not."""
+    reply = ShardState.reply
+
+    def contrary(self: ShardState, ticket: Any, result: Any, waits: bool = True) -> None:
+        if result is offset_commit._OK and self.now.wall_ms % 7 == 0:
+            result = msgspec.structs.replace(result, error=ErrorCode.REBALANCE_IN_PROGRESS)
+        reply(self, ticket, result, waits)
+
+    patch.setattr(ShardState, "reply", contrary)
+
+
+def invented_commit(patch: Patch) -> None:
+    """What is stored is not what was sent."""
+    record = ShardState.record
+
+    def inventive(self: ShardState, made: Any, size_bytes: int = 0) -> None:
+        if isinstance(made, OffsetsCommitted) and self.now.wall_ms % 5 == 0:
+            part = made.topics[0].partitions[0]
+            made.topics[0].partitions[0] = msgspec.structs.replace(part, offset=part.offset + 10**6)
+        record(self, made, size_bytes)
+
+    patch.setattr(ShardState, "record", inventive)
+
+
+def alarm_never_rings(patch: Patch) -> None:
+    patch.setattr(Alarm, "_ring", lambda self: None)
+
+
+def heartbeat_does_not_count(patch: Patch) -> None:
+    beat = membership.heartbeat
+
+    def unheard(shard: ShardState, request: Heartbeat, ticket: Any) -> None:
+        patch.setattr(membership.rebalance, "restart_session", lambda *_: None)
+        try:
+            beat(shard, request, ticket)
+        finally:
+            patch.setattr(membership.rebalance, "restart_session", restart)
+
+    restart = membership.rebalance.restart_session
+    patch.setitem(_HANDLERS, Heartbeat, unheard)
+
+
+def expires_at_once(patch: Patch) -> None:
+    patch.setattr(retention, "_is_expired", lambda *_: True)
+
+
+def load_loses_a_slice(patch: Patch) -> None:
+    load = MemoryOffsetStorage.load
+
+    async def partly(self: MemoryOffsetStorage, shards: Collection[ShardId]) -> Any:
+        async for shard, records in load(self, shards):
+            yield shard, records[:-1]
+
+    patch.setattr(MemoryOffsetStorage, "load", partly)
+
+
+def fold_runs_ahead(patch: Patch) -> None:
+    """SQLite: the log is taken for folded up to a row that is not."""
+    patch.setattr("storage.sqlite_fold.FoldMap.folded_row", lambda self, last_row: last_row)
+
+
+def seq_used_twice(patch: Patch) -> None:
+    append = MemoryOffsetStorage.append
+
+    async def again(self: MemoryOffsetStorage, items: Any) -> Collection[ShardId]:
+        self._last_seq -= self._last_seq > 20
+        return await append(self, items)
+
+    patch.setattr(MemoryOffsetStorage, "append", again)
+
+
+def log_time_goes_back(patch: Patch) -> None:
+    def raw(self: LogClock) -> Stamp:
+        clock_ms = self._clock()
+        return Stamp(self._log_id, clock_ms, clock_ms)
+
+    patch.setattr(LogClock, "stamp", raw)
+
+
+def two_appends_at_a_time(patch: Patch) -> None:
+    gather = Lane.gather
+
+    def impatient(self: Lane, slot: Slot, batch: Any) -> Any:
+        self._task = None
+        return gather(self, slot, batch)
+
+    patch.setattr(Lane, "gather", impatient)
+
+
+def replies_out_of_order(patch: Patch) -> None:
+    answered = Connection.answered
+
+    def jump_the_queue(self: Connection, exchange: Any) -> None:
+        if self._owed and self._owed[0] is not exchange:
+            self._owed.remove(exchange)
+            self._owed.appendleft(exchange)
+        answered(self, exchange)
+
+    patch.setattr(Connection, "answered", jump_the_queue)
+
+
+def lease_given_out_twice(patch: Patch) -> None:
+    """A store whose new lease has the number of the old one."""
+
+    def same(
+        self: MemoryOffsetStorage, shards: Collection[ShardId], owner: str
+    ) -> dict[ShardId, Lease]:
+        self._last_epoch = max(self._last_epoch - 2, 0)
+        return take_over(self, shards, owner)
+
+    take_over = MemoryOffsetStorage.take_over
+    patch.setattr(MemoryOffsetStorage, "take_over", same)
+
+
+BREAKAGES: Final[dict[str, Breakage]] = {
+    "a reply before durability": reply_before_durability,
+    "a store without a fence": store_without_fence,
+    "a lease that is not taken again after a failure": lease_not_taken_again,
+    "an epoch that is given out twice": lease_given_out_twice,
+    "a new lease without a load": append_without_load,
+    "two appends at a time": two_appends_at_a_time,
+    "an answer given twice": answered_twice,
+    "a dropped shard that answers nobody": dropped_and_not_answered,
+    "a stop that answers nobody": parked_at_a_stop_and_not_answered,
+    "replies out of order": replies_out_of_order,
+    "a generation that goes back": generation_goes_back,
+    "a partition owned twice": owned_twice,
+    "a commit of another generation": zombies_commit,
+    "an event before its record": event_before_its_record,
+    "a commit that is not written": record_dropped(OffsetsCommitted),
+    "a removal that is not written": record_dropped(OffsetsRemoved),
+    "a commit that was refused and is stored": refused_and_stored,
+    "a commit that nobody made": invented_commit,
+    "a spurious zero": spurious_zero,
+    "offsets that look like none while loading": loading_reads_nothing,
+    "a load that loses records": load_loses_a_slice,
+    "a fold that runs ahead of the log": fold_runs_ahead,
+    "timers that never ring": alarm_never_rings,
+    "a heartbeat that does not count": heartbeat_does_not_count,
+    "offsets that expire at once": expires_at_once,
+    "a seq that is used twice": seq_used_twice,
+    "a log whose time goes back": log_time_goes_back,
+}
+"""What is broken, as docs/reliability.md names it."""
