@@ -151,35 +151,43 @@ def _librdkafka(part: Part) -> None:
     if part.instance is not None:
         settings["group.instance.id"] = part.instance
     while not part.closing():
+        turn = Turn(part)
+        committed: list[Any] = []
+        settings["on_commit"] = lambda *answer, done=committed: done.append(answer)
         consumer = Consumer(settings)
         try:
-            _poll_librdkafka(part, consumer)
+            _poll_librdkafka(part, consumer, turn, committed)
         except GivenUp as why:
             part.begins_anew(str(why))
             consumer.close()
 
 
-def _poll_librdkafka(part: Part, consumer: Any) -> None:
+def _poll_librdkafka(part: Part, consumer: Any, turn: Turn, committed: list[Any]) -> None:
+    """A commit that waits for its answer here would keep the consumer from polling meanwhile, and
+    so from its rebalances. One is under way at a time.
+    """
     from confluent_kafka import KafkaException, TopicPartition
 
     consumer.subscribe([part.topic])
-    turn = Turn(part)
+    offset: int | None = None
     while not part.closing():
         message = consumer.poll(POLL_S)
         if message is not None and message.error() and message.error().fatal():
             raise GivenUp(message.error().name())
+        while committed:
+            error, partitions = committed.pop()
+            if error is None and offset is not None:
+                turn.has(offset, [p.partition for p in partitions if p.error is None])
+            offset = None
         turn.identity(consumer.memberid())
         held = sorted(tp.partition for tp in consumer.assignment())
-        if not held or not turn.is_due():
+        if offset is not None or not held or not turn.is_due():
             continue
         offset = part.sends(held)
         try:
-            done = consumer.commit(
-                offsets=[TopicPartition(part.topic, p, offset) for p in held], asynchronous=False
-            )
-            turn.has(offset, [tp.partition for tp in done if tp.error is None])
+            consumer.commit(offsets=[TopicPartition(part.topic, p, offset) for p in held])
         except KafkaException:
-            continue
+            offset = None
 
 
 # --- kafka-python ---------------------------------------------------------------------------------
