@@ -51,8 +51,9 @@ def read_events(
         if directory is not None and not live_only:
             yield from _sealed(connection, Path(directory), wanted)
         for row in sqlite_log.iterate_rows(connection, after_seq, wanted.group_bytes):
-            if row.payload.ts_ms >= since_ms:
-                for event in payload_events(row.first_seq, row.payload):
+            payload = row.payload()
+            if payload.ts_ms >= since_ms:
+                for event in payload_events(row.first_seq, payload):
                     if wanted.takes(event):
                         yield event
 

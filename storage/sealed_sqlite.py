@@ -72,6 +72,7 @@ class SealedSqliteStorage(SqliteOffsetStorage):
         self._sealing: _Sealing | None = None
         self._sealing_thread: JobThread | None = None
         self._sealing_task: asyncio.Task[None] | None = None
+        self._closing: asyncio.Future[None] | None = None
         self._noted_seq = -1
         self._first_row = 0
         """No older row is left; may lag behind."""
@@ -93,21 +94,29 @@ class SealedSqliteStorage(SqliteOffsetStorage):
 
     async def close(self) -> None:
         """Seal what is there, if it is quickly done, and close."""
+        try:
+            await self._end_sealing()
+        except asyncio.CancelledError:
+            # Whoever has no time left still gives the store back: the writer's thread does it.
+            self._closing = asyncio.ensure_future(super().close())
+            raise
+        await super().close()
+
+    async def _end_sealing(self) -> None:
         task, self._sealing_task = self._sealing_task, None
         thread, self._sealing_thread = self._sealing_thread, None
         if task is not None:
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-        if thread is not None and self._sealing is not None:
-            finishing = thread.submit(partial(self._sealing.finish, CLOSE_S / 2))
-            thread.submit(self._sealing.close)
-            thread.stop()
-            await asyncio.wait([finishing], timeout=CLOSE_S)
-            if finishing.done() and finishing.exception() is None and task is not None:
-                with suppress(StorageError):
-                    await self._note()
-        await super().close()
+            await asyncio.wait([task])
+        if thread is None or self._sealing is None:
+            return
+        finishing = thread.submit(partial(self._sealing.finish, CLOSE_S / 2))
+        thread.submit(self._sealing.close)
+        thread.stop()
+        await asyncio.wait([finishing], timeout=CLOSE_S)
+        if finishing.done() and finishing.exception() is None and task is not None:
+            with suppress(StorageError):
+                await self._note()
 
     def stats(self) -> dict[str, float]:
         """Add how far sealing is behind."""
@@ -260,7 +269,7 @@ class _Sealing:
 
     def _take(self, row: sqlite_log.LogRow) -> None:
         before = self._row
-        payload = row.payload
+        payload = row.payload()
         if row.events and row.last_seq > self.sealer.taken_seq:
             assert self._settled is not None
             if self._settled.held(payload.log_id, row.first_seq) is not None:

@@ -17,6 +17,7 @@ import gzip
 import hashlib
 import os
 import re
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -254,7 +255,8 @@ class SegmentWriter:
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
             sync_directory(directory)
-        self._temporary = folder / f".events-{log_id}-{first_seq}.tmp"
+        # A name of its own: a thread that hung while others went on must not rename what is theirs.
+        self._temporary = folder / f".events-{log_id}-{first_seq}-{time.time_ns()}.tmp"
         self._file = self._temporary.open("wb", buffering=0)
 
     def takes(self, log_id: str, seq: int, ts_ms: int) -> bool:

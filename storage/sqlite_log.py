@@ -21,12 +21,16 @@ class LogRow(NamedTuple):
     row: int
     first_seq: int
     events: int
-    payload: Payload
+    data: bytes
 
     @property
     def last_seq(self) -> int:
         """The seq of its last event; one below the first where it has none."""
         return self.first_seq + self.events - 1
+
+    def payload(self) -> Payload:
+        """Decode it."""
+        return decode_payload(self.data)
 
 
 class LogNote(NamedTuple):
@@ -46,7 +50,7 @@ def read_rows(connection: sqlite3.Connection, after_row: int, limit: int) -> lis
         'ORDER BY "row" LIMIT ?',
         (after_row, limit),
     ).fetchall()
-    return [LogRow(row, first, count, decode_payload(data)) for row, first, count, data in rows]
+    return [LogRow(*row) for row in rows]
 
 
 def iterate_rows(
@@ -54,7 +58,7 @@ def iterate_rows(
 ) -> Iterator[LogRow]:
     """Read the rows that hold events above a seq, as one moment shows them.
 
-    Rows without the bytes given are not decoded.
+    Rows without the bytes given are left out.
     """
     rows = connection.execute(
         'SELECT "row", first_seq, count, CAST(payload AS BLOB) FROM log WHERE "row" >= ? '
@@ -63,7 +67,7 @@ def iterate_rows(
     )
     for row, first, count, data in rows:
         if first + count - 1 > after_seq and containing in data:
-            yield LogRow(row, first, count, decode_payload(data))
+            yield LogRow(row, first, count, data)
 
 
 def first_seq(connection: sqlite3.Connection) -> int:

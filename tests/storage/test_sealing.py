@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -371,3 +372,21 @@ async def test_an_event_of_every_size_of_row_is_sealed(tmp_path: Path) -> None:
     await store.append(owner, 0, events=[deleted])
     await owner.storage.close()
     assert store.read() == store.appended == list(read_events(store.path, log_dir=store.log_dir))
+
+
+async def test_who_has_no_time_for_sealing_at_the_end_still_gives_the_store_back(
+    tmp_path: Path,
+) -> None:
+    store = SealedStore(tmp_path)
+    owner = await filled(store)
+    disk_answers = threading.Event()
+    store.at_step = lambda step: disk_answers.wait() if step == "written" else None  # type: ignore[assignment]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await owner.storage.close()
+    await until(lambda: not (tmp_path / "store.db.lock").read_text())
+    owner = await store.owner()
+    disk_answers.set()
+    assert store.read() == store.appended
+    await owner.storage.close()
+    assert verify(store.log_dir).is_sound

@@ -1,0 +1,138 @@
+"""What sealing costs those who commit: latency of commits with it and without, turn by turn.
+
+    python -m bench.sealing_bench [rounds]
+
+The real daemon on SQLite, folding early, segments of 4 MB so that sealing and trimming never rest;
+16 connections, each a commit of 10 partitions every 20 ms. The runs alternate, so that a machine
+that is busy otherwise is as busy for both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+CONNECTIONS = 16
+PERIOD_S = 0.02
+WARM_UP_S = 3.0
+RUN_S = 15.0
+PARTITIONS = 10
+FOLD_AFTER = 500
+SEGMENT_BYTES = 4 * 1024 * 1024
+
+
+def serve() -> None:
+    """Be the daemon: the normal one, that folds early so that rows can go."""
+    import storage.open
+    from coordinator.__main__ import main
+    from storage.sealed_sqlite import SealedSqliteStorage
+    from storage.sqlite import SqliteOffsetStorage
+
+    for kind in (SealedSqliteStorage, SqliteOffsetStorage):
+        early = functools.partial(kind, fold_after=FOLD_AFTER)
+        setattr(storage.open, kind.__name__, early)
+    main()
+
+
+async def load(port: int) -> list[float]:
+    """Commit at a steady rate; return how long each took, in ms, after the warm-up."""
+    took: list[float] = []
+    started = time.perf_counter()
+    frames = [_frame(number) for number in range(CONNECTIONS)]
+    await asyncio.gather(
+        *(_commit(port, frame, number, started, took) for number, frame in enumerate(frames))
+    )
+    return took
+
+
+async def _commit(port: int, frame: bytes, number: int, started: float, took: list[float]) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    due = started + PERIOD_S * number / CONNECTIONS
+    end = started + WARM_UP_S + RUN_S
+    while due < end:
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        sent = time.perf_counter()
+        writer.write(frame)
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        await reader.readexactly(size)
+        if sent > started + WARM_UP_S:
+            took.append((time.perf_counter() - sent) * 1000)
+        due = max(due + PERIOD_S, time.perf_counter() - 1)
+    writer.close()
+
+
+def _frame(number: int) -> bytes:
+    from tests.helpers.raw_client import encode_request
+
+    rows = [
+        {
+            "partition_index": partition,
+            "committed_offset": 1_000,
+            "committed_leader_epoch": -1,
+            "committed_metadata": None,
+        }
+        for partition in range(PARTITIONS)
+    ]
+    values = {
+        "group_id": f"group-{number}",
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": "orders", "partitions": rows}],
+    }
+    return encode_request("offset_commit", 8, values, 1, "bench")
+
+
+def measure(sealing: str) -> tuple[list[float], float]:
+    """Run the daemon once; return the latencies and how many segments it sealed."""
+    from tests.helpers.daemon import Daemon
+
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as directory:
+        daemon = Daemon(
+            Path(directory),
+            topics={"orders": PARTITIONS},
+            settings={"log.sealing": sealing, "log.segment_bytes": SEGMENT_BYTES},
+        )
+        daemon.entry = ("-m", "bench.sealing_bench")
+        daemon.start()
+        try:
+            took = asyncio.run(load(int(daemon.bootstrap.rpartition(":")[2])))
+            segments = daemon.metric("groupkeeper_log_segments_sealed_total")
+        finally:
+            daemon.stop()
+    return took, segments
+
+
+def main() -> None:
+    """Measure by turns and print the quantiles of each."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    found: dict[str, list[list[float]]] = {"off": [], "on": []}
+    for turn in range(rounds):
+        for sealing in ("off", "on") if turn % 2 == 0 else ("on", "off"):
+            took, segments = measure(sealing)
+            found[sealing].append(took)
+            print(f"round {turn + 1}, sealing {sealing}: {_line(took)}, {segments:.0f} segments")
+    for sealing, runs in found.items():
+        medians = [statistics.median(_quantile(run, q) for run in runs) for q in (0.5, 0.99, 0.999)]
+        p50, p99, p999 = medians
+        print(f"sealing {sealing}: p50 {p50:.2f} ms, p99 {p99:.2f} ms, p99.9 {p999:.2f} ms")
+
+
+def _line(took: list[float]) -> str:
+    quantiles = (_quantile(took, q) for q in (0.5, 0.99, 0.999))
+    p50, p99, p999 = quantiles
+    rate = len(took) / RUN_S
+    return f"{rate:.0f} commits/s, p50 {p50:.2f} ms, p99 {p99:.2f} ms, p99.9 {p999:.2f} ms"
+
+
+def _quantile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+if __name__ == "__main__":
+    serve() if sys.argv[1:2] == ["serve"] else main()
