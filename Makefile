@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
 SOURCES := coordinator protocol storage pipeline
 
-.PHONY: help setup run demo test fuzz mutants differential test-clients test-pipeline ci lint types imports unit fmt docs pipeline-demo bench bench-micro bench-pipeline clean
+.PHONY: help setup run demo test sim fuzz mutants differential test-clients test-pipeline ci lint types imports unit fmt docs pipeline-demo bench bench-micro bench-pipeline clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -57,10 +57,14 @@ test: lint types imports unit ## Everything that needs only Python: lint, types,
 
 ci: ## What must pass before anything lands; a skipped test is a failure here
 	REQUIRE_ALL=1 $(MAKE) test
+	REQUIRE_ALL=1 $(MAKE) sim
 	REQUIRE_ALL=1 $(MAKE) mutants
 	REQUIRE_ALL=1 $(MAKE) differential
 	REQUIRE_ALL=1 $(MAKE) test-clients
 	REQUIRE_ALL=1 $(MAKE) test-pipeline
+
+sim: .venv/installed-for-tests ## Simulated worlds; SEEDS=2000 or MINUTES=60 for more, SEED=17 for one
+	@WORKERS=$(WORKERS) $(BIN)/python -m tests.simulation.run
 
 mutants: .venv/installed-for-tests ## Break the code on purpose, and see that a test notices; DRAWN=200 for more
 	$(BIN)/python -m tests.mutants

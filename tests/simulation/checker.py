@@ -197,24 +197,23 @@ def check_generations(durable: Durable, history: Iterable[Op]) -> None:
     until the group is deleted. (A generation that was joined and never synced may come twice: it
     was never durable, as in Kafka.)
     """
-    synced: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    synced: dict[str, list[Op]] = defaultdict(list)
     answered = [op for op in history if op.answered_at is not None and op.void_at is None]
     for op in answered:
         if isinstance(op.request, SyncGroup) and op.result.error is NONE:
-            synced[op.request.group_id].append((op.answered_at or 0, op.request.generation_id))
+            synced[op.request.group_id].append(op)
     for op in answered:
         if not isinstance(op.request, JoinGroup) or op.result.error is not NONE:
             continue
         group_id = op.request.group_id
         gone = [p for p, record in durable.groups.get(group_id, ()) if record is None]
-        for position, generation_id in synced[group_id]:
-            if position >= op.invoked_at or any(
-                position < p <= (op.answered_at or 0) for p in gone
-            ):
-                continue
-            assert op.result.generation_id >= generation_id, (
-                f"{group_id}: generation {op.result.generation_id} after {generation_id}"
-            )
+        for told in synced[group_id]:
+            until, since = op.answered_at or 0, told.answered_at or 0
+            is_before = (told.answered_ms or 0) < op.invoked_ms
+            if is_before and not any(since < position <= until for position in gone):
+                last = told.request.generation_id
+                now = op.result.generation_id
+                assert now >= last, f"{group_id}: generation {now} after {last}"
 
 
 def check_ownership(durable: Durable, history: Iterable[Op]) -> None:

@@ -1,0 +1,409 @@
+"""The checker against histories that are wrong, made by hand: each has one thing in it that must
+not be, and a twin without it that passes.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.events import Assignment, LostPartition, LostTopic, OffsetDeleted
+from coordinator.core.records import (
+    CommittedPartition,
+    CommittedTopic,
+    GroupRecord,
+    GroupRemoved,
+    OffsetsCommitted,
+    OffsetsRemoved,
+    SavedMember,
+)
+from coordinator.core.requests import (
+    ChangeTopics,
+    ChangeTopicsResult,
+    Client,
+    DeleteGroup,
+    JoinGroup,
+    JoinGroupResult,
+    OffsetCommit,
+    OffsetCommitResult,
+    OffsetDelete,
+    OffsetDeleteResult,
+    OffsetFetch,
+    OffsetFetchResult,
+    SyncGroup,
+    SyncGroupResult,
+    TopicChange,
+)
+from protocol.consumer_protocol import ConsumerAssignment, encode_assignment
+from storage.base import Batch
+from tests.simulation.checker import check_acknowledged, check_history
+from tests.simulation.history import Durable, Op
+
+CLIENT = Client("app", "/10.0.0.1")
+NONE = ErrorCode.NONE
+KEY = ("g", "orders", 0)
+
+
+class Story:
+    """What was stored and what was said, in the order in which it is told."""
+
+    def __init__(self) -> None:
+        self.durable = Durable()
+        self.history: list[Op] = []
+        self.now_ms = 0.0
+        self.durable.granted(0, 1)
+
+    def store(self, *records, events=()):
+        self.durable.stored(0, 1, [Batch(records, list(events))])
+
+    def commit(self, offset, *, generation=-1, member="", previous=None):
+        """A commit becomes durable."""
+        before = self.durable.value(KEY) if previous is None else previous
+        parts = [CommittedPartition(0, offset, before, -1, "")]
+        topics = [CommittedTopic("orders", "t", parts)]
+        self.store(
+            OffsetsCommitted("g", generation, member, None, "app", "", "", 0, -1, topics),
+        )
+
+    def generation(self, number, **assignments):
+        """A generation is synced."""
+        members = tuple(
+            SavedMember(name, None, "app", "", 1, 1, b"", assignment(*numbers))
+            for name, numbers in assignments.items()
+        )
+        self.store(GroupRecord("g", "consumer", number, "range", "m1", 0, members))
+
+    def ask(self, request, **fields):
+        self.now_ms += 1
+        op = Op("app", request, self.now_ms, self.durable.position, **fields)
+        self.history.append(op)
+        return op
+
+    def answer(self, op, result, *, void_at=None):
+        op.result, op.void_at = result, void_at
+        self.now_ms += 1
+        op.answered_ms, op.answered_at = self.now_ms, self.durable.position
+        return op
+
+    def check(self):
+        assert self.durable.problems == []
+        check_history(self.durable, self.history)
+
+    def fails(self, match):
+        with pytest.raises(AssertionError, match=match):
+            self.check()
+
+
+def assignment(*numbers):
+    return encode_assignment(ConsumerAssignment(1, {"orders": list(numbers)}))
+
+
+def a_commit(offset, *, generation=-1, member=""):
+    topics = [("orders", "", [(0, offset, -1, "")])]
+    return OffsetCommit(
+        "g", generation, member, None, topics, False, -1, ErrorCode.ILLEGAL_GENERATION, CLIENT
+    )
+
+
+def a_sync(generation, member):
+    return SyncGroup("g", generation, member, None, None, None, (), CLIENT)
+
+
+def a_join():
+    return JoinGroup("g", "m1", None, "consumer", (), 1, 1, "m1", True, True, CLIENT)
+
+
+ALL = OffsetFetch("g", None, False, True)
+NAMED = OffsetFetch("g", [("orders", "", [0])], False, True)
+COMMITTED = OffsetCommitResult(NONE)
+
+
+def shown(offset):
+    return OffsetFetchResult(NONE, [("orders", "", [(0, offset, -1, "", NONE)])])
+
+
+@pytest.fixture
+def story():
+    return Story()
+
+
+# --- Commits -------------------------------------------------------------------------------------
+
+
+def test_a_commit_that_is_acknowledged_and_stored_is_fine(story):
+    op = story.ask(a_commit(5))
+    story.commit(5)
+    story.answer(op, COMMITTED)
+    check_acknowledged(story.durable, op)
+    story.check()
+
+
+def test_a_commit_that_is_acknowledged_and_not_stored_is_lost(story):
+    op = story.answer(story.ask(a_commit(5)), COMMITTED)
+    with pytest.raises(AssertionError, match="not durable"):
+        check_acknowledged(story.durable, op)
+    story.fails("is lost")
+
+
+def test_a_commit_that_is_stored_after_its_acknowledgement_was_acknowledged_too_early(story):
+    story.answer(story.ask(a_commit(5)), COMMITTED)
+    story.commit(5)
+    story.fails("too early")
+
+
+def test_a_commit_that_nobody_made_is_invented(story):
+    story.commit(5)
+    story.fails("nobody committed it")
+
+
+def test_a_commit_may_be_stored_if_its_client_never_knew(story):
+    story.ask(a_commit(5))
+    story.commit(5)
+    story.check()
+
+
+def test_a_commit_that_was_refused_is_not_stored(story):
+    op = story.ask(a_commit(5))
+    story.commit(5)
+    story.answer(op, OffsetCommitResult(ErrorCode.ILLEGAL_GENERATION))
+    story.fails("refused with ILLEGAL_GENERATION, and is stored")
+
+
+def test_a_commit_whose_coordinator_was_lost_may_be_stored(story):
+    op = story.ask(a_commit(5))
+    story.commit(5)
+    story.answer(op, OffsetCommitResult(ErrorCode.NOT_COORDINATOR))
+    story.check()
+
+
+def test_a_commit_is_stored_once(story):
+    op = story.ask(a_commit(5))
+    story.commit(5)
+    story.commit(5)
+    story.answer(op, COMMITTED)
+    story.fails("stored 2 times")
+
+
+def test_a_commit_is_kept_as_of_who_made_it(story):
+    story.generation(2, m1=[0], m2=[])
+    op = story.ask(a_commit(5, generation=2, member="m1"))
+    story.commit(5, generation=2, member="m2")
+    story.answer(op, COMMITTED)
+    story.fails("is kept as of")
+
+
+def test_a_commit_of_another_generation_is_not_accepted(story):
+    story.generation(3, m1=[0])
+    op = story.ask(a_commit(5, generation=2, member="m1"))
+    story.commit(5, generation=2, member="m1")
+    story.answer(op, COMMITTED)
+    story.fails("accepted of m1 in generation 2")
+
+
+def test_a_commit_of_a_member_that_is_gone_is_not_accepted(story):
+    story.generation(3, m2=[0])
+    op = story.ask(a_commit(5, generation=3, member="m1"))
+    story.commit(5, generation=3, member="m1")
+    story.answer(op, COMMITTED)
+    story.fails("accepted of m1 in generation 3")
+
+
+def test_a_commit_from_outside_is_not_accepted_while_there_are_members(story):
+    story.generation(3, m1=[0])
+    op = story.ask(a_commit(5))
+    story.commit(5)
+    story.answer(op, COMMITTED)
+    story.fails("from outside")
+
+
+def test_a_partition_that_was_made_is_not_unknown(story):
+    change = TopicChange("orders", "t", 2, NONE, None)
+    grown = ChangeTopicsResult(NONE, (), (change,), ())
+    story.answer(story.ask(ChangeTopics(CLIENT, grow=(("orders", 2),))), grown)
+    unknown = [("orders", "", [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)])]
+    story.answer(story.ask(a_commit(5)), OffsetCommitResult(NONE, unknown))
+    story.fails("said to be unknown")
+
+
+# --- Reads ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("read", [ALL, NAMED])
+def test_what_is_stored_may_be_read(story, read):
+    story.ask(a_commit(5))
+    story.commit(5)
+    story.answer(story.ask(read), shown(5))
+    story.check()
+
+
+def test_an_offset_that_was_never_committed_is_not_read(story):
+    story.answer(story.ask(NAMED), shown(0))
+    story.fails("0 was read")
+
+
+@pytest.mark.parametrize("read", [ALL, NAMED])
+def test_nothing_is_not_read_where_something_is_stored(story, read):
+    story.ask(a_commit(5))
+    story.commit(5)
+    nothing = OffsetFetchResult(NONE, []) if read is ALL else shown(-1)
+    story.answer(story.ask(read), nothing)
+    story.fails("-1 was read")
+
+
+def test_an_old_value_is_not_read_once_the_new_one_is_durable(story):
+    story.ask(a_commit(5))
+    story.ask(a_commit(6))
+    story.commit(5)
+    story.commit(6)
+    story.answer(story.ask(NAMED), shown(5))
+    story.fails("5 was read")
+
+
+def test_either_value_is_read_while_the_new_one_becomes_durable(story):
+    story.ask(a_commit(5))
+    story.ask(a_commit(6))
+    story.commit(5)
+    first, second = story.ask(NAMED), story.ask(NAMED)
+    story.commit(6)
+    story.answer(first, shown(5))
+    story.answer(second, shown(6))
+    story.check()
+
+
+def test_a_value_is_not_read_before_it_is_durable(story):
+    story.ask(a_commit(5))
+    story.answer(story.ask(NAMED), shown(5))
+    story.commit(5)
+    story.fails("5 was read")
+
+
+def test_an_owner_without_its_lease_may_be_as_old_as_its_loss_and_no_older(story):
+    for offset in (5, 6, 7):
+        story.ask(a_commit(offset))
+    story.commit(5)
+    story.commit(6)
+    lost_at = story.durable.position
+    story.commit(7)
+    story.answer(story.ask(NAMED), shown(6), void_at=lost_at)
+    story.check()
+    story.answer(story.ask(NAMED), shown(5), void_at=lost_at)
+    story.fails("5 was read")
+
+
+# --- Generations and ownership -------------------------------------------------------------------
+
+
+def test_nobody_is_told_of_an_earlier_generation_than_one_that_was_synced(story):
+    story.generation(3, m1=[0])
+    story.answer(story.ask(a_sync(3, "m1")), SyncGroupResult(NONE, assignment(0)))
+    story.answer(story.ask(a_join()), JoinGroupResult(NONE, "m1", 2))
+    story.fails("generation 2 after 3")
+
+
+def test_a_group_that_was_deleted_begins_with_its_first_generation(story):
+    story.generation(3, m1=[0])
+    story.answer(story.ask(a_sync(3, "m1")), SyncGroupResult(NONE, assignment(0)))
+    story.store(GroupRemoved("g"))
+    story.answer(story.ask(a_join()), JoinGroupResult(NONE, "m1", 1))
+    story.check()
+
+
+def test_a_partition_is_not_owned_twice_in_a_generation(story):
+    story.generation(3, m1=[0], m2=[0, 1])
+    story.answer(story.ask(a_sync(3, "m1")), SyncGroupResult(NONE, assignment(0)))
+    story.answer(story.ask(a_sync(3, "m2")), SyncGroupResult(NONE, assignment(0, 1)))
+    story.fails("held by m1 and m2")
+
+
+def test_a_static_member_under_a_new_id_takes_over_what_the_old_one_had(story):
+    story.generation(3, old=[0])
+    story.answer(story.ask(a_sync(3, "old")), SyncGroupResult(NONE, assignment(0)))
+    story.generation(3, new=[0])
+    story.answer(story.ask(a_sync(3, "new")), SyncGroupResult(NONE, assignment(0)))
+    story.check()
+
+
+def test_an_assignment_that_is_told_is_durable(story):
+    story.generation(3, m1=[0])
+    op = story.answer(story.ask(a_sync(3, "m1")), SyncGroupResult(NONE, assignment(1)))
+    with pytest.raises(AssertionError, match="is not durable"):
+        check_acknowledged(story.durable, op)
+
+
+# --- Administration ------------------------------------------------------------------------------
+
+
+def test_a_group_that_is_said_to_be_deleted_is(story):
+    story.commit(5)
+    op = story.answer(story.ask(DeleteGroup("g", CLIENT)), NONE)
+    with pytest.raises(AssertionError, match="said to be deleted"):
+        check_acknowledged(story.durable, op)
+
+
+def test_an_offset_that_is_said_to_be_deleted_is(story):
+    story.commit(5)
+    op = story.ask(OffsetDelete("g", (("orders", [0]),), CLIENT))
+    story.answer(op, OffsetDeleteResult(NONE, (("orders", [(0, NONE)]),)))
+    with pytest.raises(AssertionError, match="said to be deleted"):
+        check_acknowledged(story.durable, op)
+
+
+def test_a_topic_that_is_said_to_be_made_is(story):
+    change = TopicChange("new", "t", 2, NONE, None)
+    op = story.answer(story.ask(ChangeTopics(CLIENT)), ChangeTopicsResult(NONE, (change,)))
+    with pytest.raises(AssertionError, match="said to be made"):
+        check_acknowledged(story.durable, op)
+
+
+# --- What is checked as it becomes durable -------------------------------------------------------
+
+
+def problem(story):
+    (found,) = story.durable.problems
+    return found
+
+
+def test_an_append_under_a_lease_that_was_lost_is_not_accepted(story):
+    story.durable.granted(0, 2)
+    story.commit(5)
+    assert "fence 1 accepted, the lease is 2" in problem(story)
+
+
+def test_an_epoch_is_given_out_once(story):
+    story.durable.granted(0, 3)
+    story.durable.granted(0, 2)
+    assert "epoch 2 was given out after 3" in problem(story)
+
+
+def test_a_durable_generation_never_goes_back(story):
+    story.generation(3, m1=[0])
+    story.generation(2, m1=[0])
+    assert "generation 2 after 3" in problem(story)
+
+
+def test_a_commit_tells_what_it_replaces(story):
+    story.commit(5)
+    story.commit(6, previous=4)
+    assert "replaces 4, 5 was stored" in problem(story)
+
+
+def test_an_assignment_event_does_not_precede_its_record(story):
+    event = Assignment(group="g", generation=3, protocol_type="consumer")
+    story.store(events=[event])
+    assert "and no group" in problem(story)
+
+
+def test_a_deletion_event_does_not_precede_its_record(story):
+    story.commit(5)
+    lost = [LostTopic("orders", "t", [LostPartition(0, 5, -1, "", 0)])]
+    event = OffsetDeleted(group="g", topics=lost, reason="deleted")
+    story.store(events=[event])
+    assert "lost, and still stored" in problem(story)
+
+
+def test_a_deletion_event_tells_the_last_value(story):
+    story.commit(5)
+    lost = [LostTopic("orders", "t", [LostPartition(0, 4, -1, "", 0)])]
+    event = OffsetDeleted(group="g", topics=lost, reason="deleted")
+    story.store(OffsetsRemoved("g", [("orders", 0)]), events=[event])
+    assert "4 lost of 5" in problem(story)
