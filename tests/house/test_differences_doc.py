@@ -10,7 +10,7 @@ from tests.conformance.kafka.allowed import DECISIONS, MOST, decision_of
 from tests.conformance.kafka.case import SCRIPTED
 from tests.conformance.kafka.comparison import Difference
 from tests.conformance.kafka.configs import OUR_KEYS
-from tests.conformance.kafka.test_scripted import SUITES
+from tests.conformance.kafka.test_cases import SUITES
 from tests.helpers.printed_docs import DIFFERENCES, with_printed_sections
 
 TEXT = DIFFERENCES.read_text()

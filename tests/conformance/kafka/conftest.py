@@ -27,12 +27,18 @@ def figures() -> Figures:
 
 
 @pytest.fixture(scope="session")
-def benches() -> Iterator[dict[bool, Bench]]:
-    """The pair of servers for most cases, and (``True``) that with the small limits."""
+def benches(request: pytest.FixtureRequest) -> Iterator[dict[bool, Bench]]:
+    """The pair of servers for most cases, and (``True``) that with the small limits.
+
+    What no selected test needs is not started.
+    """
+    wanted = {scripted.small for scripted, _ in _selected(request)} or {False}
+    if any("told_by" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        wanted.add(False)
     started: list[servers.Servers] = []
     try:
         with ThreadPoolExecutor(2) as pool:
-            both = [pool.submit(servers.start, small=small) for small in (False, True)]
+            both = [pool.submit(servers.start, small=small) for small in sorted(wanted)]
             started.extend(one.result() for one in both)
         yield {one.kafka.small: Bench.of(one) for one in started}
     except Unavailable as lack:
@@ -49,18 +55,23 @@ def outcome_of(
     """The outcome of a scripted case at a level; all that were selected run side by side."""
     jobs: dict[tuple[str, int], Future[Outcome]] = {}
     with ThreadPoolExecutor(IN_FLIGHT) as pool:
-        for item in request.session.items:
-            params = getattr(getattr(item, "callspec", None), "params", {})
-            if isinstance(params.get("scripted"), Scripted):
-                scripted, level = params["scripted"], params["level"]
-                work = partial(_at_level, scripted, level)
-                name = f"{scripted.name}-{level}"
-                jobs[scripted.name, level] = pool.submit(
-                    run, benches[scripted.small], name, work, figures
-                )
+        for scripted, level in _selected(request):
+            work = partial(_at_level, scripted, level)
+            name = f"{scripted.name}-{level}"
+            jobs[scripted.name, level] = pool.submit(
+                run, benches[scripted.small], name, work, figures
+            )
         yield lambda scripted, level: jobs[scripted.name, level].result()
         for job in jobs.values():
             job.cancel()
+
+
+def _selected(request: pytest.FixtureRequest) -> Iterator[tuple[Scripted, int]]:
+    """The scripted cases that this run is about, and at which levels."""
+    for item in request.session.items:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        if isinstance(params.get("scripted"), Scripted):
+            yield params["scripted"], params["level"]
 
 
 def _at_level(scripted: Scripted, level: int, pair: Pair) -> None:

@@ -22,11 +22,11 @@ from tests.conformance.kafka.pair import BY_NAME, SIDES, Answer, Pair, Person, R
 
 NAMES = ("a", "b", "c")
 TIMEOUT_MS = 1_500
-"""A short session or rebalance timeout."""
-PERIOD_MS = 5 * TIMEOUT_MS // 2
-"""From the start of a window to the start of the next."""
-WINDOW_MS = 2 * TIMEOUT_MS // 5
-"""How long a window may last."""
+"""A short session or rebalance timeout; longer where the machine was too slow for it."""
+PERIOD = 2.5
+"""From the start of a window to the start of the next, in timeouts."""
+WINDOW = 0.4
+"""How long a window may last, in timeouts."""
 
 MOST_IN_WINDOW = 4
 """Requests, so that they fit into it on a slow machine."""
@@ -114,6 +114,7 @@ class Liver:
         self.pair = pair
         self.life = life
         self.people = self.case.people(*NAMES)
+        self.timeout_ms = TIMEOUT_MS * pair.patience
         self._start = time.monotonic()
 
     def lead(self) -> None:
@@ -142,9 +143,9 @@ class Liver:
         if not self.life.short:
             return
         spent_ms = int((time.monotonic() - self._start) * 1_000)
-        if spent_ms > WINDOW_MS:
+        if spent_ms > WINDOW * self.timeout_ms:
             raise TooSlow
-        self.case.wait(PERIOD_MS - spent_ms)
+        self.case.wait(int(PERIOD * self.timeout_ms) - spent_ms)
         self._start = time.monotonic()
 
     def _id(self, act: Act, person: Person) -> Ref | str:
@@ -170,7 +171,7 @@ class Liver:
         return f"i-{NAMES[who]}" if who else None
 
     def _timeout(self, is_short: int) -> int:
-        return TIMEOUT_MS if self.life.short and is_short else settings.LONG_MS
+        return self.timeout_ms if self.life.short and is_short else settings.LONG_MS
 
     def join(self, act: Act, person: Person) -> None:
         answer = self._join(act, person)

@@ -172,6 +172,8 @@ class Pair:
         self.steps: list[str] = []
         """What was sent and what came, for whoever reads a difference."""
         self.requests = 0
+        self.patience = 1
+        """By what the timeouts of a generated case are multiplied: the machine may be busy."""
         self.ends_where_leaders_differ = False
         self._leaders = ["", ""]
         self._topic_ids = topic_ids

@@ -111,9 +111,10 @@ class Bench:
         return pair
 
 
-def run_once(bench: Bench, name: str, script: Callable[[Pair], None]) -> Outcome:
+def run_once(bench: Bench, name: str, script: Callable[[Pair], None], patience: int = 1) -> Outcome:
     """Run one case once."""
     pair = bench.pair(name)
+    pair.patience = patience
     trouble = ""
     arbitrary = slow = False
     try:
@@ -144,10 +145,11 @@ def run_once(bench: Bench, name: str, script: Callable[[Pair], None]) -> Outcome
 def run(bench: Bench, name: str, script: Callable[[Pair], None], figures: Figures) -> Outcome:
     """Run one case, again where it differs; what differs each time is a difference."""
     outcome = run_once(bench, name, script)
-    left, differed = RUNS - 1, False
+    left, differed, patience = RUNS - 1, False, 1
     while left and not outcome.clean:
         differed = differed or not outcome.slow
-        outcome = run_once(bench, name, script)
+        patience *= 2 if outcome.slow else 1
+        outcome = run_once(bench, name, script, patience)
         left -= 1
     figures.add(outcome, once=differed and outcome.clean)
     return outcome

@@ -6,6 +6,7 @@ CASES=2000 for more of them (100 otherwise); SEED=N repeats a run, or begins ano
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -32,18 +33,20 @@ Told = Callable[[int], str]
 @pytest.fixture(scope="module")
 def told_by(benches: dict[bool, Bench], figures: Figures) -> Iterator[Told]:
     """What an explorer found, shrunk; all run side by side."""
+    stopping = threading.Event()
     with ThreadPoolExecutor(EXPLORERS) as pool:
-        work = partial(explore, benches[False], figures)
+        work = partial(explore, benches[False], figures, stopping)
         jobs = [pool.submit(work, SEED + n) for n in range(EXPLORERS)]
         yield lambda explorer: jobs[explorer].result()
+        stopping.set()
 
 
-def explore(bench: Bench, figures: Figures, number: int) -> str:
+def explore(bench: Bench, figures: Figures, stopping: threading.Event, number: int) -> str:
     """Draw lives until one differs; returns the shortest that does, or nothing."""
     last: list[Outcome] = []
 
     @hypothesis_settings(
-        max_examples=-(-CASES // EXPLORERS),
+        max_examples=-(-CASES // EXPLORERS) + 1,  # the first is always the simplest life
         deadline=None,
         database=None,
         phases=[Phase.generate, Phase.shrink],
@@ -53,6 +56,8 @@ def explore(bench: Bench, figures: Figures, number: int) -> str:
     @seed(number)
     @given(lives())
     def alike(life: Life) -> None:
+        if stopping.is_set():
+            return
         outcome = run(bench, f"life-{number}", partial(led, life), figures)
         if outcome.differences or outcome.trouble:
             last[:] = [outcome]
