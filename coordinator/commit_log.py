@@ -50,10 +50,9 @@ async def read_commit_log(
     """
     if not isinstance(storage, KeepsEvents):
         raise StorageError(f"{type(storage).__name__} keeps no events, so there is no commit log")
-    async for event in storage.history(group_id):
-        if event["ts_ms"] >= since_ms:
-            for entry in entries_of(event):
-                yield entry
+    async for event in storage.history(group_id, since_ms):
+        for entry in entries_of(event):
+            yield entry
 
 
 def entries_of(event: EventDict) -> Iterator[OffsetCommitLog]:

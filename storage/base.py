@@ -191,6 +191,7 @@ class LoadsGroups(Protocol):
 class KeepsEvents(Protocol):
     """Optional part of the contract: for a store whose event log can be read from here."""
 
-    def history(self, group_id: str) -> AsyncIterator[EventDict]:
-        """Yield the durable events of a group that are still kept, oldest first."""
+    def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
+        """Yield the durable events of a group that are still kept, oldest first, from a moment on
+        (by ``ts_ms``)."""
         ...

@@ -122,10 +122,10 @@ def _sealed(
 
 
 async def group_history(
-    path: str | Path, group_id: str, log_dir: str | Path | None = None
+    path: str | Path, group_id: str, log_dir: str | Path | None = None, since_ms: int = 0
 ) -> AsyncIterator[EventDict]:
     """Yield the events of a group, as one moment shows them; reads in a thread."""
-    events = read_events(path, log_dir=log_dir, group_id=group_id)
+    events = read_events(path, log_dir=log_dir, group_id=group_id, since_ms=since_ms)
     thread = JobThread("event-log-reader")
     try:
         while chunk := await thread.submit(partial(_next_of, events)):

@@ -109,7 +109,7 @@ def verify(
             _log_of(logs, listed.log_id).missing.append(file)
     for log_id, log in logs.items():
         _sum_up(log, found.get(log_id, []), _horizon(log_id, logs))
-    report.logs = sorted(logs.values(), key=lambda log: (log.first_ts_ms, log.log_id))
+    report.logs = sorted(logs.values(), key=lambda log: (log.first_ts_ms, log.first_seq))
     return report
 
 

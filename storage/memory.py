@@ -151,12 +151,12 @@ class MemoryOffsetStorage:
         """Return the kept events above a seq, oldest first."""
         return [event_dict(*kept) for kept in self._events if kept.seq > after_seq]
 
-    async def history(self, group_id: str) -> AsyncIterator[EventDict]:
-        """Yield the kept events of a group, oldest first."""
+    async def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
+        """Yield the kept events of a group, oldest first, from a moment on."""
         for position, kept in enumerate(list(self._events), start=1):
             event = kept.event
             named = event.group_id if isinstance(event, OffsetsCommitted) else event.group
-            if named == group_id:
+            if named == group_id and kept.stamp.ts_ms >= since_ms:
                 yield event_dict(*kept)
             if position % HISTORY_SLICE_EVENTS == 0:
                 await asyncio.sleep(0)

@@ -134,9 +134,9 @@ class SealedSqliteStorage(SqliteOffsetStorage):
             }
         return numbers
 
-    def history(self, group_id: str) -> AsyncIterator[EventDict]:
+    def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
         """Yield the durable events of a group, oldest first, out of files and rows."""
-        return group_history(self.path, group_id, self._settings.directory)
+        return group_history(self.path, group_id, self._settings.directory, since_ms=since_ms)
 
     # --- on the loop ------------------------------------------------------------------------------
 

@@ -380,9 +380,9 @@ class SqliteOffsetStorage:
             "unfolded": self._fold.unfolded,
         }
 
-    def history(self, group_id: str) -> AsyncIterator[EventDict]:
-        """Yield the durable events of a group, oldest first."""
-        return group_history(self.path, group_id)
+    def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
+        """Yield the durable events of a group, oldest first, from a moment on."""
+        return group_history(self.path, group_id, since_ms=since_ms)
 
     async def check_after_unclean_end(self) -> str | None:
         """Run ``PRAGMA quick_check`` on a connection and a thread of its own."""

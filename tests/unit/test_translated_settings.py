@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
-from coordinator.app import coordinator_config, server_limits
-from coordinator.config import GroupSettings, KafkaSettings, OffsetsSettings, Settings
+from coordinator.app import coordinator_config, seal_settings, server_limits
+from coordinator.config import (
+    GroupSettings,
+    KafkaSettings,
+    LogSettings,
+    OffsetsSettings,
+    Settings,
+    StorageSettings,
+)
 from coordinator.core.limits import CoreLimits
 from coordinator.handlers.services import Services
 from coordinator.runtime.settings import CoordinatorConfig
 from coordinator.server.limits import ServerLimits
+from storage.sealing import FOR_EVER, SealSettings
 
 
 def test_the_coordinator_gets_the_defaults_that_it_has_by_itself_but_for_the_initial_delay():
@@ -55,3 +64,41 @@ def test_group_and_offset_settings_reach_the_core_in_its_units():
     assert config.initial_rebalance_delay_ms == 1
     assert config.offsets_retention_ms == 120_000
     assert config.offset_metadata_max_bytes == 9
+
+
+def test_a_store_on_disk_is_sealed_by_default_with_the_defaults_that_sealing_has_by_itself():
+    directory = Path("groupkeeper-log").absolute()
+    default = SealSettings(directory=directory, retention_ms=30 * 86_400_000)
+    assert seal_settings(Settings()) == default
+
+
+def test_a_store_in_memory_is_sealed_only_when_asked_and_one_on_disk_unless_told_not_to():
+    memory, disk = StorageSettings(url="memory:"), StorageSettings()
+    wanted = {
+        (url, sealing): seal_settings(Settings(storage=url, log=LogSettings(sealing=sealing)))
+        is not None
+        for url in (memory, disk)
+        for sealing in ("auto", "on", "off")
+    }
+    assert [key for key, is_sealed in wanted.items() if is_sealed] == [
+        (memory, "on"),
+        (disk, "auto"),
+        (disk, "on"),
+    ]
+
+
+def test_the_settings_of_the_event_log_reach_their_parts_in_their_units():
+    log = LogSettings(
+        dir="/srv/log",
+        segment_bytes=5_000,
+        segment_ms=700,
+        retention_minutes=3,
+        end_offset_interval_ms=9,
+    )
+    assert seal_settings(Settings(log=log)) == SealSettings(
+        directory=Path("/srv/log"), segment_bytes=5_000, segment_ms=700, retention_ms=180_000
+    )
+    assert coordinator_config(Settings(log=log)).end_offset_interval_ms == 9
+    for_ever = seal_settings(Settings(log=LogSettings(retention_minutes=-1)))
+    assert for_ever is not None
+    assert for_ever.retention_ms == FOR_EVER

@@ -9,6 +9,9 @@ import pytest
 from storage.base import StoreRefused
 from storage.memory import MemoryOffsetStorage
 from storage.open import open_storage
+from storage.sealed_memory import SealedMemoryStorage
+from storage.sealed_sqlite import SealedSqliteStorage
+from storage.sealing import SealSettings
 from storage.sqlite import SqliteOffsetStorage
 
 
@@ -43,3 +46,11 @@ def test_a_scheme_that_does_not_exist_yet_says_so_in_one_line(scheme: str) -> No
 def test_what_names_no_storage_is_refused_with_what_does(url: str) -> None:
     with pytest.raises(StoreRefused, match=r"names no storage; use sqlite:///PATH or memory:"):
         open_storage(url, append_timeout_ms=5_000)
+
+
+def test_with_sealing_both_seal(tmp_path: Path) -> None:
+    seal = SealSettings(directory=tmp_path / "log")
+    on_disk = open_storage(f"sqlite:///{tmp_path}/a.db", append_timeout_ms=5_000, seal=seal)
+    assert isinstance(on_disk, SealedSqliteStorage)
+    in_memory = open_storage("memory:", append_timeout_ms=5_000, seal=seal)
+    assert isinstance(in_memory, SealedMemoryStorage)
