@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,10 +61,13 @@ class Scope:
             rows = rows.where(F.col(DAY) <= self.until)
         if self.group is not None:
             rows = rows.where(F.col("group") == self.group)
-        several = self._published("group_daily").select("store").distinct()
-        if several.count() <= 1:
+        if not self._has_several_stores:
             return rows.withColumn("name", F.col("group"))
         return rows.withColumn("name", F.concat("group", F.lit(" @ "), F.substring("store", 1, 8)))
+
+    @cached_property
+    def _has_several_stores(self) -> bool:
+        return self._published("group_daily").select("store").distinct().count() > 1
 
     def _published(self, table: str) -> DataFrame:
         try:

@@ -52,8 +52,9 @@ def told(done: Publication) -> list[str]:
     """Say what a run did."""
     lines = []
     if done.published:
-        days = f"{done.published[0]} to {done.published[-1]}"
-        lines.append(f"published {len(done.published)} days, {days}, from {done.events:,} events")
+        first, last = done.published[0], done.published[-1]
+        days = str(first) if first == last else f"{len(done.published)} days, {first} to {last}"
+        lines.append(f"published {days}, from {done.events:,} events")
     for day, gaps in sorted(done.held_back.items()):
         missing = "; ".join(map(str, gaps))
         lines.append(
