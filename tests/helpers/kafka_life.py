@@ -25,6 +25,20 @@ def a_consumer(bootstrap: str, group: str, **settings: Any) -> Consumer:
     )
 
 
+def a_new_consumer(bootstrap: str, group: str) -> Consumer:
+    """One that speaks the consumer protocol (KIP-848), whose sessions the broker decides."""
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "group.protocol": "consumer",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+
+
 def join(consumer: Consumer, topic: str) -> list[TopicPartition]:
     """Poll until there is an assignment."""
     consumer.subscribe([topic])

@@ -8,11 +8,18 @@ from pipeline.bronze import read_coverage, read_events
 from pipeline.lake import Lake
 from pipeline.offsets import offsets_as_of
 from pipeline.plan import Committed, Partition
-from tests.helpers.kafka_life import a_static_member, a_transaction, members_come_and_go
+from tests.helpers.kafka_life import (
+    a_new_consumer,
+    a_static_member,
+    a_transaction,
+    commit,
+    join,
+    members_come_and_go,
+)
 from tests.pipeline.restore.conftest import a_moment, command, open_cluster
 
 ORDERS = [Partition("orders", number) for number in range(4)]
-GROUPS = ["history-reset", "history-members", "history-static", "history-tx"]
+GROUPS = ["history-reset", "history-members", "history-static", "history-new", "history-tx"]
 
 
 def test_as_of_equals_what_kafka_answered(kafka, spark, tmp_path):
@@ -30,6 +37,11 @@ def test_as_of_equals_what_kafka_answered(kafka, spark, tmp_path):
     look()
     members_come_and_go(kafka.bootstrap, "history-members", "orders")
     a_static_member(kafka.bootstrap, "history-static", "orders")
+    look()
+    newer = a_new_consumer(kafka.bootstrap, "history-new")
+    join(newer, "orders")
+    commit(newer, {("orders", 2): 33})
+    newer.close()
     look()
     a_transaction(kafka.bootstrap, "history-tx", "orders", commit=True)
     look()
@@ -57,6 +69,8 @@ def test_as_of_equals_what_kafka_answered(kafka, spark, tmp_path):
     assert {row["client_id"] for row in by_member} == {"grün"}
     assert all(row["member_id"].startswith("grün-") for row in by_member)
     assert [row["generation"] for row in commits].count(-1) == 1
+    (newer_commit,) = events.where("kind = 'commit' and group = 'history-new'").collect()
+    assert (newer_commit["group_type"], newer_commit["member_id"]) == ("consumer", "(not told)")
     kinds = {row["kind"] for row in events.select("kind").distinct().collect()}
     assert kinds == {"commit", "offset_deleted", "group_created", "assignment"}
 

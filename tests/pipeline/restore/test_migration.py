@@ -1,4 +1,4 @@
-"""Groups from Kafka to groupkeeper and back, many at once; GROUPS=2000 runs it larger by hand."""
+"""Groups from Kafka to groupkeeper and back, many at once; MIGRATE_GROUPS=2000 runs it larger by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pipeline.migrate import Route, Step, plan_migration, run_plan, source_drift
 from pipeline.plan import Committed, Partition
 from tests.pipeline.restore.conftest import TOPICS, command, open_cluster
 
-GROUPS = int(os.environ.get("GROUPS", "200"))
+GROUPS = int(os.environ.get("MIGRATE_GROUPS", "200"))
+"""Not ``GROUPS``: bash takes that for itself, and would leave the default without a word."""
 HALF_WAY = 3
 """Groups that are done when the first apply dies."""
 

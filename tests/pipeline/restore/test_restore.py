@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pipeline.apply import Purpose, clamped, make_plan
 from pipeline.plan import Clamp, Committed, Kind, Log, Partition
 from storage.event_log import read_events
-from tests.helpers.kafka_life import a_consumer, commit, join, produce
+from tests.helpers.kafka_life import a_consumer, a_new_consumer, commit, join, produce
 from tests.pipeline.restore.conftest import a_moment, command, open_cluster, sqlite_file
 
 ORDERS = [Partition("orders", number) for number in range(4)]
@@ -167,6 +167,21 @@ def test_a_group_with_members_is_refused_and_the_members_are_named(server, group
         consumer.close()
     assert "read back" in command("restore", "--plan", file, "--apply").out
     assert offsets(server, group) == GOOD
+
+
+def test_a_group_of_the_consumer_protocol_is_restored_when_it_is_empty(kafka, group, tmp_path):
+    """KIP-848: the broker has it, DescribeGroups of before does not know it."""
+    consumer = a_new_consumer(kafka.bootstrap, group)
+    join(consumer, "orders")
+    commit(consumer, {("orders", 0): 9})
+    with open_cluster(kafka.bootstrap) as cluster:
+        plan = make_plan(cluster, {group: GOOD}, cluster, PURPOSE)
+    (tmp_path / "plan.json").write_bytes(plan.encode())
+    refused = command("restore", "--plan", tmp_path / "plan.json", "--apply", code=1)
+    assert "the group has members" in refused.err
+    consumer.close()
+    command("restore", "--plan", tmp_path / "plan.json", "--apply")
+    assert offsets(kafka, group) == GOOD
 
 
 def test_a_value_that_somebody_changed_since_refuses_the_plan(server, group, planned):
