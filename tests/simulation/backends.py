@@ -240,6 +240,7 @@ class Disk:
         if self._fate.is_dead:
             raise sqlite3.OperationalError("the process is gone")
         if self._fate.happens(0.2):
+            self._fate.faults["full disk"] += 1
             raise sqlite3.OperationalError("database or disk is full")
         cursor = self._connection.execute(statement, arguments)
         if statement == sqlite_schema.APPEND and cursor.rowcount == 1:
@@ -249,6 +250,7 @@ class Disk:
             ((epoch,),) = self._connection.execute("SELECT epoch FROM lease").fetchall()
             self._backend.granted(epoch)
         if self._fate.happens(0.1):
+            self._fate.faults["statement that lied"] += 1
             cursor.close()  # or what RETURNING was not fetched of would hold its transaction open
             raise sqlite3.OperationalError("disk I/O error")
         return cursor

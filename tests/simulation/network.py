@@ -67,6 +67,7 @@ class Wire:
     def __init__(self, world: World, node: Node, versions: Versions) -> None:
         self.node = node
         self.is_open = not node.is_dead
+        self._world = world
         self._random = world.random
         self._versions = versions
         self._loop = asyncio.get_running_loop()
@@ -83,9 +84,14 @@ class Wire:
         self._correlation_id += 1
         self._waiting.append((self._correlation_id, call))
         data = encode(call.op.request, self._versions, self._correlation_id)
-        if self._random.random() < 0.2:  # in two pieces, with time between them
+        luck = self._random.random()
+        if luck < 0.2:  # in two pieces, with time between them
             middle = self._random.randrange(1, len(data))
             self._deliver(data[:middle])
+            if luck < 0.003 and not self._world.is_at_peace:
+                self._world.faults["half-written request"] += 1
+                self._loop.call_later(self._random.uniform(0, 1), self.cut)
+                return
             data = data[middle:]
         self._deliver(data)
 

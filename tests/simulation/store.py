@@ -7,6 +7,7 @@ either memory, which several processes may share under leases, or the real SQLit
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from random import Random
 
@@ -64,7 +65,11 @@ class SharedMemory(MemoryOffsetStorage):
 class Misfortune:
     """What may go wrong in one life, and when."""
 
-    def __init__(self, random: Random, die: Callable[[], None]) -> None:
+    def __init__(
+        self, random: Random, die: Callable[[], None], faults: Counter[str] | None = None
+    ) -> None:
+        self.faults = Counter() if faults is None else faults
+        """What happened, by name."""
         self.trouble = 0.0
         """How likely a call goes wrong."""
         self.is_dead = False
@@ -81,6 +86,7 @@ class Misfortune:
         """A place where a crash makes a difference: around every call, and between replies."""
         self._deaths -= 1
         if self._deaths == 0 and not self.is_dead:
+            self.faults["kill at a point"] += 1
             self._die()
 
     def happens(self, weight: float) -> bool:
@@ -90,11 +96,15 @@ class Misfortune:
         """Take a moment, or long, or fail."""
         self.point()
         if self.happens(weight * 0.3):
+            self.faults["slow call of the store"] += 1
             await asyncio.sleep(self._random.uniform(0.5, 4.0))
         else:
             await asyncio.sleep(self._random.choice((0.0, 0.0005, 0.002, 0.01)))
         self.point()
-        if self.is_dead or self.happens(weight):
+        if self.is_dead:
+            raise StorageError("killed")
+        if self.happens(weight):
+            self.faults["failed call of the store"] += 1
             raise StorageError("simulated failure")
 
 
@@ -169,6 +179,7 @@ class SimStore:
         try:
             if not self._fate.happens(0.3):
                 return await task
+            self._fate.faults["append that outlives its caller"] += 1
             self._late.add(task)  # goes on in the store even if the caller gives it up
             task.add_done_callback(self._ended)
             return await asyncio.shield(task)
@@ -188,7 +199,11 @@ class SimStore:
     async def _append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
         await self._fate.work()
         fenced = await self.inner.append(items)
-        await self._fate.work(0.5)  # where it fails now, it has lied
+        try:
+            await self._fate.work(0.5)
+        except StorageError:
+            self._fate.faults["append that lied"] += not self._fate.is_dead
+            raise
         return fenced
 
     def _ended(self, task: asyncio.Task[Collection[ShardId]]) -> None:

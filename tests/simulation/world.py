@@ -111,7 +111,7 @@ class Node:
         self.name = name
         self.is_dead = False
         self.is_ready = False
-        self.fate = Misfortune(world.random, lambda: world.kill(self))
+        self.fate = Misfortune(world.random, lambda: world.kill(self), world.faults)
         self.fate.trouble = trouble
         backend = world.backend
         self.store = SimStore(
