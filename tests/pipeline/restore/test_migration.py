@@ -1,4 +1,4 @@
-"""Groups from Kafka to groupkeeper and back, many at once; MIGRATE_GROUPS=2000 runs it larger by hand."""
+"""Groups from Kafka to groupkeeper and back, many at once; by hand with MIGRATE_GROUPS=2000."""
 
 from __future__ import annotations
 
