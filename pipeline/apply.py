@@ -52,6 +52,9 @@ class Coordinator(Protocol):
     def offsets(self, groups: Sequence[str]) -> dict[str, dict[Partition, Committed]]:
         """Every committed offset of these groups."""
 
+    def existing(self, partitions: Collection[Partition]) -> set[Partition]:
+        """Those of the partitions that there are."""
+
     def logs(self, partitions: Collection[Partition]) -> dict[Partition, Log]:
         """Log start and end of those that exist."""
 
@@ -175,13 +178,10 @@ def logs_for(
     What the cluster with the records does not have is left out: nothing could be read there.
     """
     partitions = partitions_of(groups)
-    logs = coordinator.logs(partitions)
     if data is coordinator:
-        return logs
-    if data is None:
-        return dict.fromkeys(logs, Log())
-    bounds = data.logs(partitions)
-    return {each: bounds[each] for each in logs if each in bounds}
+        return coordinator.logs(partitions)
+    there = coordinator.existing(partitions)
+    return dict.fromkeys(there, Log()) if data is None else data.logs(there)
 
 
 # --- looking, without changing --------------------------------------------------------------------

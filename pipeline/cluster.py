@@ -55,6 +55,7 @@ AGAIN: Final = frozenset(
         MOVED,
         "REQUEST_TIMED_OUT",
         "NOT_LEADER_OR_FOLLOWER",
+        "NOT_LEADER_FOR_PARTITION",  # as kafka-python calls it still
         "LEADER_NOT_AVAILABLE",
     }
 )
@@ -212,12 +213,22 @@ class Cluster:
         found: dict[str, dict[Any, Any]] = self._python.list_group_offsets(groups)
         return found
 
+    def existing(self, partitions: Collection[Partition]) -> set[Partition]:
+        """Those of the partitions that there are."""
+        topics = sorted({partition.topic for partition in partitions})
+        if not topics:
+            return set()
+        described = self._ask("describe topics", lambda: self._python.describe_topics(topics))
+        return {
+            Partition(topic["name"], partition["partition_index"])
+            for topic in described
+            if topic["error_code"] == 0
+            for partition in topic["partitions"]
+        }.intersection(partitions)
+
     def logs(self, partitions: Collection[Partition]) -> dict[Partition, Log]:
         """Log start and end of those that exist; both None where the server keeps no records."""
-        wanted = {partition.topic for partition in partitions}
-        if not wanted:
-            return {}
-        there = self._existing(wanted).intersection(partitions)
+        there = self.existing(partitions)
         if not self._keeps_records({partition.topic for partition in there}):
             return dict.fromkeys(there, Log())
         found: dict[Partition, Log] = {}
@@ -233,17 +244,6 @@ class Cluster:
         """Tell whether this server holds the records of its topics, or nothing but offsets."""
         topics = self._ask("list topics", lambda: self._python.list_topics())
         return self._keeps_records(set(topics[:1]))
-
-    def _existing(self, topics: Collection[str]) -> set[Partition]:
-        described = self._ask(
-            "describe topics", lambda: self._python.describe_topics(sorted(topics))
-        )
-        return {
-            Partition(topic["name"], partition["partition_index"])
-            for topic in described
-            if topic["error_code"] == 0
-            for partition in topic["partitions"]
-        }
 
     def _keeps_records(self, topics: Collection[str]) -> bool:
         """Ask one of them for its configs.

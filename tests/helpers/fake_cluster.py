@@ -39,6 +39,9 @@ class FakeCluster:
     def offsets(self, groups: Sequence[str]) -> dict[str, dict[Partition, Committed]]:
         return {group: dict(self.stored.get(group, {})) for group in groups}
 
+    def existing(self, partitions: Collection[Partition]) -> set[Partition]:
+        return self.partition_logs.keys() & set(partitions)
+
     def logs(self, partitions: Collection[Partition]) -> dict[Partition, Log]:
         return {each: log for each, log in self.partition_logs.items() if each in partitions}
 
