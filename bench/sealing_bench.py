@@ -2,7 +2,7 @@
 
     python -m bench.sealing_bench [rounds]
 
-The real daemon on SQLite, folding early, segments of 4 MB so that sealing and trimming never rest;
+The real daemon on SQLite, folding early, segments of 2 MB so that sealing and trimming never rest;
 16 connections, each a commit of 10 partitions every 20 ms. The runs alternate, so that a machine
 that is busy otherwise is as busy for both.
 """
@@ -20,10 +20,10 @@ from pathlib import Path
 CONNECTIONS = 16
 PERIOD_S = 0.02
 WARM_UP_S = 3.0
-RUN_S = 15.0
+RUN_S = 10.0
 PARTITIONS = 10
 FOLD_AFTER = 500
-SEGMENT_BYTES = 4 * 1024 * 1024
+SEGMENT_BYTES = 2 * 1024 * 1024
 
 
 def serve() -> None:

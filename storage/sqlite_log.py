@@ -15,6 +15,14 @@ TRIM_ROWS = 32
 """Rows that one statement deletes: an append that comes meanwhile waits for no more."""
 
 
+_TRIM = """DELETE FROM log WHERE "row" IN (
+        SELECT "row" FROM log, sealed
+        WHERE "row" <= ? AND first_seq + count - 1 <= sealed_seq
+        AND "row" < (SELECT max("row") FROM log)
+        ORDER BY "row" LIMIT ?
+    )"""
+
+
 class LogRow(NamedTuple):
     """One append."""
 
@@ -157,17 +165,14 @@ def note_directory(connection: sqlite3.Connection, log_dir: str) -> None:
 def trim(connection: sqlite3.Connection, folded_row: int) -> int:
     """Delete the oldest rows that are folded and sealed, never the newest; return how many.
 
-    One statement, that is its own transaction. The note of what is sealed is the store's own.
+    What is sealed is what the store has noted. Does not wait for the disk, or the append behind it
+    would: a deletion that a power cut takes back is done again, and the next append syncs it.
     """
-    return connection.execute(
-        """DELETE FROM log WHERE "row" IN (
-            SELECT "row" FROM log, sealed
-            WHERE "row" <= ? AND first_seq + count - 1 <= sealed_seq
-            AND "row" < (SELECT max("row") FROM log)
-            ORDER BY "row" LIMIT ?
-        )""",
-        (folded_row, TRIM_ROWS),
-    ).rowcount
+    connection.execute("PRAGMA synchronous = NORMAL")
+    try:
+        return connection.execute(_TRIM, (folded_row, TRIM_ROWS)).rowcount
+    finally:
+        connection.execute("PRAGMA synchronous = FULL")
 
 
 def begin_log(connection: sqlite3.Connection, head: bytes) -> None:

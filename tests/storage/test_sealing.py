@@ -390,3 +390,16 @@ async def test_who_has_no_time_for_sealing_at_the_end_still_gives_the_store_back
     assert store.read() == store.appended
     await owner.storage.close()
     assert verify(store.log_dir).is_sound
+
+
+async def test_every_append_waits_for_the_disk_though_a_deletion_did_not(tmp_path: Path) -> None:
+    store = SealedStore(tmp_path)
+    owner = await filled(store)
+    store.now_ms += AGE_MS
+    await until(lambda: "trimmed" in store.steps)
+    storage = owner.storage
+    assert isinstance(storage, SqliteOffsetStorage)
+    full = 2
+    pragma = await storage.on_writer(lambda c: c.execute("PRAGMA synchronous").fetchone())
+    assert pragma == (full,)
+    await storage.close()
