@@ -58,6 +58,12 @@ def _inside_namespace() -> int:
     if shutil.which("unshare") is None:
         sys.stderr.write(NO_MOUNT.format(why="unshare (util-linux) is not there") + "\n")
         return 2
+    tried = subprocess.run(
+        ["unshare", *options, "true"], capture_output=True, text=True, check=False
+    )
+    if tried.returncode:
+        sys.stderr.write(NO_MOUNT.format(why=tried.stderr.strip()) + "\n")
+        return 2
     command = ["unshare", *options, sys.executable, "-m", "tests.soak", *sys.argv[1:]]
     try:
         return subprocess.run(command, env={**os.environ, INSIDE: "1"}, check=False).returncode
