@@ -107,7 +107,7 @@ class Durable:
     def granted(self, shard: ShardId, epoch: LeaseEpoch) -> None:
         """A newer lease is durable: nothing may be stored under an older one from here on."""
         last = self._granted.get(shard)
-        if last is not None and last != epoch:
+        if last is not None:
             with self.noting():
                 assert epoch > last, f"shard {shard}: epoch {epoch} was given out after {last}"
             self.void_at[shard, last] = self.position

@@ -116,9 +116,12 @@ class Wire:
         while data:
             (size,) = struct.unpack_from(">i", data)
             frame, data = data[: 4 + size], data[4 + size :]
-            assert self._waiting, "a reply that nobody waits for"
-            correlation_id, call = self._waiting.popleft()
-            assert correlation_id_of(frame) == correlation_id, "replies out of order"
+            correlation_id, call = self._waiting[0] if self._waiting else (-1, None)
+            if call is None or correlation_id_of(frame) != correlation_id:
+                self._world.durable.problem(f"replies out of order: not {correlation_id}")
+                self._loop.call_soon(self.cut)
+                return
+            self._waiting.popleft()
             result = decode(call.op.request, self._versions, frame)
             self._transport.carry(len(frame), call, call.answer(result))
 
