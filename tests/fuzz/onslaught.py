@@ -126,14 +126,15 @@ class Onslaught:
             status = Path(f"/proc/{self._daemon.pid}/status").read_text()
         except OSError:
             return 0
-        return next(int(row.split()[1]) for row in status.splitlines() if row.startswith("VmRSS"))
+        rows = [row for row in status.splitlines() if row.startswith("VmRSS")]
+        return int(rows[0].split()[1]) if rows else 0  # a zombie has none
 
     def _read_the_daemon(self) -> None:
         figures, process = self.figures, self._daemon.process
         assert process is not None
         code = process.poll()
         if code is not None:
-            figures.died = f"exit code {code}: {self._daemon.log[-2000:]}"
+            figures.died = f"exit code {code}: {self._daemon.log[-500:]}"
         closed = 'groupkeeper_connections_closed_total{reason="internal_error"}'
         figures.bugs = int(
             self._daemon.metric("groupkeeper_internal_errors_total") + self._daemon.metric(closed)
