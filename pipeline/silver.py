@@ -233,13 +233,7 @@ def _moves(events: DataFrame) -> DataFrame:
     topics = assignments.select(*of_event, F.explode("partitions").alias("member_id", "of_member"))
     parts = topics.select(*of_event, "member_id", F.explode("of_member").alias("topic", "numbers"))
     held = parts.select(*of_event, "member_id", "topic", F.explode("numbers").alias("partition"))
-    # a static member that comes back has a new id and is the same member
-    names = (
-        events.where((F.col("kind") == "member_join") & F.col("instance_id").isNotNull())
-        .select("store", "group", "member_id", "instance_id")
-        .distinct()
-    )
-    held = held.join(names, ["store", "group", "member_id"], "left")
+    held = held.join(_static_names(events), ["store", "group", "member_id"], "left")
     owner = F.coalesce("instance_id", "member_id")
     before = Window.partitionBy("store", "group", "topic", "partition").orderBy(
         "lease_epoch", "seq"
@@ -259,6 +253,12 @@ def _moves(events: DataFrame) -> DataFrame:
     )
 
 
+def _static_names(events: DataFrame) -> DataFrame:
+    """A static member that comes back has a new id and is the same member."""
+    joins = events.where((F.col("kind") == "member_join") & F.col("instance_id").isNotNull())
+    return joins.select("store", "group", "member_id", "instance_id").distinct()
+
+
 # --- days -----------------------------------------------------------------------------------------
 
 
@@ -274,7 +274,26 @@ def carried_events(events: DataFrame, days: Sequence[date]) -> DataFrame:
     last = F.coalesce(F.date_sub("next_day", 1), F.lit(days[-1]))
     first = F.greatest(F.col(DAY), F.lit(days[0]))
     each = keyed.where(first <= last).withColumn(DAY, F.explode(F.sequence(first, last)))
-    return each.where(F.col(DAY).isin(*days)).select(*EVENT_SCHEMA.names, "store", DAY)
+    carried = each.where(F.col(DAY).isin(*days)).select(*EVENT_SCHEMA.names, "store", DAY)
+    return _with_static_names(carried, events)
+
+
+def _with_static_names(carried: DataFrame, events: DataFrame) -> DataFrame:
+    """Write assignments by the names of static members: their ids may be forgotten by then."""
+    key = ("store", "log_id", "seq", DAY)
+    of_member = F.explode("partitions").alias("member_id", "topics_of_member")
+    members = carried.where(F.col("kind") == "assignment").select(*key, "group", of_member)
+    named = members.join(_static_names(events), ["store", "group", "member_id"], "left")
+    owner = F.coalesce("instance_id", "member_id").alias("owner")
+    # a map takes no name twice, whatever the leader wrote
+    owners = named.groupBy(*key, owner).agg(F.first("topics_of_member").alias("topics_of_owner"))
+    by_name = owners.groupBy(*key).agg(
+        F.map_from_entries(F.collect_list(F.struct("owner", "topics_of_owner"))).alias("by_name")
+    )
+    rows = carried.join(by_name, [*key], "left")
+    partitions = F.coalesce("by_name", "partitions").alias("partitions")
+    names = [partitions if name == "partitions" else F.col(name) for name in EVENT_SCHEMA.names]
+    return rows.select(*names, "store", DAY)
 
 
 def _states() -> Column:

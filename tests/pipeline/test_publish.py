@@ -6,10 +6,11 @@ from datetime import date
 
 import pytest
 
+from coordinator.core import events as core
 from pipeline import bronze, ingest, publish
 from pipeline.bronze import read_events
 from tests.pipeline.conftest import a_site
-from tests.pipeline.events import DAY_MS, commit
+from tests.pipeline.events import DAY_MS, at, commit
 from tests.pipeline.histories import a_history
 
 FIRST, SECOND = date(1970, 1, 1), date(1970, 1, 2)
@@ -147,3 +148,33 @@ def test_days_computed_one_by_one_are_those_computed_at_once(spark, tmp_path):
         assert at_once.gold(table) or table == "lag_1m"
     for table in ("member_sessions", "rebalances"):
         assert by_day.silver(table) == at_once.silver(table), table
+
+
+def test_a_static_member_is_known_after_midnight_by_its_name(spark, tmp_path):
+    """It came back before midnight: its old id, which the assignment has, is forgotten by then."""
+
+    def joined(seq, member, ts_ms, replaces=None):
+        who = {"group": "g", "member_id": member, "client_id": "ann", "instance_id": "static"}
+        return at(seq, core.MemberJoin(**who, replaces=replaces), ts_ms)
+
+    def assigned(seq, member, ts_ms):
+        held = {member: {"orders": [0, 1]}}
+        event = core.Assignment(group="g", protocol_type="consumer", partitions=held)
+        return at(seq, event, ts_ms)
+
+    start = core.RebalanceStart(group="g", reason="member_join", members=1)
+    before = [
+        joined(1, "old", 1000),
+        at(2, start, 1000),
+        assigned(3, "old", 1000),
+        joined(4, "newer", 2000, "old"),
+        joined(5, "new", 3000, "newer"),
+    ]
+    after = [at(6, start, DAY_MS), assigned(7, "new", DAY_MS)]
+    site = a_site(spark, tmp_path)
+    site.seal(before)
+    site.run()
+    site.seal(after)
+    site.run()
+    (row,) = [row for row in site.gold("rebalances") if row["dt"] == SECOND]
+    assert (row["assigned"], row["moved"]) == (2, 0)
