@@ -353,6 +353,20 @@ def test_kept_member_is_removed_by_the_sync_timer(driver):
     assert driver.events_of(MemberEvicted)[-1].reason == "sync_timeout"
 
 
+def test_sync_that_is_awaited_of_a_member_is_awaited_of_the_one_that_takes_its_place(driver):
+    """Kafka: ClassicGroup.replaceStaticMember; else nothing would end the wait for it."""
+    leader, follower = completing(
+        driver, a_member(driver, instance_id="i1"), a_member(driver, instance_id="i2")
+    )
+    leader.sync(assignment_for([leader, follower]))
+    follower.joined(restart(driver, follower))
+    assert driver.state() == "Stable"
+    assert driver.shard.groups["g"].pending_sync == {follower.member_id}
+    heartbeat_through(driver, REBALANCE_MS, leader, follower)
+    (event,) = driver.events_of(MemberEvicted)
+    assert (event.member_id, event.reason) == (follower.member_id, "sync_timeout")
+
+
 def test_absent_static_member_goes_by_session_timeout(driver):
     leader, absent = static_pair(driver)
     heartbeat_through(driver, SESSION_MS, leader)
