@@ -1,7 +1,8 @@
 """The console script. First checks that the import names it is about to use are ours.
 
 ``coordinator``, ``protocol``, ``storage`` and ``pipeline`` are words that any other distribution
-may use too; with one of them shadowed, the first import would fail in a way that names neither culprit nor cure.
+may use too; with one of them shadowed, the first import would fail in a way that names neither
+culprit nor cure.
 """
 
 from __future__ import annotations

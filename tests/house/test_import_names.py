@@ -1,8 +1,8 @@
 """The wheel, installed beside its dependencies: each import name has one owner.
 
-``coordinator``, ``protocol``, ``storage`` and ``pipeline`` are words that any distribution may use; a
-dependency that brought one of them along would overwrite ours, or be overwritten. What else the wheel brings
-has to be found there as well: the console script and the pytest plugin.
+``coordinator``, ``protocol``, ``storage`` and ``pipeline`` are words that any distribution may use;
+a dependency that brought one of them along would overwrite ours, or be overwritten. What else the
+wheel brings has to be found there as well: the console script and the pytest plugin.
 """
 
 from __future__ import annotations
