@@ -108,9 +108,9 @@ def _render_many(
         out += wire_string(key, True)
         error = check_key(key_type, key, exchange.version)
         exchange.error = exchange.error or error
-        # Kafka finds no words for a malformed share key (KafkaApis.getCoordinator).
-        is_malformed = key_type == SHARE and exchange.version >= 6 and not _is_share_key(key)
-        is_silent = error is ErrorCode.NONE or is_malformed
+        # Kafka finds no words for a share key that it refuses (KafkaApis.getCoordinator).
+        is_refused_share_key = key_type == SHARE and error is ErrorCode.INVALID_REQUEST
+        is_silent = error is ErrorCode.NONE or is_refused_share_key
         out += tails[error, "" if is_silent else error.name]
     out += b"\0"
     return finish(out)
