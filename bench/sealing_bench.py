@@ -1,10 +1,11 @@
-"""What sealing costs those who commit: latency of commits with it and without, turn by turn.
+"""What sealing costs those who commit: latency of commits with it and without, turn by turn, and
+the CPU time of the thread that seals, which a busy machine does not change much.
 
     python -m bench.sealing_bench [rounds]
 
-The real daemon on SQLite, folding early, segments of 2 MB so that sealing and trimming never rest;
-16 connections, each a commit of 10 partitions every 20 ms. The runs alternate, so that a machine
-that is busy otherwise is as busy for both.
+The real daemon on SQLite, folding early, with segments of 8 MB, so that some are sealed and rows
+are deleted within a run; 16 connections, each a commit of 10 partitions every 20 ms. The runs
+alternate, so that a machine that is busy otherwise is as busy for both.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from pathlib import Path
 CONNECTIONS = 16
 PERIOD_S = 0.02
 WARM_UP_S = 3.0
-RUN_S = 10.0
+RUN_S = 15.0
 PARTITIONS = 10
 FOLD_AFTER = 500
-SEGMENT_BYTES = 2 * 1024 * 1024
+SEGMENT_BYTES = 8 * 1024 * 1024
 
 
 def serve() -> None:
@@ -108,9 +109,64 @@ def measure(sealing: str) -> tuple[list[float], float]:
     return took, segments
 
 
+def cpu_of_the_thread() -> str:
+    """Seal rows of 64 commits of ten partitions; CPU time of this thread alone."""
+    from coordinator.core.records import CommittedPartition, CommittedTopic, OffsetsCommitted
+    from storage.base import Batch, ShardAppend
+    from storage.event_codec import Stamp
+    from storage.event_lines import event_lines
+    from storage.record_codec import decode_payload, encode_payload
+    from storage.sealing import Pacer, Sealer, SealSettings
+
+    def commit(number: int) -> OffsetsCommitted:
+        rows = [
+            CommittedPartition(p, number * 977 + p * 131_071, number * 977, 0, "")
+            for p in range(PARTITIONS)
+        ]
+        who = f"consumer-billing-{number % 8}-6f9619ff-8b86-d011-b42d-00c04fc964ff"
+        topics = [CommittedTopic("orders", "2QeIYRJmSFqXDgnwYbWEzA", rows)]
+        return OffsetsCommitted(
+            f"billing-{number % 50}", 5, who, None, "consumer", "/10.0.0.7", "User:ANONYMOUS",
+            1_700_000_000_000 + number, -1, topics,
+        )  # fmt: skip
+
+    pieces: list[float] = []
+    last = time.thread_time()
+
+    def note() -> float:
+        nonlocal last
+        now = time.thread_time()
+        pieces.append(now - last)
+        last = time.thread_time()
+        return now
+
+    with tempfile.TemporaryDirectory() as directory:
+        pacer = Pacer(note, lambda _: None)
+        sealer = Sealer(SealSettings(directory=Path(directory)), lambda: 0, pacer)
+        total, events, last = 0.0, 0, time.thread_time()
+        for row in range(300):
+            batch = Batch([commit(row * 64 + number) for number in range(64)], [])
+            stamp = Stamp("log", 1_700_000_000_000, 1_700_000_000_000)
+            data = encode_payload(stamp, 0, [ShardAppend(0, 1, [batch], lambda _: None)])
+            begun = last = time.thread_time()
+            sealer.take("log", stamp.ts_ms, event_lines(1 + row * 64, decode_payload(data)))
+            total += time.thread_time() - begun
+            events += 64
+        (segment,) = sealer.seal()
+    pieces.sort()
+    per_event_us = total / events * 1e6
+    return (
+        f"CPU of the thread: {per_event_us:.1f} us a commit of {PARTITIONS}, "
+        f"{segment.json_bytes / events:.0f} bytes of JSON, {segment.file_bytes / events:.0f} in "
+        f"the file; between two looks at the clock p99 {pieces[int(0.99 * len(pieces))] * 1e6:.0f} "
+        f"us, longest {pieces[-1] * 1e6:.0f} us"
+    )
+
+
 def main() -> None:
     """Measure by turns and print the quantiles of each."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    print(cpu_of_the_thread())
     found: dict[str, list[list[float]]] = {"off": [], "on": []}
     for turn in range(rounds):
         for sealing in ("off", "on") if turn % 2 == 0 else ("on", "off"):

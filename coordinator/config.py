@@ -188,7 +188,7 @@ class LogSettings(_Section):
         default="groupkeeper-log",
         min_length=1,
         description="Directory of the sealed segments, made at start. Stores may share one; its "
-        "disk holds what retention_minutes says, about 20 bytes a commit.",
+        "disk holds what retention_minutes says, about 100 bytes a commit of ten partitions.",
     )
     sealing: Literal["auto", "on", "off"] = Field(
         default="auto",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from storage.record_codec import Payload, PayloadHead, decode_head, decode_payload
@@ -148,12 +149,16 @@ def read_note(connection: sqlite3.Connection) -> LogNote:
 
 
 def note_sealed(connection: sqlite3.Connection, sealed_seq: int, log_ids: Collection[str]) -> None:
-    """Note up to where files hold the events, and in which logs: one statement each, if at all."""
+    """Note up to where files hold the events, and in which logs; changes nothing that is noted.
+
+    Does not wait for the disk: a note that a power cut takes back is found out again at start.
+    """
     known = read_note(connection)
-    for log_id in set(log_ids) - known.log_ids:
-        connection.execute("INSERT OR IGNORE INTO sealed_logs VALUES (?)", (log_id,))
-    if sealed_seq != known.sealed_seq:
-        connection.execute("UPDATE sealed SET sealed_seq = ?", (sealed_seq,))
+    with _without_waiting(connection):
+        for log_id in set(log_ids) - known.log_ids:
+            connection.execute("INSERT OR IGNORE INTO sealed_logs VALUES (?)", (log_id,))
+        if sealed_seq != known.sealed_seq:
+            connection.execute("UPDATE sealed SET sealed_seq = ?", (sealed_seq,))
 
 
 def note_directory(connection: sqlite3.Connection, log_dir: str) -> None:
@@ -165,12 +170,21 @@ def note_directory(connection: sqlite3.Connection, log_dir: str) -> None:
 def trim(connection: sqlite3.Connection, folded_row: int) -> int:
     """Delete the oldest rows that are folded and sealed, never the newest; return how many.
 
-    What is sealed is what the store has noted. Does not wait for the disk, or the append behind it
-    would: a deletion that a power cut takes back is done again, and the next append syncs it.
+    What is sealed is what the store has noted. Does not wait for the disk: a deletion that a power
+    cut takes back is done again.
+    """
+    with _without_waiting(connection):
+        return connection.execute(_TRIM, (folded_row, TRIM_ROWS)).rowcount
+
+
+@contextmanager
+def _without_waiting(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let what is written meanwhile become durable with the next append, and not by itself: the
+    append behind it would wait as well. Order is kept: the log of SQLite is synced as a whole.
     """
     connection.execute("PRAGMA synchronous = NORMAL")
     try:
-        return connection.execute(_TRIM, (folded_row, TRIM_ROWS)).rowcount
+        yield
     finally:
         connection.execute("PRAGMA synchronous = FULL")
 

@@ -103,7 +103,7 @@ def _end(event: Mapping[str, Any]) -> str:
     awaited = f", did not come back: {', '.join(event['awaited'])}" if event["awaited"] else ""
     return (
         f"generation {event['generation']} after {event['duration_ms']} ms, "
-        f"{event['members']} members, {event['protocol_name']}{awaited}"
+        f"{event['members']} members, {event['protocol_name'] or 'no protocol'}{awaited}"
     )
 
 

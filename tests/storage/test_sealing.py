@@ -125,9 +125,9 @@ async def test_a_kill_between_any_two_steps_loses_and_doubles_nothing(
         images.append(store.image(tmp_path / f"{len(images)}-{step}"))
 
     owner = await filled(store)
+    await store.append(owner, 0, [commit("g0", 99)])  # a row tells how far the fold had come
     store.at_step = photograph
     store.now_ms += AGE_MS
-    await store.append(owner, 0, [commit("g0", 99)])  # a row tells how far the fold had come
     await until(lambda: store.steps[-1:] == ["trimmed"] and len(store.live_seqs()) == 1)
     store.at_step = lambda step: None
     keys = dict(owner.model.keys)
