@@ -15,7 +15,7 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
     "core/assignors/flow": ("core/assignors/test_sticky",),
     "core/assignors/shares": ("core/assignors/test_sticky",),
     "core/assignors/types": ("core/assignors/test_sticky", "core/assignors/test_range"),
-    "core/cluster": ("core/test_cluster_shard",),
+    "core/cluster": ("core/test_cluster_shard", "core/test_config_changes"),
     "core/config_changes": ("core/test_config_changes", "handlers/test_configs"),
     "core/ends": ("core/test_topics_changed", "core/test_offset_commit"),
     "core/group": ("core/test_join", "core/test_group_size", "core/test_restart"),

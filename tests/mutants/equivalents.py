@@ -12,4 +12,12 @@ EQUIVALENTS: Final[dict[str, str]] = {
     "self._first_level -> node < self._first_pool <= to <= self._first_level": (
         "a member goes on to first_level + its load + 1, never to first_level itself"
     ),
+    "coordinator/core/offset_commit.py _judge: len(set(map(_INDEX, partitions))) < len(partitions) "
+    "-> len(set(map(_INDEX, partitions))) <= len(partitions)": (
+        "over partitions that are named once, an overlay shows what is stored: only slower"
+    ),
+    "coordinator/runtime/tickets.py Listing.advance: self._next < len(self._places) -> "
+    "self._next <= len(self._places) (no. 2)": (
+        "after the last place it would be called once more, and find that nobody is left to ask"
+    ),
 }

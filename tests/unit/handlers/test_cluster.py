@@ -83,6 +83,7 @@ def test_api_versions_above_ours_is_answered_in_v0_with_our_range() -> None:
     channel = FakeChannel()
     exchange = Exchange(channel, 18, 9, 77, Client("app", "/10.0.0.7"), b"", 0)
     api_versions.handle_unsupported(exchange, make_services())
+    assert exchange.error is ErrorCode.UNSUPPORTED_VERSION, "what the metrics count"
     assert decode("api_versions", 0, channel.replies[0]) == {
         "error_code": ErrorCode.UNSUPPORTED_VERSION,
         "api_keys": [{"api_key": 18, "min_version": 0, "max_version": 4}],

@@ -287,6 +287,15 @@ def test_what_the_wire_shows_to_be_wrong_is_not_asked_for(
     assert requests_of(services) == []
 
 
+@pytest.mark.parametrize(("operation", "name"), [(APPEND, "APPEND"), (SUBTRACT, "SUBTRACT")])
+def test_an_operation_on_a_list_is_refused_by_its_name(operation: int, name: str) -> None:
+    """Kafka: ConfigAdminManager, whose words these are."""
+    wrong = change(GROUP, "g", (SESSION, operation, "1"))
+    (answer,) = ask("incremental_alter_configs", 1, resources=[wrong])["responses"]
+    said = f"Can't {name} to key {SESSION} because its type is not LIST."
+    assert answer["error_message"] == said
+
+
 def test_a_resource_that_comes_twice_is_refused_twice() -> None:
     services = make_services(done)
     resources = [change(GROUP, "g"), change(GROUP, "other"), change(GROUP, "g")]
