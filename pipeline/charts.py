@@ -64,6 +64,14 @@ def nice_ceiling(value: float) -> float:
     return next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= value * (1 - 1e-9))
 
 
+def count_ceiling(value: float) -> float:
+    """Return the next 4 times 1, 2 or 5 times a power of ten: four steps of whole numbers."""
+    step = 1
+    while 4 * step < value:
+        step = step * 5 // 2 if str(step)[0] == "2" else step * 2
+    return 4.0 * step
+
+
 @dataclass(frozen=True)
 class _Frame:
     """Where a chart's axes stand."""
@@ -168,7 +176,7 @@ def bar_chart(series: Mapping[str, Points], span: Span, bucket_ms: int, unit: st
     for points in series.values():
         for at_ms, value in points:
             heights[at_ms] = heights.get(at_ms, 0) + value
-    top = nice_ceiling(max(heights.values(), default=1))
+    top = count_ceiling(max(heights.values(), default=1))
 
     def draw(width: int, height: int) -> str:
         frame = _Frame(width, height, span, top)

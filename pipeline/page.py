@@ -22,7 +22,7 @@ _STYLE: Final = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--text);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
-main { max-width: 1040px; margin: 0 auto; padding: 24px 20px 48px; }
+main { max-width: 1280px; margin: 0 auto; padding: 24px 20px 48px; }
 h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 0 0 2px; }
 .faint { color: var(--faint); margin: 0 0 12px; font-size: 14px; }
 section { background: var(--card); border: 1px solid var(--rule); border-radius: 10px;
@@ -51,7 +51,7 @@ svg .line circle, svg .fill { fill: currentColor; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 13.5px; }
 th, td { text-align: left; padding: 6px 14px 6px 0; border-bottom: 1px solid var(--rule);
   vertical-align: top; } th { color: var(--faint); font-weight: 500; white-space: nowrap; }
-tr:last-child td { border-bottom: 0; } td { overflow-wrap: anywhere; min-width: 64px; }
+tr:last-child td { border-bottom: 0; } td { overflow-wrap: break-word; min-width: 64px; }
 .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .t { white-space: nowrap; font-variant-numeric: tabular-nums; }
 @media (max-width: 640px) { main { padding: 16px 10px 32px; } section { padding: 12px; }
@@ -59,8 +59,8 @@ tr:last-child td { border-bottom: 0; } td { overflow-wrap: anywhere; min-width: 
   .tiles { grid-template-columns: 1fr 1fr; gap: 8px; }
   thead { display: none; } table, tbody, tr, td { display: block; width: 100%; }
   tr { padding: 8px 0; border-bottom: 1px solid var(--rule); } tr:last-child { border-bottom: 0; }
-  td, .n { border: 0; padding: 1px 0; display: flex; gap: 10px; text-align: left;
-  white-space: normal; }
+  td, .n { overflow-wrap: anywhere; border: 0; padding: 1px 0; display: flex; gap: 10px;
+    text-align: left; white-space: normal; }
   td::before { content: attr(data-name); color: var(--faint); flex: 0 0 96px; }
   td:empty { display: none; } }
 """

@@ -137,12 +137,12 @@ def collect(rows: DataFrame) -> Rows:
     return [row.asDict(recursive=True) for row in rows.collect()]
 
 
-def buckets(times_ms: Sequence[int]) -> tuple[Span, int]:
+def buckets(times_ms: Sequence[int], points: int = CHART_POINTS) -> tuple[Span, int]:
     """Choose the span of a chart, and how many milliseconds a point of it stands for."""
     if not times_ms:
         raise NothingPublished("there is nothing to report on")
     since, until = min(times_ms), max(times_ms) + 60_000
-    minutes = max(1, -(-(until - since) // (CHART_POINTS * 60_000)))
+    minutes = max(1, -(-(until - since) // (points * 60_000)))
     return Span(since, until), minutes * 60_000
 
 

@@ -23,11 +23,15 @@ CAUSES: Final = {
 """What the pages call the causes of ``gold.rebalances``."""
 
 
+MAX_BARS: Final = 60
+"""Bars that a chart has; more would be too thin to be pointed at."""
+
+
 def build(scope: Scope) -> Report:
     """Compute the report."""
     rows = _rows(scope)
     started = [row for row in rows if row["started_ms"] is not None]
-    span, bucket_ms = buckets([row["started_ms"] for row in started])
+    span, bucket_ms = buckets([row["started_ms"] for row in started], MAX_BARS)
     bars: dict[str, Counter[int]] = {name: Counter() for name in CAUSES}
     for row in started:
         bars[row["cause"]][row["started_ms"] - row["started_ms"] % bucket_ms] += 1

@@ -153,6 +153,13 @@ def test_an_axis_ends_at_a_round_number(value, ceiling):
     assert charts.nice_ceiling(value) == ceiling
 
 
+@pytest.mark.parametrize(
+    ("value", "ceiling"), [(0, 4), (4, 4), (5, 8), (9, 20), (21, 40), (41, 80), (81, 200)]
+)
+def test_an_axis_of_counts_has_whole_numbers(value, ceiling):
+    assert charts.count_ceiling(value) == ceiling
+
+
 def test_times_on_an_axis_are_round_and_few():
     day = charts.Span(0, 86_400_000)
     assert [day.tick_label(at) for at in day.ticks(5)] == [
