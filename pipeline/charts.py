@@ -135,7 +135,7 @@ class _Frame:
 
 def both_widths(draw: Callable[[int, int], str]) -> str:
     """Draw for a wide window and for a narrow one."""
-    return f'<div class="wide">{draw(940, 260)}</div><div class="narrow">{draw(360, 220)}</div>'
+    return f'<div class="wide">{draw(1180, 280)}</div><div class="narrow">{draw(360, 220)}</div>'
 
 
 Points = Sequence[tuple[int, float]]
