@@ -45,12 +45,16 @@ def main() -> int:
     except CannotMount as error:
         sys.stderr.write(NO_MOUNT.format(why=error) + "\n")
         return 2
+    code = 130
     try:
-        return _run(stage, directory)
+        code = _run(stage, directory)
     except KeyboardInterrupt:
-        return 130
+        pass
     finally:
         stage.clear()
+        if code == 0:
+            shutil.rmtree(directory)
+    return code
 
 
 def _inside_namespace() -> int:
@@ -115,8 +119,6 @@ def _run(stage: Stage, directory: Path) -> int:
     if findings:
         stage.keep(directory)
         screen.say(f"what was found is found again in {directory}")
-    else:
-        shutil.rmtree(directory, ignore_errors=True)
     screen.last(
         f"soak: {'FAILED' if findings else 'PASSED'}, {len(findings)} findings: "
         f"{stage.seconds / 60:g} min, {stage.groups} groups, {stage.members:,} members, "
