@@ -75,6 +75,15 @@ def test_a_commit_knows_what_it_replaces_and_a_tombstone_what_went() -> None:
     assert gone["topics"][0]["partitions"][0]["commit_time_ms"] == 90
 
 
+def test_after_a_tombstone_there_is_nothing_to_replace() -> None:
+    *_, again = events(
+        record(offset_key(), an_offset(5)),
+        record(offset_key()),
+        record(offset_key(), an_offset(6)),
+    )
+    assert again["topics"][0]["partitions"][0]["previous_offset"] == -1
+
+
 def test_events_are_numbered_and_their_time_never_steps_back() -> None:
     found = events(
         record(offset_key(), an_offset(1), ts_ms=100),
