@@ -202,7 +202,7 @@ class Jobs:
 
     async def _work(self) -> None:
         while self._queue:
-            await asyncio.sleep(0.0002)
+            await self._fate.pause()
             work, future, then = self._queue.popleft()
             if future.cancelled():
                 continue

@@ -113,7 +113,7 @@ class Wire:
 
     def replied(self, data: bytes) -> None:
         """The server wrote whole replies. It has answered now, whenever the client hears of it."""
-        while data:
+        while data and self.is_open:  # an answer may be the point at which the process dies
             (size,) = struct.unpack_from(">i", data)
             frame, data = data[: 4 + size], data[4 + size :]
             correlation_id, call = self._waiting[0] if self._waiting else (-1, None)

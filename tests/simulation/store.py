@@ -92,8 +92,8 @@ class Misfortune:
     def happens(self, weight: float) -> bool:
         return self._random.random() < self.trouble * weight
 
-    async def work(self, weight: float = 1.0) -> None:
-        """Take a moment, or long, or fail."""
+    async def pause(self, weight: float = 1.0) -> None:
+        """Take a moment, or long."""
         self.point()
         if self.happens(weight * 0.3):
             self.faults["slow call of the store"] += 1
@@ -101,6 +101,10 @@ class Misfortune:
         else:
             await asyncio.sleep(self._random.choice((0.0, 0.0005, 0.002, 0.01)))
         self.point()
+
+    async def work(self, weight: float = 1.0) -> None:
+        """Take a moment, or long, or fail."""
+        await self.pause(weight)
         if self.is_dead:
             raise StorageError("killed")
         if self.happens(weight):
@@ -114,7 +118,6 @@ class SimStore:
     def __init__(
         self,
         inner: OffsetStorage,
-        random: Random,
         fate: Misfortune,
         durable: Durable,
         *,
@@ -123,7 +126,7 @@ class SimStore:
         self.inner = inner
         limits = inner.limits
         self.limits = StorageLimits(limits.max_step_bytes, one_lane, limits.fold_after_requests)
-        self._random = random
+        self._folds = limits.fold_after_requests > 0
         self._fate = fate
         self._durable = durable
         self._late: set[asyncio.Task[Collection[ShardId]]] = set()
@@ -197,7 +200,8 @@ class SimStore:
         return None
 
     async def _append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
-        await self._fate.work()
+        if not self._folds:  # else it must not suspend before it has asked for the saved states
+            await self._fate.work()
         fenced = await self.inner.append(items)
         try:
             await self._fate.work(0.5)

@@ -116,7 +116,6 @@ class Node:
         backend = world.backend
         self.store = SimStore(
             backend.open_life(self.fate),
-            world.random,
             self.fate,
             world.durable,
             one_lane=backend.one_lane,

@@ -18,7 +18,7 @@ from tests.simulation.world import SHARDS, SLOW_READER_S, World
 
 GROUPS = 3
 ROUNDS = 12
-PEACE_S = 60
+PEACE_S = 35
 
 
 @dataclass
