@@ -302,14 +302,17 @@ def _take_over(
     """Move a static member's place to its new id; whatever the old id has parked is fenced."""
     member = Member(group.group_id, request.new_member_id, old.group_instance_id, old.client)
     member.protocols = protocols
-    member.session_timeout_ms = request.session_timeout_ms
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
     member.assignment = old.assignment
     member.join_time_ms = shard.now.wall_ms
     rebalance.fence_parked(shard, group, old)
     shard.deadlines.clear(old.session)
-    group.replace(old, member)
+    # Until its first heartbeat the session is as long as the old one's: Kafka restarts it before
+    # it takes the new timeouts (updateStaticMemberThenRebalanceOrCompleteJoin).
+    member.session_timeout_ms = old.session_timeout_ms
     rebalance.restart_session(shard, member)
+    member.session_timeout_ms = request.session_timeout_ms
+    group.replace(old, member)
     _note_join(shard, group, member, request, replaces=old.member_id)
     return member
 
