@@ -142,3 +142,18 @@ def a_static_member_stays_away_until_its_session_ends(case: Case) -> None:
     case.wait(2 * SHORT_MS)  # and gone
     case.observe()
     case.heartbeat(b, instance="i-b")
+
+
+@edge(59)
+def a_static_member_comes_back_with_another_session_timeout(case: Case) -> None:
+    """Until its first heartbeat the former one holds."""
+    a, b = static_pair(case)
+    version = case.v("join_group", 5)
+    how = {"version": version, "member_id": "", "session_timeout": SHORT_MS}
+    case.join(b, instance="i-b", **how)
+    case.wait(SHORT_MS + 500)
+    case.observe()
+    case.heartbeat(b, instance="i-b", version=case.v("heartbeat", 3))
+    case.wait(SHORT_MS + 500)
+    case.observe()
+    case.heartbeat(a, instance="i-a")
