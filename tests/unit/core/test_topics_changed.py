@@ -202,6 +202,8 @@ def test_ends_go_with_their_topic(driver):
     driver.change_topics(NEW_ORDERS, PAYMENTS)
     driver.advance(0)
     assert ends(driver) == {}
+    assert driver.records_of(PartitionEnd)[-1] == PartitionEnd(ORDERS.topic_id, 0, -1)
     driver.reload()
+    assert driver.shard.saved_ends == {}, "the store would keep it for ever"
     driver.change_topics(NEW_ORDERS, PAYMENTS)
     assert ends(driver) == {}

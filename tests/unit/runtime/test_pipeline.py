@@ -265,6 +265,19 @@ async def test_when_too_much_waits_what_would_write_is_refused_and_heartbeats_go
 
 
 @virtual_time
+async def test_what_waits_is_bounded_over_all_shards_that_are_written_together() -> None:
+    async with a_pipeline(shards=4, max_waiting_requests=3) as pipeline:
+        gate = pipeline.storage.hold_next_append()
+        pipeline.commit(1)
+        await turns(4)
+        gathered = [pipeline.commit(2, shard_id) for shard_id in (0, 1, 2)]
+        assert [commit.is_waiting for commit in gathered] == [True, True, True]
+        assert pipeline.commit(2, shard_id=3).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        gate.open()
+        await turns(8)
+
+
+@virtual_time
 async def test_what_waits_is_bounded_by_its_size_too() -> None:
     async with a_pipeline(max_waiting_bytes=5_000) as pipeline:
         gate = pipeline.storage.hold_next_append()
