@@ -142,14 +142,21 @@ def run_once(bench: Bench, name: str, script: Callable[[Pair], None], patience: 
     )
 
 
-def run(bench: Bench, name: str, script: Callable[[Pair], None], figures: Figures) -> Outcome:
+def run(
+    bench: Bench,
+    name: str,
+    script: Callable[[Pair], None],
+    figures: Figures,
+    runs: int = RUNS,
+) -> Outcome:
     """Run one case, again where it differs; what differs each time is a difference."""
     outcome = run_once(bench, name, script)
-    left, differed, patience = RUNS - 1, False, 1
-    while left and not outcome.clean:
+    differed, patience = False, 1
+    for _ in range(runs - 1):
+        if outcome.clean:
+            break
         differed = differed or not outcome.slow
         patience *= 2 if outcome.slow else 1
         outcome = run_once(bench, name, script, patience)
-        left -= 1
     figures.add(outcome, once=differed and outcome.clean)
     return outcome

@@ -18,7 +18,7 @@ from hypothesis.errors import FlakyFailure
 
 from tests.conformance.kafka.generated import Life, Liver, lives
 from tests.conformance.kafka.pair import Pair
-from tests.conformance.kafka.runner import Bench, Figures, Outcome, run
+from tests.conformance.kafka.runner import RUNS, Bench, Figures, Outcome, run
 
 pytestmark = pytest.mark.differential
 
@@ -58,7 +58,8 @@ def explore(bench: Bench, figures: Figures, stopping: threading.Event, number: i
     def alike(life: Life) -> None:
         if stopping.is_set():
             return
-        outcome = run(bench, f"life-{number}", partial(led, life), figures)
+        runs = 1 if last else RUNS  # one that is shrunk has shown that it is no chance
+        outcome = run(bench, f"life-{number}", partial(led, life), figures, runs)
         if outcome.differences or outcome.trouble:
             last[:] = [outcome]
             raise AssertionError("both sides do not do the same")
