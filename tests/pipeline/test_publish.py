@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from datetime import date
+from pathlib import Path
 
 import pytest
 
@@ -88,8 +90,11 @@ def test_a_day_with_a_gap_is_held_back_and_says_what_is_missing(site):
     # it is held back for good, and nothing is computed again for it
     assert site.run().published == []
 
-    # the late segment changes its own day, and the days after it
+    # the late segment changes its own day, and the days after it; it is a month older than the
+    # others, and Spark would pass over such files
     hidden.rename(late[0])
+    month_s = 30 * 24 * 60 * 60
+    os.utime(late[0], (late[0].stat().st_mtime - month_s,) * 2)
     done = site.run()
     assert (done.published, done.held_back) == ([FIRST, SECOND], {})
     assert rates(site) == [(FIRST, 10), (SECOND, 10)]
@@ -130,8 +135,6 @@ def test_a_late_segment_changes_the_days_it_touches_and_no_earlier_one(site):
 
 
 def parquet_of(site, day: date) -> list:
-    from pathlib import Path
-
     return sorted(Path(site.lake.root).glob(f"gold/*/dt={day}/*.parquet"))
 
 
