@@ -32,7 +32,7 @@ import pytest
 AT_A_TIME = 2
 CPU_LIMIT_S = 60
 """What a child may burn; the slowest set of tests takes a third of it."""
-OWN_CPU_LIMIT_S = 15
+OWN_CPU_LIMIT_S = 12
 """What it may burn while only the module's own tests run, which take two seconds at most."""
 WALL_LIMIT_S = 1_800
 """For one that waits for ever; much, for the machine may have other work."""
