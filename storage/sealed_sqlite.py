@@ -40,6 +40,8 @@ STEP_S: Final = 0.1
 """How long the thread works before the loop hears of what it did."""
 TRIM_PAUSE_S: Final = 0.02
 """Between two deletions: appends go first."""
+TRIM_TURNS: Final = 16
+"""Deletions before the thread is let at new rows again."""
 CLOSE_S: Final = 1.0
 """What a clean end may take for sealing; what is not sealed stays in the rows."""
 RETRY_S: Final = 5.0
@@ -141,21 +143,23 @@ class SealedSqliteStorage(SqliteOffsetStorage):
     # --- on the loop ------------------------------------------------------------------------------
 
     async def _seal(self) -> None:
-        is_behind = False
+        is_behind = has_failed = False
         while True:
-            await asyncio.sleep(0 if is_behind else self._poll_s)
+            await asyncio.sleep(RETRY_S if has_failed else 0 if is_behind else self._poll_s)
             try:
+                if has_failed:
+                    await self._settle()
+                    has_failed = False
                 is_behind = await self._on_thread(self._sealed().step)
                 await self._note()
-                await self._trim()
+                has_more = await self._trim()
                 if not is_behind:
                     await self._on_thread(self._sealed().retain)
+                is_behind = is_behind or has_more
             except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
+                has_failed = True
                 self.sealing_failures += 1
                 _log.warning("sealing_failed", error=str(error) or repr(error), retry_s=RETRY_S)
-                await asyncio.sleep(RETRY_S)
-                with suppress(StorageError):
-                    await self._settle()
 
     async def _settle(self) -> None:
         try:
@@ -183,16 +187,20 @@ class SealedSqliteStorage(SqliteOffsetStorage):
             self._noted_seq = seq
             self._hook("noted")
 
-    async def _trim(self) -> None:
+    async def _trim(self) -> bool:
+        """Delete rows that may go; tells whether there may be more."""
         if self._first_row > min(self._sealed().sealed_row, self._known_folded_row()):
-            return
+            return False
         folded_row = await self.on_writer(lambda c: self._log_end(c).folded_row)
-        while deleted := await self.on_writer(partial(sqlite_log.trim, folded_row=folded_row)):
-            self._hook("trimmed")
+        for _ in range(TRIM_TURNS):
+            deleted = await self.on_writer(partial(sqlite_log.trim, folded_row=folded_row))
+            if deleted:
+                self._hook("trimmed")
             if deleted < sqlite_log.TRIM_ROWS:
-                break
+                self._first_row = min(self._sealed().sealed_row, folded_row) + 1
+                return False
             await asyncio.sleep(TRIM_PAUSE_S)
-        self._first_row = min(self._sealed().sealed_row, folded_row) + 1
+        return True
 
     def _sealed(self) -> _Sealing:
         assert self._sealing is not None, "not open"

@@ -116,7 +116,7 @@ async def test_a_clean_end_seals_what_is_there(tmp_path: Path) -> None:
 async def test_a_kill_between_any_two_steps_loses_and_doubles_nothing(
     tmp_path: Path, fold_after: int
 ) -> None:
-    store = SealedStore(tmp_path / "store", segment_bytes=6_000)
+    store = SealedStore(tmp_path / "store")
     store.path.parent.mkdir()
     store.fold_after = fold_after
     images: list[SealedStore] = []
@@ -384,7 +384,8 @@ async def test_who_has_no_time_for_sealing_at_the_end_still_gives_the_store_back
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await owner.storage.close()
-    await until(lambda: not (tmp_path / "store.db.lock").read_text())
+    closing = owner.storage._closing  # type: ignore[attr-defined]
+    await until(closing.done)
     owner = await store.owner()
     disk_answers.set()
     assert store.read() == store.appended
