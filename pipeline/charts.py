@@ -25,6 +25,11 @@ _TIME_STEPS_MS: Final = (
 )
 
 
+def time_step_ms(least_ms: float) -> int:
+    """Return the next length of time that people count in: 15 s, 2 min, 6 h."""
+    return next((step for step in _TIME_STEPS_MS if step >= least_ms), _TIME_STEPS_MS[-1])
+
+
 @dataclass(frozen=True)
 class Span:
     """The time that a chart covers."""
@@ -35,7 +40,7 @@ class Span:
     def ticks(self, most: int) -> list[int]:
         """Return round moments, at most so many."""
         length = max(self.until_ms - self.since_ms, 1)
-        step = next((s for s in _TIME_STEPS_MS if length / s <= most), _TIME_STEPS_MS[-1])
+        step = time_step_ms(length / most)
         first = math.ceil(self.since_ms / step) * step
         return list(range(first, self.until_ms + 1, step))
 

@@ -21,7 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline import page
-from pipeline.charts import Span
+from pipeline.charts import Span, time_step_ms
+from pipeline.gold import MINUTE_MS
 from pipeline.lake import DAY, Lake, is_absent, read_table
 from pipeline.publish import HELD_BACK
 from pipeline.schema import PUBLICATION_SCHEMA
@@ -137,13 +138,19 @@ def collect(rows: DataFrame) -> Rows:
     return [row.asDict(recursive=True) for row in rows.collect()]
 
 
-def buckets(times_ms: Sequence[int], points: int = CHART_POINTS) -> tuple[Span, int]:
-    """Choose the span of a chart, and how many milliseconds a point of it stands for."""
+def buckets(
+    times_ms: Sequence[int], points: int = CHART_POINTS, least_ms: int = MINUTE_MS
+) -> tuple[Span, int]:
+    """Choose the span of a chart, and how many milliseconds a point of it stands for.
+
+    Both edges are whole points, so nothing lies outside.
+    """
     if not times_ms:
         raise NothingPublished("there is nothing to report on")
-    since, until = min(times_ms), max(times_ms) + 60_000
-    minutes = max(1, -(-(until - since) // (points * 60_000)))
-    return Span(since, until), minutes * 60_000
+    first, last = min(times_ms), max(times_ms)
+    bucket_ms = time_step_ms(max(least_ms, (last - first) // points))
+    since = first - first % bucket_ms
+    return Span(since, last - last % bucket_ms + bucket_ms), bucket_ms
 
 
 def largest(series: Mapping[str, Sequence[tuple[int, float]]], most: int) -> dict[str, Any]:

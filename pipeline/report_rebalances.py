@@ -31,7 +31,7 @@ def build(scope: Scope) -> Report:
     """Compute the report."""
     rows = _rows(scope)
     started = [row for row in rows if row["started_ms"] is not None]
-    span, bucket_ms = buckets([row["started_ms"] for row in started], MAX_BARS)
+    span, bucket_ms = buckets([row["started_ms"] for row in started], MAX_BARS, least_ms=1000)
     bars: dict[str, Counter[int]] = {name: Counter() for name in CAUSES}
     for row in started:
         bars[row["cause"]][row["started_ms"] - row["started_ms"] % bucket_ms] += 1

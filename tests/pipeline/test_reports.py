@@ -18,7 +18,7 @@ from coordinator.cli.main import app
 from coordinator.cli.tables import ReportName
 from pipeline import charts, page
 from pipeline.lake import Lake
-from pipeline.report import Scope
+from pipeline.report import Scope, buckets
 from pipeline.report_jobs import REPORTS, write_reports
 from pipeline.run import told
 from tests.helpers.printed_docs import ROOT
@@ -158,6 +158,15 @@ def test_an_axis_ends_at_a_round_number(value, ceiling):
 )
 def test_an_axis_of_counts_has_whole_numbers(value, ceiling):
     assert charts.count_ceiling(value) == ceiling
+
+
+@pytest.mark.parametrize("last", [61_000, 3_600_000, 10 * 86_400_000])
+def test_nothing_lies_outside_of_its_chart(last):
+    span, bucket_ms = buckets([59_999, last])
+    assert span.since_ms <= 59_999 - 59_999 % bucket_ms
+    assert span.until_ms >= last - last % bucket_ms + bucket_ms
+    assert bucket_ms % 60_000 == 0
+    assert (span.until_ms - span.since_ms) / bucket_ms <= 242
 
 
 def test_times_on_an_axis_are_round_and_few():
