@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 
 import pytest
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import OffsetFetch
 from coordinator.core.routing import shard_of
+from storage.base import ShardAppend, ShardId
 from tests.helpers.coordinator import RecordingTicket, World, a_coordinator
-from tests.helpers.faulty_storage import Fault, Gate, fail, fence, late, lie, slow, slow_reply
+from tests.helpers.faulty_storage import (
+    Fault,
+    FaultyStorage,
+    Gate,
+    fail,
+    fence,
+    late,
+    lie,
+    slow,
+    slow_reply,
+)
 from tests.helpers.virtual_loop import turns, virtual_time
 
 LOST: dict[str, Callable[[], Fault]] = {
@@ -147,6 +159,49 @@ async def test_a_late_append_of_the_old_epoch_is_refused() -> None:
         fetch = world.fetch("g")
         await world.until(fetch)
         assert fetch.result.topics == []
+
+
+class Stubborn(FaultyStorage):
+    """Its first append of a commit cannot be cancelled, and returns as if nothing had been."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stuck: Gate | None = None
+
+    async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
+        gate, self.stuck = self.stuck, None
+        if gate is None:
+            return await super().append(items)
+        with suppress(asyncio.CancelledError):
+            await gate.wait()
+        await gate.wait()
+        return []
+
+
+@virtual_time
+async def test_an_append_that_returns_after_it_was_given_up_disturbs_nobody() -> None:
+    storage = Stubborn()
+    async with a_coordinator(storage) as world:
+        stuck = storage.stuck = Gate()
+        lost = world.commit("g", 6)
+        await world.until(lost)
+        await world.until_ready()
+        await asyncio.sleep(1)
+        gate = storage.hold_next_append()
+        in_flight = world.commit("g", 7)
+        await turns(4)
+        gathering = world.commit("g", 8)
+        stuck.open()
+        await turns(8)
+        assert storage.in_flight == 1
+        gate.open()
+        await world.until(in_flight, gathering)
+        assert [t.error for t in (lost, in_flight, gathering)] == [
+            ErrorCode.NOT_COORDINATOR,
+            ErrorCode.NONE,
+            ErrorCode.NONE,
+        ]
+        assert storage.most_in_flight == 1
 
 
 @virtual_time
