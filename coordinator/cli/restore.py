@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +26,7 @@ from coordinator.cli.tables import start_spark
 
 if TYPE_CHECKING:
     from pipeline.apply import Outcome
-    from pipeline.cluster import Endpoint
+    from pipeline.cluster import Cluster, Endpoint
     from pipeline.plan import Partition, Plan
     from pipeline.restore import Standing
 
@@ -33,6 +34,9 @@ NO_DATA: Final = "none"
 """``--data none``: no cluster holds the records, so nothing is clamped."""
 
 SPARK_MEMORY: Final = "1g"
+
+PLANS: Final = "groupkeeper-plan"
+"""The client id of whoever only reads; what is written bears the plan's."""
 
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -208,26 +212,27 @@ def _planned(history: _History, target: Endpoint, data: str | None, master: str 
     from pipeline.cluster import ClusterError
     from pipeline.plan import Kind
 
-    found = _found(history, master)
-    purpose = Purpose(
-        Kind.RESTORE,
-        f"log {found.store} in {history}, up to {moment(found.last_ts_ms)}",
-        now_ms(),
-        history.as_of_ms,
-    )
-    wanted = {history.group: found.offsets}
-
     def removes(partition: Partition) -> bool:
         return not history.topics or partition.topic in history.topics
 
     try:
-        with target.open("groupkeeper-plan") as cluster:
-            if data is None or data == target.address:
-                return make_plan(cluster, wanted, cluster, purpose, removes=removes)
+        with ExitStack() as stack:
+            # first whether they answer: Spark takes its time
+            cluster = stack.enter_context(target.open(PLANS))
+            records: Cluster | None = cluster
             if data == NO_DATA:
-                return make_plan(cluster, wanted, None, purpose, removes=removes)
-            with target._replace(address=data).open("groupkeeper-plan") as records:
-                return make_plan(cluster, wanted, records, purpose, removes=removes)
+                records = None
+            elif data is not None and data != target.address:
+                records = stack.enter_context(target._replace(address=data).open(PLANS))
+            found = _found(history, master)
+            purpose = Purpose(
+                Kind.RESTORE,
+                f"log {found.store} in {history}, up to {moment(found.last_ts_ms)}",
+                now_ms(),
+                history.as_of_ms,
+            )
+            wanted = {history.group: found.offsets}
+            return make_plan(cluster, wanted, records, purpose, removes=removes)
     except ClusterError as error:
         fail(str(error), FAILED)
 
