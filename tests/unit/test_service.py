@@ -283,3 +283,14 @@ async def test_after_a_clock_was_moved_what_was_due_has_happened_and_is_durable(
         assert leader in {event["member_id"] for event in evicted}
         later = world.coordinator.next_deadline()
         assert later is None or later > world.clock.now().monotonic_ms
+
+
+@virtual_time
+async def test_a_clock_that_was_moved_is_waited_for_until_all_that_is_due_is_done() -> None:
+    async with a_coordinator() as world:
+        handed_out = [world.join("g", requires_known_member_id=True) for _ in range(1_100)]
+        await world.until(*handed_out)
+        world.clock.monotonic_offset_ms += 3_600_000
+        await world.coordinator.clock_moved()
+        later = world.coordinator.next_deadline()
+        assert later is None or later > world.clock.now().monotonic_ms
