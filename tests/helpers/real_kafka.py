@@ -32,6 +32,22 @@ log.retention.check.interval.ms=1000
 """
 
 
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_admin="secret";'
+
+
+def with_sasl(port: int, sasl_port: int) -> dict[str, str]:
+    """Settings of a second listener, which asks who one is: ``admin``, ``secret``."""
+    plain, sasl = f"PLAINTEXT://127.0.0.1:{port}", f"SASL_PLAINTEXT://127.0.0.1:{sasl_port}"
+    names = ("CONTROLLER:PLAINTEXT", "PLAINTEXT:PLAINTEXT", "SASL_PLAINTEXT:SASL_PLAINTEXT")
+    return {
+        "listeners": f"{plain},{sasl},CONTROLLER://127.0.0.1:{port + 1}",
+        "advertised.listeners": f"{plain},{sasl}",
+        "listener.security.protocol.map": ",".join(names),
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": JAAS,
+    }
+
+
 class RealKafka(Kafka):
     """The broker; raises ``ecosystem.Unavailable`` where Java or Maven is missing."""
 
@@ -55,7 +71,7 @@ class RealKafka(Kafka):
         properties = self.directory / "server.properties"
         text = PROPERTIES.format(port=self.port, controller=self.port + 1, directory=self.directory)
         more = "".join(f"{name}={value}\n" for name, value in self.settings.items())
-        properties.write_text(text + more)
+        properties.write_text(text + more)  # of a name that comes twice the last one counts
         main = [self._java, "-cp", f"{jars}/*"]
         if not (self.directory / "data").exists():
             tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties)]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.helpers.daemon import free_port
 from tests.helpers.ecosystem import Unavailable
 from tests.helpers.servers import Groupkeeper
 
@@ -25,6 +26,8 @@ if importlib.util.find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]
 
 TOPICS = {"orders": 4, "clicks": 2}
+SASL_PORT = free_port()
+"""Where the same Kafka asks who one is."""
 RECORDS = 100
 """What Kafka holds in each partition of its topics."""
 
@@ -33,10 +36,11 @@ RECORDS = 100
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
     """A broker with records in every partition."""
     from tests.helpers.kafka_life import produce
-    from tests.helpers.real_kafka import RealKafka
+    from tests.helpers.real_kafka import RealKafka, with_sasl
 
     try:
         server = RealKafka(tmp_path_factory.mktemp("kafka"), TOPICS)
+        server.settings |= with_sasl(server.port, SASL_PORT)
     except Unavailable as lack:
         pytest.skip(str(lack))
     try:

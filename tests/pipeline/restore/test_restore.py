@@ -9,7 +9,13 @@ from pipeline.apply import Purpose, clamped, make_plan
 from pipeline.plan import Clamp, Committed, Kind, Log, Partition
 from storage.event_log import read_events
 from tests.helpers.kafka_life import a_consumer, a_new_consumer, commit, join, produce
-from tests.pipeline.restore.conftest import a_moment, command, open_cluster, sqlite_file
+from tests.pipeline.restore.conftest import (
+    SASL_PORT,
+    a_moment,
+    command,
+    open_cluster,
+    sqlite_file,
+)
 
 ORDERS = [Partition("orders", number) for number in range(4)]
 CLICKS = Partition("clicks", 0)
@@ -206,6 +212,25 @@ def test_a_file_that_was_edited_is_refused(planned):
     file, _ = planned
     file.write_bytes(file.read_bytes().replace(b"checked", b"changed"))
     assert "checksum" in command("restore", "--plan", file, "--apply", code=1).err
+
+
+def test_a_server_that_asks_who_one_is_is_told_by_every_client(kafka, group, tmp_path):
+    settings = tmp_path / "client.properties"
+    settings.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        "sasl.username=admin\nsasl.password=secret\n"
+    )
+    with open_cluster(kafka.bootstrap) as cluster:
+        cluster.commit(group, BAD)
+        plan = make_plan(cluster, {group: GOOD}, cluster, PURPOSE)
+    (tmp_path / "plan.json").write_bytes(plan.encode())
+    who = ["--server", f"127.0.0.1:{SASL_PORT}", "--client-config", settings]
+    command("restore", "--plan", tmp_path / "plan.json", *who, "--apply")
+    assert offsets(kafka, group) == GOOD
+    command("dump-offsets", "--out", tmp_path / "dump", *who)
+    settings.write_text(settings.read_text().replace("secret", "guessed"))
+    refused = command("restore", "--plan", tmp_path / "plan.json", *who, "--timeout", 5, code=1)
+    assert "cannot connect" in refused.err
 
 
 # --- clamping -------------------------------------------------------------------------------------
