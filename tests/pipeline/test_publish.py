@@ -153,6 +153,26 @@ def test_days_computed_one_by_one_are_those_computed_at_once(spark, tmp_path):
         assert by_day.silver(table) == at_once.silver(table), table
 
 
+def test_a_continuous_run_publishes_after_a_batch_and_goes_on(site):
+    site.seal(ten_commits())
+    done = []
+
+    def publish_now():
+        done.append(publish.publish(site.spark, site.lake).published)
+
+    query = ingest.start_ingest(
+        site.spark, str(site.log_dir), site.lake, continuous=True, after_batch=publish_now
+    )
+    try:
+        while not done:
+            query.awaitTermination(1)  # raises what the query died of
+        assert query.isActive
+    finally:
+        query.stop()
+    assert done == [[FIRST]]
+    assert rates(site) == [(FIRST, 10)]
+
+
 def test_a_static_member_is_known_after_midnight_by_its_name(spark, tmp_path):
     """It came back before midnight: its old id, which the assignment has, is forgotten by then."""
 
