@@ -136,7 +136,7 @@ def test_a_kill_at_any_step_of_sealing_loses_and_doubles_nothing(daemon: Sealing
     assert report.is_sound, report
     (log,) = report.logs
     assert (log.first_seq, log.last_seq) == (1, daemon.seqs()[-1])
-    assert log.segments > len(SEALING_POINTS)
+    assert log.segments >= 5  # those that had their name when the kill came
 
 
 def test_the_daemon_tells_how_far_it_is_behind_and_samples_ends(daemon: SealingDaemon) -> None:
