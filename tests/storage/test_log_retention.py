@@ -17,7 +17,7 @@ from storage.sealing import SealSettings
 from storage.segments import segment_names
 from storage.snapshots import MAX_PASS_OFFSETS, OffsetsAsOf, SnapshotLog, parse_snapshot_log
 from tests.helpers.records import TOPIC_ID, commit
-from tests.helpers.sealed_store import DAY_MS, NOON_MS, Crash, SealedStore
+from tests.helpers.sealed_store import DAY_MS, NOON_MS, Crash, SealedStore, until
 from tests.helpers.storage_owner import Owner
 
 KEEP_MS = 2 * DAY_MS
@@ -189,3 +189,19 @@ def test_a_snapshot_log_is_told_from_the_log_of_a_store() -> None:
     assert parse_snapshot_log("abc.12") == SnapshotLog("abc", 12)
     assert parse_snapshot_log("abc") is None
     assert parse_snapshot_log("abc.d") is None
+
+
+async def test_a_store_lets_its_days_go_by_itself(tmp_path: Path) -> None:
+    store = SealedStore(tmp_path, retention_ms=KEEP_MS)
+    owner = await five_days(store)
+    await store.append(owner, 0, [commit("a", 999)])
+    moments = [NOON_MS + day * DAY_MS for day in (3, 4, 5)]
+    await until(lambda: any("." in name.log_id for name in segment_names(store.log_dir)))
+    await until(lambda: owner.storage.stats()["sealed_seq"] >= store.appended[-2]["seq"])
+    for moment in moments:
+        assert as_of(store.read(), moment) == as_of(store.appended, moment)
+    await owner.storage.close()
+    assert verify(store.log_dir, reads_events=True).is_sound
+    again = await store.owner()
+    assert again.model.keys == owner.model.keys
+    await again.storage.close()
