@@ -253,12 +253,15 @@ def _apply_group(
     listed: ListedGroup | None,
     now: Mapping[Partition, Committed],
 ) -> Outcome:
+    if not progress(group, now)[State.PENDING]:
+        refused = _refusal(coordinator, group, listed, now)
+        return refused or Outcome(group.group, Result.DONE_BEFORE)
+    # once more: many groups were looked at together, and others were written since
+    now = coordinator.offsets([group.group])[group.group]
     refused = _refusal(coordinator, group, listed, now)
     if refused is not None:
         return refused
     pending = progress(group, now)[State.PENDING]
-    if not pending:
-        return Outcome(group.group, Result.DONE_BEFORE)
     # deletes last: a group whose last offset goes may go with it, before it gets its new ones
     offsets = {_key(each): each.target for each in pending if each.target is not None}
     deleted = [_key(each) for each in pending if each.target is None]

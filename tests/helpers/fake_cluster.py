@@ -25,6 +25,8 @@ class FakeCluster:
         self.writes: list[tuple[str, str]] = []
         self.dies_before: str | None = None
         self.joined_unseen: set[str] = set()
+        self.meanwhile: dict[str, dict[Partition, Committed]] = {}
+        """What somebody commits to other groups while the first write goes on."""
         self.committed_over: dict[str, dict[Partition, Committed]] = {}
 
     def groups(self) -> dict[str, ListedGroup]:
@@ -61,3 +63,6 @@ class FakeCluster:
         if group in self.joined_unseen:
             raise GroupBusy(f"fake:9092: group {group!r} has members")
         self.writes.append((what, group))
+        for other, offsets in self.meanwhile.items():
+            self.stored[other].update(offsets)
+        self.meanwhile = {}

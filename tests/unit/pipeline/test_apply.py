@@ -82,6 +82,15 @@ def test_a_value_that_is_not_the_plans_refuses_the_whole_group() -> None:
     assert cluster.writes == []
 
 
+def test_a_commit_while_the_groups_before_are_written_is_not_overwritten() -> None:
+    cluster = a_cluster("a", "b")
+    plan = a_plan(cluster, "a", "b")
+    cluster.meanwhile = {"b": {P0: Committed(99)}}
+    a, b = applied(cluster, plan)
+    assert (a.result, b.result) == (Result.APPLIED, Result.REFUSED)
+    assert cluster.stored["b"][P0] == Committed(99)
+
+
 def test_a_crash_between_two_groups_is_continued_by_running_it_again() -> None:
     cluster = a_cluster("a", "b", "c")
     plan = a_plan(cluster, "a", "b", "c")
