@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Final
+from typing import Any, Final
 
 import typer
+from typer.core import TyperCommand
 
 from coordinator.cli import migrate, tables
 from coordinator.cli.failing import USAGE, fail
@@ -19,20 +20,30 @@ app = typer.Typer(
 )
 
 
+class _Job(TyperCommand):
+    """Says what is missing before it runs; its help needs nothing."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run, if what the extra brings is there."""
+        missing = [name for name in NEEDED if find_spec(name) is None]
+        if missing:
+            fail(
+                f"{', '.join(missing)}: not installed; pip install 'groupkeeper[pipeline]', and "
+                "Java 17 (Debian: openjdk-17-jre-headless)",
+                USAGE,
+            )
+        return super().invoke(ctx)
+
+
 @app.callback()
 def pipeline() -> None:
     """The event log's jobs: tables, reports, restore, migration, import.
 
     They need the extra `pipeline`, and Java.
     """
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        fail(
-            f"{', '.join(missing)} is not installed: pip install 'groupkeeper[pipeline]', and "
-            "Java 17 (Debian: openjdk-17-jre-headless)",
-            USAGE,
-        )
 
 
 tables.register(app)
 migrate.register(app)
+for _command in app.registered_commands:
+    _command.cls = _Job

@@ -120,3 +120,12 @@ def test_a_signal_during_the_imports_ends_a_daemon_cleanly(command, number, code
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (code, "", "")
+
+
+def test_a_job_says_what_is_missing_and_its_help_needs_nothing(monkeypatch):
+    monkeypatch.setattr("coordinator.cli.pipeline.NEEDED", ("no_such_distribution",))
+    asked = CliRunner().invoke(app, ["pipeline", "run", "--help"])
+    assert (asked.exit_code, "Usage" in asked.output) == (0, True)
+    run = CliRunner().invoke(app, ["pipeline", "run"])
+    assert run.exit_code == 2
+    assert "no_such_distribution: not installed; pip install 'groupkeeper[pipeline]'" in run.output
