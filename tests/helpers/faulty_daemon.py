@@ -21,7 +21,7 @@ from typing import Any
 import storage.open
 from coordinator.__main__ import main
 from storage import sqlite_schema
-from storage.sqlite import SqliteOffsetStorage
+from storage.sealed_sqlite import SealedSqliteStorage
 
 FAULTS = ("fail", "hang", "stubborn")
 
@@ -50,7 +50,7 @@ class FaultyConnection(sqlite3.Connection):
         return super().execute(statement, *arguments)
 
 
-class FaultyStorage(SqliteOffsetStorage):
+class FaultyStorage(SealedSqliteStorage):
     """SQLite that may refuse to be closed."""
 
     async def close(self) -> None:
@@ -74,7 +74,7 @@ def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
 
 if __name__ == "__main__":
     # The constructor has the seam; only how the app comes to it is patched, and only here.
-    storage.open.SqliteOffsetStorage = functools.partial(  # type: ignore[misc,assignment]
+    storage.open.SealedSqliteStorage = functools.partial(  # type: ignore[misc,assignment]
         FaultyStorage, connect=connect
     )
     main()
