@@ -1,0 +1,153 @@
+"""Files as a release leaves them behind: ``tests/data/<version>``, which load for ever.
+
+    python -m tests.helpers.released_data
+
+writes those of this version, once, when it is released; they are never written again. There are two
+stores: ``stopped`` was closed, ``killed`` is as ``kill -9`` would have left it. ``expected.json``
+beside each says what is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from coordinator.core.requests import (
+    AlterGroupConfigs,
+    ChangeTopics,
+    Client,
+    GroupConfigChange,
+    NewTopic,
+)
+from coordinator.messages import OffsetCommitData, OffsetCommitRequest, OffsetFetchRequest
+from coordinator.runtime.settings import CoordinatorConfig
+from coordinator.service import GroupCoordinator
+from coordinator.topics import ConfiguredTopic, Topics
+from coordinator.version import VERSION
+from storage.event_log import read_events
+from storage.sealed_sqlite import SealedSqliteStorage
+from storage.sealing import SealSettings
+from tests.helpers.embedded import join, sync
+from tests.helpers.printed_docs import ROOT
+
+DATA = ROOT / "tests" / "data"
+WRITTEN_IN = Path("/var/tmp/groupkeeper")
+TOPICS = [ConfiguredTopic("orders", 6), ConfiguredTopic("payments", 2)]
+NOBODY_EXPIRES_MS = 10**12
+CLIENT = Client("administrator", "/127.0.0.1")
+
+
+def opened(directory: Path) -> GroupCoordinator:
+    """The coordinator over the files of a release, or over a copy of them."""
+    seal = SealSettings(directory=directory / "log", segment_bytes=2_000)
+    config = CoordinatorConfig(
+        shards=4,
+        owner="release",
+        cluster_id="released",
+        initial_rebalance_delay_ms=0,
+        max_session_timeout_ms=NOBODY_EXPIRES_MS,
+        offsets_retention_ms=NOBODY_EXPIRES_MS,
+    )
+    storage = SealedSqliteStorage(directory / "store.db", seal, poll_s=0.01)
+    return GroupCoordinator(storage, config, Topics(TOPICS))
+
+
+async def told(coordinator: GroupCoordinator, directory: Path) -> dict[str, Any]:
+    """What a coordinator tells of its groups, and its log of what happened."""
+    groups: dict[str, Any] = {}
+    for group in await coordinator.list_groups():
+        fetched = await coordinator.fetch_offsets(OffsetFetchRequest(group_id=group.group_id))
+        groups[group.group_id] = {
+            "state": group.state,
+            "generation": group.generation_id,
+            "members": sorted(group.members),
+            "offsets": {
+                topic: {
+                    str(partition): [found.offset, found.leader_epoch, found.metadata]
+                    for partition, found in sorted(partitions.items())
+                }
+                for topic, partitions in sorted(fetched.offsets.items())
+            },
+        }
+    events = list(read_events(directory / "store.db", log_dir=directory / "log"))
+    return {"groups": dict(sorted(groups.items())), "events": events}
+
+
+async def _live(coordinator: GroupCoordinator) -> None:
+    """Leave something of every kind behind."""
+    configs = GroupConfigChange("billing", (("commit.monotonic", "true"),))
+    await coordinator.ask(AlterGroupConfigs(CLIENT, (configs,)))
+    first = await join(coordinator, group_id="billing", group_instance_id="till-1")
+    await sync(coordinator, first, "billing")
+    for offset in range(3):
+        await _commit(coordinator, "billing", "orders", offset * 100, first)
+    await _commit(coordinator, "reports", "payments", 900)
+    await _commit(coordinator, "reports", "payments", 40)  # lower: the end has a record of its own
+    await coordinator.delete_offsets("reports", {"payments": [1]})
+    await _commit(coordinator, "short-lived", "orders", 5)
+    await coordinator.delete_groups("short-lived")
+
+
+async def _live_on(coordinator: GroupCoordinator) -> None:
+    """What is not sealed yet when the photograph is taken."""
+    assert coordinator.topics is not None
+    made = NewTopic("made-later", 1, "bWFkZS1sYXRlci1vbi0xMg")
+    await coordinator.topics.change_and_wait(ChangeTopics(CLIENT, (made,)))
+    await _commit(coordinator, "reports", "made-later", 7)
+    await _commit(coordinator, "reports", "orders", 2**40)
+
+
+async def _commit(
+    coordinator: GroupCoordinator, group_id: str, topic: str, offset: int, member: Any = None
+) -> None:
+    who = {}
+    if member is not None:
+        who = {
+            "member_id": member.member_id,
+            "generation_id": member.generation_id,
+            "group_instance_id": "till-1",
+        }
+    partitions = range(1 if topic == "made-later" else 2)
+    data = {n: OffsetCommitData(offset + n, metadata=f"of {n}, ü") for n in partitions}
+    request = OffsetCommitRequest(group_id=group_id, offsets={topic: data}, client_id="app", **who)
+    (await coordinator.commit_offsets(request)).raise_for_error()
+
+
+def _photograph(target: Path) -> None:
+    kept = shutil.ignore_patterns("*-shm", "*.lock")
+    shutil.copytree(WRITTEN_IN, target, ignore=kept)
+
+
+def _clear() -> None:
+    shutil.rmtree(WRITTEN_IN, ignore_errors=True)
+    WRITTEN_IN.mkdir(parents=True)
+
+
+def _has_sealed() -> bool:
+    return any((WRITTEN_IN / "log").glob("dt=*/events-*"))
+
+
+async def write(directory: Path) -> None:
+    """Write the files of this version."""
+    _clear()
+    coordinator = opened(WRITTEN_IN)
+    await coordinator.start()
+    await _live(coordinator)
+    while not _has_sealed():  # noqa: ASYNC110 - files tell nobody
+        await asyncio.sleep(0.05)
+    await _live_on(coordinator)
+    expected = await told(coordinator, WRITTEN_IN)
+    _photograph(directory / "killed")
+    await coordinator.stop()
+    _photograph(directory / "stopped")
+    _clear()
+    text = msgspec.json.format(msgspec.json.encode(expected), indent=1)
+    (directory / "expected.json").write_bytes(text + b"\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(write(DATA / VERSION))
