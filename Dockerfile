@@ -16,6 +16,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY coordinator ./coordinator
 COPY protocol ./protocol
 COPY storage ./storage
+COPY pipeline ./pipeline
 RUN /opt/groupkeeper/bin/pip install -c constraints.txt . \
  && /opt/groupkeeper/bin/pip uninstall --yes pip setuptools \
  && /opt/groupkeeper/bin/groupkeeper --version

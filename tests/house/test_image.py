@@ -1,0 +1,168 @@
+"""The steps of the Dockerfile, in a tree that holds what they are sent and nothing else.
+
+There is an engine on few machines that run the tests; what it would do is read from the text: what
+``.dockerignore`` lets through, the COPY lines of both stages, what RUN, HEALTHCHECK and ENTRYPOINT
+say. Left out are a network and the user: dependencies are those of the running environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from coordinator.__main__ import IMPORT_NAMES
+from coordinator.cli.failing import FAILED
+from coordinator.version import VERSION
+from tests.helpers.printed_docs import ROOT
+
+pytestmark = pytest.mark.slow
+
+TEXT = (ROOT / "Dockerfile").read_text()
+
+
+def sent(path: PurePosixPath) -> bool:
+    """Whether the engine is sent it: the last line of .dockerignore that matches decides."""
+    answer = True
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        pattern = line.strip().removeprefix("!")
+        if not pattern or pattern.startswith("#"):
+            continue
+        names = [str(path), *map(str, path.parents)]
+        if pattern.startswith("**/"):
+            pattern, names = pattern[3:], list(path.parts)
+        # an asterisk does not pass a slash
+        if any(n.count("/") == pattern.count("/") and fnmatchcase(n, pattern) for n in names):
+            answer = line.strip().startswith("!")
+    return answer
+
+
+def instructions(stage: str) -> list[tuple[str, str]]:
+    """The instructions of a stage, their continued lines joined."""
+    joined = re.sub(r"\s*\\\n\s*", " ", stage)
+    lines = [line for line in joined.splitlines() if line and not line.startswith("#")]
+    return [(name, rest) for name, _, rest in (line.partition(" ") for line in lines)]
+
+
+BUILD, IMAGE = (instructions(stage) for stage in re.split(r"^FROM .*$", TEXT, flags=re.M)[1:])
+
+
+def copy_into(stage: list[tuple[str, str]], context: Path, folder: Path) -> None:
+    """Do the COPY lines of a stage; an absolute target stands below the folder."""
+    for name, rest in stage:
+        if name != "COPY" or rest.startswith("--from"):
+            continue
+        *sources, target = rest.split()
+        place = folder / target.lstrip("/")
+        for source in sources:
+            found = context / source
+            into = place / found.name if target.endswith("/") else place
+            into.parent.mkdir(parents=True, exist_ok=True)
+            if found.is_dir():
+                shutil.copytree(found, into, dirs_exist_ok=True)
+            else:
+                shutil.copy(found, into)
+
+
+@dataclass(frozen=True)
+class Image:
+    """What was built, and where its paths are."""
+
+    root: Path
+    installed: Path
+
+    def run(self, command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of the image, its /etc and its program being those of the tree."""
+        program, *arguments = command
+        moved = [re.sub(r"^/etc/", f"{self.root}/etc/", text) for text in arguments]
+        return subprocess.run(
+            [self.installed / "bin" / PurePosixPath(program).name, *moved],
+            cwd=self.root,
+            env=os.environ | {"PYTHONPATH": str(self.installed)} | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory) -> Image:
+    """The image, its first stage installed by pip from the tree alone."""
+    home = tmp_path_factory.mktemp("image")
+    context, source, root = home / "context", home / "src", home / "root"
+    allowed = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
+    for top in allowed:
+        for path in [ROOT / top, *(ROOT / top).rglob("*")]:
+            relative = path.relative_to(ROOT)
+            if path.is_file() and sent(PurePosixPath(relative)):
+                (context / relative).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, context / relative)
+    source.mkdir()
+    copy_into(BUILD, context, source)
+    root.mkdir()
+    copy_into(IMAGE, context, root)
+    target = home / "installed"
+    without_network = ["--no-deps", "--no-build-isolation", "--target", str(target)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "--quiet", *install_arguments(), *without_network],
+        cwd=source,
+        env=os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return Image(root, target)
+
+
+def run_lines() -> list[list[str]]:
+    """The commands of the build stage."""
+    runs = [rest for name, rest in BUILD if name == "RUN"]
+    return [shlex.split(command) for text in runs for command in text.split("&&")]
+
+
+def install_arguments() -> list[str]:
+    """What pip is asked for in the build stage."""
+    (found,) = [line[1:] for line in run_lines() if line[0].endswith("/pip") and "install" in line]
+    return found
+
+
+def test_the_last_step_of_the_build_runs_what_was_installed(image):
+    last = run_lines()[-1]
+    assert PurePosixPath(last[0]).name == "groupkeeper"
+    done = image.run(last)
+    assert (done.returncode, done.stdout) == (0, f"groupkeeper {VERSION}\n"), done.stderr
+
+
+def test_the_health_check_of_an_image_in_which_nothing_serves_fails_with_one_line(image):
+    (check,) = [rest for name, rest in IMAGE if name == "HEALTHCHECK"]
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # taken, and not listened on
+        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+        command = json.loads(check.partition("CMD ")[2])
+        done = image.run(command, GROUPKEEPER_HTTP__LISTEN=address)
+    assert done.returncode == FAILED, done.stderr
+    assert "is the daemon running?" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_every_package_of_the_distribution_is_in_the_image(image):
+    missing = [n for n in IMPORT_NAMES if not (image.installed / n / "__init__.py").is_file()]
+    assert missing == []
+
+
+def test_the_settings_of_the_image_are_where_its_commands_look_for_them(image):
+    (command,) = [json.loads(rest) for name, rest in IMAGE if name == "CMD"]
+    done = image.run(["groupkeeper", "check-config", *command[1:]])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{image.root}/etc/groupkeeper/config.toml" in done.stdout
