@@ -291,6 +291,9 @@ class GroupCoordinator:
         """Take what names no group."""
         if isinstance(request, ListGroups):
             places = [self._places[shard_id] for shard_id in range(self.config.shards)]
+            if isinstance(places[0], Closed):  # all are, and no shard is skipped: none is asked
+                places[0].submit(request, ticket, self._clock.now())
+                return
             Listing(request, ticket, places, self._clock, self._timer).advance()
         else:
             self._submit_to_cluster(request, ticket)
@@ -344,10 +347,12 @@ class GroupCoordinator:
         return group
 
     async def list_groups(self) -> list[GroupMetadata]:
-        """Return all groups. Raises GroupError while a shard loads."""
+        """Return all groups. Raises GroupError where a shard loads, was lost or is closed."""
         listing: ListGroupsResult = await self.ask(ListGroups())
         if listing.error is not ErrorCode.NONE:
             raise GroupError(listing.error)
+        if not listing.is_whole:  # on the wire that is Kafka's answer; a host is told
+            raise GroupError(ErrorCode.NOT_COORDINATOR)
         ids = [group.group_id for group in listing.groups]
         groups: list[GroupMetadata] = []
         for start in range(0, len(ids), LISTED_AT_ONCE):

@@ -265,10 +265,11 @@ class ListedGroup(NamedTuple):
 
 
 class ListGroupsResult(msgspec.Struct, frozen=True):
-    """Answer to a ListGroups for one shard."""
+    """Answer to a ListGroups for one shard, or for all."""
 
     error: ErrorCode
     groups: tuple[ListedGroup, ...] = ()
+    is_whole: bool = True  # False: a shard that is no longer ours was skipped
 
 
 class DescribeGroup(msgspec.Struct, frozen=True):

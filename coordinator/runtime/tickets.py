@@ -130,11 +130,12 @@ class Listing:
 
     def resolve(self, results: list[ListGroupsResult]) -> None:
         """All have answered. A shard that was dropped meanwhile is skipped, as Kafka skips one that
-        moved; one that is loading makes the whole answer wait (spec 11.1).
+        moved, and the answer says so; one that is loading makes the whole answer wait (spec 11.1).
         """
+        is_whole = all(result.error is not ErrorCode.NOT_COORDINATOR for result in results)
         for result in results:
             if result.error not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
                 self._ticket.resolve(ListGroupsResult(result.error))
                 return
         groups = tuple(group for result in results for group in result.groups)
-        self._ticket.resolve(ListGroupsResult(ErrorCode.NONE, groups))
+        self._ticket.resolve(ListGroupsResult(ErrorCode.NONE, groups, is_whole))

@@ -21,7 +21,7 @@ from coordinator.messages import (
     ProtocolMetadata,
     SyncGroupRequest,
 )
-from coordinator.service import CoordinatorConfig, GroupCoordinator
+from coordinator.service import LISTED_AT_ONCE, CoordinatorConfig, GroupCoordinator
 from protocol.consumer_protocol import Subscription, encode_subscription
 from storage.persistent import PersistentOffsetStorage
 from tests.embedding.conftest import MakeStorage
@@ -218,6 +218,13 @@ async def test_groups_are_listed_and_deleted(coordinator: GroupCoordinator) -> N
     assert await coordinator.get_committed_offset("simple", "orders", 0) is None
 
 
+async def test_a_listing_has_every_one_of_many_groups_once(coordinator: GroupCoordinator) -> None:
+    ids = {f"g{number}" for number in range(2 * LISTED_AT_ONCE + 1)}
+    await asyncio.gather(*[coordinator.commit_offsets(a_commit(1, group_id=g)) for g in ids])
+    listed = [group.group_id for group in await coordinator.list_groups()]
+    assert sorted(listed) == sorted(ids)
+
+
 async def test_offsets_are_deleted_by_partition(coordinator: GroupCoordinator) -> None:
     for partition in (0, 1):
         await coordinator.commit_offsets(a_commit(5, partition))
@@ -329,7 +336,10 @@ async def test_after_stop_everything_is_refused(make_storage: MakeStorage) -> No
         coordinator.get_group("g"),
         coordinator.fetch_offsets(OffsetFetchRequest(group_id="g")),
         coordinator.get_committed_offset("g", "orders", 0),
+        coordinator.list_groups(),
+        coordinator.perform_assignment("g", ORDERS),
     ):
         with pytest.raises(GroupError) as raised:
             await call
         assert raised.value.code is ErrorCode.NOT_COORDINATOR
+    assert await coordinator.delete_groups("g") == {"g": ErrorCode.NOT_COORDINATOR}

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from coordinator import service
-from coordinator.core.errors import ErrorCode
+from coordinator.core.errors import ErrorCode, GroupError
 from coordinator.core.requests import (
     ChangeTopics,
     DescribeGroup,
@@ -94,6 +94,19 @@ async def test_a_shard_that_is_dropped_while_it_is_listed_is_skipped() -> None:
 
 
 @virtual_time
+async def test_a_host_is_told_where_a_listing_is_not_whole() -> None:
+    async with a_coordinator() as world:
+        await world.until(world.commit("kept"))
+        world.storage.script("append", fail())
+        world.commit("lost")
+        with pytest.raises(GroupError) as raised:
+            await world.coordinator.list_groups()
+        assert raised.value.code is ErrorCode.NOT_COORDINATOR
+        await world.until_ready()
+        assert [g.group_id for g in await world.coordinator.list_groups()] == ["kept"]
+
+
+@virtual_time
 async def test_many_requests_are_answered_together_in_their_order() -> None:
     async with a_coordinator() as world:
         await world.until(*[world.commit(f"g{n}", n) for n in range(5)])
@@ -171,6 +184,7 @@ async def test_after_stop_clients_are_sent_elsewhere_and_the_store_is_free() -> 
         assert world.commit("g").error is ErrorCode.NOT_COORDINATOR
         assert world.heartbeat("g").error is ErrorCode.NOT_COORDINATOR
         assert world.send(DescribeGroup("g")).error is ErrorCode.NOT_COORDINATOR
+        assert world.send(ListGroups()).error is ErrorCode.NOT_COORDINATOR
         assert world.send(ChangeTopics(CLIENT)).error is ErrorCode.NOT_CONTROLLER
         await world.coordinator.stop()
     async with a_coordinator(storage) as world:
