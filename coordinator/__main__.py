@@ -54,7 +54,9 @@ def main() -> None:
         raise SystemExit(1)
     # late, for these imports are what was just checked
     from coordinator.cli.main import app
+    from coordinator.cli.plain_text import accept_any_text
 
+    accept_any_text()
     app(prog_name="groupkeeper")
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from coordinator.cli.plain_text import plain
+
 MAX_PARTITIONS: Final = 6
 """Partitions of one event that are named; the rest is counted."""
 
@@ -39,10 +41,14 @@ def moment(ts_ms: int) -> str:
 
 
 def line_of(event: Mapping[str, Any], *, with_group: bool) -> tuple[str, str, str]:
-    """The head, the kind padded to a column, and what happened."""
+    """The head, the kind padded to a column, and what happened: plain text."""
     said = _SAYS.get(event["kind"], _nothing)(event)
     group = f"{event['group'] or '-'}  " if with_group else ""
-    return moment(event["ts_ms"]), event["kind"].ljust(_KIND_WIDTH), f"{group}{said}".rstrip()
+    return (
+        moment(event["ts_ms"]),
+        event["kind"].ljust(_KIND_WIDTH),
+        plain(f"{group}{said}".rstrip()),
+    )
 
 
 def colour_of(event: Mapping[str, Any]) -> str:

@@ -6,6 +6,8 @@ from typing import Final, NoReturn
 
 import typer
 
+from coordinator.cli.plain_text import plain_lines
+
 FAILED: Final = 1
 """It could not be done."""
 USAGE: Final = 2
@@ -16,5 +18,5 @@ NOTHING_MATCHED: Final = 4
 
 def fail(problem: str, code: int) -> NoReturn:
     """Say what happened and end."""
-    typer.echo(f"groupkeeper: {problem}", err=True)
+    typer.echo(f"groupkeeper: {plain_lines(problem)}", err=True)
     raise typer.Exit(code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
+from coordinator.cli.plain_text import plain
 from coordinator.config import Address, parse_address
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ def describe_command(
     from coordinator.cli.broker_client import Cluster, ServerError
     from coordinator.cli.groups import describe_group
 
+    if not _is_utf8(group):
+        fail(f"the group's id {group!r} is not UTF-8, as every id is", USAGE)
     try:
         with Cluster(server, timeout) as cluster:
             described = describe_group(cluster, group)
@@ -109,6 +112,15 @@ def describe_command(
         print(json.dumps(described.as_json(), indent=2))
     else:
         _print_group(described)
+
+
+def _is_utf8(argument: str) -> bool:
+    """Whether it can be sent: bytes of the command line that are no text come as surrogates."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _known(option: str, given: list[str] | None, known: Sequence[str]) -> set[str]:
@@ -130,13 +142,12 @@ def _print_group(group: Group) -> None:
         "GROUP": group.group,
         "TYPE": group.type,
         "STATE": group.state,
-        "PROTOCOL": " ".join(filter(None, (group.protocol_type, group.protocol))) or "-",
+        "PROTOCOL": " ".join(filter(None, (group.protocol_type, group.protocol))),
         "COORDINATOR": f"{coordinator.node_id} at {coordinator.address}",
         "MEMBERS": len(group.members),
-        "TOTAL-LAG": _cell(group.total_lag),
+        "TOTAL-LAG": group.total_lag,
     }
-    for name, value in facts.items():
-        print(f"{name:<12} {value}")
+    print_facts(facts)
     if group.members:
         print()
         _print_members(group.members)
@@ -171,6 +182,12 @@ def _runs(numbers: list[int]) -> Iterator[str]:
             start = at + 1
 
 
+def print_facts(facts: Mapping[str, object]) -> None:
+    """Print a line a fact, its name first."""
+    for name, value in facts.items():
+        print(f"{name:<12} {_cell(value)}")
+
+
 def print_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print columns, numbers to the right."""
     cells = [names, *([_cell(value) for value in row] for row in rows)]
@@ -185,4 +202,4 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 def _cell(value: object) -> str:
-    return "-" if value is None or value == "" else str(value)
+    return "-" if value is None or value == "" else plain(str(value))

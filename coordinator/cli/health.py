@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 
 from coordinator.cli.failing import FAILED, fail
+from coordinator.cli.plain_text import plain_lines
 from coordinator.config import Address
 
 ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is listened on, not listening
@@ -31,7 +32,7 @@ def check(address: Address, timeout_s: float) -> None:
         connection.close()
     if answer.status != http.client.OK:
         fail(text, FAILED)
-    print(text)
+    print(plain_lines(text))
 
 
 def _reason(error: Exception) -> str:

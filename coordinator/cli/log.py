@@ -17,6 +17,7 @@ import typer
 
 from coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
 from coordinator.cli.group import Output, OutputOption, print_table
+from coordinator.cli.plain_text import plain
 from coordinator.config import Settings
 from coordinator.config_load import ConfigError, load_settings
 
@@ -218,11 +219,11 @@ def _print_report(report: DirectoryReport) -> None:
         print_table(names.split(), rows)
     for log in report.logs:
         for problem in _problems(log):
-            print(_style(problem, "red"))
+            print(_style(plain(problem), "red"))
     for problem in report.problems:
-        print(_style(problem, "red"))
+        print(_style(plain(problem), "red"))
     for note in report.notes:
-        print(note)
+        print(plain(note))
 
 
 def _problems(log: LogReport) -> Iterator[str]:

@@ -10,6 +10,7 @@ import typer
 
 from coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
 from coordinator.cli.group import Output, OutputOption
+from coordinator.cli.plain_text import plain
 from coordinator.cli.plan_view import GROUPS_NAMED, print_plan, write_plan
 from coordinator.cli.restore import (
     NO_DATA,
@@ -141,14 +142,15 @@ def _tell_before(migration: Migration) -> None:
             err=True,
         )
     if migration.active:
+        some = plain(", ".join(migration.active[:3]))
         typer.echo(
             f"groupkeeper: {len(migration.active)} groups have members at the source "
-            f"({', '.join(migration.active[:3])} ...): their offsets move on; stop the consumers "
+            f"({some} ...): their offsets move on; stop the consumers "
             "and plan again before you apply, or --verify with --from afterwards",
             err=True,
         )
     for name, error in list(migration.failed.items())[:GROUPS_NAMED]:
-        typer.echo(f"groupkeeper: {name} is left out: {error}", err=True)
+        typer.echo(f"groupkeeper: {plain(f'{name} is left out: {error}')}", err=True)
     if len(migration.failed) > GROUPS_NAMED:
         typer.echo(f"groupkeeper: and {len(migration.failed) - GROUPS_NAMED} groups more", err=True)
 

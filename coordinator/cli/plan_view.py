@@ -13,7 +13,8 @@ import msgspec
 import typer
 
 from coordinator.cli.failing import FAILED, USAGE, fail
-from coordinator.cli.group import print_table
+from coordinator.cli.group import print_facts, print_table
+from coordinator.cli.plain_text import plain
 
 if TYPE_CHECKING:
     from pipeline.apply import Outcome
@@ -69,8 +70,7 @@ def print_plan(plan: Plan) -> None:
         facts["AS OF"] = moment(content.as_of_ms)
     if content.undoes is not None:
         facts["TAKES BACK"] = content.undoes
-    for name, value in facts.items():
-        print(f"{name:<12} {value}")
+    print_facts(facts)
     changes = [(group.group, each) for group in content.groups for each in group.changes]
     shown = [(group, each) for group, each in changes if each.changes or each.wanted is not None]
     if shown:
@@ -145,7 +145,7 @@ def print_outcomes(outcomes: Sequence[Outcome]) -> None:
             print(f"{groups} {text}")
     bad = [outcome for outcome in outcomes if not outcome.is_well]
     for outcome in bad[:GROUPS_NAMED]:
-        typer.echo(f"groupkeeper: {outcome.group}: {outcome.message}", err=True)
+        typer.echo(f"groupkeeper: {plain(f'{outcome.group}: {outcome.message}')}", err=True)
     if len(bad) > GROUPS_NAMED:
         typer.echo(f"groupkeeper: and {len(bad) - GROUPS_NAMED} groups more", err=True)
 

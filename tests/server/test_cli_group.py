@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -12,6 +15,7 @@ from typer.testing import CliRunner
 from coordinator.cli.main import app
 from protocol.consumer_protocol import ConsumerAssignment, encode_assignment
 from tests.helpers.daemon import Daemon, free_port
+from tests.helpers.printed_docs import ROOT
 from tests.helpers.raw_client import RawClient
 
 pytestmark = pytest.mark.groupkeeper(topics={"orders": 4, "clicks": 1})
@@ -73,6 +77,55 @@ def test_the_list_has_a_line_a_group_sorted_by_name(groupkeeper):
         ["billing", "classic", "consumer", "Stable"],
         ["simple", "classic", "-", "Empty"],
     ]
+
+
+TRAP = "a\nb\x1b[31mRED"
+
+
+def test_a_group_whose_id_would_act_on_the_terminal_is_shown_on_a_line_of_its_own(groupkeeper):
+    groupkeeper.commit(TRAP, {("orders", 0): 1})
+    groupkeeper.commit("billing", {("orders", 0): 1})
+    with RawClient(groupkeeper.port, client_id="c\x1b]0;me\x07") as client:
+        a_member(client, TRAP, {"orders": [0]}, group_instance_id="i\r1")
+        listed, shown = ask(groupkeeper, "list").stdout, ask(groupkeeper, "describe", TRAP).stdout
+        exact = json.loads(ask(groupkeeper, "list", "-o", "json").stdout)
+    assert [line.split()[0] for line in listed.splitlines()] == [
+        "GROUP",
+        r"a\nb\x1b[31mRED",
+        "billing",
+    ]
+    columns = [
+        line.index(word)
+        for line, word in zip(listed.splitlines(), ["TYPE", *["classic"] * 2], strict=True)
+    ]
+    assert len(set(columns)) == 1
+    assert shown.splitlines()[0] == r"GROUP        a\nb\x1b[31mRED"
+    assert r"c\x1b]0;me\x07" in shown
+    assert r"i\r1" in shown
+    assert not {"\x1b", "\r", "\x07"} & set(listed + shown)
+    assert TRAP in [group["group"] for group in exact]
+
+
+def test_what_the_terminal_has_no_letter_for_is_escaped(groupkeeper):
+    groupkeeper.commit("grün", {("orders", 0): 1})
+    program = [sys.executable, "-m", "coordinator", "group"]
+    for command in (["list"], ["describe", "grün"]):
+        done = subprocess.run(
+            [*program, *command, "--server", groupkeeper.bootstrap],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONIOENCODING": "ascii"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert r"gr\xfcn" in done.stdout
+
+
+def test_a_group_that_no_text_can_name_is_a_usage_error():
+    result = run("group", "describe", "\udcff", "--server", "127.0.0.1:9")
+    assert result.exit_code == 2
+    assert r"'\udcff' is not UTF-8" in result.stderr
 
 
 def test_filters_leave_what_matches_in_any_case_and_exit_4_when_nothing_does(groupkeeper):

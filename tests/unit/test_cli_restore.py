@@ -77,6 +77,21 @@ def test_of_many_rows_the_first_are_shown(capsys: pytest.CaptureFixture[str]) ->
     assert "... and 150 more; the plan's file has them all" in said
 
 
+def test_names_that_would_act_on_the_terminal_are_escaped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trap, topic = "a\nb\x1b[31mRED", Partition("t\x1b[2J", 0)
+    cluster = FakeCluster({trap: {topic: Committed(50)}}, {topic: Log(10, 100)})
+    purpose = Purpose(Kind.RESTORE, "a log", NOW, NOW - 1000)
+    print_plan(make_plan(cluster, {trap: {topic: Committed(20)}}, cluster, purpose))
+    print_outcomes([Outcome(trap, Result.REFUSED, 0, "has the member m\x1b[0m")])
+    said = capsys.readouterr()
+    assert r"GROUPS       a\nb\x1b[31mRED" in said.out
+    assert r"t\x1b[2J" in said.out
+    assert said.err == "groupkeeper: a\\nb\\x1b[31mRED: has the member m\\x1b[0m\n"
+    assert "\x1b" not in said.out
+
+
 def test_what_needs_a_person_is_said_of_each_group(capsys: pytest.CaptureFixture[str]) -> None:
     bad = [Outcome(f"g{n}", Result.REFUSED, 0, "has members") for n in range(12)]
     print_outcomes([Outcome("ok", Result.APPLIED, 3), *bad])
