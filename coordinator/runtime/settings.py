@@ -3,8 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from coordinator.core.limits import CoreLimits
+
+LEAST: Final = {
+    "min_session_timeout_ms": 1,
+    "max_session_timeout_ms": 1,
+    "initial_rebalance_delay_ms": 0,
+    "heartbeat_check_interval_ms": 0,
+    "group_max_size": 1,
+    "offset_metadata_max_bytes": 0,
+    "offsets_retention_ms": 1,
+    "retention_check_interval_ms": 1,
+    "max_partitions": 0,
+    "max_configured_groups": 0,
+    "max_step_bytes": 1,
+    "default_session_timeout_ms": 1,
+    "default_rebalance_timeout_ms": 1,
+    "shards": 1,
+    "append_timeout_ms": 1,
+    "drain_timeout_ms": 0,
+    "events_delay_ms": 0,
+    "merge_window_ms": 0,
+    "max_merged_members": 0,
+    "max_riding_events": 0,
+    "max_waiting_requests": 1,
+    "max_waiting_bytes": 1,
+    "load_slice_ms": 0,
+    "retry_min_ms": 1,
+    "retry_max_ms": 1,
+    "fold_idle_ms": 0,
+    "end_offset_interval_ms": 0,
+    "renew_interval_ms": 1,
+}
+"""The least value of each number; the daemon refuses no less (``coordinator.config``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +96,19 @@ class CoordinatorConfig(CoreLimits):
     """How often leases are renewed, where the store lets them run out."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
-        if self.shards < 1:
-            raise ValueError(f"shards must be at least 1, not {self.shards}")
+        """Refuse what cannot work: ValueError names the field and what it may be."""
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
         if self.append_timeout_ms >= self.min_session_timeout_ms:
             raise ValueError(
                 f"append_timeout_ms ({self.append_timeout_ms}) must be below "
                 f"min_session_timeout_ms ({self.min_session_timeout_ms}), "
                 "or a slow append would outlast a session"
+            )
+        if self.min_session_timeout_ms > self.max_session_timeout_ms:
+            raise ValueError(
+                f"min_session_timeout_ms ({self.min_session_timeout_ms}) is above "
+                f"max_session_timeout_ms ({self.max_session_timeout_ms})"
             )

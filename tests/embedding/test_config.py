@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import fields
 
 import pytest
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import GroupState
+from coordinator.runtime.settings import LEAST, CoordinatorConfig
 from tests.helpers.coordinator import a_coordinator
 from tests.helpers.embedded import join, sync
 from tests.helpers.virtual_loop import run_virtual, virtual_time
@@ -60,3 +62,33 @@ async def test_silent_members_go_together_with_the_next_pass_and_joins_wait_for_
         assert await states() == ["Stable", "Stable"]
         await asyncio.sleep(0.5)
         assert await states() == ["Empty", "Empty"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "default_session_timeout_ms",
+        "default_rebalance_timeout_ms",
+        "min_session_timeout_ms",
+        "max_session_timeout_ms",
+        "heartbeat_check_interval_ms",
+        "offsets_retention_ms",
+        "shards",
+    ],
+)
+@pytest.mark.parametrize("below", [1, 1_000])
+def test_a_value_that_cannot_work_is_refused_by_its_name(name: str, below: int) -> None:
+    value = LEAST[name] - below
+    with pytest.raises(ValueError, match=f"^{name} must be at least {LEAST[name]}, not {value}$"):
+        CoordinatorConfig(**{name: value})
+
+
+def test_the_session_limits_may_be_equal_and_not_crossed() -> None:
+    CoordinatorConfig(min_session_timeout_ms=9_000, max_session_timeout_ms=9_000)
+    with pytest.raises(ValueError, match=r"min_session_timeout_ms \(9001\) is above max_"):
+        CoordinatorConfig(min_session_timeout_ms=9_001, max_session_timeout_ms=9_000)
+
+
+def test_every_number_has_a_least_value() -> None:
+    numbers = {each.name for each in fields(CoordinatorConfig) if each.type in ("int", "float")}
+    assert numbers == LEAST.keys()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import pytest
+
 from coordinator.app import coordinator_config, seal_settings, server_limits
 from coordinator.config import (
     GroupSettings,
@@ -16,7 +18,7 @@ from coordinator.config import (
 )
 from coordinator.core.limits import CoreLimits
 from coordinator.handlers.services import Services
-from coordinator.runtime.settings import CoordinatorConfig
+from coordinator.runtime.settings import LEAST, CoordinatorConfig
 from coordinator.server.limits import ServerLimits
 from storage.sealing import FOR_EVER, SealSettings
 
@@ -27,6 +29,26 @@ def test_the_coordinator_gets_the_defaults_that_it_has_by_itself_but_for_the_ini
     assert delay_ms == CoreLimits().initial_rebalance_delay_ms == 3_000
     by_itself = CoordinatorConfig(initial_rebalance_delay_ms=delay_ms, owner=config.owner)
     assert config == by_itself
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "name"),
+    [
+        ("group", "min_session_timeout_ms", "min_session_timeout_ms"),
+        ("group", "max_session_timeout_ms", "max_session_timeout_ms"),
+        ("group", "initial_rebalance_delay_ms", "initial_rebalance_delay_ms"),
+        ("group", "max_size", "group_max_size"),
+        ("offsets", "retention_minutes", "offsets_retention_ms"),
+        ("offsets", "retention_check_interval_ms", "retention_check_interval_ms"),
+        ("offsets", "metadata_max_bytes", "offset_metadata_max_bytes"),
+        ("offsets", "topic_num_partitions", "shards"),
+        ("storage", "append_timeout_ms", "append_timeout_ms"),
+        ("log", "end_offset_interval_ms", "end_offset_interval_ms"),
+    ],
+)
+def test_what_a_host_may_not_set_the_daemon_refuses_as_well(section, key, name):
+    with pytest.raises(ValueError, match=key):
+        Settings(**{section: {key: LEAST[name] - 1}})
 
 
 def test_the_kafka_port_gets_the_defaults_that_it_has_by_itself(monkeypatch):
