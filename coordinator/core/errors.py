@@ -84,3 +84,7 @@ class GroupError(Exception):
         super().__init__(code, message)
         self.code = code
         self.message = message
+
+    def __str__(self) -> str:
+        """Return the code's name, and the message where there is one."""
+        return f"{self.code.name}: {self.message}" if self.message else self.code.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.core.errors import ErrorCode
+from coordinator.core.errors import ErrorCode, GroupError
 
 GROUP_CODES = {
     -1: "UNKNOWN_SERVER_ERROR",
@@ -62,3 +62,10 @@ may meet them elsewhere, and a host may want their names (spec section 3).
 def test_every_code_around_groups_has_its_kafka_name() -> None:
     ours = {int(code): code.name for code in ErrorCode}
     assert {number: ours.get(number) for number in GROUP_CODES} == GROUP_CODES
+
+
+def test_an_error_reads_as_its_name_and_its_message_where_it_has_one():
+    assert str(GroupError(ErrorCode.GROUP_ID_NOT_FOUND)) == "GROUP_ID_NOT_FOUND"
+    refused = GroupError(ErrorCode.INVALID_CONFIG, "session.timeout.ms: 1 is too short")
+    assert str(refused) == "INVALID_CONFIG: session.timeout.ms: 1 is too short"
+    assert (refused.code, refused.message) == (40, "session.timeout.ms: 1 is too short")
