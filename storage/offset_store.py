@@ -3,19 +3,26 @@
 For programs of their own and for tools. It takes the lease like any owner, so it cannot run beside
 a coordinator on the same store; what it writes is a commit like any other, so the event log has it.
 A store that cannot list its groups (``LoadsGroups``) is asked for each when it is first named.
+
+    async with OffsetStore(SqliteOffsetStorage("groups.db")) as offsets:
+        await offsets.store_offset("billing", "orders", 0, OffsetAndMetadata(17, leader_epoch=3))
+        await offsets.fetch_offset("billing", "orders", 0)
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias
 
+from coordinator.core.events import Event, GroupDeleted, OffsetDeleted
+from coordinator.core.lost_offsets import StoredOffset, lost_topics
 from coordinator.core.records import (
-    NO_LEADER_EPOCH,
     NO_TIMESTAMP,
     CommittedPartition,
     CommittedTopic,
+    GroupRemoved,
     OffsetsCommitted,
     OffsetsRemoved,
     Record,
@@ -35,10 +42,17 @@ from storage.base import (
 )
 from storage.keyed import KeyedRecords
 from storage.log_clock import wall_clock_ms
+from storage.persistent import OffsetAndMetadata
 
 TopicPartition: TypeAlias = tuple[str, int]
 
 NO_OFFSET = -1
+
+NO_GENERATION = -1
+"""Whoever commits is no member."""
+
+DEFAULT_IDENTITY: Final = StoreIdentity("groupkeeper", 50)
+"""Of every store that was made with the default settings, by the daemon or by a host."""
 
 
 class OffsetStore:
@@ -47,12 +61,14 @@ class OffsetStore:
     def __init__(
         self,
         storage: OffsetStorage,
-        identity: StoreIdentity,
+        identity: StoreIdentity = DEFAULT_IDENTITY,
         *,
         owner: str = "offset-store",
         clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        """Touch nothing yet. ``clock`` tells commit times."""
+        """Touch nothing yet. ``identity`` is what the store was made with (cluster id and number of
+        shards); ``clock`` tells commit times, in wall-clock milliseconds.
+        """
         self._storage = storage
         self._identity = identity
         self._owner = owner
@@ -74,25 +90,54 @@ class OffsetStore:
         """Give the store back."""
         await self._storage.close()
 
-    async def store_offset(
-        self, group_id: str, topic: str, partition: int, offset: int, metadata: str = ""
+    async def __aenter__(self) -> Self:
+        """Open."""
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
-        """Commit one offset; durable on return."""
+        """Close."""
+        await self.close()
+
+    async def store_offset(
+        self,
+        group_id: str,
+        topic: str,
+        partition: int,
+        offset: int | OffsetAndMetadata,
+        metadata: str = "",
+    ) -> None:
+        """Commit one offset; durable on return.
+
+        An ``OffsetAndMetadata`` brings its leader epoch and expire time along, and its commit time
+        where it has one (-1: now). Raises TypeError for anything that is neither it nor a number.
+        """
+        told = _told(offset, metadata)
+        _check_place(group_id, topic, partition)
         async with self._turn:
             keyed = await self._shard(group_id)
             before = keyed.offset(group_id, topic, partition)
             previous = NO_OFFSET if before is None else before.offset
-            row = CommittedPartition(partition, offset, previous, NO_LEADER_EPOCH, metadata)
+            row = CommittedPartition(
+                partition, told.offset, previous, told.leader_epoch, told.metadata
+            )
             commit = OffsetsCommitted(
                 group_id=group_id,
-                generation_id=-1,
+                generation_id=NO_GENERATION,
                 member_id="",
                 group_instance_id=None,
                 client_id=self._owner,
                 client_host="",
                 principal="",
-                commit_time_ms=self._clock(),
-                expire_time_ms=NO_TIMESTAMP,
+                commit_time_ms=(
+                    self._clock() if told.commit_time_ms == NO_TIMESTAMP else told.commit_time_ms
+                ),
+                expire_time_ms=told.expire_time_ms,
                 topics=[CommittedTopic(topic, "" if before is None else before.topic_id, [row])],
             )
             await self._write(group_id, commit)
@@ -103,24 +148,61 @@ class OffsetStore:
             return (await self._shard(group_id)).offset(group_id, topic, partition)
 
     async def fetch_offsets(self, group_id: str) -> dict[TopicPartition, SavedOffset]:
-        """Return all committed offsets of a group; empty where there is no such group."""
+        """Return all committed offsets of a group by (topic, partition); empty where there is no
+        such group.
+        """
+        return {
+            (topic, partition): offset
+            for topic, rows in (await self.fetch_group(group_id)).items()
+            for partition, offset in rows.items()
+        }
+
+    async def fetch_group(self, group_id: str) -> dict[str, dict[int, SavedOffset]]:
+        """Return all committed offsets of a group by topic, then by partition."""
         async with self._turn:
             saved = (await self._shard(group_id)).saved(group_id)
-            if saved is None:
-                return {}
-            return {
-                (topic, partition): offset
-                for topic, rows in saved.offsets.items()
-                for partition, offset in rows.items()
-            }
+            return {} if saved is None else {t: dict(rows) for t, rows in saved.offsets.items()}
 
-    async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
-        """Delete offsets of a group; one that is not there is no error. Durable on return."""
+    async def delete_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition] | None = None
+    ) -> None:
+        """Delete offsets of a group, all of them where no partitions are named; one that is not
+        there is no error. Durable on return.
+        """
         async with self._turn:
             keyed = await self._shard(group_id)
-            there = [each for each in partitions if keyed.offset(group_id, *each) is not None]
+            saved = keyed.saved(group_id)
+            if saved is None:
+                return
+            there = [(t, p, o) for t, rows in saved.offsets.items() for p, o in rows.items()]
+            # A group that has nothing but offsets goes as a whole.
+            is_all = partitions is None and saved.metadata is None
+            if partitions is not None:
+                named = set(partitions)
+                there = [each for each in there if each[:2] in named]
             if there:
-                await self._write(group_id, OffsetsRemoved(group_id, there))
+                record = OffsetsRemoved(group_id, [each[:2] for each in there])
+                await self._write(
+                    group_id,
+                    GroupRemoved(group_id) if is_all else record,
+                    self._deleted(group_id, there, is_all),
+                )
+
+    def _deleted(self, group_id: str, lost: Sequence[StoredOffset], is_all: bool) -> list[Event]:
+        """What the log says of it, as of a deletion through a coordinator."""
+        who: dict[str, Any] = {
+            "group": group_id,
+            "generation": NO_GENERATION,
+            "client_id": self._owner,
+            "client_host": "",
+            "principal": "",
+            "api": "DeleteGroups" if is_all else "OffsetDelete",
+        }
+        reason = "group_deleted" if is_all else "deleted"
+        events: list[Event] = [OffsetDeleted(**who, topics=lost_topics(lost), reason=reason)]
+        if is_all:
+            events.append(GroupDeleted(**who, reason="deleted", offsets=len(lost)))
+        return events
 
     async def _shard(self, group_id: str) -> KeyedRecords:
         if self._epoch is None:
@@ -145,14 +227,43 @@ class OffsetStore:
                 self._shards[shard].apply(record)
         self._epoch = leases[CLUSTER_SHARD].epoch
 
-    async def _write(self, group_id: str, record: Record) -> None:
+    async def _write(self, group_id: str, record: Record, events: Sequence[Event] = ()) -> None:
         assert self._epoch is not None
         shard = shard_of(group_id, self._identity.shards)
         keyed, epoch = self._shards[shard], self._epoch
         keyed.apply(record)
         # What became of an append that fails is not known: the next call loads.
         self._epoch = None
-        item = ShardAppend(shard, epoch, [Batch([record], [])], keyed.saved)
+        item = ShardAppend(shard, epoch, [Batch([record], events)], keyed.saved)
         if await self._storage.append([item]):
             raise StorageError("the store was taken over by another owner; nothing was stored")
         self._epoch = epoch
+
+
+def _told(offset: object, metadata: str) -> OffsetAndMetadata:
+    """What is to be stored; a store that took anything would give it back to who asks next."""
+    if isinstance(offset, OffsetAndMetadata):
+        if metadata:
+            raise TypeError("metadata is named twice: the OffsetAndMetadata has its own")
+        told = offset
+    else:
+        told = OffsetAndMetadata(_number("offset", offset), metadata)
+    for name in ("offset", "leader_epoch", "commit_time_ms", "expire_time_ms"):
+        _number(name, getattr(told, name))
+    if not isinstance(told.metadata, str):
+        raise TypeError(f"metadata must be a str, not {type(told.metadata).__name__}")
+    return told
+
+
+def _check_place(group_id: object, topic: object, partition: object) -> None:
+    for name, value in (("group_id", group_id), ("topic", topic)):
+        if not isinstance(value, str):
+            raise TypeError(f"{name} must be a str, not {type(value).__name__}")
+    _number("partition", partition)
+
+
+def _number(name: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        wanted = "an int or an OffsetAndMetadata" if name == "offset" else "an int"
+        raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
+    return value

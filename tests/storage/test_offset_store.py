@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from storage.base import StorageError, StoreRefused
-from storage.offset_store import OffsetStore
+from coordinator.core.records import GroupRecord, SavedGroup, SavedOffset
+from coordinator.core.routing import shard_of
+from coordinator.messages import OffsetCommitData
+from coordinator.offset_manager import OffsetManager
+from coordinator.service import CoordinatorConfig, GroupCoordinator
+from storage.base import StorageError, StoreIdentity, StoreRefused
+from storage.memory import MemoryOffsetStorage
+from storage.offset_store import DEFAULT_IDENTITY, OffsetStore
 from storage.persistent import OffsetAndMetadata, PersistentOffsetStorage
 from tests.helpers.dict_store import DictStore
 from tests.helpers.faulty_storage import FaultyStorage, fail, fence, lie
+from tests.helpers.printed_docs import ROOT
 from tests.helpers.storage_owner import IDENTITY, SHARDS
 from tests.storage.conftest import Store, WallClock
+
+A_TIME_OF_TEXT: Any = (7, "", "2026-11-21")
 
 
 @pytest.fixture
@@ -52,6 +64,125 @@ async def test_deleted_offsets_are_gone_and_the_others_stay(offsets: OffsetStore
     await offsets.delete_offsets("g", [("orders", 0), ("orders", 2), ("orders", 9)])
     await offsets.delete_offsets("unknown", [("orders", 0)])
     assert list(await offsets.fetch_offsets("g")) == [("orders", 1)]
+
+
+async def test_an_offset_is_kept_with_all_that_it_brings(
+    store: Store, offsets: OffsetStore
+) -> None:
+    await offsets.store_offset("g", "orders", 0, OffsetAndMetadata(7, "note", 1_000, 2_000, 3))
+    await offsets.store_offset("g", "orders", 1, OffsetAndMetadata(8))
+    await offsets.close()
+    async with OffsetStore(store.make(), IDENTITY) as again:
+        kept = await again.fetch_group("g")
+        assert kept["orders"][0] == SavedOffset(7, 3, "note", 1_000, 2_000, "")
+        assert kept["orders"][1] == SavedOffset(8, -1, "", store.clock.now_ms, -1, "")
+        assert await again.fetch_group("unknown") == {}
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (("g", "t", 0, "7"), "offset must be an int or an OffsetAndMetadata, not str"),
+        (("g", "t", 0, True), "offset must be an int or an OffsetAndMetadata, not bool"),
+        (("g", "t", 0, OffsetCommitData(7)), "offset must be an int or .*, not OffsetCommitData"),
+        (("g", "t", 0, OffsetAndMetadata(7), "x"), "metadata is named twice"),
+        (
+            ("g", "t", 0, OffsetAndMetadata(7, leader_epoch=cast("int", "3"))),
+            "leader_epoch must be an int",
+        ),
+        (("g", "t", 0, 7, None), "metadata must be a str, not NoneType"),
+        (("g", "t", "0", 7), "partition must be an int, not str"),
+        (("g", None, 0, 7), "topic must be a str, not NoneType"),
+        ((b"g", "t", 0, 7), "group_id must be a str, not bytes"),
+    ],
+)
+async def test_what_is_no_offset_is_refused_and_nothing_is_stored(
+    offsets: OffsetStore, call: Any, problem: str
+) -> None:
+    with pytest.raises(TypeError, match=problem):
+        await offsets.store_offset(*call)
+    assert await offsets.fetch_offsets("g") == {}
+
+
+async def test_without_partitions_all_offsets_of_the_group_go(
+    store: Store, offsets: OffsetStore
+) -> None:
+    for group_id in ("g", "other"):
+        await offsets.store_offset(group_id, "orders", 0, 5)
+        await offsets.store_offset(group_id, "payments", 1, 6)
+    await offsets.delete_offsets("g")
+    await offsets.delete_offsets("unknown")
+    assert await offsets.fetch_offsets("g") == {}
+    assert len(await offsets.fetch_offsets("other")) == 2
+    await offsets.delete_offsets("other", [])
+    await offsets.close()
+    async with OffsetStore(store.make(), IDENTITY) as again:
+        assert await again.fetch_offsets("g") == {}
+        assert len(await again.fetch_offsets("other")) == 2
+
+
+async def test_a_group_that_had_members_stays_when_all_its_offsets_go(store: Store) -> None:
+    owner = await store.owner()
+    group = GroupRecord("g", "consumer", 3, None, None, 1, ())
+    shard = shard_of("g", IDENTITY.shards)
+    await owner.append(shard, [group])
+    await owner.storage.close()
+    async with OffsetStore(store.make(), IDENTITY) as offsets:
+        await offsets.store_offset("g", "orders", 0, 5)
+        await offsets.delete_offsets("g")
+    again = await store.owner()
+    saved = again.model.saved(shard, "g")
+    assert saved == SavedGroup("g", group, {})
+
+
+async def test_what_was_deleted_is_in_the_event_log_with_its_last_value(
+    store: Store, offsets: OffsetStore
+) -> None:
+    for partition in (0, 1):
+        await offsets.store_offset("g", "orders", partition, 5 + partition)
+    await offsets.delete_offsets("g", [("orders", 0)])
+    await offsets.delete_offsets("g")
+    gone = [event for event in store.events() if event["kind"] == "offset_deleted"]
+    lost = [[row["offset"] for row in event["topics"][0]["partitions"]] for event in gone]
+    assert (lost, [event["reason"] for event in gone]) == ([[5], [6]], ["deleted", "group_deleted"])
+    (group,) = [event for event in store.events() if event["kind"] == "group_deleted"]
+    assert (group["group"], group["offsets"]) == ("g", 1)
+
+
+async def test_a_store_with_the_default_settings_needs_no_identity() -> None:
+    config = CoordinatorConfig()
+    assert StoreIdentity(config.cluster_id, config.shards) == DEFAULT_IDENTITY
+    storage = MemoryOffsetStorage()
+    coordinator = GroupCoordinator(storage)
+    await coordinator.start()
+    await OffsetManager(coordinator).commit_offset("g", "orders", 0, 7)
+    await coordinator.stop()
+    async with OffsetStore(storage) as offsets:
+        found = await offsets.fetch_offset("g", "orders", 0)
+        assert found is not None
+        assert found.offset == 7
+
+
+async def test_all_offsets_of_a_group_are_one_call_of_the_host_store() -> None:
+    host = DictStore()
+    async with OffsetStore(PersistentOffsetStorage(host)) as offsets:
+        await offsets.store_offset("g", "orders", 0, OffsetAndMetadata(7, "n", 1_000, 2_000, 3))
+        assert host.groups["g"]["orders"][0] == OffsetAndMetadata(7, "n", 1_000, 2_000, 3)
+        await offsets.delete_offsets("g")
+    assert (host.groups, host.calls["delete"]) == ({}, 1)
+
+
+async def test_the_example_of_the_documentation_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "embedding.md").read_text().split("## Offsets without a coordinator")[1]
+    names: dict[str, Any] = {}
+    block = text.split("```python\n")[1].split("```")[0]
+    code = compile(block, "embedding.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    await eval(code, names)
+    assert names["one"].offset == 17
+    assert names["by_topic"]["orders"][1].leader_epoch == 3
 
 
 async def test_what_was_stored_is_in_the_event_log(store: Store, offsets: OffsetStore) -> None:
