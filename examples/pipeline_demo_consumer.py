@@ -38,7 +38,11 @@ class Reader:
                 "logger": None,
             }
         )
-        self.consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked)
+        self.lost: dict[int, int] = {}
+        """What it held when it was told that it is no member any more."""
+        self.consumer.subscribe(
+            [topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+        )
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         found = consumer.committed(partitions, timeout=5)
@@ -46,6 +50,9 @@ class Reader:
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.positions = {}
+
+    def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.lost, self.positions = self.positions, {}
 
     def live(self) -> None:
         """Work until told to quit."""
@@ -57,12 +64,14 @@ class Reader:
                 self.positions = {p: max(0, at - int(number)) for p, at in self.positions.items()}
             else:
                 self.positions = {p: at + self.step for p, at in self.positions.items()}
-            self._commit()
+            self._commit(self.positions)
             self.consumer.poll(COMMIT_EVERY_S)
+            self._commit(self.lost)  # a zombie: it commits what is no longer its own
+            self.lost = {}
         self.consumer.close()
 
-    def _commit(self) -> None:
-        offsets = [TopicPartition(self.topic, p, at) for p, at in self.positions.items()]
+    def _commit(self, positions: dict[int, int]) -> None:
+        offsets = [TopicPartition(self.topic, p, at) for p, at in positions.items()]
         if not offsets:
             return
         try:
