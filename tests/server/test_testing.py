@@ -157,6 +157,20 @@ def join(client: RawClient, session_ms: int):
     )
 
 
+@pytest.mark.groupkeeper(topics={"orders": 1, "of-the-class": 1}, min_session_timeout_ms=100)
+class TestOfAClassWithAMarker:
+    """Its marker holds for its tests, and theirs win."""
+
+    def test_a_test_without_a_marker_has_the_one_of_its_class(self, groupkeeper):
+        assert metadata(groupkeeper.port) == {"orders": 1, "of-the-class": 1}
+
+    @pytest.mark.groupkeeper(topics={"orders": 5})
+    def test_its_own_marker_wins(self, groupkeeper):
+        assert metadata(groupkeeper.port) == {"orders": 5}
+        with RawClient(groupkeeper.port) as client:
+            assert join(client, 100)["error_code"] == 79  # of the class: the timeout was accepted
+
+
 @pytest.mark.groupkeeper(auto_create_topics=True, num_partitions=3)
 def test_topics_make_themselves_where_that_is_asked_for(groupkeeper):
     with RawClient(groupkeeper.port) as client:
