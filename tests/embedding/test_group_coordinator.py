@@ -83,6 +83,7 @@ async def test_a_static_member_keeps_its_generation_when_it_comes_back(
     coordinator: GroupCoordinator,
 ) -> None:
     joined = await join(coordinator, group_instance_id="one")
+    assert joined.member_id.startswith("one-")
     await sync(coordinator, joined)
     back = await join(coordinator, group_instance_id="one")
     assert back.generation_id == joined.generation_id
@@ -92,6 +93,7 @@ async def test_a_static_member_keeps_its_generation_when_it_comes_back(
 
 async def test_a_newcomer_may_ask_for_its_id_first(coordinator: GroupCoordinator) -> None:
     handed = await join(coordinator, requires_known_member_id=True)
+    assert handed.member_id.startswith("app-")
     assert handed.error_code is ErrorCode.MEMBER_ID_REQUIRED
     joined = await join(coordinator, handed.member_id, requires_known_member_id=True)
     assert joined.error_code is ErrorCode.NONE
