@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from coordinator.core.errors import ErrorCode
 from coordinator.core.records import SavedGroup, SavedOffset
 from coordinator.service import CoordinatorConfig, GroupCoordinator
 from coordinator.topics import ConfiguredTopic, Topics
 from storage.base import StorageError, StoreIdentity, StoreRefused
 from storage.persistent import OffsetAndMetadata, PersistentOffsetStorage
+from tests.helpers.coordinator import a_commit as a_core_commit
 from tests.helpers.dict_store import DictStore
 from tests.helpers.embedded import a_commit, join, sync
 
@@ -45,6 +47,29 @@ async def test_each_offset_is_one_call_with_all_that_belongs_to_it(
     assert (kept.offset, kept.metadata, kept.leader_epoch, kept.expire_time_ms) == (5, "", -1, -1)
     assert kept.commit_time_ms > 1_600_000_000_000
     assert store.calls["store"] == 1
+
+
+async def test_a_commit_with_a_retention_of_its_own_is_kept_with_its_end(
+    store: DictStore, coordinator: GroupCoordinator
+) -> None:
+    result = await coordinator.ask(a_core_commit("g", 5, retention_ms=60_000))
+    assert result.error is ErrorCode.NONE
+    kept = store.groups["g"]["orders"][0]
+    assert kept.expire_time_ms == kept.commit_time_ms + 60_000
+
+
+async def test_a_deleted_group_costs_no_memory(store: DictStore) -> None:
+    storage = PersistentOffsetStorage(store)
+    coordinator = GroupCoordinator(storage, CoordinatorConfig(shards=4))
+    await coordinator.start()
+    for number in range(3):
+        await coordinator.commit_offsets(a_commit(5, group_id=f"g{number}"))
+    assert storage.stats() == {"groups": 3}
+    await coordinator.delete_groups("g0", "g1")
+    assert storage.stats() == {"groups": 1}
+    await coordinator.commit_offsets(a_commit(6, group_id="g1"))
+    assert storage.stats() == {"groups": 2}
+    await coordinator.stop()
 
 
 async def test_members_are_nothing_that_the_store_hears_of(
