@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coordinator.core.errors import ErrorCode, GroupError
+from coordinator.core.records import NO_OFFSET
 from coordinator.messages import OffsetCommitData, OffsetCommitRequest, OffsetFetchRequest
 from coordinator.service import GroupCoordinator
 
@@ -32,19 +33,22 @@ class OffsetManager:
         return await self._coordinator.get_committed_offset(group_id, topic, partition)
 
     async def get_all_offsets(self, group_id: str) -> dict[str, dict[int, int]]:
-        """Return all committed offsets of a group, by topic, then by partition; also one of -1."""
-        fetched = await self._coordinator.fetch_offsets(OffsetFetchRequest(group_id=group_id))
-        return {
-            topic: {partition: each.offset for partition, each in rows.items()}
-            for topic, rows in fetched.offsets.items()
+        """Return all committed offsets of a group, by topic, then by partition: what ``get_offset``
+        has an answer for, so none of -1.
+        """
+        committed = await self._committed(group_id)
+        told = {
+            topic: {partition: offset for partition, offset in rows.items() if offset != NO_OFFSET}
+            for topic, rows in committed.items()
         }
+        return {topic: rows for topic, rows in told.items() if rows}
 
     async def reset_offsets(self, group_id: str) -> None:
         """Delete all committed offsets of a group: its consumers begin where their own setting
         says. GROUP_SUBSCRIBED_TO_TOPIC, and nothing is deleted, while members read one of them.
         """
         group = await self._coordinator.get_group(group_id)
-        offsets = await self.get_all_offsets(group_id)
+        offsets = await self._committed(group_id)
         if not offsets:
             return
         subscribed = (
@@ -59,6 +63,14 @@ class OffsetManager:
             for error in rows.values():
                 if error is not ErrorCode.NONE:
                     raise GroupError(error)
+
+    async def _committed(self, group_id: str) -> dict[str, dict[int, int]]:
+        """Everything that stands there, also a -1."""
+        fetched = await self._coordinator.fetch_offsets(OffsetFetchRequest(group_id=group_id))
+        return {
+            topic: {partition: each.offset for partition, each in rows.items()}
+            for topic, rows in fetched.offsets.items()
+        }
 
     def validate_offset(self, offset: int, min_offset: int, max_offset: int) -> None:
         """Raise GroupError(OFFSET_OUT_OF_RANGE) unless the offset lies within both, inclusive."""

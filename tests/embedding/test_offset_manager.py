@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.errors import ErrorCode, GroupError
+from coordinator.messages import OffsetFetchRequest
 from coordinator.offset_manager import OffsetManager
 from coordinator.service import CoordinatorConfig, GroupCoordinator
 from tests.embedding.conftest import MakeStorage
@@ -36,10 +37,20 @@ async def test_a_negative_offset_comes_back_as_it_is_and_one_of_minus_one_says_n
         if not is_restarted:
             await manager.commit_offset("g", "orders", 0, -5)
             await manager.commit_offset("g", "orders", 1, -1)
+            await manager.commit_offset("g", "payments", 0, -1)
         assert await manager.get_offset("g", "orders", 0) == -5
         assert await manager.get_offset("g", "orders", 1) is None
-        assert (await manager.get_all_offsets("g"))["orders"][0] == -5
+        assert await manager.get_all_offsets("g") == {"orders": {0: -5}}
         await coordinator.stop()
+
+
+async def test_a_reset_also_deletes_what_was_committed_as_none(
+    coordinator: GroupCoordinator, manager: OffsetManager
+) -> None:
+    await manager.commit_offset("g", "orders", 1, -1)
+    await manager.reset_offsets("g")
+    fetched = await coordinator.fetch_offsets(OffsetFetchRequest(group_id="g"))
+    assert fetched.offsets == {}
 
 
 async def test_a_reset_deletes_all_offsets_of_the_group(manager: OffsetManager) -> None:
