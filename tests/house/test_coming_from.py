@@ -9,86 +9,24 @@ from typing import Any
 import pytest
 
 from coordinator.config import setting_names
+from tests.helpers import go_group_package
 from tests.helpers.printed_docs import ROOT
 
 TEXT = (ROOT / "docs" / "coming-from.md").read_text()
 
 IMPORTS = TEXT.split("```python\n")[1].split("```")[0]
 
-THE_GO_PACKAGE = [
-    "NewGroupCoordinator",
-    "GetCommittedOffset",
-    "GetGroup",
-    "HandleHeartbeat",
-    "HandleJoinGroup",
-    "HandleLeaveGroup",
-    "HandleOffsetCommit",
-    "HandleOffsetFetch",
-    "HandleSyncGroup",
-    "ListGroups",
-    "PerformAssignment",
-    "Stop",
-    "CoordinatorConfig",
-    "DefaultCoordinatorConfig",
-    "DefaultSessionTimeoutMs",
-    "DefaultRebalanceTimeoutMs",
-    "MinSessionTimeoutMs",
-    "MaxSessionTimeoutMs",
-    "HeartbeatCheckIntervalMs",
-    "OffsetRetentionMs",
-    "GroupError",
-    "GroupMetadata",
-    "GroupOffsets",
-    "GroupState",
-    "HeartbeatRequest",
-    "HeartbeatResponse",
-    "JoinGroupMember",
-    "JoinGroupRequest",
-    "JoinGroupResponse",
-    "LeaveGroupRequest",
-    "LeaveGroupResponse",
-    "MemberAssignment",
-    "MemberAssignmentData",
-    "MemberMetadata",
-    "MemberState",
-    "MemberSubscription",
-    "MemoryOffsetStorage",
-    "NewMemoryOffsetStorage",
-    "DeleteOffsets",
-    "FetchOffset",
-    "FetchOffsets",
-    "StoreOffset",
-    "MetadataStore",
-    "OffsetAndMetadata",
-    "OffsetCommitData",
-    "OffsetCommitLog",
-    "OffsetCommitRequest",
-    "OffsetCommitResponse",
-    "OffsetFetchData",
-    "OffsetFetchRequest",
-    "OffsetFetchResponse",
-    "OffsetManager",
-    "NewOffsetManager",
-    "CommitOffset",
-    "GetAllOffsets",
-    "GetOffset",
-    "ResetOffsets",
-    "ValidateOffset",
-    "OffsetStorage",
-    "PartitionAssignor",
-    "GetAssignor",
-    "PersistentOffsetStorage",
-    "NewPersistentOffsetStorage",
-    "ProtocolMetadata",
-    "RangeAssignor",
-    "RoundRobinAssignor",
-    "StickyAssignor",
-    "AssignWithPrevious",
-    "SyncGroupRequest",
-    "SyncGroupResponse",
-    "TopicPartition",
-]
-"""Its exported functions, types and methods, and the fields of its config."""
+OTHER_NAMES = {
+    "kafka-go": (
+        "NewConsumerGroup Dialer Timeout PartitionWatchInterval Generation Assignments "
+        "PartitionAssignment Start RetentionTime StartOffset ErrGenerationEnded ErrGroupClosed"
+    ),
+    "kazoo-go": (
+        "RegPatternStatic RegPatternWhiteList RegPatternBlackList ClaimPartition Register "
+        "WatchInstances PartitionOwner ErrPartitionClaimedByOther"
+    ),
+}
+"""Of the systems whose packages are larger than what their users of groups call."""
 
 
 def cells(section: str, column: int) -> Iterator[str]:
@@ -130,10 +68,32 @@ def test_whatever_is_imported_is_used() -> None:
     assert {n for n in namespace() if not n.startswith("__")} - used == set()
 
 
-@pytest.mark.parametrize("name", THE_GO_PACKAGE)
+def theirs(system: str) -> set[str]:
+    """What the table of a system has a row for, each name also without its type."""
+    (section,) = [s for s in TEXT.split("\n## ")[1:] if system in s.splitlines()[0]]
+    named = set(cells(section, 0))
+    return named | {name.split(".")[-1] for name in named}
+
+
+@pytest.mark.parametrize("name", go_group_package.NAMES)
 def test_every_name_of_the_go_package_has_its_row(name: str) -> None:
-    section = TEXT.split("## The Go package")[1].split("\n## ")[0]
-    assert name in set(cells(section, 0)) | {c.split(".")[-1] for c in cells(section, 0)}
+    assert name in theirs("The Go package")
+
+
+@pytest.mark.parametrize("struct", go_group_package.FIELDS)
+def test_every_field_of_the_go_package_has_its_row_or_its_name_in_python(struct: str) -> None:
+    names = namespace()
+    ours = "ConsumerAssignment" if struct == "MemberAssignment" else struct
+    rows = theirs("The Go package")
+    for field in go_group_package.FIELDS[struct]:
+        in_python = re.sub(r"(?<!^)(?=[A-Z])", "_", field.replace("ID", "Id")).lower()
+        is_named = is_there(f"{ours}.{in_python}", names)
+        assert is_named or field in rows, f"{struct}.{field}"
+
+
+@pytest.mark.parametrize("system", OTHER_NAMES)
+def test_what_users_of_groups_call_has_its_row(system: str) -> None:
+    assert set(OTHER_NAMES[system].split()) - theirs(system) == set()
 
 
 @pytest.mark.parametrize("system", ["kafka-go", "Sarama", "kazoo-go", "Kafka Go"])
