@@ -16,7 +16,7 @@ from tests.helpers.printed_docs import ROOT
 pytestmark = pytest.mark.slow
 
 GIVE_UP_S = 240
-"""On a machine that is busy with other tests; alone it takes a quarter of a minute."""
+"""On a machine that is busy with other tests; alone it takes half a minute."""
 
 
 def test_the_story_comes_to_its_end_with_every_fact_true(tmp_path):
