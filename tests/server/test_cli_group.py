@@ -182,6 +182,15 @@ def test_describe_shows_state_members_and_offsets_with_their_lag(groupkeeper):
     ]
 
 
+def test_a_lag_that_nobody_knows_is_no_lag_of_zero(groupkeeper):
+    with RawClient(groupkeeper.port) as client:
+        a_member(client, "billing", {"orders": [0]})
+        shown = ask(groupkeeper, "describe", "billing").stdout
+        exact = json.loads(ask(groupkeeper, "describe", "billing", "-o", "json").stdout)
+    assert "TOTAL-LAG    -" in shown.splitlines()
+    assert exact["total_lag"] is None
+
+
 def test_describe_as_json_has_the_same_facts(groupkeeper):
     groupkeeper.commit("billing", {("orders", 1): 88})
     with RawClient(groupkeeper.port, client_id="b1") as client:
