@@ -37,8 +37,8 @@ SYNC_BYTES: Final = 1024 * 1024
 the same disk."""
 
 COMPRESSION_LEVEL: Final = 3
-"""3 us for a commit of ten partitions, where level 4 takes 5.8 us for files that are an eighth smaller:
-every commit pays for it, and files go by retention."""
+"""3 us for a commit of ten partitions, where level 4 takes 5.8 us for files that are an eighth
+smaller: every commit pays for it, and files go by retention."""
 
 COMPRESS_BYTES: Final = 64 * 1024
 """JSON that is compressed at once: long enough that the interpreter lock is let go meanwhile."""

@@ -11,7 +11,7 @@ import pytest
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import OffsetFetch
 from coordinator.core.routing import shard_of
-from storage.base import ShardAppend, ShardId
+from storage.base import ShardAppend, ShardId, StoreRefused
 from tests.helpers.coordinator import RecordingTicket, World, a_coordinator
 from tests.helpers.faulty_storage import (
     Fault,
@@ -321,3 +321,16 @@ async def test_a_failed_load_leaves_nothing_half_read() -> None:
         await world.until_ready()
         listed = await world.coordinator.list_groups()
         assert {g.group_id for g in listed} == {f"g{n}" for n in range(20)}
+
+
+@virtual_time
+async def test_a_load_that_the_store_refuses_is_tried_again_by_who_has_served_before() -> None:
+    async with a_coordinator() as world:
+        world.storage.script("append", fail())
+        world.storage.script("load", Fault(stores=False, error=StoreRefused("a newer version")))
+        lost = world.commit("g", 7)
+        await world.until(lost)
+        await world.until_ready()
+        again = world.commit("g", 8)
+        await world.until(again)
+        assert again.error is ErrorCode.NONE
