@@ -143,8 +143,9 @@ def _first_failed(arguments: Sequence[str]) -> str:
     noted = _FirstFailure()
     options = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:benchmark"]
     options.append("--hypothesis-profile=mutants")
-    # The plugins are warm already, and make no assertions.
-    options += ["-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning"]
+    # pytest's own importer, which rewrites assertions, would come before ours: where the project is
+    # installed in editable mode it takes all of it, since it brings a plugin (pytest #11783).
+    options.append("--assert=plain")
     code = pytest.main([*options, *arguments], plugins=[noted])
     return noted.failed or f"pytest ended with {code!r}" if code else ""
 
