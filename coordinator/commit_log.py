@@ -13,7 +13,9 @@ from storage.base import KeepsEvents, OffsetStorage, StorageError
 from storage.event_codec import COMMIT_KIND, EventDict
 from storage.snapshots import SNAPSHOT_KIND
 
-_LOST_KINDS: Final = frozenset({"offset_deleted", "offset_expired"})
+_VALUE_KINDS: Final = frozenset({COMMIT_KIND, SNAPSHOT_KIND})
+_LOST_IN: Final = {"offset_deleted": "topics", "offset_expired": "topics", SNAPSHOT_KIND: "lost"}
+"""Where a kind of event has the offsets that went; a snapshot has both, as they stood."""
 
 REPLAY_PARTITIONS: Final = 1_000
 """Offsets that ``replay`` commits with one request."""
@@ -57,31 +59,15 @@ async def read_commit_log(
 
 def entries_of(event: EventDict) -> Iterator[OffsetCommitLog]:
     """Yield the entries that an event of the log makes; none, for most kinds."""
-    if event["kind"] == COMMIT_KIND:
-        for topic in event["topics"]:
-            for each in topic["partitions"]:
-                yield OffsetCommitLog(
-                    **_common(event, topic, each),
-                    offset=each["offset"],
-                    metadata=each["metadata"],
-                    leader_epoch=each["leader_epoch"],
-                    previous_offset=each["previous_offset"],
-                )
-    elif event["kind"] == SNAPSHOT_KIND:
-        yield from _stood(event)
-    elif event["kind"] in _LOST_KINDS:
-        for topic in event["topics"]:
-            for each in topic["partitions"]:
-                yield OffsetCommitLog(
-                    **_common(event, topic, each),
-                    offset=NO_OFFSET,
-                    metadata="",
-                    previous_offset=each["offset"],
-                )
+    kind = event["kind"]
+    if kind in _VALUE_KINDS:
+        yield from _values(event)
+    if kind in _LOST_IN:
+        yield from _losses(event, event[_LOST_IN[kind]])
 
 
-def _stood(event: EventDict) -> Iterator[OffsetCommitLog]:
-    """What stood at the horizon, as entries: the values, and what had expired or been deleted."""
+def _values(event: EventDict) -> Iterator[OffsetCommitLog]:
+    is_snapshot = event["kind"] == SNAPSHOT_KIND  # which knows no value before its own
     for topic in event["topics"]:
         for each in topic["partitions"]:
             yield OffsetCommitLog(
@@ -89,8 +75,12 @@ def _stood(event: EventDict) -> Iterator[OffsetCommitLog]:
                 offset=each["offset"],
                 metadata=each["metadata"],
                 leader_epoch=each["leader_epoch"],
+                previous_offset=NO_OFFSET if is_snapshot else each["previous_offset"],
             )
-    for topic in event["lost"]:
+
+
+def _losses(event: EventDict, topics: list[dict[str, Any]]) -> Iterator[OffsetCommitLog]:
+    for topic in topics:
         for each in topic["partitions"]:
             yield OffsetCommitLog(
                 **_common(event, topic, each),

@@ -13,7 +13,7 @@ from typing import Final
 from coordinator.core.requests import Now
 from coordinator.handlers.exchange import Exchange
 from coordinator.runtime.clock import LoopClock
-from coordinator.server.connection import Connection
+from coordinator.server.connection import Connection, Hub
 from protocol.versions import APIS, ApiKey
 from storage.base import ShardAppend, ShardId, StorageError
 from storage.log_clock import wall_clock_ms
@@ -166,9 +166,9 @@ class DelayedConnection(Connection):
 
     __slots__ = ("_delays",)
 
-    def __init__(self, hub: object, delays: Delays) -> None:
+    def __init__(self, hub: Hub, delays: Delays) -> None:
         """Make the connection of a listener."""
-        super().__init__(hub)  # type: ignore[arg-type]
+        super().__init__(hub)
         self._delays = delays
 
     def answered(self, exchange: Exchange) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby, islice
-from typing import Any, Final
+from typing import Any
 
 import structlog
 
@@ -21,11 +21,8 @@ from storage.event_lines import EventLine
 from storage.job_thread import JobThread
 from storage.log_clock import wall_clock_ms
 from storage.memory import KeptEvent, MemoryOffsetStorage
-from storage.sealing import Sealer, SealSettings
+from storage.sealing import CLOSE_S, POLL_S, Sealer, SealSettings
 from storage.segments import encode_line
-
-POLL_S: Final = 1.0
-CLOSE_S: Final = 1.0
 
 _log = structlog.get_logger(__name__)
 

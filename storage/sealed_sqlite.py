@@ -27,14 +27,12 @@ from storage.job_thread import JobThread
 from storage.log_clock import mint_log_id, wall_clock_ms
 from storage.log_retention import LogRetention
 from storage.record_codec import encode_payload
-from storage.sealing import Pacer, Sealer, SealSettings
+from storage.sealing import CLOSE_S, POLL_S, Pacer, Sealer, SealSettings
 from storage.segments import Hook, SegmentError, no_hook
 from storage.settling import Settled, settle
 from storage.sqlite import SqliteOffsetStorage
 from storage.sqlite_schema import connect_reader
 
-POLL_S: Final = 1.0
-"""How often the thread looks for new rows."""
 READ_ROWS: Final = 8
 STEP_S: Final = 0.1
 """How long the thread works before the loop hears of what it did."""
@@ -42,8 +40,6 @@ TRIM_PAUSE_S: Final = 0.02
 """Between two deletions: appends go first."""
 TRIM_TURNS: Final = 16
 """Deletions before the thread is let at new rows again."""
-CLOSE_S: Final = 1.0
-"""What a clean end may take for sealing; what is not sealed stays in the rows."""
 RETRY_S: Final = 5.0
 _BUSY_TIMEOUT_S: Final = 5.0
 

@@ -22,6 +22,12 @@ SEGMENT_MS: Final = 300_000
 
 FOR_EVER: Final = -1
 
+POLL_S: Final = 1.0
+"""How often a store that seals looks for new events."""
+
+CLOSE_S: Final = 1.0
+"""What a clean end may take for sealing; what is not sealed by then stays in the store."""
+
 SLICE_S: Final = 0.0003
 """How long the thread holds on to the interpreter lock before it lets the loop have it."""
 
