@@ -4,12 +4,16 @@ What each side makes up by itself is a UUID: member ids hold one, topic ids are 
 by a bijection over a whole case: the first time that two meet in the same place they become a pair,
 and from then on neither may stand for another. The text of a message is reduced to null, empty or
 present. Order is ignored only for the arrays that Kafka fills from a hash map (spec section 1).
+
+Cases share their servers, and some make a group on one side alone. So of what tells of every group
+there is, only the case's own groups are compared, whoever asked and however.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +43,20 @@ UNORDERED = frozenset(
 )
 """API and array whose order is that of a hash map in Kafka."""
 
+GROUP_RESOURCE = 32
+
+
+def _group_of_config(resource: dict[str, Any]) -> str | None:
+    of_group = resource.get("resource_type") == GROUP_RESOURCE  # version 0 has none
+    return resource["resource_name"] if of_group else None
+
+
+GROUPS_OF_ALL: dict[str, tuple[str, Callable[[dict[str, Any]], str | None]]] = {
+    "list_groups": ("groups", lambda group: group["group_id"]),
+    "list_config_resources": ("config_resources", _group_of_config),
+}
+"""APIs that tell of all cases' groups: in which array, and whose group an element is, if any's."""
+
 CLOSED: dict[str, Any] = {"connection": "closed"}
 PARKED: dict[str, Any] = {"connection": "waits"}
 
@@ -65,12 +83,16 @@ class Difference:
 
 
 class Comparison:
-    """All that was compared in one case, and which id stands for which."""
+    """All that was compared in one case, and which id stands for which.
 
-    def __init__(self, case: str, ports: tuple[int, int]) -> None:
+    ``own`` is what the names of all groups of the case begin with, and no other's.
+    """
+
+    def __init__(self, case: str, own: str, ports: tuple[int, int]) -> None:
         self.case = case
         self.answers = 0
         self.differences: list[Difference] = []
+        self._own = own
         self._ports = ports
         self._to_ours: dict[str, str] = {}
         self._to_kafka: dict[str, str] = {}
@@ -94,10 +116,20 @@ class Comparison:
     def compare(self, request: str, api: str, version: int, kafka: Any, ours: Any) -> None:
         """Compare the two answers to one request."""
         self.answers += 1
+        kafka, ours = self._of_this_case(api, kafka), self._of_this_case(api, ours)
         for path, theirs, mine in self._fields(api, "", kafka, ours):
             self.differences.append(
                 Difference(self.case, request, api, version, path, theirs, mine)
             )
+
+    def _of_this_case(self, api: str, answer: Any) -> Any:
+        """The answer without other cases' groups: each side has them at another moment."""
+        array, group_of = GROUPS_OF_ALL.get(api, ("", None))
+        if group_of is None or array not in answer:
+            return answer
+        groups = [(one, group_of(one)) for one in answer[array]]
+        kept = [one for one, name in groups if name is None or name.startswith(self._own)]
+        return {**answer, array: kept}
 
     def _fields(self, api: str, path: str, kafka: Any, ours: Any) -> list[tuple[str, Any, Any]]:
         if isinstance(kafka, dict) and isinstance(ours, dict) and kafka.keys() == ours.keys():

@@ -166,7 +166,7 @@ class Pair:
     ) -> None:
         self.ports = ports
         self.group = group
-        self.comparison = Comparison(name, ports)
+        self.comparison = Comparison(name, group, ports)
         self.longest_s = 0.0
         """The longest that the requests between two waits took."""
         self.steps: list[str] = []
@@ -244,17 +244,17 @@ class Pair:
 
     def look(self) -> None:
         """Compare what both sides tell of the case's group."""
-        self._ask_until_equal("describe_groups", 5, groups=[self.group])
+        self.ask_until_equal("describe_groups", 5, groups=[self.group])
 
     def observe(self, *groups: str) -> None:
         """Compare what both sides tell of the groups: members, state and offsets."""
         for group in groups or (self.group,):
             self.steps.append(f"looking at {group}")
-            self._ask_until_equal("describe_groups", 5, groups=[group])
-            self._ask_until_equal("offset_fetch", 7, group_id=group, topics=None)
+            self.ask_until_equal("describe_groups", 5, groups=[group])
+            self.ask_until_equal("offset_fetch", 7, group_id=group, topics=None)
 
-    def _ask_until_equal(self, api: str, version: int, **values: Any) -> None:
-        """Kafka shows what is durable, a moment after it answered."""
+    def ask_until_equal(self, api: str, version: int, **values: Any) -> None:
+        """Compare once both sides are at rest: Kafka shows some things later than it answers."""
         end = time.monotonic() + PATIENCE_S
         compared, found = self.comparison.answers, len(self.comparison.differences)
         while True:

@@ -5,15 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kio.index import load_request_schema
+from kio.serial import entity_reader
 
+from tests.conformance.kafka.bodies import GROUP_APIS, odd_bodies
+from tests.conformance.kafka.case import versions_of
 from tests.conformance.kafka.comparison import CLOSED, PARKED, Comparison
+from tests.helpers.raw_client import API_KEYS, to_plain
 
+OWN = "case-a1b2c3"
 A, B, C = (f"x-{n * 8}-0000-0000-0000-000000000000" for n in "abc")
 PORTS = (1111, 2222)
 
 
 def fields(kafka: Any, ours: Any, api: str = "heartbeat") -> list[str]:
-    comparison = Comparison("case", PORTS)
+    comparison = Comparison("case", OWN, PORTS)
     comparison.compare("request", api, 0, kafka, ours)
     return [difference.field for difference in comparison.differences]
 
@@ -53,7 +59,7 @@ def test_what_does_not(kafka: Any, ours: Any) -> None:
 
 
 def test_an_id_stands_for_one_id_and_no_other_in_a_whole_case() -> None:
-    comparison = Comparison("case", PORTS)
+    comparison = Comparison("case", OWN, PORTS)
     for kafka, ours in ((A, B), (B, A), (A, B)):
         comparison.compare("request", "heartbeat", 0, {"member_id": kafka}, {"member_id": ours})
     assert not comparison.differences
@@ -71,3 +77,72 @@ def test_order_counts_but_in_the_arrays_that_come_out_of_a_hash_map() -> None:
 def test_where_order_does_not_count_the_elements_still_do() -> None:
     kafka, ours = {"members": [{"n": 1}, {"n": 2}]}, {"members": [{"n": 2}, {"n": 2}]}
     assert fields(kafka, ours, "join_group") == ["members.n"]
+
+
+def listed(*groups: tuple[str, str]) -> dict[str, Any]:
+    found = [{"group_id": name, "group_state": state} for name, state in groups]
+    return {"error_code": 0, "groups": found}
+
+
+@pytest.mark.parametrize(
+    ("kafka", "ours"),
+    [
+        (listed((OWN, "Empty")), listed((OWN, "Empty"), ("other-1", "Empty"))),
+        (listed(("other-1", "Stable"), (OWN, "Empty")), listed((OWN, "Empty"))),
+        (listed(("other-1", "Stable"), ("", "Empty")), listed(("other-1", "Dead"))),
+        (listed(), listed(("other-1", "Empty"))),
+    ],
+)
+def test_of_a_listing_other_cases_groups_are_not_compared(kafka: Any, ours: Any) -> None:
+    assert not fields(kafka, ours, "list_groups")
+
+
+@pytest.mark.parametrize(
+    ("kafka", "ours", "field"),
+    [
+        (listed((OWN, "Empty")), listed(("other-1", "Empty")), "groups"),
+        (listed(), listed((f"{OWN}-2", "Empty")), "groups"),
+        (listed((OWN, "Empty")), listed((OWN, "Dead")), "groups.group_state"),
+        (listed(), {**listed(), "error_code": 15}, "error_code"),
+        (listed(), CLOSED, ""),
+    ],
+)
+def test_of_a_listing_the_cases_own_groups_are(kafka: Any, ours: Any, field: str) -> None:
+    assert fields(kafka, ours, "list_groups") == [field]
+
+
+def configured(*resources: tuple[str, int]) -> dict[str, Any]:
+    found = [{"resource_name": name, "resource_type": kind} for name, kind in resources]
+    return {"config_resources": found}
+
+
+def test_of_listed_configs_other_cases_groups_alone_are_not_compared() -> None:
+    api, others = "list_config_resources", ("other-1", 32)
+    assert not fields(configured((OWN, 32), others), configured((OWN, 32)), api)
+    assert fields(configured((OWN, 32), others), configured(others), api)
+    assert fields(configured(("1", 4)), configured(), api)
+    unversioned = {"config_resources": [{"resource_name": "metrics"}]}
+    assert fields(unversioned, configured(), api)
+
+
+def named_groups(api: str, version: int, body: bytes) -> list[Any]:
+    """The groups that a request is about, as far as it can be read."""
+    schema = load_request_schema(API_KEYS[api], version)
+    try:
+        _, size = entity_reader(schema.__header_schema__)(body, 0)
+        request = to_plain(entity_reader(schema)(body, size)[0])
+    except Exception:  # noqa: BLE001  it is odd; a server closes the connection
+        return []
+    assert isinstance(request, dict)
+    many = [*(request.get("groups") or ()), *(request.get("groups_names") or ())]
+    found = [one["group_id"] if isinstance(one, dict) else one for one in many]
+    return [*found, request["group_id"]] if "group_id" in request else found
+
+
+@pytest.mark.parametrize("api", sorted(set(GROUP_APIS) - {"find_coordinator", "list_groups"}))
+def test_no_odd_body_names_a_group_that_other_cases_name_too(api: str) -> None:
+    for version in versions_of(api):
+        bodies = dict(odd_bodies(api, version, OWN))
+        assert OWN in named_groups(api, version, bodies["as it is"])
+        for what, body in bodies.items():
+            assert "" not in named_groups(api, version, body), (version, what)
