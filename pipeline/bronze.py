@@ -11,12 +11,19 @@ from collections.abc import Collection, Iterable
 from datetime import date
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.coverage import Coverage, HeldSegment
 from pipeline.lake import DAY, Lake, read_table, write_days
-from pipeline.schema import BRONZE_SCHEMA, EVENT_SCHEMA, SEGMENT_SCHEMA
+from pipeline.schema import (
+    BRONZE_SCHEMA,
+    EVENT_SCHEMA,
+    LINE_SCHEMA,
+    PARTITION_SCHEMA,
+    ROW_FIELDS,
+    SEGMENT_SCHEMA,
+)
 
 SEGMENT_GLOB: Final = "events-*.jsonl.gz"
 """The names of sealed segments; what is still being written has another one."""
@@ -34,22 +41,40 @@ _READ_OPTIONS: Final = {
 
 def read_segments(spark: SparkSession, log_dir: str) -> DataFrame:
     """Read every sealed segment below a folder, now."""
-    reader = spark.read.schema(EVENT_SCHEMA).options(**_READ_OPTIONS)
-    return with_origin(reader.json(log_dir))
+    reader = spark.read.schema(LINE_SCHEMA).options(**_READ_OPTIONS)
+    return _from_lines(reader.json(log_dir))
 
 
 def stream_segments(spark: SparkSession, log_dir: str) -> DataFrame:
     """Read sealed segments as they come, each once."""
-    reader = spark.readStream.schema(EVENT_SCHEMA).options(**_READ_OPTIONS)
+    reader = spark.readStream.schema(LINE_SCHEMA).options(**_READ_OPTIONS)
     reader = reader.option("maxBytesPerTrigger", str(MAX_BATCH_BYTES))
     # Spark would pass over a file that is a week older than the newest: a late segment is read too
     reader = reader.option("maxFileAge", "36500d")
-    return with_origin(reader.json(log_dir))
+    return _from_lines(reader.json(log_dir))
 
 
-def with_origin(events: DataFrame) -> DataFrame:
-    """Add the name of the file that each event was read from."""
-    return events.withColumn("segment", F.col("_metadata.file_name"))
+def _from_lines(lines: DataFrame) -> DataFrame:
+    """Name the partitions of commits, and add the file that each event was read from."""
+    topics = F.transform("topics", _named).alias("topics")
+    columns = [topics if name == "topics" else F.col(name) for name in EVENT_SCHEMA.names]
+    return lines.select(*columns, F.col("_metadata.file_name").alias("segment"))
+
+
+def _named(topic: Column) -> Column:
+    """Return a topic with named partitions, whichever form the line had."""
+    partitions = F.coalesce(topic["partitions"], F.transform(topic["rows"], _named_partition))
+    return F.struct(topic["topic"], topic["topic_id"], partitions.alias("partitions"))
+
+
+def _named_partition(row: Column) -> Column:
+    places = {name: row[place] for place, name in enumerate(ROW_FIELDS)}
+    return F.struct(
+        *(
+            places.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name)
+            for field in PARTITION_SCHEMA
+        )
+    )
 
 
 def with_day(events: DataFrame) -> DataFrame:

@@ -22,8 +22,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-EVENT_SCHEMA_VERSION: Final = 1
-"""The version of ``docs/events.md`` that this schema reads."""
+EVENT_SCHEMA_VERSION: Final = 2
+"""The version of ``docs/events.md`` that this schema reads; version 1 is read as well."""
 
 
 def _struct(**fields: DataType) -> StructType:
@@ -99,6 +99,22 @@ EVENT_SCHEMA: Final = _struct(
     detail=_STRING,
 )
 """An event as ``storage.event_codec`` renders it, its fields in the order of the document."""
+
+ROW_FIELDS: Final = ("partition", "offset", "previous_offset", "leader_epoch", "metadata")
+"""What a row of ``topics[].rows[]`` holds, by place: the partitions of a commit since version 2."""
+
+_LINE_TOPIC_SCHEMA: Final = StructType(
+    [*TOPIC_SCHEMA, StructField("rows", ArrayType(ArrayType(_STRING)))]
+)
+
+LINE_SCHEMA: Final = StructType(
+    [
+        StructField("topics", ArrayType(_LINE_TOPIC_SCHEMA)) if field.name == "topics" else field
+        for field in EVENT_SCHEMA
+    ]
+)
+"""An event as a line of a segment holds it, of either version: the topics of a commit have ``rows``
+or ``partitions``."""
 
 BRONZE_SCHEMA: Final = StructType(
     [

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 import pytest
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType, StructType
 
-from pipeline.schema import EVENT_SCHEMA
-from pipeline.schema import EVENT_SCHEMA_VERSION as SPARK_VERSION
+from pipeline import schema
+from pipeline.schema import EVENT_SCHEMA, PARTITION_SCHEMA
 from storage.event_schema import COMMON_FIELDS, EVENT_SCHEMA_VERSION, KINDS, Field, FieldType
+from storage.segment_lines import ROW_FIELDS
 
 SMALL_INTEGERS = {"shard", "partition", "leader_epoch", "generation", "members"}
 """32 bits are enough for them."""
@@ -67,4 +68,9 @@ def test_a_field_is_read_as_what_it_is(name: str, field: Field) -> None:
 
 
 def test_the_version_is_that_of_the_events() -> None:
-    assert SPARK_VERSION == EVENT_SCHEMA_VERSION
+    assert schema.EVENT_SCHEMA_VERSION == EVENT_SCHEMA_VERSION
+
+
+def test_the_rows_of_commits_are_read_as_they_are_written() -> None:
+    assert schema.ROW_FIELDS == ROW_FIELDS
+    assert set(ROW_FIELDS) <= set(PARTITION_SCHEMA.names)

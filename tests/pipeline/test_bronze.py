@@ -1,0 +1,114 @@
+"""Bronze is the same whatever form the lines of a segment have."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pipeline.bronze import read_events, read_segments
+from pipeline.schema import EVENT_SCHEMA
+from storage.segments import read_segment
+from tests.helpers.released_data import DATA
+from tests.pipeline.events import commit
+
+ODD_METADATA = (
+    "",
+    'quoted "twice"',
+    "back\\slash, \\u0041 and \\n",
+    "ünï, 事件, 🦆",
+    "line\nbreak, tab\t, nul\0, bell\7, delete\x7f, next\x85, \u2028",
+    '[0,1,2,3,"x"]',
+    "null",
+    " blanks ",
+)
+
+
+def written(log_dir: Path, events: list[dict], *, has_rows: bool) -> None:
+    """Write a segment by hand: in the form of 0.1.0, or in that of today."""
+    folder = log_dir / "dt=1970-01-01"
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"events-{events[0]['log_id']}-{events[0]['seq']}-{events[-1]['seq']}.jsonl.gz"
+    with gzip.open(folder / name, "wb") as file:
+        for event in events:
+            file.write(msgspec.json.encode(with_rows(event) if has_rows else event) + b"\n")
+
+
+def with_rows(event: dict) -> dict:
+    names = ("partition", "offset", "previous_offset", "leader_epoch", "metadata")
+    topics = [
+        {
+            "topic": topic["topic"],
+            "topic_id": topic["topic_id"],
+            "rows": [[each[name] for name in names] for each in topic["partitions"]],
+        }
+        for topic in event["topics"]
+    ]
+    return event | {"topics": topics}
+
+
+def rows_of(frame) -> list[dict]:
+    rows = frame.select(EVENT_SCHEMA.names).collect()
+    return sorted((row.asDict(recursive=True) for row in rows), key=repr)
+
+
+def rows_by_name(spark, log_dir: Path) -> list[dict]:
+    """What Spark makes of the events as Python reads them: with names, whatever the file has."""
+    events = [event for path in log_dir.glob("dt=*/events-*") for event in read_segment(path)]
+    rows = [{name: event.get(name) for name in EVENT_SCHEMA.names} for event in events]
+    return rows_of(spark.createDataFrame(rows, EVENT_SCHEMA))
+
+
+@pytest.fixture(params=["killed", "stopped"])
+def mixed(request, site):
+    """A log that 0.1.0 began, and that goes on in the form of today."""
+    shutil.copytree(DATA / "0.1.0" / request.param / "log", site.log_dir, dirs_exist_ok=True)
+    new = [commit(seq, [("orders", p, seq, -1) for p in range(3)], log_id="b") for seq in (1, 2)]
+    written(site.log_dir, new, has_rows=True)
+    return site
+
+
+def test_files_of_0_1_0_beside_new_ones_are_read_as_one(spark, mixed):
+    found = rows_of(read_segments(spark, str(mixed.log_dir)))
+    assert found == rows_by_name(spark, mixed.log_dir)
+    commits = [row for row in found if row["kind"] == "commit"]
+    assert {row["log_id"] == "b" for row in commits} == {True, False}
+    assert all(part["offset"] >= 0 for row in commits for part in row["topics"][0]["partitions"])
+    mixed.ingest()
+    assert rows_of(read_events(spark, mixed.lake)) == found
+
+
+def test_metadata_comes_through_both_forms_as_it_was_committed(site):
+    logs = {"rows": True, "names": False}
+    for log_id, has_rows in logs.items():
+        event = commit(1, [("orders", 0, 7, 6)], log_id=log_id)
+        (topic,) = event["topics"]
+        (part,) = topic["partitions"]
+        topic["partitions"] = [
+            part | {"partition": number, "metadata": text}
+            for number, text in enumerate(ODD_METADATA)
+        ]
+        written(site.log_dir, [event], has_rows=has_rows)
+    site.ingest()
+    found = {row["log_id"]: row["topics"] for row in read_events(site.spark, site.lake).collect()}
+    assert found["rows"] == found["names"]
+    parts = found["rows"][0]["partitions"]
+    assert tuple(part["metadata"] for part in parts) == ODD_METADATA
+    assert {(part["offset"], part["previous_offset"], part["leader_epoch"]) for part in parts} == {
+        (7, 6, 3)
+    }
+
+
+@pytest.mark.parametrize("row", [[0, 7, 6, 3], ["x", 7, 6, 3, ""], 7])
+def test_a_row_that_is_none_is_damage(site, row):
+    event = with_rows(commit(1, [("orders", 0, 7, 6)]))
+    event["topics"][0]["rows"] = [row]
+    folder = site.log_dir / "dt=1970-01-01"
+    folder.mkdir()
+    with gzip.open(folder / "events-log-1-1.jsonl.gz", "wb") as file:
+        file.write(msgspec.json.encode(event) + b"\n")
+    with pytest.raises(Exception, match=r"(?i)array|cast|malformed"):
+        read_segments(site.spark, str(site.log_dir)).collect()
