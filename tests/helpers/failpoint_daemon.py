@@ -19,6 +19,7 @@ import storage.open
 from coordinator.__main__ import main
 from storage import sqlite_schema
 from storage.sealed_sqlite import SealedSqliteStorage
+from tests.helpers.writer_connection import connecting
 
 POINTS = ("before", "inside", "after", "fold")
 SEALING_POINTS = (
@@ -95,18 +96,6 @@ class FailingConnection(sqlite3.Connection):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
-    """In place of ``sqlite_schema.connect_writer``."""
-    return sqlite3.connect(
-        path,
-        timeout=busy_timeout_s,
-        isolation_level=None,
-        check_same_thread=False,
-        cached_statements=256,
-        factory=FailingConnection,
-    )
-
-
 def at_sealing(step: str) -> None:
     """Die at the COUNT-th time that this step of sealing is done, if the file says so."""
     order = Path(os.environ["FAILPOINT_FILE"])
@@ -126,7 +115,7 @@ if __name__ == "__main__":
     # The constructor has the seam; only how the app comes to it is patched, and only here.
     storage.open.SealedSqliteStorage = functools.partial(  # type: ignore[misc,assignment]
         SealedSqliteStorage,
-        connect=connect,
+        connect=connecting(FailingConnection),
         fold_after=int(os.environ["FOLD_AFTER"]),
         hook=at_sealing,
         poll_s=0.05,

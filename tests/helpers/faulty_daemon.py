@@ -22,6 +22,7 @@ import storage.open
 from coordinator.__main__ import main
 from storage import sqlite_schema
 from storage.sealed_sqlite import SealedSqliteStorage
+from tests.helpers.writer_connection import connecting
 
 FAULTS = ("fail", "hang", "stubborn")
 
@@ -61,20 +62,9 @@ class FaultyStorage(SealedSqliteStorage):
         await super().close()
 
 
-def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
-    """In place of ``sqlite_schema.connect_writer``."""
-    return sqlite3.connect(
-        path,
-        timeout=busy_timeout_s,
-        isolation_level=None,
-        check_same_thread=False,
-        factory=FaultyConnection,
-    )
-
-
 if __name__ == "__main__":
     # The constructor has the seam; only how the app comes to it is patched, and only here.
     storage.open.SealedSqliteStorage = functools.partial(  # type: ignore[misc,assignment]
-        FaultyStorage, connect=connect
+        FaultyStorage, connect=connecting(FaultyConnection)
     )
     main()

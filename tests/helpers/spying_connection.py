@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from tests.helpers.writer_connection import connecting
+
 
 class Spy:
     """Use ``spy.connect`` as the ``connect`` of a SqliteOffsetStorage."""
@@ -31,10 +33,4 @@ class Spy:
                 spy.after(sql)
                 return cursor
 
-        return sqlite3.connect(
-            path,
-            timeout=busy_timeout_s,
-            isolation_level=None,
-            check_same_thread=False,
-            factory=SpiedConnection,
-        )
+        return connecting(SpiedConnection)(path, busy_timeout_s)

@@ -15,6 +15,7 @@ from storage.sqlite_schema import MIGRATIONS, connect_writer, migrate, prepare
 from tests.helpers.record_model import Key
 from tests.helpers.records import commit
 from tests.helpers.storage_owner import IDENTITY, Owner
+from tests.helpers.writer_connection import connecting
 
 
 async def written_store(path: Path) -> Owner:
@@ -117,15 +118,8 @@ async def test_a_full_disk_is_busy_and_a_broken_one_is_not(tmp_path: Path) -> No
             raise sqlite3.OperationalError("disk I/O error")
 
     for kind, problem in ((FullDisk, StoreBusy), (BrokenDisk, StorageError)):
-
-        def connect(
-            path: Path, busy_timeout_s: float, kind: type[sqlite3.Connection] = kind
-        ) -> sqlite3.Connection:
-            return sqlite3.connect(
-                path, isolation_level=None, check_same_thread=False, factory=kind
-            )
-
-        storage = SqliteOffsetStorage(tmp_path / f"{kind.__name__}.db", connect=connect)
+        path = tmp_path / f"{kind.__name__}.db"
+        storage = SqliteOffsetStorage(path, connect=connecting(kind))
         with pytest.raises(StorageError) as caught:
             await storage.open(IDENTITY)
         assert type(caught.value) is problem, caught.value

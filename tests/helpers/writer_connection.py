@@ -1,0 +1,24 @@
+"""The SQLite writer's connection as one of a test's own kind, which fails, spies or kills."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from storage.sqlite_schema import Connect
+
+
+def connecting(kind: type[sqlite3.Connection]) -> Connect:
+    """Open connections of this kind, in place of ``sqlite_schema.connect_writer``."""
+
+    def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
+        return sqlite3.connect(
+            path,
+            timeout=busy_timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+            factory=kind,
+        )
+
+    return connect
