@@ -19,6 +19,8 @@ import threading
 import time
 from typing import Any
 
+from tests.helpers.client_settings import librdkafka_settings, python_settings
+
 Partitions = set[tuple[str, int]]
 Offsets = dict[tuple[str, int], int]
 
@@ -141,22 +143,12 @@ class LibrdkafkaMember(Member):
         from confluent_kafka import Consumer
 
         settings: dict[str, Any] = {
-            "bootstrap.servers": self.bootstrap,
-            "client.id": self.name,
-            "group.id": self.group,
-            "session.timeout.ms": self.session_ms,
-            "heartbeat.interval.ms": self.heartbeat_ms,
+            **librdkafka_settings(self),
             "partition.assignment.strategy": self.assignor,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "error_cb": lambda error: None,
-            "log_level": 0,
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 500,
             "topic.metadata.refresh.interval.ms": 30_000,
         }
-        if self.instance:
-            settings["group.instance.id"] = self.instance
         self.consumer = Consumer(settings)
 
         def as_set(partitions: list[Any]) -> Partitions:
@@ -239,14 +231,8 @@ class KafkaPythonMember(Member):
             "cooperative-sticky": CooperativeStickyAssignor,
         }
         self.consumer = KafkaConsumer(
-            bootstrap_servers=self.bootstrap,
-            client_id=self.name,
-            group_id=self.group,
-            group_instance_id=self.instance,
-            session_timeout_ms=self.session_ms,
-            heartbeat_interval_ms=self.heartbeat_ms,
+            **python_settings(self),
             partition_assignment_strategy=(assignors[self.assignor],),
-            enable_auto_commit=False,
             auto_offset_reset="earliest",
             reconnect_backoff_ms=20,
             reconnect_backoff_max_ms=500,
@@ -351,14 +337,8 @@ class AiokafkaMember(Member):
             "sticky": StickyPartitionAssignor,
         }
         self.consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.bootstrap,
-            client_id=self.name,
-            group_id=self.group,
-            group_instance_id=self.instance,
-            session_timeout_ms=self.session_ms,
-            heartbeat_interval_ms=self.heartbeat_ms,
+            **python_settings(self),
             partition_assignment_strategy=(assignors[self.assignor],),
-            enable_auto_commit=False,
             auto_offset_reset="earliest",
             retry_backoff_ms=100,
         )

@@ -46,6 +46,11 @@ class Part:
     commit_every_s: float
     ledger: Writer
 
+    @property
+    def bootstrap(self) -> str:
+        """Where the coordinator is, HOST:PORT."""
+        return f"127.0.0.1:{self.port}"
+
     def closing(self) -> bool:
         return _closing.is_set()
 

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from tests.helpers.client_settings import librdkafka_settings, python_settings
+
 if TYPE_CHECKING:
     from tests.soak.client_host import Part
 
@@ -76,16 +78,10 @@ async def _aiokafka(part: Part) -> None:
     while not part.closing():
         consumer = AIOKafkaConsumer(
             part.topic,
-            bootstrap_servers=f"127.0.0.1:{part.port}",
-            client_id=part.name,
-            group_id=part.group,
-            group_instance_id=part.instance,
-            session_timeout_ms=part.session_ms,
-            heartbeat_interval_ms=part.heartbeat_ms,
+            **python_settings(part),
             rebalance_timeout_ms=part.rebalance_ms,
             fetch_max_wait_ms=FETCH_WAIT_MS,
             partition_assignment_strategy=(RangePartitionAssignor,),
-            enable_auto_commit=False,
             retry_backoff_ms=1_000,
         )
         try:
@@ -133,23 +129,13 @@ def _librdkafka(part: Part) -> None:
     from confluent_kafka import Consumer
 
     settings: dict[str, Any] = {
-        "bootstrap.servers": f"127.0.0.1:{part.port}",
-        "client.id": part.name,
-        "group.id": part.group,
-        "session.timeout.ms": part.session_ms,
-        "heartbeat.interval.ms": part.heartbeat_ms,
+        **librdkafka_settings(part),
         "max.poll.interval.ms": part.rebalance_ms,
         "fetch.wait.max.ms": FETCH_WAIT_MS,
         "partition.assignment.strategy": "range",
-        "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",
-        "error_cb": lambda error: None,
-        "log_level": 0,
         "reconnect.backoff.ms": 500,
         "reconnect.backoff.max.ms": 2_000,
     }
-    if part.instance is not None:
-        settings["group.instance.id"] = part.instance
     while not part.closing():
         turn = Turn(part)
         committed: list[Any] = []
@@ -207,16 +193,10 @@ def _kafka_python(part: Part) -> None:
         try:
             consumer = KafkaConsumer(
                 part.topic,
-                bootstrap_servers=f"127.0.0.1:{part.port}",
-                client_id=part.name,
-                group_id=part.group,
-                group_instance_id=part.instance,
-                session_timeout_ms=part.session_ms,
-                heartbeat_interval_ms=part.heartbeat_ms,
+                **python_settings(part),
                 max_poll_interval_ms=part.rebalance_ms,
                 fetch_max_wait_ms=FETCH_WAIT_MS,
                 partition_assignment_strategy=(RangePartitionAssignor,),
-                enable_auto_commit=False,
                 reconnect_backoff_ms=500,
                 reconnect_backoff_max_ms=2_000,
                 retry_backoff_ms=500,
