@@ -10,20 +10,23 @@ import typer
 
 from coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
 from coordinator.cli.group import Output, OutputOption
+from coordinator.cli.pipeline_options import (
+    TABLES,
+    ApplyOption,
+    ClientConfigOption,
+    DataOption,
+    MasterOption,
+    PlanOption,
+    PlanOutOption,
+    ServerOption,
+    TimeoutOption,
+    UndoOption,
+)
 from coordinator.cli.plain_text import plain
 from coordinator.cli.plan_view import GROUPS_NAMED, print_plan, write_plan
 from coordinator.cli.restore import (
     NO_DATA,
     SPARK_MEMORY,
-    ApplyOption,
-    ClientConfigOption,
-    DataOption,
-    MasterOption,
-    OutOption,
-    PlanOption,
-    ServerOption,
-    TimeoutOption,
-    UndoOption,
     now_ms,
     opened_plan,
     read_properties,
@@ -61,7 +64,7 @@ def migrate_command(  # noqa: PLR0913  the options of a command
         ),
     ] = False,
     apply: ApplyOption = False,
-    out: OutOption = None,
+    out: PlanOutOption = None,
     output: OutputOption = Output.TABLE,
     client_config: ClientConfigOption = None,
     source_config: Annotated[
@@ -218,9 +221,7 @@ def dump_command(
 
 def import_command(
     dump: Annotated[Path, typer.Argument(metavar="DUMP", help="What dump-offsets wrote.")],
-    tables: Annotated[
-        Path, typer.Option("--tables", metavar="DIR", help="The tables to bring it into.")
-    ],
+    tables: Annotated[str, TABLES],
     skip_unreadable: Annotated[
         bool, typer.Option("--skip-unreadable", help="Leave out records that cannot be read.")
     ] = False,
@@ -232,7 +233,7 @@ def import_command(
     from pipeline.offsets_import import import_dump
 
     try:
-        done = import_dump(_spark(master), dump, Lake(str(tables)), skip_unreadable=skip_unreadable)
+        done = import_dump(_spark(master), dump, Lake(tables), skip_unreadable=skip_unreadable)
     except DumpError as error:
         fail(str(error), FAILED)
     print(f"{done.events:,} events out of {done.records:,} records, as batch {done.batch_id}")

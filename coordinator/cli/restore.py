@@ -14,6 +14,19 @@ import typer
 
 from coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
 from coordinator.cli.group import Output, OutputOption
+from coordinator.cli.pipeline_options import (
+    LOG_DIR,
+    TABLES,
+    ApplyOption,
+    ClientConfigOption,
+    DataOption,
+    MasterOption,
+    PlanOption,
+    PlanOutOption,
+    ServerOption,
+    TimeoutOption,
+    UndoOption,
+)
 from coordinator.cli.plan_view import (
     as_json,
     moment,
@@ -40,48 +53,6 @@ PLANS: Final = "groupkeeper-plan"
 
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
-ServerOption = Annotated[
-    str | None,
-    typer.Option(
-        "--server", metavar="HOST:PORT", help="The coordinator; without it that of the plan."
-    ),
-]
-DataOption = Annotated[
-    str | None,
-    typer.Option(
-        "--data",
-        metavar="HOST:PORT",
-        help="The cluster with the records, whose logs clamp the targets; 'none': there is none. "
-        "Without it the coordinator is asked whether it keeps records.",
-    ),
-]
-PlanOption = Annotated[
-    Path | None,
-    typer.Option("--plan", metavar="FILE", help="A plan that was made before, instead of a new."),
-]
-UndoOption = Annotated[bool, typer.Option("--undo", help="Take that plan back.")]
-ApplyOption = Annotated[
-    bool, typer.Option("--apply", help="Do it. Without this nothing is changed.")
-]
-OutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="Where the plan is written.")
-]
-ClientConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--client-config",
-        metavar="FILE",
-        help="How to reach servers that ask who you are: lines of librdkafka's settings, "
-        "security.protocol=SASL_SSL.",
-    ),
-]
-MasterOption = Annotated[
-    str | None, typer.Option("--master", metavar="URL", help="Spark's master; local[*] without.")
-]
-TimeoutOption = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=1, help="How long to wait for servers.")
-]
-
 
 def restore_command(  # noqa: PLR0913  the options of a command
     group: Annotated[str | None, typer.Option("--group", help="The group to restore.")] = None,
@@ -97,23 +68,14 @@ def restore_command(  # noqa: PLR0913  the options of a command
     store: Annotated[
         Path | None,
         typer.Option(
-            "--store", metavar="FILE", help="The daemon's SQLite file: up to this moment."
+            "--store",
+            metavar="FILE",
+            help="The daemon's SQLite file: up to this moment. With --log-dir, where its segments "
+            "were moved.",
         ),
     ] = None,
-    log: Annotated[
-        Path | None,
-        typer.Option(
-            "--log-dir",
-            metavar="DIR",
-            help="The folder of sealed segments (log.dir); with --store too.",
-        ),
-    ] = None,
-    tables: Annotated[
-        Path | None,
-        typer.Option(
-            "--tables", metavar="DIR", help="Or the tables of `groupkeeper pipeline run`."
-        ),
-    ] = None,
+    log: Annotated[Path | None, LOG_DIR] = None,
+    tables: Annotated[str | None, TABLES] = None,
     topic: Annotated[
         list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")
     ] = None,
@@ -122,7 +84,7 @@ def restore_command(  # noqa: PLR0913  the options of a command
     plan: PlanOption = None,
     undo: UndoOption = False,
     apply: ApplyOption = False,
-    out: OutOption = None,
+    out: PlanOutOption = None,
     output: OutputOption = Output.TABLE,
     client_config: ClientConfigOption = None,
     master: MasterOption = None,
@@ -159,7 +121,7 @@ class _History(NamedTuple):
 
     group: str
     as_of_ms: int
-    places: tuple[Path | None, Path | None, Path | None]
+    places: tuple[Path | None, Path | None, str | None]
     """The store, the folder of segments, the tables."""
     topics: list[str]
 
@@ -191,7 +153,8 @@ def _found(history: _History, master: str | None) -> Standing:
             elif log is not None:
                 events = events_of_log(spark, log)
             else:
-                events = events_of_lake(spark, str(tables))
+                assert tables is not None  # one of the three is named
+                events = events_of_lake(spark, tables)
             found = group_as_of(events, history.group, history.as_of_ms, history.topics)
         except RestoreError as error:
             fail(str(error), NOTHING_MATCHED)

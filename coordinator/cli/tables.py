@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
+from coordinator.cli.pipeline_options import LOG_DIR, TABLES_OR_OUT, MasterOption, MemoryOption
 
 
 class ReportName(StrEnum):
@@ -24,28 +25,18 @@ class ReportName(StrEnum):
     AUDIT = "audit"
 
 
-LogDirOption = Annotated[
-    str,
-    typer.Option("--log-dir", metavar="DIR", help="The daemon's log.dir: its sealed segments."),
-]
-OutOption = Annotated[
-    str,
-    typer.Option("--out", metavar="DIR", help="Where the tables lie; made when it is not there."),
-]
-MasterOption = Annotated[
-    str | None,
-    typer.Option("--master", metavar="URL", help="The Spark master; without it, this machine."),
-]
-MemoryOption = Annotated[
-    str, typer.Option("--memory", metavar="SIZE", help="What Spark may take on this machine.")
-]
 _LOG_DIR = "groupkeeper-log"
 _OUT = "groupkeeper-tables"
 
 
 def run_command(
-    log_dir: LogDirOption = _LOG_DIR,
-    out: OutOption = _OUT,
+    log_dir: Annotated[str, LOG_DIR] = _LOG_DIR,
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out", metavar="DIR", help="Where the tables lie; made when it is not there."
+        ),
+    ] = _OUT,
     master: MasterOption = None,
     memory: MemoryOption = "2g",
     continuous: Annotated[
@@ -78,12 +69,7 @@ def report_command(  # noqa: PLR0913  the options of a command
         list[ReportName] | None,
         typer.Argument(metavar="[NAME]...", help="lag, rebalances, audit; without one, all."),
     ] = None,
-    out: Annotated[
-        str,
-        typer.Option(
-            "--tables", "--out", metavar="DIR", help="The tables of `groupkeeper pipeline run`."
-        ),
-    ] = _OUT,
+    tables: Annotated[str, TABLES_OR_OUT] = _OUT,
     to: Annotated[
         Path | None,
         typer.Option(
@@ -108,8 +94,8 @@ def report_command(  # noqa: PLR0913  the options of a command
 
     Exits 4 when there is nothing to report.
     """
-    folder = to if to is not None else Path(out) / "reports"
-    if to is None and "://" in out:
+    folder = to if to is not None else Path(tables) / "reports"
+    if to is None and "://" in tables:
         fail("--to is needed: the reports are written to a folder of this machine", USAGE)
     spark = start_spark("report", master, memory)
     from pipeline.lake import Lake
@@ -117,7 +103,7 @@ def report_command(  # noqa: PLR0913  the options of a command
     from pipeline.report_jobs import REPORTS, write_reports
 
     scope = Scope(
-        spark, Lake(out), since.date() if since else None, until.date() if until else None, group
+        spark, Lake(tables), since.date() if since else None, until.date() if until else None, group
     )
     written = write_reports(scope, names or list(REPORTS), folder, _say)
     for path in written:

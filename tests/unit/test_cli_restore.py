@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 import typer
 
+from coordinator.cli.migrate import import_command
 from coordinator.cli.plan_view import moment, print_outcomes, print_plan
-from coordinator.cli.restore import file_name, parse_moment, read_properties, tell
+from coordinator.cli.restore import (
+    file_name,
+    parse_moment,
+    read_properties,
+    restore_command,
+    tell,
+)
+from coordinator.cli.tables import report_command
 from pipeline.apply import Outcome, Purpose, Result, make_plan
 from pipeline.cluster import Endpoint
 from pipeline.plan import Committed, Kind, Log, Partition, Plan
@@ -43,6 +53,12 @@ def test_another_text_or_a_moment_to_come_is_refused(
 def test_a_moment_is_printed_as_it_is_read() -> None:
     assert moment(NOW) == "2026-11-21T20:00:00Z"
     assert parse_moment(moment(NOW - 1), NOW) == NOW - 1
+
+
+@pytest.mark.parametrize("command", [report_command, restore_command, import_command])
+def test_tables_may_lie_in_an_object_store(command: Callable[..., None]) -> None:
+    """A Path would make one slash of the two in ``s3a://``."""
+    assert get_type_hints(command)["tables"] in (str, str | None)
 
 
 def a_plan(partitions: int = 3) -> Plan:
