@@ -49,7 +49,7 @@ def lines(events: int) -> Iterator[str]:
         '"client_id":"client-%d","client_host":"/10.0.0.1","principal":"User:ANONYMOUS","api":"",'
         '"group_type":"classic",'
     )
-    row = '{"partition":%d,"offset":%d,"previous_offset":%d,"leader_epoch":-1,"metadata":""}'
+    row = '[%d,%d,%d,-1,""]'
     for seq in range(1, events + 1):
         ts_ms = START_MS + (seq - 1) * (DAY_MS - 1) // events
         group = random.randrange(GROUPS)
@@ -60,7 +60,7 @@ def lines(events: int) -> Iterator[str]:
                 after = before + 100 if random.random() > 0.0001 else max(0, before - 5000)
                 offsets[group][number] = after
                 rows.append(row % (number, after, before))
-            topic = f'"topic":"topic-{group % 20}","topic_id":"","partitions":[{",".join(rows)}]'
+            topic = f'"topic":"topic-{group % 20}","topic_id":"","rows":[{",".join(rows)}]'
             yield (
                 f'{common}"kind":"commit","commit_time_ms":{ts_ms},"expire_time_ms":-1,'
                 f'"topics":[{{{topic}}}]}}\n'

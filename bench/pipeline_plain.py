@@ -66,8 +66,7 @@ class Tables:
             name = topic["topic"]
             rate = self.rates[group, name, minute]
             rate[0] += 1
-            for row in topic["partitions"]:
-                number, offset, before = row["partition"], row["offset"], row["previous_offset"]
+            for number, offset, before, _, metadata in topic["rows"]:
                 delta = offset - before if before >= 0 else None
                 rate[1] += 1
                 if delta is not None:
@@ -82,7 +81,7 @@ class Tables:
                         rate[4] += delta >= 100_000
                 if not by_member:
                     self.audit.append((seq, "reset"))
-                self.offsets[group, name, number] = (offset, seq, row["metadata"], ts_ms)
+                self.offsets[group, name, number] = (offset, seq, metadata, ts_ms)
                 self.readers[name, number].add(group)
                 end = self.ends.get((name, number))
                 self.lag[group, name, number, minute] = (offset, end)

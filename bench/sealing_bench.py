@@ -114,8 +114,8 @@ def cpu_of_the_thread() -> str:
     from coordinator.core.records import CommittedPartition, CommittedTopic, OffsetsCommitted
     from storage.base import Batch, ShardAppend
     from storage.event_codec import Stamp
-    from storage.event_lines import event_lines
-    from storage.record_codec import decode_payload, encode_payload
+    from storage.event_lines import row_lines
+    from storage.record_codec import encode_payload
     from storage.sealing import Pacer, Sealer, SealSettings
 
     def commit(number: int) -> OffsetsCommitted:
@@ -149,7 +149,7 @@ def cpu_of_the_thread() -> str:
             stamp = Stamp("log", 1_700_000_000_000, 1_700_000_000_000)
             data = encode_payload(stamp, 0, [ShardAppend(0, 1, [batch], lambda _: None)])
             begun = last = time.thread_time()
-            sealer.take("log", stamp.ts_ms, event_lines(1 + row * 64, decode_payload(data)))
+            sealer.take(row_lines(1 + row * 64, data))
             total += time.thread_time() - begun
             events += 64
         (segment,) = sealer.seal()

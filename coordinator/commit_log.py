@@ -10,7 +10,7 @@ from coordinator.core.errors import ErrorCode, GroupError
 from coordinator.core.records import NO_LEADER_EPOCH, NO_OFFSET
 from coordinator.messages import OffsetCommitData, OffsetCommitRequest, OffsetCommitResponse
 from storage.base import KeepsEvents, OffsetStorage, StorageError
-from storage.event_codec import COMMIT_KIND, EventDict
+from storage.segment_lines import COMMIT_KIND, EventDict
 from storage.snapshots import SNAPSHOT_KIND
 
 _VALUE_KINDS: Final = frozenset({COMMIT_KIND, SNAPSHOT_KIND})

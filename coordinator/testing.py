@@ -42,7 +42,7 @@ from coordinator.server.limits import ServerLimits
 from coordinator.server.listener import Listener
 from coordinator.service import GroupCoordinator
 from coordinator.topics import ConfiguredTopic, Topics, mint_topic_id
-from storage.event_codec import EventDict
+from storage.segment_lines import EventDict
 
 Offsets: TypeAlias = dict[tuple[str, int], int]
 """(topic, partition) -> committed offset."""

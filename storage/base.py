@@ -13,7 +13,7 @@ import msgspec
 
 from coordinator.core.events import Event
 from coordinator.core.records import Record, SavedGroup
-from storage.event_codec import EventDict
+from storage.segment_lines import EventDict
 
 ShardId: TypeAlias = int
 LeaseEpoch: TypeAlias = int

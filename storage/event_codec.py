@@ -6,16 +6,13 @@ The schema is ``storage.event_schema``; a house test keeps the two equal.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import msgspec
 
 from coordinator.core.events import Event
 from coordinator.core.records import OffsetsCommitted, Record
-
-EventDict: TypeAlias = dict[str, Any]
-
-COMMIT_KIND = "commit"
+from storage.segment_lines import COMMIT_KIND, EventDict
 
 
 class Stamp(NamedTuple):

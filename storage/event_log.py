@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 
 from storage import sqlite_log
-from storage.event_codec import EventDict
 from storage.job_thread import JobThread
 from storage.manifest import read_manifest
 from storage.record_codec import payload_events
+from storage.segment_lines import EventDict
 from storage.segments import Segment, SegmentError, has_group, read_segment
 from storage.settling import own_segments, own_snapshots
 from storage.sqlite_schema import connect_reader

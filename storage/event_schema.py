@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-EVENT_SCHEMA_VERSION: Final = 1
+EVENT_SCHEMA_VERSION: Final = 2
 """Raised when a reader of the old schema would misread the new one; a new field, a new kind or a
 new value of a ``reason`` does not raise it: readers ignore what they do not know."""
 

@@ -15,7 +15,8 @@ from typing import Final
 from storage import manifest
 from storage.manifest import read_manifest, remove_files
 from storage.sealing import FOR_EVER, Pacer, SealSettings
-from storage.segments import Hook, Segment, SegmentWriter, encode_line, no_hook, read_segment
+from storage.segment_lines import encode_line
+from storage.segments import Hook, Segment, SegmentWriter, no_hook, read_segment
 from storage.settling import own_segments, own_snapshots
 from storage.snapshots import MAX_PASS_OFFSETS, OffsetsAsOf, SnapshotLog
 

@@ -17,16 +17,15 @@ from typing import Final
 
 import msgspec
 
+from storage.segment_lines import EventDict, encode_line
 from storage.segments import (
     BROKEN_PREFIX,
     SEGMENT_BYTES,
-    EventDict,
     Segment,
     SegmentError,
     SegmentName,
     SegmentWriter,
     describe,
-    encode_line,
     segment_names,
     sync_directory,
 )

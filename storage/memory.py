@@ -24,9 +24,10 @@ from storage.base import (
     StoreRefused,
     refuse_other_identity,
 )
-from storage.event_codec import EventDict, Stamp, batch_events, event_dict
+from storage.event_codec import Stamp, batch_events, event_dict
 from storage.keyed import KeyedRecords
 from storage.log_clock import LogClock, wall_clock_ms
+from storage.segment_lines import EventDict
 
 MAX_EVENTS = 100_000
 """Events kept; at some 500 bytes each that is 50 MB."""

@@ -12,8 +12,8 @@ loop, and decoded by a load and by readers of events. A saved group (what a fold
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -26,7 +26,8 @@ from coordinator.core.records import (
     TopicRemoved,
 )
 from storage.base import Batch, LeaseEpoch, ShardAppend, ShardId, StorageError
-from storage.event_codec import EventDict, Stamp, batch_events, event_dict
+from storage.event_codec import Stamp, batch_events, event_dict
+from storage.segment_lines import EventDict
 
 FORMAT_VERSION = 1
 
@@ -58,9 +59,36 @@ class Payload(PayloadHead, frozen=True):
 
 _H = TypeVar("_H", bound=PayloadHead)
 
+
+def checked_decoder(payload_type: type[_H]) -> Callable[[bytes], _H]:
+    """Make what reads a payload, or as much of it as the type has.
+
+    It raises StorageError for what this version cannot read.
+    """
+    decode = msgspec.json.Decoder(payload_type).decode
+
+    def checked(data: bytes) -> _H:
+        try:
+            payload = decode(data)
+        except msgspec.DecodeError as error:
+            raise StorageError(f"a log row cannot be read: {error}") from error
+        if payload.version != FORMAT_VERSION:
+            raise StorageError(
+                f"a log row has format version {payload.version}, this groupkeeper reads "
+                f"{FORMAT_VERSION}"
+            )
+        return payload
+
+    return checked
+
+
+decode_payload: Final = checked_decoder(Payload)
+"""Reads an append."""
+
+decode_head: Final = checked_decoder(PayloadHead)
+"""Reads the head of a payload alone."""
+
 _encoder = msgspec.json.Encoder()
-_payload_decoder = msgspec.json.Decoder(Payload)
-_head_decoder = msgspec.json.Decoder(PayloadHead)
 _saved_decoder = msgspec.json.Decoder(SavedGroup)
 _record_decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
@@ -77,24 +105,6 @@ def encode_payload(stamp: Stamp, folded_row: int, items: Sequence[ShardAppend]) 
             [PayloadItem(item.shard, item.fence, item.batches) for item in items if item.batches],
         )
     )
-
-
-def decode_payload(data: bytes) -> Payload:
-    """Decode an append. Raises StorageError for what this version cannot read."""
-    try:
-        payload = _payload_decoder.decode(data)
-    except msgspec.DecodeError as error:
-        raise StorageError(f"a log row cannot be read: {error}") from error
-    return _check_version(payload)
-
-
-def decode_head(data: bytes) -> PayloadHead:
-    """Decode the head of a payload alone."""
-    try:
-        head = _head_decoder.decode(data)
-    except msgspec.DecodeError as error:
-        raise StorageError(f"a log row cannot be read: {error}") from error
-    return _check_version(head)
 
 
 def encode_saved(group: SavedGroup) -> bytes:
@@ -156,11 +166,3 @@ def own_key(record: Record) -> tuple[str, bool]:
             return f"configs/{record.group_id}", bool(record.configs)
         case _:
             raise TypeError(f"{type(record).__name__} has no key of its own")
-
-
-def _check_version(head: _H) -> _H:
-    if head.version != FORMAT_VERSION:
-        raise StorageError(
-            f"a log row has format version {head.version}, this groupkeeper reads {FORMAT_VERSION}"
-        )
-    return head

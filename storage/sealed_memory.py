@@ -17,12 +17,12 @@ import structlog
 
 from storage.base import StorageError, StoreIdentity
 from storage.event_codec import event_dict
-from storage.event_lines import EventLine
+from storage.event_lines import EventLine, RowLines
 from storage.job_thread import JobThread
 from storage.log_clock import wall_clock_ms
 from storage.memory import KeptEvent, MemoryOffsetStorage
 from storage.sealing import CLOSE_S, POLL_S, Sealer, SealSettings
-from storage.segments import encode_line
+from storage.segment_lines import encode_line
 
 _log = structlog.get_logger(__name__)
 
@@ -89,6 +89,6 @@ class SealedMemoryStorage(MemoryOffsetStorage):
 
     def _take(self, events: Sequence[KeptEvent]) -> None:
         for stamp, row in groupby(events, key=lambda kept: kept.stamp):
-            rendered = (event_dict(*kept) for kept in row)
-            lines = (EventLine(e["seq"], e["group"], encode_line(e)) for e in rendered)
-            self._sealer.take(stamp.log_id, stamp.ts_ms, lines)
+            rendered = [event_dict(*kept) for kept in row]
+            lines = (EventLine(event["group"], encode_line(event)) for event in rendered)
+            self._sealer.take(RowLines(stamp.log_id, rendered[0]["seq"], stamp.ts_ms, lines))

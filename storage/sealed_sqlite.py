@@ -20,14 +20,15 @@ import structlog
 
 from storage import sqlite_log
 from storage.base import StorageError, StoreIdentity
-from storage.event_codec import EventDict, Stamp
-from storage.event_lines import event_lines
+from storage.event_codec import Stamp
+from storage.event_lines import row_lines
 from storage.event_log import group_history
 from storage.job_thread import JobThread
 from storage.log_clock import mint_log_id, wall_clock_ms
 from storage.log_retention import LogRetention
 from storage.record_codec import encode_payload
 from storage.sealing import CLOSE_S, POLL_S, Pacer, Sealer, SealSettings
+from storage.segment_lines import EventDict
 from storage.segments import Hook, SegmentError, no_hook
 from storage.settling import Settled, settle
 from storage.sqlite import SqliteOffsetStorage
@@ -273,19 +274,18 @@ class _Sealing:
 
     def _take(self, row: sqlite_log.LogRow) -> None:
         before = self._row
-        payload = row.payload()
         if row.events and row.last_seq > self.sealer.taken_seq:
             assert self._settled is not None
-            if self._settled.held(payload.log_id, row.first_seq) is not None:
+            lines = row_lines(row.first_seq, row.data)
+            if self._settled.held(lines.log_id, row.first_seq) is not None:
                 if self.sealer.seal():
                     self._has_sealed(before)
                 self.sealer.sealed_seq = row.last_seq
             else:
-                lines = event_lines(row.first_seq, payload)
-                for segment in self.sealer.take(payload.log_id, payload.ts_ms, lines):
+                for segment in self.sealer.take(lines):
                     is_whole = segment.last_seq == row.last_seq
                     self._has_sealed(row.row if is_whole else before)
-                self.log_ids |= {payload.log_id}
+                self.log_ids |= {lines.log_id}
         self._row = row.row
         if self.sealer.taken_seq == self.sealer.sealed_seq:
             self.sealed_row = row.row

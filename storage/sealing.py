@@ -8,13 +8,13 @@ is needed, never less; ``SealedRange.settle`` sets it right at start.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from storage import manifest
-from storage.event_lines import EventLine
+from storage.event_lines import RowLines
 from storage.segments import SEGMENT_BYTES, Hook, Segment, SegmentWriter, no_hook
 
 SEGMENT_MS: Final = 300_000
@@ -98,19 +98,18 @@ class Sealer:
         """When the first event of the open segment was written; None where none is open."""
         return None if self._writer is None else self._writer.first_ts_ms
 
-    def take(self, log_id: str, ts_ms: int, lines: Iterable[EventLine]) -> list[Segment]:
-        """Take the events of one row; return the segments that were sealed on the way."""
+    def take(self, row: RowLines) -> list[Segment]:
+        """Take the events of a row that has some; return the segments that were sealed for it."""
         sealed: list[Segment] = []
         writer = self._writer
-        for seq, group_id, line in lines:
-            if writer is None or not writer.takes(log_id, seq, ts_ms):
-                sealed += self.seal()
-                writer = self._writer = SegmentWriter(
-                    self.settings.directory, log_id, seq, ts_ms, hook=self._hook
-                )
-            writer.add(line, group_id, ts_ms)
+        where = row.log_id, row.first_seq, row.ts_ms
+        if writer is None or not writer.takes(*where):
+            sealed += self.seal()
+            writer = self._writer = SegmentWriter(self.settings.directory, *where, hook=self._hook)
+        for group_id, line in row.lines:
+            writer.add(line, group_id, row.ts_ms)
             self._pacer.tick()
-        if writer is not None and writer.json_bytes >= self.settings.segment_bytes:
+        if writer.json_bytes >= self.settings.segment_bytes:
             sealed += self.seal()
         return sealed
 

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from storage.segments import EventDict
+from storage.segment_lines import EventDict
 
 SNAPSHOT_KIND: Final = "offset_snapshot"
 

@@ -28,7 +28,7 @@ from storage.base import (
     StoreBusy,
     StoreIdentity,
 )
-from storage.event_codec import EventDict, count_events
+from storage.event_codec import count_events
 from storage.event_log import group_history
 from storage.file_lock import FileLock
 from storage.job_thread import JobThread
@@ -45,6 +45,7 @@ from storage.record_codec import (
     encode_record,
     own_key,
 )
+from storage.segment_lines import EventDict
 from storage.sqlite_fold import (
     FOLD_AFTER_REQUESTS,
     Changes,

@@ -9,7 +9,8 @@ import msgspec
 from coordinator.core import events
 from coordinator.core.events import Event
 from coordinator.core.records import OffsetsCommitted
-from storage.event_codec import EventDict, Stamp, event_dict
+from storage.event_codec import Stamp, event_dict
+from storage.segment_lines import EventDict
 from storage.snapshots import OffsetsAsOf, SnapshotLog
 from tests.helpers.records import commit
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from coordinator.core.events import Event
 from coordinator.core.records import Record
-from storage.event_codec import EventDict
 from storage.event_log import read_events
 from storage.sealed_sqlite import SealedSqliteStorage
 from storage.sealing import SealSettings
+from storage.segment_lines import EventDict
 from tests.helpers.storage_owner import Owner
 
 NOON_MS = 1_700_049_600_000

@@ -7,7 +7,8 @@ from typing import Any
 
 from coordinator.core import events as core
 from coordinator.core.records import CommittedPartition, CommittedTopic, OffsetsCommitted
-from storage.event_codec import EventDict, Stamp, event_dict
+from storage.event_codec import Stamp, event_dict
+from storage.segment_lines import EventDict
 
 DAY_MS = 24 * 60 * 60 * 1000
 

@@ -22,8 +22,8 @@ from coordinator.core.requests import (
     OffsetCommit,
     OffsetDelete,
 )
-from storage.event_codec import EventDict
 from storage.memory import MemoryOffsetStorage
+from storage.segment_lines import EventDict
 from tests.helpers.coordinator import World, a_coordinator
 from tests.helpers.faulty_storage import FaultyStorage
 from tests.helpers.virtual_loop import START_WALL_MS, VirtualClock, run_virtual

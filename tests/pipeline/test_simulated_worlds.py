@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from pipeline.bronze import read_segments, with_store
 from pipeline.offsets import offsets_as_of
-from storage.event_codec import EventDict
+from storage.segment_lines import EventDict
 from tests.pipeline.conftest import a_site
 from tests.pipeline.histories import Offsets, told
 from tests.simulation import worlds

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import storage.sqlite
 from storage import sqlite_schema
 from storage.base import CLUSTER_SHARD, OffsetStorage, StorageError, StoreIdentity
-from storage.event_codec import EventDict
 from storage.event_log import read_events
 from storage.record_codec import decode_payload
+from storage.segment_lines import EventDict
 from storage.sqlite import SqliteOffsetStorage
 from tests.simulation.history import Durable
 from tests.simulation.store import Misfortune, SharedMemory

@@ -30,7 +30,7 @@ from coordinator.server.limits import ServerLimits
 from coordinator.server.listener import Listener
 from coordinator.service import GroupCoordinator
 from coordinator.topics import ConfiguredTopic, Topics
-from storage.event_codec import EventDict
+from storage.segment_lines import EventDict
 from tests.helpers.virtual_loop import START_WALL_MS, VirtualLoop, virtual_timer
 from tests.simulation.backends import Backend, MemoryBackend, SqliteBackend
 from tests.simulation.checker import check_acknowledged

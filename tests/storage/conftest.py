@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from storage.base import OffsetStorage
-from storage.event_codec import EventDict
 from storage.event_log import read_events
 from storage.memory import MemoryOffsetStorage
+from storage.segment_lines import EventDict
 from storage.sqlite import SqliteOffsetStorage
 from tests.helpers.storage_owner import Owner
 

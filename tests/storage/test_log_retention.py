@@ -9,11 +9,11 @@ import pytest
 from coordinator.commit_log import entries_of
 from coordinator.core.events import LostPartition, LostTopic, OffsetDeleted, OffsetExpired
 from coordinator.core.records import OffsetsRemoved
-from storage.event_codec import EventDict
 from storage.log_check import verify
 from storage.log_retention import LogRetention
 from storage.manifest import read_manifest
 from storage.sealing import SealSettings
+from storage.segment_lines import EventDict
 from storage.segments import segment_names
 from storage.snapshots import MAX_PASS_OFFSETS, OffsetsAsOf, SnapshotLog, parse_snapshot_log
 from tests.helpers.records import TOPIC_ID, commit
@@ -66,8 +66,11 @@ async def store(tmp_path: Path) -> SealedStore:
     store = SealedStore(tmp_path / "store")
     store.path.parent.mkdir()
     owner = await five_days(store)
+    last_seq = store.appended[-1]["seq"]
+    await until(lambda: owner.storage.stats()["sealed_seq"] == last_seq)
     await owner.storage.close()
     owner = await store.owner()  # rows go at the next start
+    await until(lambda: store.live_seqs() == [last_seq])
     await store.append(owner, 0, [commit("a", 999)])
     await owner.storage.close()
     return store

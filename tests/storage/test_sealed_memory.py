@@ -8,7 +8,8 @@ from storage.log_check import verify
 from storage.manifest import read_manifest
 from storage.sealed_memory import SealedMemoryStorage
 from storage.sealing import SealSettings
-from storage.segments import EventDict, read_segment
+from storage.segment_lines import EventDict
+from storage.segments import read_segment
 from tests.helpers.records import commit
 from tests.helpers.sealed_store import NOON_MS, until
 from tests.helpers.storage_owner import Owner

@@ -53,7 +53,7 @@ async def test_old_events_are_sealed_and_their_rows_go_but_for_the_newest(tmp_pa
 
 
 async def test_a_segment_is_closed_at_its_size_and_at_midnight(tmp_path: Path) -> None:
-    store = SealedStore(tmp_path, segment_bytes=3_000)
+    store = SealedStore(tmp_path, segment_bytes=2_000)
     owner = await filled(store)
     store.now_ms += DAY_MS
     await store.append(owner, 0, [commit("g0", 99)])
@@ -207,7 +207,7 @@ async def test_files_that_were_moved_away_are_written_again_as_far_as_there_are_
 
 
 async def test_one_file_that_is_missing_is_written_again_and_no_other(tmp_path: Path) -> None:
-    store = SealedStore(tmp_path, segment_bytes=1_500)
+    store = SealedStore(tmp_path, segment_bytes=1_000)
     store.fold_after = 50_000
     owner = await filled_without_fold(store)
     await owner.storage.close()

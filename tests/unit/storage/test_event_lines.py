@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,31 +13,35 @@ from coordinator.core.records import (
 )
 from storage.base import Batch, ShardAppend
 from storage.event_codec import Stamp
-from storage.event_lines import event_lines
-from storage.record_codec import Payload, decode_payload, encode_payload, payload_events
+from storage.event_lines import row_lines
+from storage.record_codec import decode_payload, encode_payload, payload_events
+from storage.segment_lines import decode_line, encode_line
 from tests.helpers.sample_events import SAMPLES
 
 INTEGERS = st.integers(-1, 2**63 - 1)
 TEXTS = st.text(max_size=20)
 
 
-def payload_of(stamp: Stamp, *batches: Batch) -> Payload:
+def row_of(stamp: Stamp, *batches: Batch) -> bytes:
     items = [ShardAppend(shard, 3, batches, lambda _: None) for shard in (-1, 7)]
-    return decode_payload(encode_payload(stamp, 0, items))
+    return encode_payload(stamp, 0, items)
 
 
-def assert_same(payload: Payload) -> None:
-    lines = list(event_lines(11, payload))
-    assert all(line.line.endswith(b"\n") and line.line.count(b"\n") == 1 for line in lines)
-    decoded = [msgspec.json.decode(line.line) for line in lines]
-    assert decoded == list(payload_events(11, payload))
-    assert [(e["seq"], e["group"]) for e in decoded] == [(e.seq, e.group_id) for e in lines]
+def assert_same(row: bytes) -> None:
+    read = row_lines(11, row)
+    payload = decode_payload(row)
+    assert (read.log_id, read.first_seq, read.ts_ms) == (payload.log_id, 11, payload.ts_ms)
+    events = list(payload_events(11, payload))
+    lines = list(read.lines)
+    assert [line.line for line in lines] == [encode_line(event) for event in events]
+    assert [decode_line(line.line) for line in lines] == events
+    assert [line.group_id for line in lines] == [event["group"] for event in events]
 
 
 @pytest.mark.parametrize("stamp", [Stamp("log", 2_000, 2_000), Stamp("log", 2_000, 1_000)])
 def test_every_kind_is_the_same_event(stamp: Stamp) -> None:
     commit, *events = SAMPLES
-    assert_same(payload_of(stamp, Batch([commit], []), Batch([commit], events), Batch([], events)))  # type: ignore[list-item]
+    assert_same(row_of(stamp, Batch([commit], []), Batch([commit], events), Batch([], events)))  # type: ignore[list-item]
 
 
 @given(
@@ -71,4 +74,4 @@ def test_any_commit_is_the_same_event(
         expire_time_ms=times[1],
         topics=[CommittedTopic(topic, "id", parts)] * topics,
     )
-    assert_same(payload_of(Stamp("log", 5, 5), Batch([commit], [])))
+    assert_same(row_of(Stamp("log", 5, 5), Batch([commit], [])))

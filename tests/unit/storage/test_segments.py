@@ -17,8 +17,8 @@ from storage.manifest import (
     remove,
     write_segments,
 )
+from storage.segment_lines import EventDict
 from storage.segments import (
-    EventDict,
     SegmentError,
     SegmentName,
     SegmentWriter,
@@ -36,10 +36,8 @@ DAY_MS = 86_400_000
 
 
 def events(first: int, last: int, *, log_id: str = "log", ts_ms: int = NOON_MS) -> list[EventDict]:
-    return [
-        {"log_id": log_id, "seq": seq, "ts_ms": ts_ms, "kind": "commit", "group": f"g{seq % 3}"}
-        for seq in range(first, last + 1)
-    ]
+    common = {"log_id": log_id, "ts_ms": ts_ms, "kind": "group_created"}
+    return [common | {"seq": seq, "group": f"g{seq % 3}"} for seq in range(first, last + 1)]
 
 
 def read_all(directory: Path) -> list[EventDict]:
@@ -116,7 +114,7 @@ def test_a_segment_that_is_cut_off_or_holds_something_else_is_an_error(tmp_path:
     with pytest.raises(SegmentError, match="cannot be unpacked"):
         list(read_segment(path))
     path.write_bytes(gzip.compress(b"{no\n"))
-    with pytest.raises(SegmentError, match="not JSON"):
+    with pytest.raises(SegmentError, match="no event"):
         list(read_segment(path))
     (other,) = write_segments(tmp_path / "other", events(2, 1_000))
     path.write_bytes((tmp_path / "other" / other.file).read_bytes())

@@ -1,0 +1,62 @@
+"""Lines of segments: commits without names of their partitions, whatever the reader is given."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage.segment_lines import decode_line, encode_line
+from tests.helpers.sample_events import rendered, rendered_snapshot
+
+EVENTS = [*rendered(), *rendered_snapshot()]
+COMMIT = next(event for event in EVENTS if event["kind"] == "commit")
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event["kind"])
+def test_a_line_is_read_as_the_event_that_was_written(event: dict[str, object]) -> None:
+    before = msgspec.json.encode(event)
+    line = encode_line(event)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert decode_line(line) == event
+    assert msgspec.json.encode(event) == before, "the caller's event was changed"
+
+
+@given(metadata=st.text(max_size=30), offset=st.integers(-1, 2**63 - 1))
+def test_partitions_of_a_commit_are_rows_in_the_file(metadata: str, offset: int) -> None:
+    partition = {
+        "partition": 3,
+        "offset": offset,
+        "previous_offset": 5,
+        "leader_epoch": -1,
+        "metadata": metadata,
+    }
+    event = COMMIT | {"topics": [{"topic": "orders", "topic_id": "id", "partitions": [partition]}]}
+    written = msgspec.json.decode(encode_line(event))
+    assert written == event | {
+        "topics": [{"topic": "orders", "topic_id": "id", "rows": [[3, offset, 5, -1, metadata]]}]
+    }
+    assert decode_line(encode_line(event)) == event
+
+
+def test_a_commit_of_schema_version_1_has_names_already() -> None:
+    assert decode_line(msgspec.json.encode(COMMIT) + b"\n") == COMMIT
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"[]",
+        b'{"kind": "commit"',
+        b'{"kind": "commit"}',
+        b'{"kind": "commit", "topics": 3}',
+        b'{"kind": "commit", "topics": [{"rows": []}]}',
+        b'{"kind": "commit", "topics": [{"topic": "t", "topic_id": "i", "rows": [[1, 2]]}]}',
+    ],
+)
+def test_what_is_no_event_is_refused(line: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode_line(line)
