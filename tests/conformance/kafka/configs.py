@@ -83,7 +83,8 @@ def describe(
         for kind, name in resources
     ]
     version = case.v("describe_configs")
-    case.pair.ask("describe_configs", version, without_ours, resources=asked, **more)
+    case.pair.steps.append(f"looking at configs: {asked} {more}")
+    case.pair.ask_until_equal("describe_configs", version, without_ours, resources=asked, **more)
 
 
 @edge()
@@ -94,7 +95,6 @@ def configs_are_altered(case: Case) -> None:
             case.pair.ask(
                 "incremental_alter_configs", version, resources=[one], validate_only=validate_only
             )
-    case.wait(200)  # a change reaches the describing side of Kafka in a moment
     describe(case, [(GROUP, case.group)], include_synonyms=True)
 
 
@@ -121,7 +121,6 @@ def configs_are_described(case: Case) -> None:
         GROUP, case.group, (SESSION, SET, "47000"), ("share.delivery.count.limit", SET, "3")
     )
     case.pair.ask("incremental_alter_configs", 1, resources=[pair], validate_only=False)
-    case.wait(500)
     both = [(GROUP, case.group), (GROUP, "absent")]
     for more in (False, True):
         for keys in (None, [], [SESSION], [SESSION, "nowhere"], ["nowhere"]):
