@@ -6,13 +6,17 @@ The schema is ``storage.event_schema``; a house test keeps the two equal.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from coordinator.core.events import Event
 from coordinator.core.records import OffsetsCommitted, Record
 from storage.segment_lines import COMMIT_KIND, EventDict
+
+COMMIT_API: Final = "OffsetCommit"
+CLASSIC: Final = "classic"
+NO_GROUP_TYPE: Final = ""
 
 
 class Stamp(NamedTuple):
@@ -47,19 +51,31 @@ def event_dict(
     stamp: Stamp, seq: int, shard: int, lease_epoch: int, event: Event | OffsetsCommitted
 ) -> EventDict:
     """Render one event, complete: every field of its kind, defaults included."""
-    row: EventDict = {"log_id": stamp.log_id, "seq": seq, "ts_ms": stamp.ts_ms}
-    if stamp.clock_ms != stamp.ts_ms:
-        row["clock_ms"] = stamp.clock_ms
-    row["shard"] = shard
-    row["lease_epoch"] = lease_epoch
+    row = stamp_fields(stamp)
+    row |= {"seq": seq, "shard": shard, "lease_epoch": lease_epoch}
     if isinstance(event, OffsetsCommitted):
         row.update(_commit_fields(event))
     else:
         row["kind"] = event.__struct_config__.tag
         row.update(_plain(event))
-    # Until the consumer protocol exists every group is a classic one, and only some events say so.
-    row.setdefault("group_type", "classic" if row["group"] else "")
+    row.setdefault("group_type", group_type(row["group"]))
     return row
+
+
+def stamp_fields(stamp: Stamp) -> EventDict:
+    """What all events of one append have in common."""
+    fields: EventDict = {"log_id": stamp.log_id, "ts_ms": stamp.ts_ms}
+    if stamp.clock_ms != stamp.ts_ms:
+        fields["clock_ms"] = stamp.clock_ms
+    return fields
+
+
+def group_type(group_id: str) -> str:
+    """The type of the group that an event tells of, where the event does not say it.
+
+    Until the consumer protocol exists every group is a classic one.
+    """
+    return CLASSIC if group_id else NO_GROUP_TYPE
 
 
 def _commit_fields(commit: OffsetsCommitted) -> EventDict:
@@ -72,7 +88,7 @@ def _commit_fields(commit: OffsetsCommitted) -> EventDict:
         "client_id": commit.client_id,
         "client_host": commit.client_host,
         "principal": commit.principal,
-        "api": "OffsetCommit",
+        "api": COMMIT_API,
         "commit_time_ms": commit.commit_time_ms,
         "expire_time_ms": commit.expire_time_ms,
         "topics": _plain(commit.topics),

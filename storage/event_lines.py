@@ -1,44 +1,46 @@
 """Events as lines of a segment, straight from a row of the log (pure).
 
 The same content as ``event_codec.event_dict``, which a property test holds it to. Commits are most
-of what there is, and have a way of their own: a topic's partitions, nine tenths of a commit, are
-neither decoded nor encoded again but copied as they stand in the row.
+of what there is, and have a way of their own: they stand in the row as they stand in the line, so
+they are neither decoded nor encoded again but copied, behind what the row as a whole says of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from coordinator.core.events import Event
-from coordinator.core.records import (
-    GroupConfigs,
-    GroupRecord,
-    GroupRemoved,
-    OffsetsRemoved,
-    PartitionEnd,
-    SavedGroup,
-    TopicRecord,
-    TopicRemoved,
+from storage.event_codec import (
+    CLASSIC,
+    COMMIT_API,
+    NO_GROUP_TYPE,
+    Stamp,
+    event_dict,
+    group_type,
+    stamp_fields,
 )
-from storage.event_codec import Stamp, event_dict
-from storage.record_codec import PayloadHead, checked_decoder
-from storage.segment_lines import COMMIT_KIND
+from storage.record_codec import (
+    PayloadHead,
+    checked_decoder,
+    decode_payload,
+    is_version_1,
+    payload_events,
+)
+from storage.segment_lines import COMMIT_KIND, encode_line
 
 _encode: Final = msgspec.json.Encoder().encode
+_decode_text: Final = msgspec.json.Decoder(str).decode
 
 
-class EventLine(NamedTuple):
-    """One event, and what a segment wants to know of it."""
-
-    group_id: str
-    line: bytes
+EventLine: TypeAlias = tuple[str, bytes]
+"""The group of an event, and its line with its newline."""
 
 
 class RowLines(NamedTuple):
-    """The events of a row, in the order of seq, each as a line with its newline."""
+    """The events of a row, in the order of seq."""
 
     log_id: str
     first_seq: int
@@ -46,40 +48,11 @@ class RowLines(NamedTuple):
     lines: Iterable[EventLine]
 
 
-# --- what is decoded: as storage.record_codec.Payload, but the partitions stay what they are ------
-
-
-class _StoredTopic(msgspec.Struct, gc=False, array_like=True):
-    topic: str
-    topic_id: str
-    partitions: msgspec.Raw
-
-
-class _StoredCommit(msgspec.Struct, gc=False, tag="commit", tag_field="record"):
-    group_id: str
-    generation_id: int
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    principal: str
-    commit_time_ms: int
-    expire_time_ms: int
-    topics: list[_StoredTopic]
+# --- what is decoded: as storage.record_codec.Payload, but records stay what they are -------------
 
 
 class _StoredBatch(msgspec.Struct, gc=False):
-    records: Sequence[
-        _StoredCommit
-        | GroupRecord
-        | GroupRemoved
-        | OffsetsRemoved
-        | SavedGroup
-        | PartitionEnd
-        | TopicRecord
-        | TopicRemoved
-        | GroupConfigs
-    ]
+    records: Sequence[msgspec.Raw]
     events: Sequence[Event]
 
 
@@ -95,35 +68,13 @@ class _StoredPayload(PayloadHead, frozen=True):
 
 _decode: Final = checked_decoder(_StoredPayload)
 
-# --- what is encoded: the fields of event_codec.event_dict, in its order --------------------------
-
-
-class _Topic(msgspec.Struct, gc=False):
-    topic: str
-    topic_id: str
-    rows: msgspec.Raw
-
-
-class _Commit(msgspec.Struct, gc=False):
-    log_id: str
-    seq: int
-    ts_ms: int
-    clock_ms: int | msgspec.UnsetType
-    shard: int
-    lease_epoch: int
-    kind: str
-    group: str
-    generation: int
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    principal: str
-    api: str
-    commit_time_ms: int
-    expire_time_ms: int
-    topics: list[_Topic]
-    group_type: str
+_COMMIT: Final = b'{"record":"commit","group":'
+"""How a commit begins in a row; its group follows."""
+_GENERATION: Final = b',"generation":'
+"""What follows the group: no text holds it, for a quote in a text has a backslash before it."""
+_GROUP: Final = {
+    name: b',"group_type":%b,"group":' % _encode(name) for name in (CLASSIC, NO_GROUP_TYPE)
+}
 
 
 def row_lines(first_seq: int, data: bytes) -> RowLines:
@@ -131,45 +82,40 @@ def row_lines(first_seq: int, data: bytes) -> RowLines:
 
     Raises StorageError for a row that this version cannot read.
     """
+    if is_version_1(data):
+        return _row_lines_v1(first_seq, data)
     payload = _decode(data)
     return RowLines(payload.log_id, first_seq, payload.ts_ms, _lines(first_seq, payload))
 
 
+def _row_lines_v1(first_seq: int, data: bytes) -> RowLines:
+    payload = decode_payload(data)
+    events = payload_events(first_seq, payload)
+    lines = ((event["group"], encode_line(event)) for event in events)
+    return RowLines(payload.log_id, first_seq, payload.ts_ms, lines)
+
+
 def _lines(seq: int, payload: _StoredPayload) -> Iterator[EventLine]:
     stamp = Stamp(payload.log_id, payload.ts_ms, payload.clock_ms)
+    common = _commit_head(stamp)
     for item in payload.items:
+        head = common % (item.shard, item.lease_epoch)
         for batch in item.batches:
             # In the order of event_codec.batch_events.
             for event in batch.events:
                 rendered = event_dict(stamp, seq, item.shard, item.lease_epoch, event)
-                yield EventLine(event.group, _encode(rendered) + b"\n")
+                yield event.group, _encode(rendered) + b"\n"
                 seq += 1
-            for record in batch.records:
-                if type(record) is _StoredCommit:
-                    commit = _commit(stamp, seq, item.shard, item.lease_epoch, record)
-                    yield EventLine(record.group_id, _encode(commit) + b"\n")
+            for raw in batch.records:
+                record = bytes(raw)
+                if record.startswith(_COMMIT):
+                    rest = record[len(_COMMIT) :]
+                    group_id = _decode_text(rest[: rest.index(_GENERATION)])
+                    yield group_id, b"%b%d%b%b\n" % (head, seq, _GROUP[group_type(group_id)], rest)
                     seq += 1
 
 
-def _commit(stamp: Stamp, seq: int, shard: int, lease_epoch: int, commit: _StoredCommit) -> _Commit:
-    return _Commit(
-        stamp.log_id,
-        seq,
-        stamp.ts_ms,
-        msgspec.UNSET if stamp.clock_ms == stamp.ts_ms else stamp.clock_ms,
-        shard,
-        lease_epoch,
-        COMMIT_KIND,
-        commit.group_id,
-        commit.generation_id,
-        commit.member_id,
-        commit.group_instance_id,
-        commit.client_id,
-        commit.client_host,
-        commit.principal,
-        "OffsetCommit",
-        commit.commit_time_ms,
-        commit.expire_time_ms,
-        [_Topic(topic.topic, topic.topic_id, topic.partitions) for topic in commit.topics],
-        "classic" if commit.group_id else "",
-    )
+def _commit_head(stamp: Stamp) -> bytes:
+    """What the commits of a row have in common; shard and lease epoch are to be filled in."""
+    common = _encode(stamp_fields(stamp) | {"kind": COMMIT_KIND, "api": COMMIT_API})[:-1]
+    return common.replace(b"%", b"%%") + b',"shard":%d,"lease_epoch":%d,"seq":'

@@ -1,13 +1,14 @@
-"""How an append is written down: one JSON document, format version 1 (pure).
+"""How an append is written down: one JSON document, format version 2 (pure).
 
-    {"version": 1, "log_id": "…", "ts_ms": 1, "clock_ms": 1, "folded_row": 0,
+    {"version": 2, "log_id": "…", "ts_ms": 1, "clock_ms": 1, "folded_row": 0,
      "items": [{"shard": 7, "lease_epoch": 3, "batches": [{"records": […], "events": […]}]}]}
 
 A record carries its type in ``record``, an event in ``kind``; bytes are base64. The format is
 msgspec's reading of the types in ``coordinator.core``: a field may be added there with a default,
 but none may be removed or change its meaning without a new version here. It is encoded once, on the
-loop, and decoded by a load and by readers of events. A saved group (what a fold writes) is one
-``SavedGroup`` document.
+loop, and decoded by a load and by readers of events; a commit is copied into the log's files as it
+stands there (``storage.event_lines``). Rows of format version 1 are read for ever
+(``storage.payload_v1``). A saved group (what a fold writes) is one ``SavedGroup`` document.
 """
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ from coordinator.core.records import (
     TopicRecord,
     TopicRemoved,
 )
+from storage import payload_v1
 from storage.base import Batch, LeaseEpoch, ShardAppend, ShardId, StorageError
 from storage.event_codec import Stamp, batch_events, event_dict
 from storage.segment_lines import EventDict
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""What is written."""
+
+_READABLE = (1, FORMAT_VERSION)
 
 
 class PayloadItem(msgspec.Struct, frozen=True):
@@ -63,7 +68,7 @@ _H = TypeVar("_H", bound=PayloadHead)
 def checked_decoder(payload_type: type[_H]) -> Callable[[bytes], _H]:
     """Make what reads a payload, or as much of it as the type has.
 
-    It raises StorageError for what this version cannot read.
+    It raises StorageError for what this groupkeeper cannot read.
     """
     decode = msgspec.json.Decoder(payload_type).decode
 
@@ -72,9 +77,9 @@ def checked_decoder(payload_type: type[_H]) -> Callable[[bytes], _H]:
             payload = decode(data)
         except msgspec.DecodeError as error:
             raise StorageError(f"a log row cannot be read: {error}") from error
-        if payload.version != FORMAT_VERSION:
+        if payload.version not in _READABLE:
             raise StorageError(
-                f"a log row has format version {payload.version}, this groupkeeper reads "
+                f"a log row has format version {payload.version}, this groupkeeper reads up to "
                 f"{FORMAT_VERSION}"
             )
         return payload
@@ -82,8 +87,39 @@ def checked_decoder(payload_type: type[_H]) -> Callable[[bytes], _H]:
     return checked
 
 
-decode_payload: Final = checked_decoder(Payload)
-"""Reads an append."""
+class _ItemV1(msgspec.Struct):
+    shard: ShardId
+    lease_epoch: LeaseEpoch
+    batches: msgspec.Raw
+
+
+class _PayloadV1(PayloadHead, frozen=True):
+    items: list[_ItemV1]
+
+
+_decode_payload: Final = checked_decoder(Payload)
+_decode_payload_v1: Final = checked_decoder(_PayloadV1)
+
+
+def is_version_1(data: bytes) -> bool:
+    """Whether a payload is of the format of 0.1.0: the version is the first that it says."""
+    return data.startswith(b'{"version":1,')
+
+
+def decode_payload(data: bytes) -> Payload:
+    """Read an append. Raises StorageError for what this groupkeeper cannot read."""
+    if not is_version_1(data):
+        return _decode_payload(data)
+    old = _decode_payload_v1(data)
+    try:
+        items = [
+            PayloadItem(item.shard, item.lease_epoch, payload_v1.batches_of(item.batches))
+            for item in old.items
+        ]
+    except msgspec.DecodeError as error:
+        raise StorageError(f"a log row cannot be read: {error}") from error
+    return Payload(old.version, old.log_id, old.ts_ms, old.clock_ms, old.folded_row, items)
+
 
 decode_head: Final = checked_decoder(PayloadHead)
 """Reads the head of a payload alone."""

@@ -17,7 +17,7 @@ import structlog
 
 from storage.base import StorageError, StoreIdentity
 from storage.event_codec import event_dict
-from storage.event_lines import EventLine, RowLines
+from storage.event_lines import RowLines
 from storage.job_thread import JobThread
 from storage.log_clock import wall_clock_ms
 from storage.memory import KeptEvent, MemoryOffsetStorage
@@ -90,5 +90,5 @@ class SealedMemoryStorage(MemoryOffsetStorage):
     def _take(self, events: Sequence[KeptEvent]) -> None:
         for stamp, row in groupby(events, key=lambda kept: kept.stamp):
             rendered = [event_dict(*kept) for kept in row]
-            lines = (EventLine(event["group"], encode_line(event)) for event in rendered)
+            lines = ((event["group"], encode_line(event)) for event in rendered)
             self._sealer.take(RowLines(stamp.log_id, rendered[0]["seq"], stamp.ts_ms, lines))

@@ -66,7 +66,7 @@ class CommittedPartition(msgspec.Struct, frozen=True, gc=False, array_like=True)
     metadata: str
 
 
-class CommittedTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class CommittedTopic(msgspec.Struct, frozen=True, gc=False, rename={"partitions": "rows"}):
     """One topic of a commit."""
 
     topic: str
@@ -74,9 +74,19 @@ class CommittedTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
     partitions: list[CommittedPartition]
 
 
-class OffsetsCommitted(msgspec.Struct, frozen=True, tag="commit", tag_field="record"):
+class OffsetsCommitted(
+    msgspec.Struct,
+    frozen=True,
+    tag="commit",
+    tag_field="record",
+    rename={
+        "group_id": "group",
+        "generation_id": "generation",
+        "group_instance_id": "instance_id",
+    },
+):
     """Sets the offset of each (group, topic, partition) named. Record and event in one, one a
-    request.
+    request: it is written down under the names that events have.
 
     Creates the group, without a protocol type, where there is none (a "simple" group).
     """

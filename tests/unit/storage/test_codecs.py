@@ -70,14 +70,14 @@ def test_bytes_are_base64_in_plain_json() -> None:
 
 def test_the_head_is_read_without_the_rest() -> None:
     head = decode_head(encode_payload(STAMP, 9, [append_of(Batch([commit("g", 1)], []))]))
-    assert (head.version, head.log_id, head.ts_ms, head.folded_row) == (1, "log", 2_000, 9)
+    assert (head.version, head.log_id, head.ts_ms, head.folded_row) == (2, "log", 2_000, 9)
 
 
 @pytest.mark.parametrize("decode", [decode_payload, decode_head])
 def test_a_payload_of_another_version_is_refused(decode: object) -> None:
-    data = encode_payload(STAMP, 0, []).replace(b'"version":1', b'"version":2')
+    data = encode_payload(STAMP, 0, []).replace(b'"version":2', b'"version":3')
     assert callable(decode)
-    with pytest.raises(StorageError, match="version 2, this groupkeeper reads 1"):
+    with pytest.raises(StorageError, match="version 3, this groupkeeper reads up to 2"):
         decode(data)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,10 +33,12 @@ def assert_same(row: bytes) -> None:
     payload = decode_payload(row)
     assert (read.log_id, read.first_seq, read.ts_ms) == (payload.log_id, 11, payload.ts_ms)
     events = list(payload_events(11, payload))
-    lines = list(read.lines)
-    assert [line.line for line in lines] == [encode_line(event) for event in events]
-    assert [decode_line(line.line) for line in lines] == events
-    assert [line.group_id for line in lines] == [event["group"] for event in events]
+    groups, lines = zip(*read.lines, strict=True)
+    assert all(line.count(b"\n") == 1 for line in lines)
+    in_file = [msgspec.json.decode(line) for line in lines]
+    assert in_file == [msgspec.json.decode(encode_line(event)) for event in events]
+    assert [decode_line(line) for line in lines] == events
+    assert list(groups) == [event["group"] for event in events]
 
 
 @pytest.mark.parametrize("stamp", [Stamp("log", 2_000, 2_000), Stamp("log", 2_000, 1_000)])
