@@ -17,6 +17,7 @@ import storage.sqlite
 from storage import sqlite_schema
 from storage.base import CLUSTER_SHARD, OffsetStorage, StorageError, StoreIdentity
 from storage.event_log import read_events
+from storage.file_lock import FileLock
 from storage.record_codec import decode_payload
 from storage.segment_lines import EventDict
 from storage.sqlite import SqliteOffsetStorage
@@ -160,6 +161,8 @@ class SqliteLife(SqliteOffsetStorage):
             ),
         )
         self._fate = fate
+        self._held_lock: FileLock | None = None
+        """Held until it is given back, which a close that was given up has not done yet."""
 
     async def open(self, identity: StoreIdentity) -> None:
         if self._fate.is_dead:
@@ -167,9 +170,20 @@ class SqliteLife(SqliteOffsetStorage):
         Jobs.fate_of_next = self._fate  # read before the call suspends for the first time
         await super().open(identity)
 
+    def _open(self, identity: StoreIdentity) -> bool:
+        self._held_lock = self._lock
+        return super()._open(identity)
+
+    def _close(self, folded_row: int, lock: FileLock) -> None:
+        if self._fate.is_dead:
+            return  # too late: the kernel has done it
+        self._held_lock = None
+        super()._close(folded_row, lock)
+
     def die(self) -> None:
         """What the kernel does for a process that is gone."""
-        lock, self._lock = self._lock, None
+        lock, self._held_lock = self._held_lock or self._lock, None
+        self._lock = None
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

@@ -143,12 +143,13 @@ class Node:
 
     async def _start(self) -> None:
         while not self.is_dead:
+            had_trouble = self.fate.trouble > 0  # peace may have come by the time it fails
             try:
                 await self.coordinator.start()
             except Exception:
                 if self.is_dead:
                     return
-                if not self.fate.trouble:
+                if not had_trouble:
                     raise
                 await asyncio.sleep(1)  # a supervisor starts it again
             else:
