@@ -143,13 +143,13 @@ class Node:
 
     async def _start(self) -> None:
         while not self.is_dead:
-            had_trouble = self.fate.trouble > 0  # peace may have come by the time it fails
+            had_trouble = self.fate.trouble > 0  # it may come and go while this takes
             try:
                 await self.coordinator.start()
             except Exception:
                 if self.is_dead:
                     return
-                if not had_trouble:
+                if not (had_trouble or self.fate.trouble):
                     raise
                 await asyncio.sleep(1)  # a supervisor starts it again
             else:
