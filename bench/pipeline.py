@@ -134,7 +134,7 @@ def measure_spark(log_dir: Path, tables: Path) -> dict[str, Any]:
     ingest(spark, str(log_dir), lake)
     seconds["bronze"] = time.monotonic() - began
     began = time.monotonic()
-    publish(spark, lake)
+    publish(spark, lake, progress=lambda done: print(f"    {done}", file=sys.stderr, flush=True))
     seconds["silver and gold"] = time.monotonic() - began
     began = time.monotonic()
     offsets = offsets_as_of(read_events(spark, lake)).count()
@@ -147,9 +147,10 @@ def measure_spark(log_dir: Path, tables: Path) -> dict[str, Any]:
     peak_kb = int(status.partition("VmHWM:")[2].split()[0])
     cpu = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     ticks = 100
+    python = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "seconds": seconds,
-        "cpu_seconds": (int(cpu[11]) + int(cpu[12])) / ticks,
+        "cpu_seconds": (int(cpu[11]) + int(cpu[12])) / ticks + python.ru_utime + python.ru_stime,
         "peak_mb": peak_kb // 1024,
         "offsets": offsets,
         "rewinds": rewinds,
@@ -176,7 +177,7 @@ def measure_plain(log_dir: Path) -> dict[str, Any]:
 def in_a_process(what: str, *arguments: Path) -> dict[str, Any]:
     """Measure in a fresh process: no warm code, no cached pages of the heap."""
     command = [sys.executable, "-m", "bench.pipeline", "--measure", what, *map(str, arguments)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 

@@ -91,18 +91,19 @@ def lag_1m(
         .agg(F.max_by("offset", "order").alias("offset"))
     )
     moves = moves.unionByName(standing.select(*OFFSET_KEY, long_ago, "offset"))
-    sampled = moves.select(*OFFSET_KEY).distinct().join(ends, [*PARTITION_KEY])
-    rows = moves.unionByName(sampled, allowMissingColumns=True)
-    minutes = rows.groupBy(*OFFSET_KEY, "minute_ms").agg(
-        F.max("offset").alias("offset"), F.max("end_offset").alias("end_offset")
-    )
+    keys = changes.select(*OFFSET_KEY).union(standing.select(*OFFSET_KEY)).distinct()
+    rows = moves.unionByName(keys.join(ends, [*PARTITION_KEY]), allowMissingColumns=True)
+    # a move and a sample of one minute are two rows: both see what both say, and the last one stays
     so_far = Window.partitionBy(*OFFSET_KEY).orderBy("minute_ms")
-    known = minutes.select(
+    minutes = rows.select(
         *OFFSET_KEY,
         "minute_ms",
         F.last("offset", ignorenulls=True).over(so_far).alias("offset"),
         F.last("end_offset", ignorenulls=True).over(so_far).alias("end_offset"),
-    ).withColumn(DAY, F.to_date(F.timestamp_millis("minute_ms")))
+        F.lead("minute_ms").over(so_far).eqNullSafe(F.col("minute_ms")).alias("is_followed"),
+    )
+    known = minutes.where(~F.col("is_followed")).drop("is_followed")
+    known = known.withColumn(DAY, F.to_date(F.timestamp_millis("minute_ms")))
     lag = F.greatest(F.col("end_offset") - F.col("offset"), F.lit(0))
     in_days = known.where(F.col(DAY).isin(*days) & (F.col("offset") != _NO_OFFSET))
     # greatest passes nulls over

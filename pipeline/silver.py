@@ -262,20 +262,39 @@ def _static_names(events: DataFrame) -> DataFrame:
 # --- days -----------------------------------------------------------------------------------------
 
 
+_LASTING: Final = (
+    "member_join",
+    "member_leave",
+    "member_evicted",
+    "assignment",
+    "rebalance_start",
+    "rebalance_end",
+)
+"""Kinds that say something lasting: those of ``_states``."""
+
+
 def carried_events(events: DataFrame, days: Sequence[date]) -> DataFrame:
     """For the end of each day: the events that a later day still needs, in the events' own columns.
 
     The joins of members that live on, the last assignment of each group, and the rebalance that is
     under way.
     """
-    keyed = with_day(events).withColumn("state", F.explode(_states()))
-    order = Window.partitionBy("store", "state.key").orderBy("lease_epoch", "seq")
-    keyed = keyed.withColumn("next_day", F.lead(DAY).over(order)).where("state.opens")
-    last = F.coalesce(F.date_sub("next_day", 1), F.lit(days[-1]))
-    first = F.greatest(F.col(DAY), F.lit(days[0]))
-    each = keyed.where(first <= last).withColumn(DAY, F.explode(F.sequence(first, last)))
-    carried = each.where(F.col(DAY).isin(*days)).select(*EVENT_SCHEMA.names, "store", DAY)
-    return _with_static_names(carried, events)
+    told = with_day(events.where(F.col("kind").isin(*_LASTING))).withColumn("order", event_order())
+    states = told.select("store", "order", DAY, F.explode(_states()).alias("state"))
+    # the end of a day knows the last state: what is sorted is a row a key and day, without content
+    last = states.groupBy("store", "state.key", DAY).agg(
+        F.max("order").alias("order"), F.max_by("state.opens", "order").alias("opens")
+    )
+    by_key = Window.partitionBy("store", "key").orderBy(DAY)
+    last = last.withColumn("next_day", F.lead(DAY).over(by_key)).where("opens")
+    until = F.coalesce(F.date_sub("next_day", 1), F.lit(days[-1]))
+    since = F.greatest(F.col(DAY), F.lit(days[0]))
+    each = last.where(since <= until).select(
+        "store", "order", F.explode(F.sequence(since, until)).alias(DAY)
+    )
+    each = each.where(F.col(DAY).isin(*days))
+    carried = told.drop(DAY).join(each, ["store", "order"])
+    return _with_static_names(carried.select(*EVENT_SCHEMA.names, "store", DAY), events)
 
 
 def _with_static_names(carried: DataFrame, events: DataFrame) -> DataFrame:
