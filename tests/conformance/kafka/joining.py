@@ -288,7 +288,7 @@ def newcomers_extend_the_initial_delay(case: Case) -> None:
     case.join(a, version=3, rebalance_timeout=5 * INITIAL_DELAY_MS)
     case.wait(INITIAL_DELAY_MS // 2)
     case.join(b, version=3, rebalance_timeout=5 * INITIAL_DELAY_MS)
-    case.wait(INITIAL_DELAY_MS)
+    case.wait(INITIAL_DELAY_MS * 3 // 4)  # half way to the second end
     case.observe()
     assert a.generations[0] == -1
     case.wait(INITIAL_DELAY_MS)

@@ -6,7 +6,7 @@ import uuid
 
 from tests.conformance.kafka.case import SUBSCRIPTION, Case, edge
 from tests.conformance.kafka.pair import PARKED, Ref
-from tests.conformance.kafka.settings import PARTITIONS, SHORT_MS, TOPIC
+from tests.conformance.kafka.settings import INITIAL_DELAY_MS, PARTITIONS, SHORT_MS, TOPIC
 from tests.helpers.raw_client import RawClient
 
 ABSENT = "absent"
@@ -245,7 +245,7 @@ def offset_deletes_in_the_initial_delay(case: Case) -> None:
     assert case.enter(a) is PARKED
     answer = case.offset_delete(b, (TOPIC, (0,)), (ABSENT, (0,)))
     assert answer["topics"][1]["partitions"][0]["error_code"] == 86
-    case.wait(1_200)
+    case.wait(2 * INITIAL_DELAY_MS)
     case.offset_delete(b)
 
 

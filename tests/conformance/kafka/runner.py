@@ -56,24 +56,28 @@ class Figures:
     answers: int = 0
     differences: int = 0
     allowed: Counter[int] = field(default_factory=Counter)
-    once: int = 0
-    """Cases that differed and did not when they were run again."""
+    once: list[str] = field(default_factory=list)
+    """Of cases that differed and did not when they were run again: what differed."""
     arbitrary: int = 0
     """Generated cases that ended early, where Kafka picks a leader in no order."""
     slow: int = 0
     """Generated cases that were given up, since the machine was too busy for their timers."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, outcome: Outcome, *, once: bool = False) -> None:
+    def add(self, outcome: Outcome) -> None:
         """Count a case."""
         with self._lock:
             self.cases += 1
             self.answers += outcome.answers
             self.differences += len(outcome.differences)
             self.allowed += outcome.allowed
-            self.once += once
             self.arbitrary += outcome.arbitrary
             self.slow += outcome.slow
+
+    def differed_once(self, name: str, told: str) -> None:
+        """Keep what differed in a case that was alike when it was run again."""
+        with self._lock:
+            self.once.append(f"{name} differed, and not when it was run again:\n{told}")
 
     def line(self) -> str:
         """The last line of the target."""
@@ -81,8 +85,9 @@ class Figures:
         return (
             f"differential: {self.cases} cases, {self.answers} answers compared, "
             f"{self.differences} differences, {self.allowed.total()} allowed ({by or 'none'}); "
-            f"{self.once} cases differed once and not again, {self.arbitrary} ended where Kafka "
-            f"chooses at random, {self.slow} were given up on a machine too busy for their timers"
+            f"{len(self.once)} cases differed once and not again, {self.arbitrary} ended where "
+            f"Kafka chooses at random, {self.slow} were given up on a machine too busy for their "
+            "timers"
         )
 
 
@@ -151,12 +156,14 @@ def run(
 ) -> Outcome:
     """Run one case, again where it differs; what differs each time is a difference."""
     outcome = run_once(bench, name, script)
-    differed, patience = False, 1
+    differed, patience = "", 1
     for _ in range(runs - 1):
         if outcome.clean:
             break
-        differed = differed or not outcome.slow
+        differed = differed or ("" if outcome.slow else outcome.told())
         patience *= 2 if outcome.slow else 1
         outcome = run_once(bench, name, script, patience)
-    figures.add(outcome, once=differed and outcome.clean)
+    figures.add(outcome)
+    if differed and outcome.clean:
+        figures.differed_once(name, differed)
     return outcome

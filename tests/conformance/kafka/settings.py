@@ -20,7 +20,7 @@ LONG_MS = 900_000
 """A timeout that no case waits for."""
 NEVER_MS = 86_400_000
 """A pass that no run lives to see: each side would come to a group in another moment."""
-INITIAL_DELAY_MS = 600
+INITIAL_DELAY_MS = 1_000
 MAX_SIZE = 2
 CHECK_INTERVAL_MS = 1_000
 

@@ -69,7 +69,7 @@ def explore(bench: Bench, figures: Figures, stopping: threading.Event, number: i
     except AssertionError:
         return f"SEED={number}: {last[0].told()}"
     except FlakyFailure:
-        figures.once += 1  # shrunk to nothing: it was chance
+        figures.differed_once(f"SEED={number}", last[0].told())  # shrunk to nothing: chance
     return ""
 
 
