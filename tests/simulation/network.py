@@ -67,6 +67,8 @@ class Wire:
     def __init__(self, world: World, node: Node, versions: Versions) -> None:
         self.node = node
         self.is_open = not node.is_dead
+        self._is_torn = False
+        """It broke within a request: the server has the first part of that, and gets no more."""
         self._world = world
         self._random = world.random
         self._versions = versions
@@ -83,6 +85,8 @@ class Wire:
         """Put a request on its way, perhaps only the first part of it."""
         self._correlation_id += 1
         self._waiting.append((self._correlation_id, call))
+        if self._is_torn:
+            return  # or the half request would go on with bytes that were never part of it
         data = encode(call.op.request, self._versions, self._correlation_id)
         luck = self._random.random()
         if luck < 0.2:  # in two pieces, with time between them
@@ -90,6 +94,7 @@ class Wire:
             self._deliver(data[:middle])
             if luck < 0.003 and not self._world.is_at_peace:
                 self._world.faults["half-written request"] += 1
+                self._is_torn = True
                 self._loop.call_later(self._random.uniform(0, 1), self.cut)
                 return
             data = data[middle:]
