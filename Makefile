@@ -114,7 +114,8 @@ bench: .venv/installed-for-tests ## Benchmarks of our own, with a peer beside th
 	for bench in bench/*_bench.py; do $(BIN)/python -m bench.$$(basename $$bench .py); done
 
 EVENTS ?= 1000000
-bench-pipeline: .venv/installed-for-pipeline ## The pipeline over EVENTS=1000000 events, beside plain Python
+bench-pipeline: .venv/installed-for-pipeline ## The pipeline over EVENTS=1000000 events, beside plain Python; what the log costs a commit
+	$(BIN)/python -m bench.log_cost
 	$(BIN)/python -m bench.pipeline --events $(EVENTS)
 
 clean: ## Forget .venv and every cache, never var/

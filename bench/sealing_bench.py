@@ -44,7 +44,7 @@ async def load(port: int) -> list[float]:
     """Commit at a steady rate; return how long each took, in ms, after the warm-up."""
     took: list[float] = []
     started = time.perf_counter()
-    frames = [_frame(number) for number in range(CONNECTIONS)]
+    frames = [commit_frame(f"group-{number}") for number in range(CONNECTIONS)]
     await asyncio.gather(
         *(_commit(port, frame, number, started, took) for number, frame in enumerate(frames))
     )
@@ -67,7 +67,8 @@ async def _commit(port: int, frame: bytes, number: int, started: float, took: li
     writer.close()
 
 
-def _frame(number: int) -> bytes:
+def commit_frame(group_id: str) -> bytes:
+    """A commit of ten partitions by nobody in particular, as it goes over the wire."""
     from tests.helpers.raw_client import encode_request
 
     rows = [
@@ -80,7 +81,7 @@ def _frame(number: int) -> bytes:
         for partition in range(PARTITIONS)
     ]
     values = {
-        "group_id": f"group-{number}",
+        "group_id": group_id,
         "generation_id_or_member_epoch": -1,
         "member_id": "",
         "group_instance_id": None,

@@ -1,0 +1,132 @@
+"""What the event log costs a commit: the daemon's processor time with it and without, by turns.
+
+    python -m bench.log_cost [rounds]
+
+The real daemon on SQLite with its defaults, and 64 connections that send the next commit of ten
+partitions as soon as the last one is answered: the load under which sealing weighs most, since what
+everybody pays for (an append, a wake-up) is shared by many. All threads of the daemon are counted,
+the one that seals included. The row that a commit is written to is the daemon's own log, which it
+needs with or without events; what is switched off here is all that is done with it later: reading,
+writing files, deleting rows.
+
+Ends with 1 where the log takes more than 15 % of a commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import uvloop
+
+from bench.sealing_bench import PARTITIONS, commit_frame
+from tests.helpers.daemon import Daemon
+
+CONNECTIONS = 64
+GROUPS = 16
+RUN_S = 10.0
+IDLE_CPU_S = 0.02
+"""A daemon that has nothing left to seal uses less in a second."""
+MAX_SHARE = 0.15
+
+
+class Run(NamedTuple):
+    """One run of the daemon."""
+
+    commits: int
+    cpu_us: float
+    """Of a commit, all threads."""
+
+
+class Client(asyncio.Protocol):
+    """One connection that always has one commit under way."""
+
+    def __init__(self, frame: bytes) -> None:
+        """Nothing was sent."""
+        self.answers = 0
+        self._frame = frame
+        self._transport: asyncio.WriteTransport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the first."""
+        self._transport = cast("asyncio.WriteTransport", transport)
+        self._transport.write(self._frame)
+
+    def data_received(self, data: bytes) -> None:
+        """Send the next: an answer is one small segment of TCP on loopback."""
+        self.answers += 1
+        self._transport.write(self._frame)
+
+    def close(self) -> None:
+        """Send no more."""
+        self._transport.close()
+
+
+def cpu_s(pid: int) -> float:
+    """What all threads of a process have used so far."""
+    total_ns = 0
+    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        total_ns += int(path.read_text().split()[0])
+    return total_ns / 1e9
+
+
+async def load(port: int, pid: int) -> Run:
+    """Commit for a while; what is left to be sealed then is waited for and counted as well."""
+    loop = asyncio.get_running_loop()
+    frames = [commit_frame(f"group-{number % GROUPS}") for number in range(CONNECTIONS)]
+    before_s = cpu_s(pid)
+    clients = [Client(frame) for frame in frames]
+    for client in clients:
+        await loop.create_connection(lambda it=client: it, "127.0.0.1", port)  # type: ignore[misc]
+    await asyncio.sleep(RUN_S)
+    for client in clients:
+        client.close()
+    used_s, still_s = cpu_s(pid), before_s
+    while used_s - still_s > IDLE_CPU_S:
+        still_s = used_s
+        await asyncio.sleep(1)
+        used_s = cpu_s(pid)
+    commits = sum(client.answers for client in clients)
+    return Run(commits, (used_s - before_s) / commits * 1e6)
+
+
+def measure(sealing: str) -> Run:
+    """Run the daemon once."""
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as directory:
+        daemon = Daemon(
+            Path(directory), topics={"orders": PARTITIONS}, settings={"log.sealing": sealing}
+        )
+        daemon.start()
+        try:
+            return uvloop.run(load(int(daemon.bootstrap.rpartition(":")[2]), daemon.pid))
+        finally:
+            daemon.stop()
+
+
+def main() -> int:
+    """Measure by turns, and compare what stands side by side."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    shares: list[float] = []
+    found: dict[str, list[float]] = {"off": [], "auto": []}
+    for turn in range(rounds):
+        for sealing in ("off", "auto") if turn % 2 == 0 else ("auto", "off"):
+            run = measure(sealing)
+            found[sealing].append(run.cpu_us)
+            print(f"round {turn + 1}, sealing {sealing}: {run.cpu_us:.1f} us of CPU a commit, "
+                  f"{run.commits / RUN_S:,.0f} commits/s", flush=True)  # fmt: skip
+        shares.append(1 - found["off"][-1] / found["auto"][-1])
+    share = statistics.median(shares)
+    print(
+        f"log: a commit of {PARTITIONS} partitions takes {statistics.median(found['off']):.1f} us "
+        f"of CPU without sealing and {statistics.median(found['auto']):.1f} us with it; the log is "
+        f"{share:.0%} of it (median of {rounds} pairs; the goal is less than {MAX_SHARE:.0%})"
+    )
+    return 0 if share < MAX_SHARE else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
