@@ -167,8 +167,6 @@ class Pair:
         self.ports = ports
         self.group = group
         self.comparison = Comparison(name, group, ports)
-        self.longest_s = 0.0
-        """The longest that the requests between two waits took."""
         self.steps: list[str] = []
         """What was sent and what came, for whoever reads a difference."""
         self.requests = 0
@@ -179,7 +177,6 @@ class Pair:
         self._topic_ids = topic_ids
         self._people: dict[str, Person] = {}
         self._watch = Person(self, "watch")
-        self._window = time.monotonic()
 
     def person(self, name: str) -> Person:
         """The client of that name."""
@@ -212,7 +209,6 @@ class Pair:
                 person.waiting[side] = Sent(api, version, number, shown)
         before = {person: len(person.received[KAFKA]) for person, *_ in requests}
         self._settle()
-        self.longest_s = max(self.longest_s, time.monotonic() - self._window)
         self._compare()
         return [
             person.received[KAFKA][count].answer if len(person.received[KAFKA]) > count else PARKED
@@ -222,11 +218,9 @@ class Pair:
     def wait(self, milliseconds: int) -> None:
         """Let time pass, and compare what comes meanwhile, and when."""
         self.steps.append(f"{milliseconds} ms pass")
-        self.longest_s = max(self.longest_s, time.monotonic() - self._window)
         end = time.monotonic() + milliseconds / 1_000
         while (left := end - time.monotonic()) > 0:
             self._collect(min(left, 0.25))
-        self._window = time.monotonic()
         self._settle()
         self._compare()
 
@@ -237,7 +231,6 @@ class Pair:
             if time.monotonic() > end:
                 break
             self._collect(0.25)
-        self._window = time.monotonic()
         self._settle()
         self._compare()
         return [p.received[KAFKA][-1].answer for p in people]
