@@ -1,8 +1,9 @@
 """Files as a release leaves them behind: ``tests/data/<version>``, which load for ever.
 
-    python -m tests.helpers.released_data
+    python -m tests.helpers.released_data [name]
 
-writes those of this version, once, when it is released; they are never written again. There are two
+writes those of this version, once, when it is released, or under a name of their own when the form
+of rows or events changes before; they are never written again. There are two
 stores: ``stopped`` was closed, ``killed`` is as ``kill -9`` would have left it. ``expected.json``
 beside each says what is in it.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -150,4 +152,4 @@ async def write(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(write(DATA / VERSION))
+    asyncio.run(write(DATA / (sys.argv[1] if len(sys.argv) > 1 else VERSION)))
