@@ -124,22 +124,3 @@ def test_the_settings_of_the_event_log_reach_their_parts_in_their_units():
     for_ever = seal_settings(Settings(log=LogSettings(retention_minutes=-1)))
     assert for_ever is not None
     assert for_ever.retention_ms == FOR_EVER
-
-
-MAY_BE_NOTHING = (
-    "max_partitions",
-    "max_configured_groups",
-    "drain_timeout_ms",
-    "events_delay_ms",
-    "merge_window_ms",
-    "max_merged_members",
-    "max_riding_events",
-    "load_slice_ms",
-    "fold_idle_ms",
-    "end_offset_interval_ms",
-)
-
-
-@pytest.mark.parametrize("name", MAY_BE_NOTHING)
-def test_a_host_may_turn_off_what_0_turns_off(name):
-    assert getattr(CoordinatorConfig(**{name: 0}), name) == 0
