@@ -241,6 +241,25 @@ def expires_at_once(patch: Patch) -> None:
     patch.setattr(retention, "_is_expired", lambda *_: True)
 
 
+def consumed_offsets_expire(patch: Patch) -> None:
+    rule = retention._rule
+
+    def without_topics(*arguments: Any) -> Any:
+        found = rule(*arguments)
+        return found and found._replace(kept_topics=frozenset())
+
+    patch.setattr(retention, "_rule", without_topics)
+
+
+def retention_of_a_commit_is_ignored(patch: Patch) -> None:
+    is_expired = retention._is_expired
+
+    def by_the_rule(shard: Any, rule: Any, offset: Any) -> bool:
+        return is_expired(shard, rule, msgspec.structs.replace(offset, expire_time_ms=-1))
+
+    patch.setattr(retention, "_is_expired", by_the_rule)
+
+
 def load_loses_a_slice(patch: Patch) -> None:
     load = MemoryOffsetStorage.load
 
@@ -343,7 +362,9 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     "a fold that runs ahead of the log": (fold_runs_ahead, "replayed|loaded"),
     "timers that never ring": (alarm_never_rings, " ms for |is stuck"),
     "a heartbeat that does not count": (heartbeat_does_not_count, "silent for"),
-    "offsets that expire at once": (expires_at_once, "expired at"),
+    "offsets that expire at once": (expires_at_once, "ms early|is consumed"),
+    "offsets that expire while they are consumed": (consumed_offsets_expire, "is consumed"),
+    "a retention of a commit that is ignored": (retention_of_a_commit_is_ignored, "ms early"),
     "a seq that is used twice": (seq_used_twice, "of the log"),
     "a log whose time goes back": (log_time_goes_back, "ts_ms"),
 }

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from coordinator.core.errors import ErrorCode
+from coordinator.core.events import OffsetExpired
 from coordinator.core.records import GroupRecord, SavedMember
 from coordinator.core.requests import (
     AlterGroupConfigs,
@@ -22,7 +23,7 @@ from coordinator.core.requests import (
     OffsetFetch,
     SyncGroup,
 )
-from protocol.consumer_protocol import decode_assignment
+from protocol.consumer_protocol import decode_assignment, subscribed_topics
 from tests.simulation.history import NOTHING, Durable, OffsetKey, Op, Stored
 
 NONE = ErrorCode.NONE
@@ -77,6 +78,41 @@ def check_acknowledged(durable: Durable, op: Op) -> None:  # noqa: C901 - one ca
             for change, answer in zip(request.groups, result.groups, strict=True):
                 if answer.error is NONE:
                     _check_configs(durable, op, change.group_id, dict(change.changes))
+
+
+def check_expired(
+    durable: Durable, event: OffsetExpired, latest_wall_ms: int, retention_ms: int
+) -> None:
+    """No offset expires before its time, by spec 7.6 and what stood when it was decided: after what
+    its commit named; without that after the retention, from when its group became Empty, or from
+    its commit where there is no such moment. And none of a topic that members consume.
+
+    The process may have read its clock at any time before, so the latest reading counts; and a
+    retention that was set for the group once may have held still.
+    """
+    group = durable.group(event.group)
+    set_ms = [
+        int(configs["offsets.retention.minutes"]) * 60_000
+        for _, configs in durable.configs.get(event.group, ())
+        if "offsets.retention.minutes" in configs
+    ]
+    least_ms = min([retention_ms, *set_ms])
+    consumed: set[str] = set()
+    base_ms = None
+    if group is not None and group.members:
+        consumed.update(t for m in group.members for t in subscribed_topics(m.subscription))
+    elif group is not None and group.protocol_type is not None and group.state_timestamp_ms >= 0:
+        base_ms = group.state_timestamp_ms
+    for topic in event.topics:
+        assert topic.topic not in consumed, f"{event}: expired, and is consumed"
+        for part in topic.partitions:
+            stored = durable.saved[event.group].offsets[topic.topic][part.partition]
+            if stored.expire_time_ms >= 0:
+                left_ms = stored.expire_time_ms - latest_wall_ms
+            else:
+                since_ms = stored.commit_time_ms if base_ms is None else base_ms
+                left_ms = since_ms + least_ms - latest_wall_ms
+            assert left_ms <= 0, f"{event}: partition {part.partition} expired {left_ms} ms early"
 
 
 def check_commits(durable: Durable, history: Iterable[Op]) -> None:

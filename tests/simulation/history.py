@@ -98,6 +98,7 @@ class Durable:
     """What a load has to yield, group by group."""
     events: int = 0
     on_event: Callable[[Event], None] = lambda _: None
+    """Hears of each event that becomes durable, while what stood before its batch still stands."""
     problems: list[str] = field(default_factory=list)
     """What did not hold. An error that was raised here would be taken for a failed append."""
     void_at: dict[tuple[ShardId, LeaseEpoch], int] = field(default_factory=dict)
@@ -135,13 +136,13 @@ class Durable:
         for batch in batches:
             self.position += 1
             _check_lost_values(self, batch.events)
+            for event in batch.events:
+                self.on_event(event)
             for record in batch.records:
                 self._apply(record)
             _check_events(self, batch.events)
             commits = sum(isinstance(record, OffsetsCommitted) for record in batch.records)
             self.events += len(batch.events) + commits
-            for event in batch.events:
-                self.on_event(event)
 
     def value(self, key: OffsetKey) -> int:
         """The last durable offset of a key."""

@@ -8,7 +8,6 @@ needs the whole history is left to ``checker``.
 from __future__ import annotations
 
 import asyncio
-import math
 import uuid
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -33,7 +32,7 @@ from coordinator.topics import ConfiguredTopic, Topics
 from storage.segment_lines import EventDict
 from tests.helpers.virtual_loop import START_WALL_MS, VirtualLoop, virtual_timer
 from tests.simulation.backends import Backend, MemoryBackend, SqliteBackend
-from tests.simulation.checker import check_acknowledged
+from tests.simulation.checker import check_acknowledged, check_expired
 from tests.simulation.client_codec import MIDDLE, NEW, OLD
 from tests.simulation.history import Durable, Op
 from tests.simulation.network import Channel, Direct, Wire
@@ -382,14 +381,7 @@ class World:
                 assert silent_ms >= SESSION_MS - 2, f"{event}: silent for {silent_ms} ms"
         elif isinstance(event, OffsetExpired):
             self.faults["offsets expired"] += 1
-            group = self.durable.group(event.group)
-            # In an Empty group retention counts from when it became so (spec 7.6).
-            empty_ms = group.state_timestamp_ms if group and not group.members else math.inf
-            for topic in event.topics:
-                for part in topic.partitions:
-                    age_ms = self.latest_wall_ms - min(part.commit_time_ms, empty_ms)
-                    least_ms = min(self.retention_ms, COMMIT_RETENTION_MS)
-                    assert age_ms >= least_ms, f"{event}: expired at {age_ms} ms"
+            check_expired(self.durable, event, self.latest_wall_ms, self.retention_ms)
 
     def check_node(self, node: Node, group_id: str) -> None:
         """Check a group's shard: its invariants, and that it is what a replay would be."""
@@ -413,20 +405,36 @@ class World:
             raise AssertionError(problem)
 
     async def check_stored(self) -> None:
-        """Nothing is under way: a load yields what the log comes to, and the log is whole."""
+        """A load yields what the log comes to, and the log is whole."""
         (node,) = self.nodes.values()
-        for shard_id in range(SHARDS):
-            again = Shard(shard_id, self.config_of("again"), node.topics.image)
-            async for found_id, records in node.store.inner.load([*range(-1, SHARDS)]):
-                for record in records if found_id == shard_id else ():
-                    again.apply(record)
+        loaded = await self._load(node)
+        for again in loaded.values():
             for group in again.saved_groups():
                 wanted = self.durable.saved.get(group.group_id)
                 assert group == wanted, f"loaded {group}, stored {wanted}"
-            for group_id, stored in self.durable.saved.items():
-                if shard_of(group_id, SHARDS) == shard_id:
-                    assert again.saved(group_id) == stored, f"not loaded: {stored}"
+        for group_id, stored in self.durable.saved.items():
+            again = loaded[shard_of(group_id, SHARDS)]
+            assert again.saved(group_id) == stored, f"not loaded: {stored}"
         self._check_log(self.backend.events())
+
+    async def _load(self, node: Node) -> dict[int, Shard]:
+        """Load every shard, as the runtime does: with nothing in flight, for a store goes on from
+        where it was loaded. Offsets expire and sessions end even if nobody asks for anything; what
+        comes of that gathers meanwhile.
+        """
+        image = node.topics.image
+        loaded = {n: Shard(n, self.config_of("again"), image) for n in range(SHARDS)}
+        lanes = node.coordinator._owner.lanes
+        for lane in lanes:
+            await lane.hold()
+        position = self.durable.position
+        async for shard_id, records in node.store.inner.load([*range(-1, SHARDS)]):
+            for record in records if shard_id in loaded else ():
+                loaded[shard_id].apply(record)
+        assert self.durable.position == position, "written while it was read"
+        for lane in lanes:
+            lane.let_go()
+        return loaded
 
     def _check_log(self, events: list[EventDict]) -> None:
         """No gap, no event twice, and no time that goes back within a log."""
