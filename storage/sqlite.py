@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,6 @@ from storage.file_lock import FileLock
 from storage.job_thread import JobThread
 from storage.log_clock import LogClock, mint_log_id, wall_clock_ms
 from storage.record_codec import (
-    WITH_OWN_KEY,
     Payload,
     PayloadHead,
     decode_head,
@@ -42,8 +41,6 @@ from storage.record_codec import (
     decode_record,
     decode_saved,
     encode_payload,
-    encode_record,
-    own_key,
 )
 from storage.segment_lines import EventDict
 from storage.sqlite_fold import (
@@ -54,6 +51,7 @@ from storage.sqlite_fold import (
     changes_in,
     changes_of,
 )
+from storage.sqlite_keyed import KeyedRow, LoadedKeys, keyed_changes, write_keyed
 
 MAX_STEP_BYTES = 16 * 1024 * 1024
 """Far below SQLite's limit of a value (1 GB); what a step above it would cost the loop decides."""
@@ -75,7 +73,7 @@ class _Append(NamedTuple):
     event_count: int
     payload: bytes | None
     """None: only folds."""
-    keyed: list[tuple[ShardId, str, bytes | None]]
+    keyed: list[KeyedRow]
     folded: list[FoldedGroup]
     folded_row: int
 
@@ -231,14 +229,17 @@ class SqliteOffsetStorage:
     async def load(
         self, shards: Collection[ShardId]
     ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
-        """Read the folded tables, then every row above ``folded_row``, in one read transaction."""
+        """Read the folded tables, then every row above ``folded_row``, in one read transaction;
+        write what the table of records with their own key has missed of those rows.
+        """
         wanted = frozenset(shards)
         fold = FoldMap(self._fold_after)
+        keys = LoadedKeys()
         reader = await self._run(partial(schema.connect_reader, self.path, self._busy_timeout_s))
         try:
             await self._run(partial(reader.execute, "BEGIN"))
             end = await self._run(partial(self._log_end, reader))
-            async for shard, records in self._load_folded(reader):
+            async for shard, records in self._load_folded(reader, keys):
                 if shard in wanted:
                     yield shard, records
             rows = await self._run(partial(_select_rows, reader, end.folded_row))
@@ -246,17 +247,21 @@ class SqliteOffsetStorage:
                 for row, payload in chunk:
                     fold.note(row, changes_in(payload))
                     for item in payload.items:
+                        keys.in_log(item.shard, item.batches)
                         if item.shard in wanted:
                             yield item.shard, [r for batch in item.batches for r in batch.records]
         finally:
             await self._close_reader(reader)
+        if missing := keys.missing():
+            await self._run(lambda: write_keyed(self._writer(), missing, self._epoch))
         self._go_on_from(end, fold)
 
     async def _load_folded(
-        self, reader: sqlite3.Connection
+        self, reader: sqlite3.Connection, keys: LoadedKeys
     ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
-        keyed = partial(reader.execute, "SELECT shard, CAST(record AS BLOB) FROM keyed")
-        for shard, data in await self._run(lambda: keyed().fetchall()):
+        keyed = partial(reader.execute, "SELECT shard, key, CAST(record AS BLOB) FROM keyed")
+        for shard, key, data in await self._run(lambda: keyed().fetchall()):
+            keys.in_table(shard, key, data)
             yield shard, [decode_record(data)]
         groups = await self._run(
             partial(
@@ -328,7 +333,7 @@ class SqliteOffsetStorage:
             epoch=self._epoch,
             event_count=sum(count_events(batch.records, batch.events) for batch in batches),
             payload=payload,
-            keyed=_keyed_changes(items),
+            keyed=keyed_changes(items),
             folded=self._fold.slice(items, changes),
             folded_row=folded_row,
         )
@@ -350,12 +355,13 @@ class SqliteOffsetStorage:
 
         The loop counts the groups as folded at once, and the next row's head says so. That is true
         whenever that row exists: it is written after this, and not at all if this fails. A crash
-        between the two leaves a fold that is merely older than it could be.
+        between the two leaves groups that are merely older than they could be, and keys that the
+        next load writes.
         """
         try:
             writer = self._writer()
             if append.keyed:
-                _write_keyed(writer, append.keyed, append.epoch)
+                write_keyed(writer, append.keyed, append.epoch)
             if append.folded:
                 _write_groups(writer, append.folded, append.epoch)
             if append.payload is None and append.folded_row > self._saved_folded_row:
@@ -431,37 +437,6 @@ class SqliteOffsetStorage:
             raise (StoreBusy if busy else StorageError)(f"{self.path}: {error}") from error
 
 
-def _keyed_changes(items: Sequence[ShardAppend]) -> list[tuple[ShardId, str, bytes | None]]:
-    """Find the last record of each key of its own; None where it was cleared.
-
-    They are few, so they go into their table with the append itself and are never waited for.
-    """
-    changes: dict[tuple[ShardId, str], Record | None] = {}
-    for item in items:
-        for batch in item.batches:
-            for record in batch.records:
-                if type(record) in WITH_OWN_KEY:
-                    key, is_set = own_key(record)
-                    changes[item.shard, key] = record if is_set else None
-    return [
-        (shard, key, None if record is None else encode_record(record))
-        for (shard, key), record in changes.items()
-    ]
-
-
-def _write_keyed(
-    writer: sqlite3.Connection,
-    keyed: Sequence[tuple[ShardId, str, bytes | None]],
-    epoch: LeaseEpoch,
-) -> None:
-    set_ = [row for row in keyed if row[2] is not None]
-    cleared = [row[:2] for row in keyed if row[2] is None]
-    for part in _parts(set_):
-        writer.execute(schema.save_keyed(len(part)), (*itertools.chain(*part), epoch))
-    for gone in _parts(cleared):
-        writer.execute(schema.remove_keyed(len(gone)), (*itertools.chain(*gone), epoch))
-
-
 def _write_groups(
     writer: sqlite3.Connection, folded: Sequence[FoldedGroup], epoch: LeaseEpoch
 ) -> None:
@@ -475,11 +450,6 @@ def _write_groups(
 
 def _save_folded_row(writer: sqlite3.Connection, folded_row: int, epoch: LeaseEpoch) -> None:
     writer.execute(schema.SAVE_FOLDED_ROW, (folded_row, folded_row, epoch))
-
-
-def _parts(rows: Sequence[_T], size: int = 1_000) -> Iterator[Sequence[_T]]:
-    for start in range(0, len(rows), size):
-        yield rows[start : start + size]
 
 
 def _select_rows(reader: sqlite3.Connection, folded_row: int) -> sqlite3.Cursor:

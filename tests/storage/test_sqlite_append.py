@@ -6,12 +6,12 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
-from coordinator.core.records import GroupRemoved, OffsetsCommitted, TopicRecord
+from coordinator.core.records import GroupRemoved, OffsetsCommitted, TopicRecord, TopicRemoved
 from storage.base import Batch, Lease, StorageError
 from storage.event_log import read_events
 from storage.sqlite import SqliteOffsetStorage
@@ -20,6 +20,7 @@ from tests.helpers.spying_connection import Spy
 from tests.helpers.storage_owner import IDENTITY, SHARDS, Owner
 
 INSERT_ROW = "INSERT INTO log"
+INSERT_KEYED = "INSERT INTO keyed"
 INSERT_GROUPS = "INSERT INTO groups"
 DELETE_GROUPS = "DELETE FROM groups"
 
@@ -108,7 +109,7 @@ async def test_topics_are_in_their_table_with_the_append_that_sets_them(bench: B
     await owner.append(-1, [TopicRecord("orders", "x", 3)])
     assert owner.storage.unfolded() == 0
     await bench.folded(owner)
-    assert bench.spy.statements == [INSERT_ROW, "INSERT INTO keyed"]
+    assert bench.spy.statements == [INSERT_ROW, INSERT_KEYED]
     assert bench.sql("SELECT shard, key FROM keyed") == [(-1, "topic/orders")]
 
 
@@ -244,6 +245,44 @@ async def test_a_fold_that_fails_is_told_by_the_next_append_which_is_not_stored(
     assert owner.storage.unfolded() > 0
     await owner.append(0, [commit("g", 4)])
     assert seqs(bench) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("statement", [INSERT_ROW, INSERT_KEYED])
+async def test_a_topic_whose_table_was_not_written_is_written_by_the_load(
+    bench: Bench, statement: str
+) -> None:
+    """A row that is stored and said to have failed, or a disk that is full behind it."""
+    owner = await bench.owner()
+
+    def fail(sql: str) -> None:
+        if sql.startswith(statement):
+            bench.spy.after = bench.spy.before = lambda sql: None
+            raise sqlite3.OperationalError("disk I/O error")
+
+    if statement == INSERT_ROW:
+        bench.spy.after = fail
+    else:
+        bench.spy.before = fail
+    with suppress(StorageError):
+        await owner.append(-1, [TopicRecord("orders", "x", 3)])
+    await owner.reload()
+    assert bench.sql("SELECT shard, key FROM keyed") == [(-1, "topic/orders")]
+    for offset in (1, 2):
+        await owner.append(0, [commit("g", offset)])
+        await owner.fold_all()
+        await owner.reload()
+        assert owner.model.keys["topic", -1, "orders"] == ("x", 3)
+
+
+async def test_a_load_writes_nothing_where_the_table_has_everything(bench: Bench) -> None:
+    owner = await bench.owner()
+    await owner.append(-1, [TopicRecord("orders", "x", 3)])
+    await owner.append(-1, [TopicRemoved("orders")])
+    await owner.append(-1, [TopicRecord("orders", "y", 1), TopicRecord("other", "z", 1)])
+    await bench.folded(owner)
+    bench.spy.statements.clear()
+    await owner.read()
+    assert bench.spy.statements == []
 
 
 async def test_an_append_is_reported_before_its_fold_is_written(bench: Bench) -> None:

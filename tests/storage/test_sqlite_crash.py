@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -84,7 +84,15 @@ async def test_a_wal_cut_anywhere_loads_a_prefix_of_what_was_acknowledged(
     assert seen == len(STEPS)
 
 
-async def test_a_kill_around_any_statement_loses_nothing_acknowledged(tmp_path: Path) -> None:
+class Killed(NamedTuple):
+    """What a kill leaves, and which of the states it may load to."""
+
+    path: Path
+    may_be: list[Keys]
+
+
+async def kill_around_any_statement(tmp_path: Path) -> list[Killed]:
+    """Take the steps, and a picture before and after each statement of the writer."""
     path = tmp_path / "store.db"
     spy = Spy()
     owner = await Owner(SqliteOffsetStorage(path, fold_after=0, connect=spy.connect)).start()
@@ -102,12 +110,29 @@ async def test_a_kill_around_any_statement_loses_nothing_acknowledged(tmp_path: 
         states.append(dict(owner.model.keys))
         acknowledged += 1
     await owner.storage.close()
-
     assert len(images) > 4 * len(STEPS)  # a row and a fold at least, before and after each
-    for image, least in images:
-        keys = await load_copy(image)
-        # At most the one append in flight is there besides.
-        assert keys in states[least : least + 2]
+    # At most the one append in flight is there besides.
+    return [Killed(image, states[least : least + 2]) for image, least in images]
+
+
+async def test_a_kill_around_any_statement_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    for killed in await kill_around_any_statement(tmp_path):
+        assert await load_copy(killed.path) in killed.may_be
+
+
+async def test_what_a_start_finds_after_a_kill_is_found_by_every_later_one(tmp_path: Path) -> None:
+    """The rows written since say how much of the log is folded, the row before the kill included:
+    also where the kill came between it and the table that its topics and ends stand in.
+    """
+    for killed in await kill_around_any_statement(tmp_path):
+        owner = await Owner(SqliteOffsetStorage(killed.path)).start()
+        assert owner.model.keys in killed.may_be
+        await owner.fold_all()
+        for _ in range(2):
+            await owner.append(2, [commit("later", 1)])
+            await owner.fold_all()
+        await owner.storage.close()
+        assert await load_copy(killed.path) == owner.model.keys
 
 
 async def test_a_second_start_after_a_crash_changes_nothing(tmp_path: Path) -> None:
