@@ -33,6 +33,7 @@ from storage.base import Lease, ShardAppend, ShardId
 from storage.event_codec import Stamp
 from storage.log_clock import LogClock
 from storage.memory import MemoryOffsetStorage
+from storage.sqlite_keyed import LoadedKeys
 
 Patch = pytest.MonkeyPatch
 Breakage = Callable[[Patch], None]
@@ -275,6 +276,11 @@ def fold_runs_ahead(patch: Patch) -> None:
     patch.setattr("storage.sqlite_fold.FoldMap.folded_row", lambda self, last_row: last_row)
 
 
+def load_leaves_keys_out_of_their_table(patch: Patch) -> None:
+    """SQLite: what a row set and its table missed is taken for folded all the same."""
+    patch.setattr(LoadedKeys, "missing", lambda self: [])
+
+
 def seq_used_twice(patch: Patch) -> None:
     append = MemoryOffsetStorage.append
 
@@ -360,6 +366,7 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     "offsets that look like none while loading": (loading_reads_nothing, "-1 was read"),
     "a load that loses records": (load_loses_a_slice, "replayed"),
     "a fold that runs ahead of the log": (fold_runs_ahead, "replayed|loaded"),
+    "a table that misses what a row set": (load_leaves_keys_out_of_their_table, "replayed"),
     "timers that never ring": (alarm_never_rings, " ms for |is stuck"),
     "a heartbeat that does not count": (heartbeat_does_not_count, "silent for"),
     "offsets that expire at once": (expires_at_once, "ms early|is consumed"),

@@ -25,12 +25,14 @@ from coordinator.core.records import (
     GroupRemoved,
     OffsetsCommitted,
     OffsetsRemoved,
+    PartitionEnd,
     Record,
     SavedGroup,
     SavedOffset,
     TopicRecord,
     TopicRemoved,
 )
+from coordinator.core.topic_image import TopicInfo
 from storage.base import Batch, LeaseEpoch, ShardId
 
 OffsetKey = tuple[str, str, int]
@@ -94,6 +96,10 @@ class Durable:
     configs: dict[str, list[tuple[int, dict[str, str]]]] = field(
         default_factory=lambda: defaultdict(list)
     )
+    ends: dict[ShardId, dict[tuple[str, int], int]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """(topic id, partition) -> the end that no offset holds any more, as the shard keeps it."""
     saved: dict[str, SavedGroup] = field(default_factory=dict)
     """What a load has to yield, group by group."""
     events: int = 0
@@ -139,7 +145,7 @@ class Durable:
             for event in batch.events:
                 self.on_event(event)
             for record in batch.records:
-                self._apply(record)
+                self._apply(shard, record)
             _check_events(self, batch.events)
             commits = sum(isinstance(record, OffsetsCommitted) for record in batch.records)
             self.events += len(batch.events) + commits
@@ -154,7 +160,16 @@ class Durable:
         rows = self.groups.get(group_id)
         return rows[-1][1] if rows else None
 
-    def _apply(self, record: Record) -> None:  # noqa: C901 - one case a type
+    def standing_topics(self) -> dict[str, TopicInfo]:
+        """The topics as they are."""
+        newest = (rows[-1][1] for rows in self.topics.values())
+        return {t.name: TopicInfo(t.name, t.topic_id, t.partitions) for t in newest if t}
+
+    def standing_configs(self) -> dict[str, dict[str, str]]:
+        """What is set for groups; those without configs are not there."""
+        return {group: rows[-1][1] for group, rows in self.configs.items() if rows and rows[-1][1]}
+
+    def _apply(self, shard: ShardId, record: Record) -> None:  # noqa: C901 - one case a type
         match record:
             case GroupRecord():
                 self._group(record)
@@ -175,6 +190,11 @@ class Durable:
                 self.topics[record.name].append((self.position, None))
             case GroupConfigs():
                 self.configs[record.group_id].append((self.position, record.configs))
+            case PartitionEnd():
+                ends = self.ends[shard]
+                ends[record.topic_id, record.partition] = record.end_offset
+                if record.end_offset < 0:
+                    del ends[record.topic_id, record.partition]
 
     def _group(self, record: GroupRecord) -> None:
         last = self.group(record.group_id)

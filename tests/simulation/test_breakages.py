@@ -9,9 +9,10 @@ import re
 import pytest
 
 from tests.simulation.breakages import BREAKAGES
+from tests.simulation.seeds import FOUND
 from tests.simulation.worlds import run_world
 
-WORLDS = 12
+SEEDS = [*range(12), *FOUND]
 
 
 @pytest.mark.parametrize("name", BREAKAGES)
@@ -19,11 +20,11 @@ def test_broken_code_fails_a_world(name: str, monkeypatch: pytest.MonkeyPatch) -
     break_it, reason = BREAKAGES[name]
     break_it(monkeypatch)
     told = []
-    for seed in range(WORLDS):
+    for seed in SEEDS:
         told.append(_failure(seed))
         if re.search(reason, told[-1]):
             return
-    pytest.fail(f"not seen in {WORLDS} worlds, which said {told}")
+    pytest.fail(f"not seen in {len(SEEDS)} worlds, which said {told}")
 
 
 def _failure(seed: int) -> str:

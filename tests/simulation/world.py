@@ -16,6 +16,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
+from coordinator.core.cluster import ClusterShard
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import Event, MemberEvicted, OffsetExpired
 from coordinator.core.invariants import check
@@ -25,10 +26,12 @@ from coordinator.core.shard import Shard
 from coordinator.handlers.services import Services
 from coordinator.runtime.clock import LoopClock
 from coordinator.runtime.settings import CoordinatorConfig
+from coordinator.runtime.slot import Slot
 from coordinator.server.limits import ServerLimits
 from coordinator.server.listener import Listener
 from coordinator.service import GroupCoordinator
 from coordinator.topics import ConfiguredTopic, Topics
+from storage.base import CLUSTER_SHARD
 from storage.segment_lines import EventDict
 from tests.helpers.virtual_loop import START_WALL_MS, VirtualLoop, virtual_timer
 from tests.simulation.backends import Backend, MemoryBackend, SqliteBackend
@@ -157,7 +160,14 @@ class Node:
 
     def lost_lease_at(self, durable: Durable, group_id: str) -> int | None:
         """Where its lease on the group's shard was lost; None while it holds."""
-        slot = self.coordinator._owner.slots[shard_of(group_id, SHARDS)]
+        return self.lost_lease_of(self.slot(shard_of(group_id, SHARDS)), durable)
+
+    def slot(self, shard_id: int) -> Slot:
+        """One of its shards."""
+        return self.coordinator._owner.slots[shard_id]
+
+    def lost_lease_of(self, slot: Slot, durable: Durable) -> int | None:
+        """Where the lease on a shard was lost; None while it holds."""
         if slot.lease is None:
             return 0
         return durable.void_at.get((slot.shard_id, slot.lease.epoch))
@@ -384,16 +394,36 @@ class World:
             check_expired(self.durable, event, self.latest_wall_ms, self.retention_ms)
 
     def check_node(self, node: Node, group_id: str) -> None:
-        """Check a group's shard: its invariants, and that it is what a replay would be."""
-        slot = node.coordinator._owner.slots[shard_of(group_id, SHARDS)]
+        """Check a group's shard: its invariants, and that it is what a replay would be; and so the
+        shard of topics and configs.
+        """
+        slot = node.slot(shard_of(group_id, SHARDS))
         shard = slot.shard
-        if not isinstance(shard, Shard) or node.is_dead:
+        if node.is_dead:
             return
         with self.durable.noting():
-            check(shard)
-            if slot.unfinished is None and node.lost_lease_at(self.durable, group_id) is None:
-                live, replayed = shard.saved(group_id), self.durable.saved.get(group_id)
-                assert live == replayed, f"{group_id}: live {live}, replayed {replayed}"
+            if isinstance(shard, Shard):
+                check(shard)
+                if self._is_settled(node, slot):
+                    live, replayed = shard.saved(group_id), self.durable.saved.get(group_id)
+                    assert live == replayed, f"{group_id}: live {live}, replayed {replayed}"
+                    self._check_ends(slot.shard_id, shard)
+            cluster = node.slot(CLUSTER_SHARD)
+            if isinstance(cluster.shard, ClusterShard) and self._is_settled(node, cluster):
+                self._check_cluster(cluster.shard)
+
+    def _is_settled(self, node: Node, slot: Slot) -> bool:
+        """What the shard has is durable, and nobody else's is newer."""
+        return slot.unfinished is None and node.lost_lease_of(slot, self.durable) is None
+
+    def _check_ends(self, shard_id: int, shard: Shard) -> None:
+        live, replayed = shard.saved_ends, self.durable.ends[shard_id]
+        assert live == replayed, f"ends of {shard_id}: live {live}, replayed {replayed}"
+
+    def _check_cluster(self, shard: ClusterShard) -> None:
+        topics, configs = self.durable.standing_topics(), self.durable.standing_configs()
+        assert shard.topics == topics, f"topics: live {shard.topics}, replayed {topics}"
+        assert shard.configs == configs, f"configs: live {shard.configs}, replayed {configs}"
 
     def check_all(self) -> None:
         """Check every group that was ever named, and stop at the first thing that did not hold."""
@@ -407,8 +437,10 @@ class World:
     async def check_stored(self) -> None:
         """A load yields what the log comes to, and the log is whole."""
         (node,) = self.nodes.values()
-        loaded = await self._load(node)
-        for again in loaded.values():
+        loaded, cluster = await self._load(node)
+        self._check_cluster(cluster)
+        for shard_id, again in loaded.items():
+            self._check_ends(shard_id, again)
             for group in again.saved_groups():
                 wanted = self.durable.saved.get(group.group_id)
                 assert group == wanted, f"loaded {group}, stored {wanted}"
@@ -417,24 +449,25 @@ class World:
             assert again.saved(group_id) == stored, f"not loaded: {stored}"
         self._check_log(self.backend.events())
 
-    async def _load(self, node: Node) -> dict[int, Shard]:
+    async def _load(self, node: Node) -> tuple[dict[int, Shard], ClusterShard]:
         """Load every shard, as the runtime does: with nothing in flight, for a store goes on from
         where it was loaded. Offsets expire and sessions end even if nobody asks for anything; what
         comes of that gathers meanwhile.
         """
-        image = node.topics.image
-        loaded = {n: Shard(n, self.config_of("again"), image) for n in range(SHARDS)}
+        limits = self.config_of("again")
+        cluster = ClusterShard(limits)
+        loaded = {n: Shard(n, limits, node.topics.image) for n in range(SHARDS)}
         lanes = node.coordinator._owner.lanes
         for lane in lanes:
             await lane.hold()
         position = self.durable.position
-        async for shard_id, records in node.store.inner.load([*range(-1, SHARDS)]):
-            for record in records if shard_id in loaded else ():
-                loaded[shard_id].apply(record)
+        async for shard_id, records in node.store.inner.load([*range(CLUSTER_SHARD, SHARDS)]):
+            for record in records:
+                (cluster if shard_id == CLUSTER_SHARD else loaded[shard_id]).apply(record)
         assert self.durable.position == position, "written while it was read"
         for lane in lanes:
             lane.let_go()
-        return loaded
+        return loaded, cluster
 
     def _check_log(self, events: list[EventDict]) -> None:
         """No gap, no event twice, and no time that goes back within a log."""
