@@ -5,17 +5,18 @@ process of the same user, at any time.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import closing
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
 from storage import sqlite_log
 from storage.job_thread import JobThread
-from storage.manifest import read_manifest
+from storage.manifest import listed_and_found
 from storage.record_codec import payload_events
 from storage.segment_lines import EventDict
 from storage.segments import Segment, SegmentError, has_group, read_segment
@@ -26,8 +27,15 @@ _BUSY_TIMEOUT_S = 5.0
 
 _CHUNK_EVENTS = 200
 
+TellGap: TypeAlias = Callable[[int, int], None]
+"""Called with the first and the last seq of events that are nowhere."""
 
-def read_events(
+
+def no_gap_told(first_seq: int, last_seq: int) -> None:
+    """Pass over it."""
+
+
+def read_events(  # noqa: PLR0913 - what one reader may ask for
     path: str | Path,
     after_seq: int = 0,
     *,
@@ -35,26 +43,32 @@ def read_events(
     group_id: str | None = None,
     since_ms: int = 0,
     live_only: bool = False,
+    tell_gap: TellGap = no_gap_told,
 ) -> Generator[EventDict, None, None]:
     """Yield the events above a seq, oldest first, as one moment shows them. Blocks.
 
     Sealed segments go first, and before them what stood at the horizon (``offset_snapshot``), then
     the rows. The store knows where its files are; ``log_dir`` says it where they were moved, and
     ``live_only`` leaves them out. ``group_id`` and ``since_ms`` leave out other groups and older
-    events; files that hold nothing else are not opened. Raises SegmentError for a file that is
-    missing or damaged.
+    events; files that hold nothing else are not opened. ``tell_gap`` hears of events that are
+    neither in rows nor in files, in passing. Raises SegmentError for a file that is listed and
+    missing, or damaged.
     """
     wanted = _Wanted(after_seq, group_id, since_ms)
     with closing(connect_reader(Path(path), _BUSY_TIMEOUT_S)) as connection:
         connection.execute("BEGIN")  # what is trimmed from now on is still here, or in files
         directory = log_dir or sqlite_log.read_note(connection).log_dir
-        if directory is not None and not live_only:
-            yield from _sealed(connection, Path(directory), wanted)
+        # A reader that follows finds all in rows.
+        follows = after_seq + 1 >= sqlite_log.first_seq(connection)
+        if directory is not None and not live_only and not follows:
+            files = _Files(connection, Path(directory), wanted, tell_gap)
+            yield from files.events()
+            after_seq = files.done_seq
         for row in sqlite_log.iterate_rows(connection, after_seq, wanted.group_bytes):
             payload = row.payload()
             if payload.ts_ms >= since_ms:
                 for event in payload_events(row.first_seq, payload):
-                    if wanted.takes(event):
+                    if event["seq"] > after_seq and wanted.takes(event):
                         yield event
 
 
@@ -76,49 +90,71 @@ class _Wanted:
 
     def takes(self, event: EventDict) -> bool:
         is_of_group = self._group_id is None or event["group"] == self._group_id
-        return bool(
-            is_of_group and event["seq"] > self.after_seq and event["ts_ms"] >= self._since_ms
-        )
+        return bool(is_of_group and event["ts_ms"] >= self._since_ms)
 
     def may_be_in(self, directory: Path, segment: Segment) -> bool:
-        if segment.last_seq <= self.after_seq or segment.last_ts_ms < self._since_ms:
+        if segment.last_ts_ms < self._since_ms:
             return False
         return self._group_id is None or has_group(directory, segment.name, self._group_id)
 
 
-def _sealed(
-    connection: sqlite3.Connection, directory: Path, wanted: _Wanted
-) -> Iterator[EventDict]:
-    """Yield what is in files alone; what is in rows as well is left to them.
+class _Files:
+    """What is in files alone; what is in rows as well is left to them."""
 
-    A file that retention takes away meanwhile is in the next snapshot.
-    """
-    log_ids = sqlite_log.read_note(connection).log_ids
-    below_seq = sqlite_log.first_seq(connection)
-    if wanted.after_seq + 1 >= below_seq:
-        return  # a reader that follows finds all in rows
-    done_seq = 0
-    missing = ""
-    while True:
-        manifest = read_manifest(directory)
-        snapshots = own_snapshots(manifest, log_ids)[-1:]
-        try:
-            for segment in [*snapshots, *own_segments(manifest, log_ids)]:
-                is_new = done_seq < segment.last_seq and segment.first_seq < below_seq
-                if is_new and wanted.may_be_in(directory, segment):
-                    for event in read_segment(directory / segment.file, wanted.group_bytes):
-                        if done_seq < event["seq"] < below_seq and wanted.takes(event):
-                            yield event
-                done_seq = max(done_seq, segment.last_seq)
-        except FileNotFoundError as error:
-            if missing == error.filename:
-                raise SegmentError(
-                    f"{missing}: is in the manifest and does not exist; `groupkeeper log verify` "
-                    "tells what else is missing"
-                ) from error
-            missing = error.filename
-            continue
-        return
+    def __init__(
+        self, connection: sqlite3.Connection, directory: Path, wanted: _Wanted, tell_gap: TellGap
+    ) -> None:
+        self.done_seq = wanted.after_seq
+        """Up to here everything was yielded, or is told of by a snapshot. The rows go on above it:
+        a snapshot may stand for some of them, for the newest is never deleted."""
+        self._log_ids = sqlite_log.read_note(connection).log_ids
+        self._below_seq = sqlite_log.first_seq(connection)
+        self._directory = directory
+        self._wanted = wanted
+        self._tell_gap = tell_gap
+
+    def events(self) -> Iterator[EventDict]:
+        """Yield them. A file that retention takes away meanwhile is in the next snapshot."""
+        missing = ""
+        while True:
+            try:
+                yield from self._once()
+            except FileNotFoundError as error:
+                if missing == error.filename:
+                    raise SegmentError(
+                        f"{missing}: is in the manifest and does not exist; `groupkeeper log "
+                        "verify` tells what else is missing"
+                    ) from error
+                missing = error.filename
+            else:
+                break
+        self._expect(self._below_seq)
+
+    def _once(self) -> Iterator[EventDict]:
+        manifest = listed_and_found(self._directory)
+        for snapshot in own_snapshots(manifest, self._log_ids)[-1:]:
+            # The last number that its events carry is the seq up to which it stands for all.
+            if self.done_seq < snapshot.last_seq:
+                yield from self._wanted_of(snapshot)
+                self.done_seq = snapshot.last_seq
+        for segment in own_segments(manifest, self._log_ids):
+            if segment.first_seq < self._below_seq and self.done_seq < segment.last_seq:
+                self._expect(segment.first_seq)
+                for event in self._wanted_of(segment):
+                    if self.done_seq < event["seq"] < self._below_seq:
+                        yield event
+                self.done_seq = min(segment.last_seq, self._below_seq - 1)
+
+    def _expect(self, seq: int) -> None:
+        if self.done_seq + 1 < seq:
+            self._tell_gap(self.done_seq + 1, seq - 1)
+            self.done_seq = seq - 1
+
+    def _wanted_of(self, segment: Segment) -> Iterator[EventDict]:
+        if self._wanted.may_be_in(self._directory, segment):
+            for event in read_segment(self._directory / segment.file, self._wanted.group_bytes):
+                if self._wanted.takes(event):
+                    yield event
 
 
 async def group_history(

@@ -146,6 +146,23 @@ def segment_names(directory: Path) -> list[SegmentName]:
     return sorted(names, key=lambda name: (name.log_id, name.first_seq, name.last_seq))
 
 
+def segment_of_name(name: SegmentName) -> Segment:
+    """What a name alone tells: times are those of its day, and sizes and checksum are not known."""
+    day = datetime.strptime(name.day, "%Y-%m-%d").replace(tzinfo=UTC)
+    first_ts_ms = round(day.timestamp() * 1000)
+    return Segment(
+        file=str(name),
+        log_id=name.log_id,
+        first_seq=name.first_seq,
+        last_seq=name.last_seq,
+        first_ts_ms=first_ts_ms,
+        last_ts_ms=first_ts_ms + _DAY_MS - 1,
+        file_bytes=0,
+        json_bytes=0,
+        sha256="",
+    )
+
+
 # --- reading --------------------------------------------------------------------------------------
 
 
@@ -200,10 +217,11 @@ def describe(directory: Path, name: SegmentName) -> Segment:
         json_bytes += len(line)
         first = first or event
         seq += 1
-        if (event["log_id"], event["seq"], day_of(event["ts_ms"])) != (name.log_id, seq, name.day):
+        where = _where(path, event)
+        if where != (name.log_id, seq, name.day):
             raise SegmentError(
                 f"{path}: where event {seq} of log {name.log_id} is to stand, it holds event "
-                f"{event['seq']} of log {event['log_id']} of {day_of(event['ts_ms'])}"
+                f"{where[1]} of log {where[0]} of {where[2]}"
             )
     if first is None or seq != name.last_seq:
         raise SegmentError(f"{path}: ends with event {seq}, its name says {name.last_seq}")
@@ -218,6 +236,14 @@ def describe(directory: Path, name: SegmentName) -> Segment:
         json_bytes=json_bytes,
         sha256=file_sha256(path),
     )
+
+
+def _where(path: Path, event: EventDict) -> tuple[str, int, str]:
+    """The log, seq and day of an event."""
+    try:
+        return event["log_id"], event["seq"], day_of(event["ts_ms"])
+    except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
+        raise SegmentError(f"{path}: holds a line that is no event: {error!r}") from error
 
 
 def file_sha256(path: Path) -> str:

@@ -59,7 +59,7 @@ def settle(connection: sqlite3.Connection, directory: Path) -> Settled:
     segments = [s for s in own_segments(manifest, own) if s.file in present]
     first_seq = sqlite_log.first_seq(connection)
     _, last_seq = sqlite_log.last_row(connection)
-    sealed_seq = first_seq - 1
+    sealed_seq = max(first_seq - 1, _snapshot_in_rows(connection, manifest, own, first_seq))
     later = []
     for segment in segments:
         if not _is_of_rows(connection, segment, first_seq):
@@ -120,6 +120,22 @@ def _is_of_rows(connection: sqlite3.Connection, segment: Segment, first_seq: int
 def _snapshot_end(manifest: Manifest, log_ids: Iterable[str]) -> int:
     """Up to where a snapshot stands for everything."""
     return max((s.last_seq for s in own_snapshots(manifest, log_ids)), default=0)
+
+
+def _snapshot_in_rows(
+    connection: sqlite3.Connection, manifest: Manifest, log_ids: Iterable[str], first_seq: int
+) -> int:
+    """The seq up to which a snapshot stands for rows that are still there: the newest row is never
+    deleted, and its day may have gone.
+    """
+    for snapshot in own_snapshots(manifest, log_ids)[-1:]:
+        log_id = base_log(snapshot.log_id)
+        if (
+            snapshot.last_seq >= first_seq
+            and sqlite_log.log_id_at(connection, snapshot.last_seq) == log_id
+        ):
+            return snapshot.last_seq
+    return 0
 
 
 def _lost(segments: Sequence[Segment], above: int, below: int) -> tuple[int, int] | None:

@@ -208,3 +208,33 @@ async def test_a_store_lets_its_days_go_by_itself(tmp_path: Path) -> None:
     again = await store.owner()
     assert again.model.keys == owner.model.keys
     await again.storage.close()
+
+
+async def test_a_snapshot_that_stands_for_the_newest_row_is_read_whole(tmp_path: Path) -> None:
+    """An idle store: its last day goes, and the row that is never deleted is of that day."""
+    store = SealedStore(tmp_path, retention_ms=KEEP_MS)
+    owner = await store.owner()
+    for group in ("billing", "reports", "billing"):
+        await store.append(owner, 0, [commit(group, 100, partitions=1)])
+    await owner.storage.close()
+    owner = await store.owner()
+    await until(lambda: store.live_seqs() == [3])
+    store.now_ms += 5 * DAY_MS
+    await until(lambda: "removed" in store.steps)
+    await owner.storage.close()
+    kinds = [(e["group"], e["kind"], e["seq"]) for e in store.read()]
+    assert kinds == [("billing", "offset_snapshot", 2), ("reports", "offset_snapshot", 3)]
+    assert [e["kind"] for e in store.read(group_id="reports")] == ["offset_snapshot"]
+    assert as_of(store.read(), store.now_ms) == as_of(store.appended, store.now_ms)
+    assert [event["seq"] for event in store.read(after_seq=2)] == [3]
+    # The row that it stands for is not sealed again, and what comes behind it is.
+    owner = await store.owner()
+    await store.append(owner, 0, [commit("billing", 200, partitions=1)])
+    await owner.storage.close()
+    assert [name.rpartition(".3-")[2] for name in store.files() if ".3-" in name] == [
+        "2-3.jsonl.gz"
+    ]
+    assert [name.endswith("-4-4.jsonl.gz") for name in store.files()].count(True) == 1
+    assert len(store.files()) == 2
+    assert [event["seq"] for event in store.read()] == [2, 3, 4]
+    assert verify(store.log_dir, reads_events=True).is_sound

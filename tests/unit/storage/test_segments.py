@@ -116,6 +116,10 @@ def test_a_segment_that_is_cut_off_or_holds_something_else_is_an_error(tmp_path:
     path.write_bytes(gzip.compress(b"{no\n"))
     with pytest.raises(SegmentError, match="no event"):
         list(read_segment(path))
+    for line in (b"{}\n", b'{"log_id": "log", "seq": 1, "ts_ms": "abc"}\n'):
+        path.write_bytes(gzip.compress(line))
+        with pytest.raises(SegmentError, match="no event"):
+            describe(tmp_path, segment.name)
     (other,) = write_segments(tmp_path / "other", events(2, 1_000))
     path.write_bytes((tmp_path / "other" / other.file).read_bytes())
     with pytest.raises(SegmentError, match=r"where event 1 of log log .* holds event 2"):

@@ -1,0 +1,75 @@
+"""Files and rows as one stream, whatever has become of the files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage.event_log import read_events
+from storage.manifest import MANIFEST
+from tests.helpers.records import commit
+from tests.helpers.sealed_store import DAY_MS, SealedStore, until
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> SealedStore:
+    """Three days in files, and the newest row; closed."""
+    store = SealedStore(tmp_path)
+    owner = await store.owner()
+    for day in range(3):
+        for number in range(3):
+            await store.append(owner, 0, [commit(f"g{number}", 100 * day + number)])
+        store.now_ms += DAY_MS
+    await until(lambda: owner.storage.stats()["sealed_seq"] == 9)
+    await until(lambda: store.live_seqs() == [9])
+    await owner.storage.close()
+    assert len(store.files()) == 3
+    return store
+
+
+def gaps_of(store: SealedStore, log_dir: Path, after_seq: int = 0) -> list[tuple[int, int]]:
+    gaps: list[tuple[int, int]] = []
+    for _ in read_events(
+        store.path, after_seq, log_dir=log_dir, tell_gap=lambda *gap: gaps.append(gap)
+    ):
+        pass
+    return gaps
+
+
+def test_a_whole_log_has_no_gap(store: SealedStore) -> None:
+    assert gaps_of(store, store.log_dir) == []
+    assert store.read() == store.appended
+    assert store.read(after_seq=4) == store.appended[4:]
+    assert gaps_of(store, store.log_dir, after_seq=4) == []
+
+
+def test_without_a_manifest_the_names_of_the_files_tell_what_there_is(store: SealedStore) -> None:
+    (store.log_dir / MANIFEST).unlink()
+    assert store.read() == store.appended
+    assert gaps_of(store, store.log_dir) == []
+
+
+def test_a_damaged_line_of_the_manifest_hides_no_file(store: SealedStore) -> None:
+    lines = (store.log_dir / MANIFEST).read_bytes().splitlines(keepends=True)
+    lines[1] = b"garbage\n"
+    (store.log_dir / MANIFEST).write_bytes(b"".join(lines))
+    assert store.read() == store.appended
+    assert store.read(since_ms=store.appended[5]["ts_ms"], group_id="g2") == [
+        event for event in store.appended[5:] if event["group"] == "g2"
+    ]
+
+
+def test_what_is_nowhere_is_told_and_the_rest_is_read(store: SealedStore, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    assert gaps_of(store, elsewhere) == [(1, 8)]
+    assert gaps_of(store, elsewhere, after_seq=3) == [(4, 8)]
+    assert gaps_of(store, elsewhere, after_seq=8) == []
+    assert list(read_events(store.path, log_dir=elsewhere)) == store.appended[8:]
+
+
+def test_a_gap_between_two_files_is_told(store: SealedStore) -> None:
+    (store.log_dir / MANIFEST).unlink()
+    next(store.log_dir.glob("dt=*/events-*-4-6.jsonl.gz")).unlink()
+    assert gaps_of(store, store.log_dir) == [(4, 6)]
+    assert store.read() == [*store.appended[:3], *store.appended[6:]]
