@@ -19,6 +19,11 @@ COMMIT_KIND: Final = "commit"
 ROW_FIELDS: Final = ("partition", "offset", "previous_offset", "leader_epoch", "metadata")
 """What a row of a commit holds."""
 
+_COMMON: Final = frozenset(
+    {("log_id", str), ("seq", int), ("ts_ms", int), ("kind", str), ("group", str)}
+)
+"""What readers rest on."""
+
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(EventDict).decode
 
@@ -33,7 +38,9 @@ def encode_line(event: EventDict) -> bytes:
 def decode_line(line: bytes) -> EventDict:
     """Read a line of any version. Raises ``msgspec.DecodeError`` for what is no event."""
     event = _decode(line)
-    if event.get("kind") == COMMIT_KIND:
+    if not {(name, type(event.get(name))) for name, _ in _COMMON} <= _COMMON:
+        raise msgspec.ValidationError("a field that every event has is missing, or of another type")
+    if event["kind"] == COMMIT_KIND:
         try:
             event["topics"] = [_with_names(topic) for topic in event["topics"]]
         except (KeyError, TypeError, ValueError) as error:

@@ -13,6 +13,8 @@ from tests.helpers.sample_events import rendered, rendered_snapshot
 EVENTS = [*rendered(), *rendered_snapshot()]
 COMMIT = next(event for event in EVENTS if event["kind"] == "commit")
 
+COMMON = b'{"log_id": "l", "seq": 1, "ts_ms": 1, "group": "g", '
+
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event["kind"])
 def test_a_line_is_read_as_the_event_that_was_written(event: dict[str, object]) -> None:
@@ -51,10 +53,14 @@ def test_a_commit_of_schema_version_1_has_names_already() -> None:
         b"",
         b"[]",
         b'{"kind": "commit"',
-        b'{"kind": "commit"}',
-        b'{"kind": "commit", "topics": 3}',
-        b'{"kind": "commit", "topics": [{"rows": []}]}',
-        b'{"kind": "commit", "topics": [{"topic": "t", "topic_id": "i", "rows": [[1, 2]]}]}',
+        b"{}",
+        b'{"log_id": "l", "seq": 1, "ts_ms": "abc", "kind": "group_created", "group": "g"}',
+        b'{"log_id": "l", "seq": null, "ts_ms": 1, "kind": "group_created", "group": "g"}',
+        COMMON + b'"kind": "commit"}',
+        COMMON + b'"kind": "commit", "topics": 3}',
+        COMMON + b'"kind": "commit", "topics": [{"rows": []}]}',
+        COMMON
+        + b'"kind": "commit", "topics": [{"topic": "t", "topic_id": "i", "rows": [[1, 2]]}]}',
     ],
 )
 def test_what_is_no_event_is_refused(line: bytes) -> None:
