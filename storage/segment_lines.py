@@ -19,11 +19,6 @@ COMMIT_KIND: Final = "commit"
 ROW_FIELDS: Final = ("partition", "offset", "previous_offset", "leader_epoch", "metadata")
 """What a row of a commit holds."""
 
-_COMMON: Final = frozenset(
-    {("log_id", str), ("seq", int), ("ts_ms", int), ("kind", str), ("group", str)}
-)
-"""What readers rest on."""
-
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(EventDict).decode
 
@@ -38,7 +33,7 @@ def encode_line(event: EventDict) -> bytes:
 def decode_line(line: bytes) -> EventDict:
     """Read a line of any version. Raises ``msgspec.DecodeError`` for what is no event."""
     event = _decode(line)
-    if not {(name, type(event.get(name))) for name, _ in _COMMON} <= _COMMON:
+    if not _is_event(event):
         raise msgspec.ValidationError("a field that every event has is missing, or of another type")
     if event["kind"] == COMMIT_KIND:
         try:
@@ -48,6 +43,18 @@ def decode_line(line: bytes) -> EventDict:
                 f"its topics are not those of a commit: {error!r}"
             ) from error
     return event
+
+
+def _is_event(line: EventDict) -> bool:
+    """Whether it has what every reader rests on."""
+    get = line.get
+    return (
+        isinstance(get("seq"), int)
+        and isinstance(get("ts_ms"), int)
+        and isinstance(get("log_id"), str)
+        and isinstance(get("kind"), str)
+        and isinstance(get("group"), str)
+    )
 
 
 def _with_rows(topic: dict[str, Any]) -> dict[str, Any]:

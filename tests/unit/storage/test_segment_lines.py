@@ -59,8 +59,7 @@ def test_a_commit_of_schema_version_1_has_names_already() -> None:
         COMMON + b'"kind": "commit"}',
         COMMON + b'"kind": "commit", "topics": 3}',
         COMMON + b'"kind": "commit", "topics": [{"rows": []}]}',
-        COMMON
-        + b'"kind": "commit", "topics": [{"topic": "t", "topic_id": "i", "rows": [[1, 2]]}]}',
+        COMMON + b'"kind": "commit", "topics": [{"topic": "t", "topic_id": "", "rows": [[1]]}]}',
     ],
 )
 def test_what_is_no_event_is_refused(line: bytes) -> None:
