@@ -1,4 +1,4 @@
-"""Payloads of format version 1, which stores of 0.1.0 hold: read for ever, written no more (pure).
+"""Payloads of format version 1, written before 2026-11-22: read for ever, written no more (pure).
 
 They differ in their commits alone: fields by the names of the core, and topics without names.
 """
