@@ -17,6 +17,8 @@ MAX_SERIES: Final = 8
 """Colours that can be told apart."""
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
+_MONTHS_MS: Final = 91 * _DAY_MS
+"""A step that always leads to another month."""
 _TIME_STEPS_MS: Final = (
     *(n * 1000 for n in (1, 2, 5, 10, 15, 30)),
     *(n * 60_000 for n in (1, 2, 5, 10, 15, 30)),
@@ -37,20 +39,25 @@ class Span:
     since_ms: int
     until_ms: int
 
-    def ticks(self, most: int) -> list[int]:
-        """Return round moments, at most so many."""
+    def ticks(self, most: int) -> list[tuple[int, str]]:
+        """Return round moments, about so many, with their labels; no two neighbours are alike."""
         length = max(self.until_ms - self.since_ms, 1)
-        step = time_step_ms(length / most)
-        first = math.ceil(self.since_ms / step) * step
-        return list(range(first, self.until_ms + 1, step))
+        step_ms = time_step_ms(length / most)
+        first = math.ceil(self.since_ms / step_ms) * step_ms
+        moments = range(first, self.until_ms + 1, step_ms)
+        return [(at_ms, self._label(at_ms, step_ms)) for at_ms in moments]
 
-    def tick_label(self, at_ms: int) -> str:
-        """Write a moment as shortly as this span allows."""
-        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
-        if self.until_ms - self.since_ms > 2 * _DAY_MS:
-            return moment.strftime("%d %b")
-        seconds = self.until_ms - self.since_ms <= 3 * 60_000
-        return moment.strftime("%H:%M:%S" if seconds else "%H:%M")
+    def _label(self, at_ms: int, step_ms: int) -> str:
+        """Write a moment as shortly as the step to the next one allows."""
+        if step_ms < 60_000:
+            form = "%H:%M:%S"
+        elif step_ms < _DAY_MS:
+            # Steps of hours divide a day: where there are several days, each has its midnight.
+            has_days = self.until_ms - self.since_ms > _DAY_MS
+            form = "%d %b" if has_days and at_ms % _DAY_MS == 0 else "%H:%M"
+        else:
+            form = "%d %b" if step_ms < _MONTHS_MS else "%b %Y"
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(form)
 
 
 def short_number(value: float) -> str:
@@ -122,8 +129,7 @@ class _Frame:
     def times(self) -> list[str]:
         """Draw the time axis alone."""
         parts = []
-        for at_ms in self.span.ticks(max(2, (self.width - 60) // 90)):
-            label = self.span.tick_label(at_ms)
+        for at_ms, label in self.span.ticks(max(2, (self.width - 60) // 90)):
             # no label may reach beyond the picture
             x = min(self.x(at_ms), self.width - 4 * len(label))
             parts.append(
@@ -226,9 +232,10 @@ def dot_chart(series: Mapping[str, Sequence[tuple[int, str]]], span: Span) -> st
 
 
 def legend(names: Mapping[str, object]) -> str:
-    """Name the colours; one series needs no legend but its name."""
+    """Name the colours; a name too long for its line is cut, and shown whole to a pointer."""
     items = (
-        f'<span class="key"><i class="swatch s{number}"></i>{escape(name)}</span>'
+        f'<span class="key" title="{escape(name)}"><i class="swatch s{number}"></i>'
+        f"{escape(name)}</span>"
         for number, name in enumerate(names, 1)
     )
     return f'<p class="legend">{"".join(items)}</p>'

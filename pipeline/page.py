@@ -25,6 +25,7 @@ body { margin: 0; background: var(--page); color: var(--text);
 main { max-width: 1280px; margin: 0 auto; padding: 24px 20px 48px; }
 h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 0 0 2px; }
 .faint { color: var(--faint); margin: 0 0 12px; font-size: 14px; }
+p { overflow-wrap: anywhere; }
 section { background: var(--card); border: 1px solid var(--rule); border-radius: 10px;
   padding: 16px 18px; margin: 16px 0; }
 .warn { background: var(--warn-page); color: var(--warn); border-color: var(--warn); }
@@ -36,7 +37,9 @@ section { background: var(--card); border: 1px solid var(--rule); border-radius:
 .tile b { display: block; font-size: 22px; font-weight: 600; font-variant-numeric: tabular-nums; }
 .tile span { color: var(--faint); font-size: 13px; }
 .legend { margin: 6px 0 4px; font-size: 13px; }
-.key { display: inline-block; margin-right: 16px; } .swatch { display: inline-block; width: 10px;
+.key { display: inline-block; margin-right: 16px; max-width: min(100%, 340px); overflow: hidden;
+  text-overflow: ellipsis; white-space: nowrap; vertical-align: bottom; }
+.swatch { display: inline-block; width: 10px;
   height: 10px; border-radius: 3px; margin-right: 6px; background: currentColor; }
 svg { width: 100%; height: auto; display: block; } svg text { fill: var(--faint);
   font-size: 12px; }
@@ -52,15 +55,17 @@ svg .line circle, svg .fill { fill: currentColor; }
 th, td { text-align: left; padding: 6px 14px 6px 0; border-bottom: 1px solid var(--rule);
   vertical-align: top; } th { color: var(--faint); font-weight: 500; white-space: nowrap; }
 tr:last-child td { border-bottom: 0; } td { overflow-wrap: break-word; min-width: 64px; }
+td.long { overflow-wrap: anywhere; min-width: 280px; }
 .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+th { vertical-align: bottom; } th.n { white-space: normal; }
 .t { white-space: nowrap; font-variant-numeric: tabular-nums; }
 @media (max-width: 640px) { main { padding: 16px 10px 32px; } section { padding: 12px; }
   .wide { display: none; } .narrow { display: block; } h1 { font-size: 20px; }
   .tiles { grid-template-columns: 1fr 1fr; gap: 8px; }
   thead { display: none; } table, tbody, tr, td { display: block; width: 100%; }
   tr { padding: 8px 0; border-bottom: 1px solid var(--rule); } tr:last-child { border-bottom: 0; }
-  td, .n { overflow-wrap: anywhere; border: 0; padding: 1px 0; display: flex; gap: 10px;
-    text-align: left; white-space: normal; }
+  td, .n, td.long { overflow-wrap: anywhere; min-width: 0; border: 0; padding: 1px 0;
+    display: flex; gap: 10px; text-align: left; white-space: normal; }
   td::before { content: attr(data-name); color: var(--faint); flex: 0 0 96px; }
   td:empty { display: none; } }
 """
@@ -118,10 +123,17 @@ def table(rows: Sequence[Mapping[str, Any]], empty: str) -> str:
     return f'<div class="scroll"><table>{whole}</table></div>'
 
 
+LONG_WORD: Final = 40
+"""Letters without a space that a column still makes room for; longer words are broken."""
+
+
 def _kind(name: str, values: Sequence[object]) -> str:
     if name == "time (UTC)":
         return "t"
-    return "n" if all(value is None or isinstance(value, int | float) for value in values) else ""
+    if all(value is None or isinstance(value, int | float) for value in values):
+        return "n"
+    words = (word for value in values for word in _cell(value).split())
+    return "long" if any(len(word) > LONG_WORD for word in words) else ""
 
 
 def _cell(value: object) -> str:

@@ -34,7 +34,9 @@ def build(scope: Scope) -> Report:
     for row in rows:
         row["dt"] = str(row["dt"])
     span, _ = buckets([row["ts_ms"] for row in rows])
-    counted = Counter(row["action"] for row in rows)
+    counted: Counter[str] = Counter()
+    for row in rows:
+        counted[row["action"]] += row["count"]  # refusals of one member in a row are one row
     dots: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for row in rows[:5000]:
         says = f"{charts.moment(row['ts_ms'])} {row['name']}: {_what(row)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -23,7 +25,7 @@ def build(scope: Scope) -> Report:
     rates = rate.groupBy("name", bucket).agg(
         F.sum("commits").alias("commits"),
         F.sum("messages").alias("messages"),
-        F.sum("rewinds").alias("rewinds"),
+        F.sum("rewinds").alias("partitions_taken_back"),
     )
     rows = collect(lags.join(rates, ["name", "time_ms"], "full").orderBy("name", "time_ms"))
     minutes = bucket_ms / 60_000
@@ -46,7 +48,7 @@ def build(scope: Scope) -> Report:
                     "groups": len(rate_lines),
                     "partitions with an offset": sum(row["partitions"] for row in now),
                     "messages behind, now": sum(row["lag"] or 0 for row in now),
-                    "commits": sum(row["commits"] or 0 for row in rows),
+                    "commits": _commits(scope),
                 }
             ),
             _lag_section({name: lag_lines.get(name, []) for name in shown}, span),
@@ -76,7 +78,12 @@ def build(scope: Scope) -> Report:
                 ),
             ),
             page.section(
-                "Day by day", "What each group did.", page.table(_days(scope), "No complete day.")
+                "Day by day",
+                "What each group did. Commits are requests, and so are the resets and restores "
+                "among them, and what was refused. What took offsets back, one request in the "
+                "audit, counts here with each partition, be it a rewind, a reset or a restore. "
+                "Messages are those that members moved forward over.",
+                page.table([_told(day) for day in _days(scope)], "No complete day."),
             ),
         ],
         rows,
@@ -113,19 +120,27 @@ def _standing(scope: Scope) -> Rows:
 
 
 def _days(scope: Scope) -> Rows:
-    days = collect(scope.gold("group_daily").orderBy(F.desc("dt"), "name").limit(MAX_ROWS))
-    return [
-        {
-            "day": str(row["dt"]),
-            "group": row["name"],
-            "commits": row["commits"],
-            "messages": row["messages"],
-            "rewinds": row["rewinds"],
-            "resets": row["resets"],
-            "refused": row["rejected"],
-            "members": row["members"],
-            "rebalances": row["rebalances"],
-            "largest lag": row["max_partition_lag"],
-        }
-        for row in days
-    ]
+    return collect(scope.gold("group_daily").orderBy(F.desc("dt"), "name").limit(MAX_ROWS))
+
+
+def _commits(scope: Scope) -> int:
+    """Count requests; a row of ``commit_rate_1m`` has those of one topic, and one may name many."""
+    ((commits,),) = scope.gold("group_daily").agg(F.sum("commits")).collect()
+    return int(commits or 0)
+
+
+def _told(day: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "day": str(day["dt"]),
+        "group": day["name"],
+        "commits": day["commits"],
+        "messages": day["messages"],
+        "partitions taken back": day["rewinds"],
+        "resets and restores": day["resets"],
+        "commits refused": day["rejected"],
+        "members joined": day["joined"],
+        "members gone": day["left"] + day["evicted"],
+        "members at the day's end": day["members"],
+        "rebalances": day["rebalances"],
+        "largest lag of a partition": day["max_partition_lag"],
+    }

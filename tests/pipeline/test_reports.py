@@ -23,6 +23,7 @@ from pipeline.report_jobs import REPORTS, write_reports
 from pipeline.run import told
 from tests.helpers.printed_docs import ROOT
 from tests.pipeline.conftest import a_site
+from tests.pipeline.events import commit
 from tests.pipeline.test_silver_gold import STORY
 
 SPAN = charts.Span(0, 3_600_000)
@@ -96,6 +97,45 @@ def test_the_audit_names_who_did_what(written):
         assert word in text, word
 
 
+def tiles(written, name):
+    """The large numbers of a page, by what they count."""
+    pattern = r'<div class="tile"><b>([^<]*)</b><span>([^<]*)</span>'
+    return {
+        says: number for number, says in re.findall(pattern, (written / f"{name}.html").read_text())
+    }
+
+
+def test_a_refused_commit_counts_as_often_as_it_was_refused(written):
+    assert tiles(written, "audit")["refused"] == "3"
+    assert cells(written, "lag")[-1]["commits refused"] == "3"
+
+
+def cells(written, name):
+    """The rows of a page's last table, by their headings."""
+    text = (written / f"{name}.html").read_text()
+    body = text[text.rindex("<tbody>") :]
+    return [
+        dict(re.findall(r'data-name="([^"]*)">([^<]*)<', row)) for row in body.split("</tr>")[:-1]
+    ]
+
+
+def test_a_day_says_what_each_of_its_numbers_counts(written):
+    second, first = cells(written, "lag")
+    assert (first["day"], second["day"]) == ("1970-01-01", "1970-01-02")
+    assert (first["commits"], first["resets and restores"]) == ("6", "2")
+    assert first["partitions taken back"] == "2"  # by a rewind, and by a reset
+    assert first["members joined"] == "2"
+    assert (second["members gone"], second["members at the day&#x27;s end"]) == ("1", "1")
+
+
+def test_a_request_for_two_topics_is_one_commit(spark, tmp_path):
+    site = a_site(spark, tmp_path)
+    site.seal([commit(1, [("a", 0, 5), ("b", 0, 5)])])
+    site.run()
+    write_reports(Scope(spark, site.lake), ["lag"], tmp_path, lambda _: None)
+    assert tiles(tmp_path, "lag")["commits"] == "1"
+
+
 def test_a_report_of_one_group_has_no_other(story, tmp_path):
     scope = Scope(story.spark, story.lake, group="nobody")
     said: list[str] = []
@@ -146,6 +186,19 @@ def test_a_table_cannot_be_broken_by_what_is_in_it():
     assert "empty" in page.table([], "empty")
 
 
+def test_a_name_too_long_for_a_line_is_cut_in_the_legend_and_broken_in_a_table():
+    name = "x" * 240
+    (key,) = ET.fromstring(charts.legend({name: []})).iter("span")
+    assert key.get("title") == name
+    rule = re.search(r"\.key {([^}]*)}", page.page("", "", []))
+    assert rule is not None
+    assert "text-overflow: ellipsis" in rule[1]
+    assert "max-width" in rule[1]
+    rows = [{"group": name, "topic": "orders", "lag": 1}, {"group": "g", "topic": "", "lag": 1}]
+    kinds = [each.get("class") for each in ET.fromstring(page.table(rows, "")).iter("td")]
+    assert kinds == ["long", "", "n"] * 2
+
+
 @pytest.mark.parametrize(
     ("value", "ceiling"), [(0, 1), (1, 1), (1.2, 2), (2.4, 2.5), (7, 10), (730, 1000)]
 )
@@ -167,17 +220,6 @@ def test_nothing_lies_outside_of_its_chart(last):
     assert span.until_ms >= last - last % bucket_ms + bucket_ms
     assert bucket_ms % 60_000 == 0
     assert (span.until_ms - span.since_ms) / bucket_ms <= 242
-
-
-def test_times_on_an_axis_are_round_and_few():
-    day = charts.Span(0, 86_400_000)
-    assert [day.tick_label(at) for at in day.ticks(5)] == [
-        "00:00",
-        "06:00",
-        "12:00",
-        "18:00",
-        "00:00",
-    ]
 
 
 def test_a_line_holds_its_value_until_the_next():
