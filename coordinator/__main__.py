@@ -53,11 +53,17 @@ def main() -> None:
         )
         raise SystemExit(1)
     # late, for these imports are what was just checked
+    from coordinator.cli.closed_pipe import end_when_nobody_reads
     from coordinator.cli.main import app
     from coordinator.cli.plain_text import accept_any_text
 
+    if sys.argv[1:2] != ["serve"]:  # the daemon serves on, whether or not its log is read
+        end_when_nobody_reads()
     accept_any_text()
-    app(prog_name="groupkeeper")
+    try:
+        app(prog_name="groupkeeper")
+    finally:
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The command line: ``groupkeeper serve``, ``check-config``, ``health`` and ``group``.
 
-Exit codes: 0 done, 1 could not do it, 2 used wrongly (options, settings), 4 nothing matched. What
-is expected to fail fails with one line that says what happened and what to do; a traceback is a bug
-of ours.
+Exit codes: 0 done, 1 could not do it, 2 used wrongly (options, settings), 4 nothing matched, 141
+nobody reads what it prints (``| head``). What is expected to fail fails with one line that says
+what happened and what to do; a traceback is a bug of ours.
 """
 
 from __future__ import annotations

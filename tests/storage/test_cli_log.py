@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ from typer.testing import CliRunner
 from coordinator.cli.event_view import colour_of, line_of
 from coordinator.cli.main import app
 from storage.manifest import MANIFEST, write_segments
+from tests.helpers.printed_docs import ROOT
 from tests.helpers.records import commit
 from tests.helpers.sample_events import rendered, rendered_snapshot
 from tests.helpers.sealed_store import DAY_MS, SealedStore
@@ -109,6 +114,34 @@ def test_no_log_is_a_code_of_its_own(tmp_path: Path) -> None:
     result = run("tail", "--store", tmp_path / "nothing.db")
     assert result.exit_code == 1
     assert "cannot be read" in result.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["log", "tail"],
+        ["log", "verify"],
+        ["check-config"],
+        ["group", "--help"],
+    ],
+    ids=" ".join,
+)
+def test_a_reader_that_goes_ends_a_command_without_a_word(
+    store: SealedStore, command: list[str]
+) -> None:
+    where = {"tail": ["--store", store.path], "verify": ["--dir", store.log_dir]}
+    nobody_reads, pipe = os.pipe()
+    os.close(nobody_reads)
+    with os.fdopen(pipe, "wb") as output:
+        done = subprocess.run(
+            [sys.executable, "-m", "coordinator", *command, *where.get(command[-1], [])],
+            cwd=ROOT,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
 def test_the_last_events_of_a_group_are_lines_out_of_files_and_rows(store: SealedStore) -> None:
