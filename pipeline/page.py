@@ -128,7 +128,7 @@ LONG_WORD: Final = 40
 
 
 def _kind(name: str, values: Sequence[object]) -> str:
-    if name == "time (UTC)":
+    if name in ("time (UTC)", "day"):
         return "t"
     if all(value is None or isinstance(value, int | float) for value in values):
         return "n"
