@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 
 from coordinator.cli.event_view import colour_of, line_of
 from coordinator.cli.main import app
-from storage.manifest import MANIFEST, write_segments
+from storage.manifest import MANIFEST, reconcile, write_segments
 from tests.helpers.printed_docs import ROOT
 from tests.helpers.records import commit
 from tests.helpers.sample_events import rendered, rendered_snapshot
@@ -68,6 +69,50 @@ def test_a_segment_that_is_missing_is_a_gap(store: SealedStore) -> None:
     assert "is in the manifest and does not exist" in text
 
 
+def test_a_beginning_that_is_missing_is_a_gap(store: SealedStore) -> None:
+    first, *_ = files(store)
+    first.unlink()
+    manifest = store.log_dir / MANIFEST
+    manifest.write_bytes(b"".join(manifest.read_bytes().splitlines(keepends=True)[1:]))
+    result = run("verify", "--dir", store.log_dir, "-o", "json")
+    assert result.exit_code == 1
+    (log,) = json.loads(result.stdout)["logs"]
+    assert (log["gaps"], log["missing"]) == ([[1, 2]], [])
+
+
+def test_the_beginning_of_a_store_beside_another_is_missing_all_the_same(
+    store: SealedStore,
+) -> None:
+    """One that lives at the same time is not what came before it."""
+    files(store)[0].unlink()
+    beside = [{**event, "log_id": "beside"} for event in store.appended]
+    write_segments(store.log_dir, beside)
+    result = run("verify", "--dir", store.log_dir, "-o", "json")
+    gaps = {log["log_id"]: log["gaps"] for log in json.loads(result.stdout)["logs"]}
+    assert gaps == {store.appended[0]["log_id"]: [[1, 2]], "beside": []}
+
+
+def test_what_went_by_retention_and_left_nothing_to_keep_is_not_missing(
+    store: SealedStore,
+) -> None:
+    first, *_ = files(store)
+    remove(store.log_dir, [str(first.relative_to(store.log_dir))])
+    first.unlink()
+    assert run("verify", "--dir", store.log_dir).exit_code == 0
+
+
+def test_a_log_behind_the_one_before_the_clock_was_set_back_has_its_beginning(
+    store: SealedStore,
+) -> None:
+    last = store.appended[-1]
+    write_segments(store.log_dir, [{**last, "log_id": "later", "seq": last["seq"] + 1}])
+    assert run("verify", "--dir", store.log_dir).exit_code == 0
+    write_segments(store.log_dir, [{**last, "log_id": "last", "seq": last["seq"] + 4}])
+    result = run("verify", "--dir", store.log_dir)
+    assert result.exit_code == 1
+    assert "last: events 8 to 9 are in no segment" in result.output
+
+
 def test_a_segment_that_is_there_twice_is_an_overlap(store: SealedStore) -> None:
     again = [event for event in store.appended if event["seq"] in (3, 4)]
     other = {**again[0], "seq": 5, "ts_ms": again[0]["ts_ms"]}
@@ -107,6 +152,73 @@ def test_a_segment_without_a_line_is_a_note_and_a_torn_line_a_problem(store: Sea
     result = run("verify", "--dir", store.log_dir)
     assert result.exit_code == 1
     assert "line 2 cannot be read" in result.output
+
+
+def test_a_line_that_a_crash_cut_off_is_told_and_does_no_harm_once_its_daemon_started(
+    store: SealedStore,
+) -> None:
+    manifest = store.log_dir / MANIFEST
+    whole = manifest.read_bytes()
+    manifest.write_bytes(whole + whole[:50])
+    last = run("verify", "--dir", store.log_dir)
+    assert last.exit_code == 1
+    assert "line 4 cannot be read: its daemon was killed while it wrote it" in last.output
+    manifest.write_bytes(whole[:50] + b"\n" + whole)
+    earlier = run("verify", "--dir", store.log_dir)
+    assert earlier.exit_code == 0, earlier.output
+    assert "line 1 was cut off when its daemon was killed" in earlier.output
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("garbage", [b"garbage", b"{}", b'{"file":"x"}'])
+def test_a_damaged_line_is_told_wherever_it_stands(
+    store: SealedStore, number: int, garbage: bytes
+) -> None:
+    manifest = store.log_dir / MANIFEST
+    lines = manifest.read_bytes().splitlines()
+    lines[number - 1] = garbage
+    manifest.write_bytes(b"\n".join(lines) + b"\n")
+    result = run("verify", "--dir", store.log_dir, "-o", "json")
+    assert result.exit_code == 1
+    shown = json.loads(result.stdout)
+    assert shown["is_sound"] is False
+    (problem,) = shown["problems"]
+    assert problem.startswith(f"{MANIFEST}: line {number} is damaged")
+
+
+UNLISTED = "dt=2023-11-16/events-new-1-1.jsonl.gz"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"no gzip",
+        gzip.compress(b"no json\n"),
+        gzip.compress(b"[]\n"),
+        gzip.compress(b"{}\n"),
+        gzip.compress(
+            b'{"log_id":"new","seq":1,"ts_ms":"abc","kind":"group_created","group":"g"}\n'
+        ),
+    ],
+    ids=["no gzip", "no JSON", "no object", "empty", "time is text"],
+)
+def test_a_damaged_file_without_a_line_is_a_line_and_what_becomes_of_it_is_told(
+    store: SealedStore, content: bytes
+) -> None:
+    (store.log_dir / UNLISTED).parent.mkdir(exist_ok=True)
+    (store.log_dir / UNLISTED).write_bytes(content)
+    result = run("verify", "--dir", store.log_dir)
+    assert (result.exit_code, type(result.exception)) == (1, SystemExit)
+    assert "the next start of its daemon adds it" not in result.output
+    told = [line for line in result.output.splitlines() if "  events  " not in line]
+    assert [line for line in told if f"{UNLISTED}: " in line][1:] == [
+        f"{UNLISTED}: is not in the manifest and damaged: the next start of its daemon puts it "
+        "aside (_broken-…)"
+    ]
+    assert f"groupkeeper: the log in {store.log_dir} is not sound" in told
+    assert len(told) == 4, told
+    reconcile(store.log_dir, ["new"])
+    assert not (store.log_dir / UNLISTED).exists()
 
 
 def test_no_log_is_a_code_of_its_own(tmp_path: Path) -> None:
