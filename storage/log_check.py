@@ -6,7 +6,7 @@ gone in this very moment; what was true once is then found by looking again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ from storage.segments import (
     SegmentName,
     describe,
     file_sha256,
+    parse_name,
     segment_names,
 )
 from storage.snapshots import base_log, parse_snapshot_log
@@ -40,7 +41,7 @@ class LogReport(msgspec.Struct, kw_only=True):
     last_ts_ms: int = 0
     file_bytes: int = 0
     gaps: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    """Seqs between the first and the last that no segment holds."""
+    """Seqs below the last that no segment holds and no snapshot stands for."""
     overlaps: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """Seqs that more than one segment holds."""
     damaged: list[str] = msgspec.field(default_factory=list)
@@ -98,7 +99,8 @@ def verify(
             log.damaged.append(str(error))
             continue
         except FileNotFoundError:
-            continue  # retention took it in this moment
+            manifest.removed.add(str(name))  # retention took it in this moment
+            continue
         found.setdefault(name.log_id, []).append(segment)
         done += segment.file_bytes
         if tell is not None:
@@ -108,7 +110,7 @@ def verify(
         if file not in present:
             _log_of(logs, listed.log_id).missing.append(file)
     for log_id, log in logs.items():
-        _sum_up(log, found.get(log_id, []), _horizon(log_id, logs))
+        _sum_up(log, found.get(log_id, []), _begins_after(log_id, found, manifest.removed))
     report.logs = sorted(logs.values(), key=lambda log: (log.first_ts_ms, log.first_seq))
     return report
 
@@ -141,13 +143,57 @@ def _checked(
     return listed
 
 
+def _begins_after(
+    log_id: str, found: Mapping[str, Sequence[Segment]], removed: Collection[str]
+) -> int:
+    """The seq up to which a log's events are told of elsewhere: those above it have to be in its
+    segments.
+
+    Seqs count from 1 in a store, so a log that begins above it needs something before it: the
+    snapshot of what went by retention, or that it went without leaving anything to keep; the log
+    that the store wrote before the clock was set back; or one that had gone further, and that
+    an older copy of the store did not know of.
+    """
+    first_seq = min((segment.first_seq for segment in found.get(log_id, ())), default=1)
+    if parse_snapshot_log(log_id) is not None:
+        return first_seq - 1  # it carries the last numbers of what it stands for
+    horizon = _horizon(log_id, found)
+    others = [segments for other, segments in found.items() if base_log(other) != log_id]
+    ends = [max(segment.last_seq for segment in segments) for segments in others]
+    went = [name for file in removed if (name := parse_name(file)) is not None]
+    is_known = (
+        first_seq - 1 <= horizon
+        or first_seq - 1 in ends
+        or any(_went_before(name, log_id, first_seq) for name in went)
+        or any(_is_forked(segments, found[log_id], first_seq) for segments in others)
+    )
+    if is_known:
+        return max(horizon, first_seq - 1)
+    return max([horizon, *(end for end in ends if end < first_seq)])
+
+
+def _went_before(name: SegmentName, log_id: str, first_seq: int) -> bool:
+    """Whether a segment that went by retention is one that came before an event of a log."""
+    return base_log(name.log_id) == name.log_id and (
+        name.last_seq == first_seq - 1
+        or (name.log_id == log_id and name.first_seq < first_seq <= name.last_seq + 1)
+    )
+
+
+def _is_forked(other: Sequence[Segment], segments: Sequence[Segment], first_seq: int) -> bool:
+    """Whether a log goes on in the middle of another one, after that had ended."""
+    ended_ms = max(segment.last_ts_ms for segment in other)
+    began_ms = min(segment.first_ts_ms for segment in segments)
+    return ended_ms <= began_ms and any(s.first_seq < first_seq <= s.last_seq + 1 for s in other)
+
+
 def _horizon(log_id: str, logs: Iterable[str]) -> int:
     """Up to where a snapshot stands for a log's events; 0 where there is none."""
     snapshots = (parse_snapshot_log(other) for other in logs if base_log(other) == log_id)
     return max((found.through_seq for found in snapshots if found is not None), default=0)
 
 
-def _sum_up(log: LogReport, segments: list[Segment], horizon: int) -> None:
+def _sum_up(log: LogReport, segments: list[Segment], begins_after: int) -> None:
     if not segments:
         return
     segments.sort(key=lambda segment: (segment.first_seq, segment.last_seq))
@@ -157,9 +203,9 @@ def _sum_up(log: LogReport, segments: list[Segment], horizon: int) -> None:
     log.last_seq = max(segment.last_seq for segment in segments)
     log.last_ts_ms = max(segment.last_ts_ms for segment in segments)
     log.file_bytes = sum(segment.file_bytes for segment in segments)
-    at = horizon or segments[0].first_seq - 1
+    at = begins_after
     for segment in segments:
-        if segment.last_seq <= horizon:
+        if segment.last_seq <= begins_after:
             continue  # about to go: the snapshot stands for it
         if segment.first_seq > at + 1:
             log.gaps.append((at + 1, segment.first_seq - 1))

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from coordinator.cli.event_view import colour_of, line_of
 from coordinator.cli.main import app
-from storage.manifest import MANIFEST, reconcile, write_segments
+from storage.manifest import MANIFEST, reconcile, remove, write_segments
 from tests.helpers.printed_docs import ROOT
 from tests.helpers.records import commit
 from tests.helpers.sample_events import rendered, rendered_snapshot
