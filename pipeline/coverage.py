@@ -1,15 +1,17 @@
 """Which events bronze holds of each log: what is missing, what came twice (pure).
 
-``seq`` has no gaps by construction, so a number that is missing between two that are there is an
-event that was lost, or one whose segment has not arrived yet. What follows the last segment is
-neither: it has not been sealed.
+``seq`` counts from 1 in a store, across its logs, without gaps by construction. So a number that
+is missing, between two that are there or before the first, is an event that was lost, or one whose
+segment has not arrived yet. What follows the last segment is neither: it has not been sealed. And
+what went by retention is not missing: the snapshot ``<log_id>.<seq>`` stands for the offsets of all
+up to its ``seq``, and history begins behind it. Imported logs count from 1 as well.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import date, timedelta
 from typing import NamedTuple
 
@@ -44,9 +46,7 @@ class Gap(NamedTuple):
 
     def __str__(self) -> str:
         """Say it to a person."""
-        if self.first_seq == self.last_seq:
-            return f"event {self.first_seq} of log {self.log_id} is missing"
-        return f"events {self.first_seq} to {self.last_seq} of log {self.log_id} are missing"
+        return missing_text(self.log_id, self.first_seq, self.last_seq)
 
 
 class Coverage:
@@ -56,43 +56,85 @@ class Coverage:
         """Take them in any order."""
         self.segments = sorted(set(segments), key=lambda s: (s.log_id, s.first_seq, s.last_seq))
         self._by_log: dict[str, list[HeldSegment]] = defaultdict(list)
+        self._by_base: dict[str, list[HeldSegment]] = defaultdict(list)
+        """With its snapshots."""
         for segment in self.segments:
             self._by_log[segment.log_id].append(segment)
+            self._by_base[base_log(segment.log_id)].append(segment)
 
     def stores(self) -> dict[str, str]:
         """Map each log to the first log of its store.
 
         A clock that is set back starts a new log, and seq goes on counting: a log that does not
-        begin with 1 continues the one that ends just before it, or, with a gap, the last one below.
+        begin with 1 continues the one that ends just before it, or, with a gap, the last one below,
+        unless a snapshot of its own stands for what was before it.
         The log of a snapshot (``<log_id>.<seq>``) belongs to the log that it was taken from.
         """
-        by_base: dict[str, list[HeldSegment]] = defaultdict(list)
-        for segment in self.segments:
-            by_base[_base_log(segment.log_id)].append(segment)
-        spans = sorted(
-            (min(p.first_seq for p in parts), max(p.last_seq for p in parts), log_id)
-            for log_id, parts in by_base.items()
-        )
         stores: dict[str, str] = {}
         ends: dict[str, int] = {}
+        spans = sorted((*self._span(log_id), log_id) for log_id in self._by_base)
         for first, last, log_id in spans:
             below = [(end, other) for other, end in ends.items() if end < first]
-            if first == 1 or not below:
-                stores[log_id] = log_id
-            else:
-                _, previous = max(below)
-                stores[log_id] = stores[previous]
-                del ends[previous]
+            end, previous = max(below, default=(0, log_id))
+            if end + 1 != first and self._through([log_id]) + 1 >= first:
+                previous = log_id
+            stores[log_id] = stores.get(previous, log_id)
+            ends.pop(previous, None)
             ends[log_id] = last
-        return {log_id: stores[_base_log(log_id)] for log_id in self._by_log}
+        return {log_id: stores[base_log(log_id)] for log_id in self._by_log}
 
     def gaps(self) -> list[Gap]:
-        """Return what is missing, by store and seq."""
-        stores = self.stores()
-        by_store: dict[str, list[HeldSegment]] = defaultdict(list)
-        for segment in self.segments:
-            by_store[stores[segment.log_id]].append(segment)
-        return [gap for store in sorted(by_store) for gap in _gaps_of(by_store[store])]
+        """Return what is missing, by store and seq; what a snapshot stands for at the beginning of
+        a store is not.
+        """
+        by_store = self._by_store()
+        return [
+            gap
+            for store in sorted(by_store)
+            for gap in _gaps_of(self._events(by_store[store]), self._through(by_store[store]))
+        ]
+
+    def gaps_as_of(self, last_seqs: Mapping[str, int]) -> list[Gap]:
+        """Return what is missing for the offsets as they stood at a moment.
+
+        ``last_seqs`` has the last seq up to then of every log that had begun. What is missing after
+        the moment does not matter, nor what a snapshot stands for that was taken before it; nor,
+        before the horizon, what a later one stands for: nothing at all is known there.
+        """
+        missing = []
+        for _, logs in sorted(self._by_store().items()):
+            seen = {log_id: seq for log_id, seq in last_seqs.items() if base_log(log_id) in logs}
+            known = max(seen.values(), default=0)
+            through = max((seq for log_id, seq in seen.items() if log_id not in logs), default=0)
+            horizon = through if known else self._through(logs)
+            for gap in _gaps_of(self._events(logs), horizon):
+                first_seq = max(gap.first_seq, through + 1)
+                if first_seq <= gap.last_seq and first_seq - 1 <= known:
+                    missing.append(gap._replace(first_seq=first_seq))
+        return missing
+
+    def _by_store(self) -> dict[str, set[str]]:
+        """The logs of each store, without those of snapshots."""
+        logs: dict[str, set[str]] = defaultdict(set)
+        for log_id, store in self.stores().items():
+            logs[store].add(base_log(log_id))
+        return logs
+
+    def _events(self, logs: Collection[str]) -> list[HeldSegment]:
+        """The segments of some logs, without those of their snapshots."""
+        return [part for log in logs for part in self._by_base[log] if part.log_id == log]
+
+    def _through(self, logs: Collection[str]) -> int:
+        """Up to where a snapshot stands for everything."""
+        parts = (part for log in logs for part in self._by_base[log] if part.log_id != log)
+        return max((part.last_seq for part in parts), default=0)
+
+    def _span(self, log: str) -> tuple[int, int]:
+        """The first and the last seq of a log; of one that is all gone, where it would go on."""
+        parts = self._events([log])
+        if not parts:
+            return self._through([log]) + 1, self._through([log])
+        return min(p.first_seq for p in parts), max(p.last_seq for p in parts)
 
     def has_overlaps(self, days: Iterable[date]) -> bool:
         """Tell whether an event of these days may be there twice."""
@@ -121,6 +163,13 @@ class Coverage:
         return sum(segment.events for segment in self.segments if segment.dt == day)
 
 
+def missing_text(log_id: str, first_seq: int, last_seq: int) -> str:
+    """Say to a person that events are missing."""
+    if first_seq == last_seq:
+        return f"event {first_seq} of log {log_id} is missing"
+    return f"events {first_seq} to {last_seq} of log {log_id} are missing"
+
+
 def gaps_by_day(gaps: Iterable[Gap]) -> Mapping[date, list[Gap]]:
     """Return the gaps that a day may have lost events to."""
     by_day: dict[date, list[Gap]] = defaultdict(list)
@@ -130,22 +179,27 @@ def gaps_by_day(gaps: Iterable[Gap]) -> Mapping[date, list[Gap]]:
     return by_day
 
 
-def _base_log(log_id: str) -> str:
+def base_log(log_id: str) -> str:
     """Return the log that a snapshot was taken from; any other log is its own."""
     base, dot, seq = log_id.rpartition(".")
     return base if dot and seq.isdigit() else log_id
 
 
-def _gaps_of(parts: list[HeldSegment]) -> list[Gap]:
-    """Return the gaps of one store."""
+def _gaps_of(parts: list[HeldSegment], through: int) -> list[Gap]:
+    """Return the gaps of one store, whose events up to ``through`` a snapshot stands for."""
+    if not parts:
+        return []
+    parts.sort(key=lambda s: (s.first_seq, s.last_seq))
+    last, last_day = min(through, parts[0].first_seq - 1), parts[0].dt
     gaps = []
-    last, last_day = 0, date.min
-    for part in sorted(parts, key=lambda s: (s.first_seq, s.last_seq)):
-        if last and part.first_seq > last + 1:
+    for part in parts:
+        if part.first_seq > last + 1:
             days = sorted((last_day, part.dt))
             gaps.append(Gap(part.log_id, last + 1, part.first_seq - 1, days[0], days[1]))
         if part.events < part.last_seq - part.first_seq + 1:
             gaps.append(Gap(part.log_id, part.first_seq, part.last_seq, part.dt, part.dt))
         if part.last_seq > last:
             last, last_day = part.last_seq, part.dt
+    if through > last:
+        gaps.append(Gap(parts[-1].log_id, last + 1, through, last_day, last_day))
     return gaps

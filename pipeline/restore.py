@@ -3,25 +3,54 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from datetime import date
+from collections.abc import Collection, Iterable
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.bronze import distinct_events, read_events, read_segments, with_store
+from pipeline.bronze import (
+    distinct_events,
+    read_coverage,
+    read_events,
+    read_segments,
+    with_store,
+)
 from pipeline.coverage import Coverage, HeldSegment
 from pipeline.lake import DAY, Lake
 from pipeline.offsets import offset_changes, standing
 from pipeline.plan import Committed, Partition
+
+SNAPSHOT_KIND: Final = "offset_snapshot"
+"""Tells what offsets a group had when the log before was let go."""
+
+NAMED: Final = 5
+"""Gaps that a message names."""
 
 SEGMENT_NAME: Final = re.compile(r"events-(?P<log_id>.+)-(?P<first>\d+)-(?P<last>\d+)\.jsonl\.gz")
 
 
 class RestoreError(Exception):
     """There is nothing to restore; the message is one line."""
+
+
+class IncompleteHistory(RestoreError):
+    """Events are missing that may have changed what is asked for."""
+
+    def __init__(self, missing: Iterable[object], place: object) -> None:
+        """Say what is missing, one text each, and of which place."""
+        texts = [str(each) for each in missing]
+        if len(texts) > NAMED:
+            texts = [*texts[:NAMED], f"and {len(texts) - NAMED} gaps more"]
+        super().__init__(
+            f"the history in {place} is not whole: {'; '.join(texts)}. What they "
+            "changed is not known, so a plan might bring back offsets that were not those of the "
+            "moment, and delete others. Look for the missing segments (`groupkeeper log verify` "
+            "names them; --log-dir and --tables may be the wrong ones, --store reads what is not "
+            "sealed yet), or plan without them, with --accept-gaps"
+        )
 
 
 class Standing(NamedTuple):
@@ -34,8 +63,8 @@ class Standing(NamedTuple):
     """The newest event of that log that was read: a moment after it is not known about."""
 
 
-def events_of_log(spark: SparkSession, log_dir: Path) -> DataFrame:
-    """Read the events of sealed segments as they lie in a folder of this machine, each once."""
+def coverage_of_log(log_dir: Path) -> Coverage:
+    """Tell by the names of sealed segments what a folder of this machine holds."""
     segments = [
         HeldSegment(
             found["log_id"],
@@ -51,13 +80,36 @@ def events_of_log(spark: SparkSession, log_dir: Path) -> DataFrame:
     ]
     if not segments:
         raise RestoreError(f"{log_dir} holds no sealed segment: is it the daemon's log.dir?")
-    stores = Coverage(segments).stores()
+    return Coverage(segments)
+
+
+def events_of_log(spark: SparkSession, log_dir: Path) -> DataFrame:
+    """Read the events of sealed segments as they lie in a folder of this machine, each once."""
+    stores = coverage_of_log(log_dir).stores()
     return with_store(distinct_events(read_segments(spark, str(log_dir))), stores)
+
+
+def coverage_of_lake(spark: SparkSession, root: str) -> Coverage:
+    """Tell what bronze holds."""
+    return read_coverage(spark, Lake(root))
 
 
 def events_of_lake(spark: SparkSession, root: str) -> DataFrame:
     """Read the events of bronze, each once; what was imported is among them."""
     return read_events(spark, Lake(root))
+
+
+def require_whole(events: DataFrame, coverage: Coverage, as_of_ms: int, place: object) -> None:
+    """Raise IncompleteHistory where events of any log up to a moment are missing.
+
+    Of any: what is not there cannot tell which group it was about.
+    """
+    if not coverage.gaps():
+        return
+    before = events.where(F.col("ts_ms") <= as_of_ms).groupBy("log_id").agg(F.max("seq"))
+    missing = coverage.gaps_as_of(dict(before.collect()))
+    if missing:
+        raise IncompleteHistory(missing, place)
 
 
 def group_as_of(
@@ -72,14 +124,7 @@ def group_as_of(
     before = changes.where(F.col("ts_ms") <= as_of_ms)
     newest = before.groupBy("store").agg(F.max("ts_ms").alias("at")).collect()
     if not newest:
-        first = changes.agg(F.min("ts_ms").alias("at")).collect()[0]["at"]
-        raise RestoreError(
-            f"the log knows nothing of group {group!r}: is its name right, and the log the one of "
-            "its coordinator?"
-            if first is None
-            else f"group {group!r} had no committed offset then: its first change in the log is "
-            f"at {first} ms since the epoch"
-        )
+        raise RestoreError(_why_nothing(events.where(F.col("group") == group), group, as_of_ms))
     store = max(newest, key=lambda row: (row["at"], row["store"]))["store"]
     rows = standing(before.where(F.col("store") == store)).collect()
     last = events.where(F.col("store") == store).agg(F.max("ts_ms").alias("at")).collect()
@@ -91,3 +136,30 @@ def group_as_of(
         if not topics or row["topic"] in topics
     }
     return Standing(offsets, store, last[0]["at"])
+
+
+def _why_nothing(events: DataFrame, group: str, as_of_ms: int) -> str:
+    """Say why a group has no offsets at a moment, as far as the log tells."""
+    changes = offset_changes(events)
+    first = changes.agg(F.min("ts_ms").alias("at")).collect()[0]["at"]
+    if first is None:
+        return (
+            f"the log knows nothing of group {group!r}: is its name right, and the log the one of "
+            "its coordinator?"
+        )
+    horizon = events.where(F.col("kind") == SNAPSHOT_KIND).agg(F.min("ts_ms").alias("at"))
+    if horizon.collect()[0]["at"] == first:
+        return (
+            f"what group {group!r} had at {_utc(as_of_ms)} is not known: what the log told of it "
+            f"before {_utc(first)} is beyond log.retention_minutes, and gone. That is the first "
+            "moment that it can be restored to"
+        )
+    return (
+        f"group {group!r} had no committed offset at {_utc(as_of_ms)}: its first change in the log "
+        f"is at {_utc(first)}"
+    )
+
+
+def _utc(ts_ms: int) -> str:
+    at = datetime.fromtimestamp(ts_ms / 1000, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -38,6 +38,9 @@ from coordinator.cli.plan_view import (
 from coordinator.cli.tables import start_spark
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from coordinator.cli.store_history import MissingEvents
     from pipeline.apply import Outcome
     from pipeline.cluster import Cluster, Endpoint
     from pipeline.plan import Partition, Plan
@@ -84,6 +87,12 @@ def restore_command(  # noqa: PLR0913  the options of a command
     plan: PlanOption = None,
     undo: UndoOption = False,
     apply: ApplyOption = False,
+    accept_gaps: Annotated[
+        bool,
+        typer.Option(
+            "--accept-gaps", help="Plan though events are missing that may have changed the group."
+        ),
+    ] = False,
     out: PlanOutOption = None,
     output: OutputOption = Output.TABLE,
     client_config: ClientConfigOption = None,
@@ -93,7 +102,8 @@ def restore_command(  # noqa: PLR0913  the options of a command
     """Bring a group's committed offsets back to what they were at a moment.
 
     Writes a plan and prints it; --apply carries it out, now or later with --plan FILE. The group
-    must be empty. --plan FILE --undo --apply takes it back. Exits 1 when it was refused.
+    must be empty, and the history up to the moment whole. --plan FILE --undo --apply takes it
+    back. Exits 1 when it was refused.
     """
     properties = read_properties(client_config)
     if plan is not None:
@@ -109,7 +119,8 @@ def restore_command(  # noqa: PLR0913  the options of a command
         fail("name where the history is: --store FILE, --log-dir DIR or --tables DIR", USAGE)
     from pipeline.cluster import Endpoint
 
-    history = _History(group, parse_moment(as_of, now_ms()), (store, log, tables), topic or [])
+    places = (store, log, tables)
+    history = _History(group, parse_moment(as_of, now_ms()), places, topic or [], accept_gaps)
     made = _planned(history, Endpoint(server, properties, timeout), data, master)
     path = out or Path(f"restore-{file_name(group)}-{made.id}.json")
     write_plan(made, path)
@@ -124,6 +135,8 @@ class _History(NamedTuple):
     places: tuple[Path | None, Path | None, str | None]
     """The store, the folder of segments, the tables."""
     topics: list[str]
+    accepts_gaps: bool
+    """A person says that it may be planned without what is missing."""
 
     def __str__(self) -> str:
         """Name the places."""
@@ -134,33 +147,22 @@ def _found(history: _History, master: str | None) -> Standing:
     """Ask the history, by Spark."""
     from pyspark.errors import AnalysisException
 
-    from pipeline.restore import RestoreError, events_of_lake, events_of_log, group_as_of
-    from storage.event_log import read_events
-    from storage.manifest import write_segments
+    from pipeline.restore import IncompleteHistory, RestoreError, group_as_of
     from storage.segments import SegmentError
 
     spark = start_spark("restore", master, SPARK_MEMORY)
     typer.echo("groupkeeper: reading the history", err=True)
-    store, log, tables = history.places
     with TemporaryDirectory(prefix="groupkeeper-") as scratch:
         try:
-            if store is not None:
-                # sealed segments and what is not sealed yet, as one stream
-                live = read_events(store, log_dir=log, group_id=history.group)
-                if not write_segments(Path(scratch), live):
-                    fail(f"{store} knows nothing of group {history.group!r}", NOTHING_MATCHED)
-                events = events_of_log(spark, Path(scratch))
-            elif log is not None:
-                events = events_of_log(spark, log)
-            else:
-                assert tables is not None  # one of the three is named
-                events = events_of_lake(spark, tables)
+            events = _events(history, spark, Path(scratch))
             found = group_as_of(events, history.group, history.as_of_ms, history.topics)
+        except IncompleteHistory as error:
+            fail(str(error), FAILED)
         except RestoreError as error:
             fail(str(error), NOTHING_MATCHED)
         except (OSError, sqlite3.Error, SegmentError, AnalysisException) as error:
             fail(f"{history} cannot be read: {error}", FAILED)
-    if store is None and found.last_ts_ms < history.as_of_ms:
+    if history.places[0] is None and found.last_ts_ms < history.as_of_ms:
         typer.echo(
             f"groupkeeper: the history ends at {moment(found.last_ts_ms)}, before the moment that "
             "was asked for: what came after it is not known here (is it sealed yet? --store FILE "
@@ -168,6 +170,47 @@ def _found(history: _History, master: str | None) -> Standing:
             err=True,
         )
     return found
+
+
+def _events(history: _History, spark: SparkSession, scratch: Path) -> DataFrame:
+    """Read the events, and see that none is missing. Raises RestoreError."""
+    from pipeline import restore
+
+    store, log, tables = history.places
+    if store is not None:
+        return _events_of_store(store, history, spark, scratch)
+    if log is not None:
+        events, coverage = restore.events_of_log(spark, log), restore.coverage_of_log(log)
+    else:
+        assert tables is not None  # one of the three is named
+        events = restore.events_of_lake(spark, tables)
+        coverage = restore.coverage_of_lake(spark, tables)
+    if not history.accepts_gaps:
+        restore.require_whole(events, coverage, history.as_of_ms, history)
+    return events
+
+
+def _events_of_store(
+    store: Path, history: _History, spark: SparkSession, scratch: Path
+) -> DataFrame:
+    """Read sealed segments and what is not sealed yet, as one stream. Raises RestoreError."""
+    from coordinator.cli.store_history import absent_files, copy_group, gaps_before
+    from pipeline.coverage import missing_text
+    from pipeline.restore import IncompleteHistory, events_of_log
+
+    log_dir = history.places[1]
+
+    def refuse(missing: list[MissingEvents]) -> None:
+        if missing and not history.accepts_gaps:
+            raise IncompleteHistory([missing_text(*each) for each in missing], history)
+
+    refuse(absent_files(store, log_dir, history.as_of_ms))
+    gaps = copy_group(store, log_dir, history.group, scratch)
+    if gaps:
+        refuse(gaps_before(store, log_dir, gaps, history.as_of_ms))
+    if not any(scratch.iterdir()):
+        fail(f"{store} knows nothing of group {history.group!r}", NOTHING_MATCHED)
+    return events_of_log(spark, scratch)
 
 
 def _planned(history: _History, target: Endpoint, data: str | None, master: str | None) -> Plan:

@@ -20,8 +20,71 @@ def test_segments_that_follow_each_other_have_no_gap():
     assert Coverage([held(6, 9, TWO), held(1, 5)]).gaps() == []
 
 
-def test_what_was_trimmed_before_the_first_segment_is_no_gap():
-    assert Coverage([held(501, 510)]).gaps() == []
+def snapshot(through: int, dt: date = ONE, log_id: str = "a", groups: int = 3) -> HeldSegment:
+    return held(through - groups + 1, through, dt, f"{log_id}.{through}")
+
+
+def test_a_beginning_that_no_snapshot_stands_for_is_a_gap():
+    (gap,) = Coverage([held(22, 47, TWO), held(48, 58, THREE)]).gaps()
+    assert gap == Gap("a", 1, 21, TWO, TWO)
+
+
+def test_what_went_by_retention_is_no_gap():
+    assert Coverage([snapshot(500), held(501, 510, TWO)]).gaps() == []
+    assert Coverage([snapshot(500)]).gaps() == []
+
+
+def test_what_is_missing_behind_a_snapshot_is_a_gap():
+    (gap,) = Coverage([snapshot(500), held(505, 510, TWO)]).gaps()
+    assert (gap.first_seq, gap.last_seq) == (501, 504)
+
+
+def test_days_that_went_before_they_were_read_are_a_gap_though_a_snapshot_tells_their_offsets():
+    parts = [held(1, 20), snapshot(60, TWO)]
+    assert [(g.first_seq, g.last_seq) for g in Coverage(parts).gaps()] == [(21, 60)]
+    parts += [held(61, 70, THREE)]
+    assert [(g.first_seq, g.last_seq) for g in Coverage(parts).gaps()] == [(21, 60)]
+    assert Coverage(parts).gaps_as_of({"a": 70, "a.60": 60}) == []
+    assert len(Coverage(parts).gaps_as_of({"a": 20})) == 1
+    assert Coverage(parts).gaps_as_of({"a": 19}) == []
+
+
+def test_a_log_after_one_that_went_by_retention_has_its_beginning():
+    assert Coverage([snapshot(60), held(61, 70, TWO, log_id="b")]).gaps() == []
+    later = [held(1, 60), held(61, 100, log_id="b"), snapshot(100, log_id="b", groups=50)]
+    assert set(Coverage(later).stores().values()) == {"a"}
+    assert Coverage(later).gaps() == []
+
+
+def test_a_store_with_a_snapshot_is_not_taken_for_what_follows_another():
+    coverage = Coverage([held(1, 50, log_id="x"), snapshot(100), held(101, 120)])
+    assert coverage.stores() == {"x": "x", "a": "a", "a.100": "a"}
+    assert coverage.gaps() == []
+
+
+def test_of_two_stores_that_lie_side_by_side_the_one_without_a_beginning_is_told():
+    (gap,) = Coverage([held(1, 99, log_id="x"), held(22, 58)]).gaps()
+    assert (gap.log_id, gap.first_seq, gap.last_seq) == ("a", 1, 21)
+
+
+def test_for_a_moment_only_what_may_have_been_before_it_is_missing():
+    coverage = Coverage([held(1, 3), held(59, 70)])
+    assert coverage.gaps_as_of({"a": 2}) == []
+    assert [(g.first_seq, g.last_seq) for g in coverage.gaps_as_of({"a": 3})] == [(4, 58)]
+    assert [(g.first_seq, g.last_seq) for g in coverage.gaps_as_of({"a": 65})] == [(4, 58)]
+
+
+def test_a_missing_beginning_matters_to_every_moment_that_no_snapshot_was_before():
+    bare = Coverage([held(22, 58)])
+    for seen in ({}, {"a": 30}):
+        assert [(g.first_seq, g.last_seq) for g in bare.gaps_as_of(seen)] == [(1, 21)]
+    going = Coverage([held(22, 58), snapshot(58)])  # retention has begun to remove them
+    assert [(g.first_seq, g.last_seq) for g in going.gaps_as_of({"a": 30})] == [(1, 21)]
+    assert going.gaps_as_of({"a": 58, "a.58": 58}) == []
+
+
+def test_before_the_horizon_nothing_is_known_and_nothing_missing():
+    assert Coverage([snapshot(500), held(501, 510, TWO)]).gaps_as_of({}) == []
 
 
 def test_a_gap_may_belong_to_every_day_between_its_ends():

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from coordinator.core.records import CommittedPartition, CommittedTopic, OffsetsCommitted
 from pipeline.plan import Committed, Partition
-from pipeline.restore import RestoreError, events_of_log, group_as_of
+from pipeline.restore import (
+    IncompleteHistory,
+    RestoreError,
+    coverage_of_log,
+    events_of_log,
+    group_as_of,
+    require_whole,
+)
 from storage.event_codec import Stamp, event_dict
+from storage.snapshots import OffsetsAsOf, SnapshotLog
+from tests.helpers.records import commit
+from tests.helpers.sealed_store import DAY_MS, SealedStore, until
 from tests.pipeline.restore.conftest import command, open_cluster
 
 
@@ -53,3 +65,99 @@ def test_a_history_that_ends_before_the_moment_is_used_and_said(site, daemon, gr
         said = command("restore", "--group", group, "--as-of", "1m", *where, *options)
         assert "the history ends at 2023-11-14T22:13:20Z" in said.err
         assert cluster.offsets([group])[group] == {Partition("orders", 0): Committed(5)}
+
+
+# --- a history that is not whole ------------------------------------------------------------------
+
+
+AT_MS = 1_700_000_000_000
+WHOLE = [a_commit("here", seq, AT_MS + seq, {0: seq, seq % 3: seq}) for seq in range(1, 11)]
+
+
+def answer(site, as_of_ms):
+    coverage = coverage_of_log(site.log_dir)
+    events = events_of_log(site.spark, site.log_dir)
+    require_whole(events, coverage, as_of_ms, site.log_dir)
+    return group_as_of(events, "g", as_of_ms)
+
+
+def test_a_moment_after_a_gap_is_refused_and_one_before_it_is_not(site):
+    site.seal([each for each in WHOLE if not 4 <= each["seq"] <= 7])
+    with pytest.raises(IncompleteHistory, match="events 4 to 7 of log here are missing"):
+        answer(site, AT_MS + 9)
+    with pytest.raises(IncompleteHistory, match="events 4 to 7"):
+        answer(site, AT_MS + 3)  # who knows when the fourth was
+    assert told(answer(site, AT_MS + 2)) == {0: 2, 1: 1, 2: 2}
+
+
+def test_a_history_without_its_beginning_is_refused(site):
+    site.seal(WHOLE[4:])
+    with pytest.raises(IncompleteHistory, match="events 1 to 4 of log here are missing") as told:
+        answer(site, AT_MS + 9)
+    assert "--accept-gaps" in str(told.value)
+
+
+def test_a_snapshot_stands_for_the_beginning_but_not_for_what_was_before_it(site):
+    at_horizon = OffsetsAsOf()
+    for each in WHOLE[:6]:
+        at_horizon.apply(each)
+    site.seal(at_horizon.events(SnapshotLog("here", 6), AT_MS + 6, 6))
+    site.seal(WHOLE[6:])
+    assert told(answer(site, AT_MS + 7)) == {0: 7, 1: 7, 2: 5}
+    with pytest.raises(RestoreError) as refused:
+        answer(site, AT_MS + 5)
+    assert str(refused.value) == (
+        "what group 'g' had at 2023-11-14T22:13:20.005Z is not known: what the log told of it "
+        "before 2023-11-14T22:13:20.006Z is beyond log.retention_minutes, and gone. That is the "
+        "first moment that it can be restored to"
+    )
+
+
+def test_before_its_first_change_a_group_had_nothing(site):
+    site.seal([a_commit("here", 1, AT_MS, {0: 1}, "other"), a_commit("here", 2, AT_MS + 1, {0: 5})])
+    with pytest.raises(RestoreError) as refused:
+        answer(site, AT_MS)
+    assert str(refused.value) == (
+        "group 'g' had no committed offset at 2023-11-14T22:13:20.000Z: its first change in the "
+        "log is at 2023-11-14T22:13:20.001Z"
+    )
+
+
+@pytest.mark.parametrize("source", ["--log-dir", "--tables"])
+def test_no_plan_is_made_of_a_history_with_a_gap(site, daemon, group, tmp_path, source):
+    mine = [each | {"group": group} for each in WHOLE]
+    site.seal([*mine[:3], *mine[7:]])
+    if source == "--tables":
+        site.ingest()
+    place = site.log_dir if source == "--log-dir" else site.lake.root
+    file = tmp_path / "plan.json"
+    asked = ["restore", "--group", group, "--as-of", "1m", source, place]
+    asked += ["--server", daemon.bootstrap, "--out", file]
+    said = command(*asked, code=1)
+    assert f"the history in {place} is not whole: events 4 to 7 of log here are missing" in said.err
+    assert not file.exists()
+    assert "3 of 3 partitions change" in command(*asked, "--accept-gaps").out
+
+
+async def test_no_plan_is_made_of_a_store_whose_files_are_not_there(daemon, group, spark, tmp_path):
+    store = SealedStore(tmp_path / "store")
+    store.path.parent.mkdir()
+    owner = await store.owner()
+    for number in range(3):
+        await store.append(owner, 0, [commit(group, number)])
+        store.now_ms += DAY_MS
+    await until(lambda: len(store.live_seqs()) == 1)
+    await owner.storage.close()
+    file = tmp_path / "plan.json"
+    (tmp_path / "empty").mkdir()
+    asked = ["restore", "--group", group, "--as-of", "1m", "--store", store.path]
+    asked += ["--server", daemon.bootstrap, "--out", file]
+    said = command(*asked, "--log-dir", tmp_path / "empty", code=1)
+    log_id, below = store.appended[0]["log_id"], store.live_seqs()[0]
+    assert f"events 1 to {below - 1} of log {log_id} are missing" in said.err
+    assert not file.exists()
+    first = sorted(store.log_dir.glob("dt=*"))[0]
+    shutil.rmtree(first)
+    said = command(*asked, code=1)
+    assert f"event 1 of log {log_id} is missing" in said.err
+    assert not file.exists()
