@@ -16,21 +16,32 @@ from pyspark.sql import functions as F
 
 from pipeline.bronze import with_day
 from pipeline.lake import DAY
-from pipeline.offsets import OFFSET_KEY, event_order, last_changes
+from pipeline.offsets import OFFSET_KEY, event_order, last_changes, newest_events
 
 MINUTE_MS: Final = 60_000
 
 PARTITION_KEY: Final = ("store", "topic", "partition")
 
 
-def offsets_by_day(changes: DataFrame, standing: DataFrame, days: Sequence[date]) -> DataFrame:
+def offsets_by_day(
+    changes: DataFrame, newest: DataFrame, standing: DataFrame, days: Sequence[date]
+) -> DataFrame:
     """Return the offsets that stand at the end of each of the days.
 
-    ``changes`` are all of these days (``all_changes``), ``standing`` is what this function said of
-    the day before them, or empty.
+    ``changes`` are all of these days (``all_changes``), ``newest`` the last event of each offset
+    and day (``newest_by_day``), ``standing`` what this function said of the day before them, or
+    empty.
     """
-    steps = last_changes(changes, *OFFSET_KEY, DAY)
+    steps = last_changes(changes, *OFFSET_KEY, DAY, newest=newest)
     return _by_day(steps, standing, OFFSET_KEY, days).where("is_set")
+
+
+def newest_by_day(changes: DataFrame) -> DataFrame:
+    """Return the ``order`` of the last event that changed an offset, for each day on which one did.
+
+    Which offsets there were on a day is asked more than once of millions of changes.
+    """
+    return newest_events(changes, *OFFSET_KEY, DAY)
 
 
 def ends_by_day(samples: DataFrame, known: DataFrame, days: Sequence[date]) -> DataFrame:
@@ -62,6 +73,7 @@ def all_changes(commit_deltas: DataFrame, other_changes: DataFrame) -> DataFrame
 
 def lag_1m(
     changes: DataFrame,
+    newest: DataFrame,
     standing: DataFrame,
     samples: DataFrame,
     known_ends: DataFrame,
@@ -71,8 +83,9 @@ def lag_1m(
 
     ``lag`` is the last known end less the offset that stood at the end of the minute, at least 0;
     null while no end is known. A group that stands still has a row for each sample: that is when
-    its lag grows. ``changes`` and ``samples`` (``silver.end_offsets``) are those of the days,
-    ``standing`` and ``known_ends`` what stood and was known when the day before them was over.
+    its lag grows. ``changes``, ``newest`` (``newest_by_day``) and ``samples``
+    (``silver.end_offsets``) are those of the days, ``standing`` and ``known_ends`` what stood and
+    was known when the day before them was over.
     """
     ends = (
         samples.select(*PARTITION_KEY, _minute(), "offset", event_order().alias("order"))
@@ -91,7 +104,7 @@ def lag_1m(
         .agg(F.max_by("offset", "order").alias("offset"))
     )
     moves = moves.unionByName(standing.select(*OFFSET_KEY, long_ago, "offset"))
-    keys = changes.select(*OFFSET_KEY).union(standing.select(*OFFSET_KEY)).distinct()
+    keys = newest.select(*OFFSET_KEY).union(standing.select(*OFFSET_KEY)).distinct()
     rows = moves.unionByName(keys.join(ends, [*PARTITION_KEY]), allowMissingColumns=True)
     # a move and a sample of one minute are two rows: both see what both say, and the last one stays
     so_far = Window.partitionBy(*OFFSET_KEY).orderBy("minute_ms")

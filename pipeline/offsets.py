@@ -118,11 +118,21 @@ def standing(changes: DataFrame) -> DataFrame:
     return last_changes(changes, *OFFSET_KEY).where("is_set").select(*OFFSET_KEY, *STANDING)
 
 
-def last_changes(changes: DataFrame, *key: str) -> DataFrame:
-    """Return the last change for each key, removals included."""
+def newest_events(changes: DataFrame, *key: str) -> DataFrame:
+    """Return the ``order`` (``event_order``) of the last event that changed each key."""
+    return changes.groupBy(*key).agg(F.max(event_order()).alias("order"))
+
+
+def last_changes(changes: DataFrame, *key: str, newest: DataFrame | None = None) -> DataFrame:
+    """Return the last change for each key, removals included.
+
+    ``newest`` is ``newest_events`` of the same, where that was written and read back: Spark knows
+    then how small it is, and does not sort every change to join them.
+    """
     ordered = changes.withColumn("order", event_order())
-    # Numbers first: what is left of millions of commits is a row a key, and only that is sorted.
-    newest = ordered.groupBy(*key).agg(F.max("order").alias("order"))
+    if newest is None:
+        # Numbers first: what is left of millions of commits is a row a key, and only that is sorted
+        newest = newest_events(changes, *key)
     rows = ordered.join(newest, [*key, "order"], "left_semi")
     value = F.struct("is_set", "lease_epoch", *[n for n in STANDING if n not in key])
     last = rows.groupBy(*key).agg(F.max_by(value, "position").alias("last"))

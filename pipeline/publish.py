@@ -138,7 +138,8 @@ class _Run:
         self._write(silver.carried_events(known, self.days), self.lake.carried("events"))
         changes = gold.all_changes(deltas, others)
         standing = self._carried("offsets", STANDING_SCHEMA)
-        by_day = gold.offsets_by_day(changes, standing, self.days)
+        newest = self._kept(self.lake.carried("newest"), gold.newest_by_day(changes))
+        by_day = gold.offsets_by_day(changes, newest, standing, self.days)
         self._write(by_day, self.lake.carried("offsets"))
         samples = self._silver("end_offsets", silver.end_offsets(events))
         ends = self._carried("ends", ENDS_SCHEMA)
@@ -153,15 +154,18 @@ class _Run:
             self._write(rows.where(of_ready).repartition(DAY), path)
             return read_table(self.spark, path, rows.schema).where(of_ready)
 
-        lag = publish("lag_1m", gold.lag_1m(changes, standing, samples, ends, self.days))
+        lag = publish("lag_1m", gold.lag_1m(changes, newest, standing, samples, ends, self.days))
         publish("commit_rate_1m", gold.commit_rate_1m(deltas))
         publish("rebalances", gold.rebalances(episodes, sessions))
         publish("audit", gold.audit(deltas, others, events))
         publish("group_daily", gold.group_daily(deltas, sessions, episodes, lag, events))
 
     def _silver(self, table: str, rows: DataFrame) -> DataFrame:
-        """Write a table of silver, and read the same days of it: nothing is computed twice."""
-        path = self.lake.silver(table)
+        """Write a table of silver, and read it back."""
+        return self._kept(self.lake.silver(table), rows)
+
+    def _kept(self, path: str, rows: DataFrame) -> DataFrame:
+        """Write a table, and read the same days of it: nothing is computed twice."""
         self._write(rows, path)
         return read_table(self.spark, path, rows.schema).where(F.col(DAY).isin(*self.days))
 

@@ -159,6 +159,12 @@ def test_a_rebalance_says_why_how_long_who_was_awaited_and_what_moved(told):
     assert (finished["cause"], finished["moved"]) == ("change", 1)
 
 
+def test_a_minute_with_a_commit_and_a_sample_has_one_lag(told):
+    minutes = [(r["minute_ms"] // MINUTE_MS, r["partition"]) for r in told.gold("lag_1m")]
+    assert (1, 0) in minutes
+    assert len(minutes) == len(set(minutes))
+
+
 def test_lag_grows_while_a_group_stands_still(told):
     lag = {(r["minute_ms"] // MINUTE_MS, r["partition"]): r["lag"] for r in told.gold("lag_1m")}
     assert lag[1, 0] == 60
