@@ -5,8 +5,10 @@
     spark.readStream.format("groupkeeper_log").load("groupkeeper.db")
 
 For a look at what is going on: it reads the store's file beside the daemon, sealed segments and
-live rows as one, through one Python process. Tables are made of segments (``pipeline.bronze``):
-every worker of a cluster can read them, and the JVM reads them itself.
+live rows as one, through one Python process. Its rows have the columns of
+``pipeline.bronze.read_events``: ``pipeline.offsets.offsets_as_of`` takes either. Tables are made of
+segments (``pipeline.bronze``): every worker of a cluster can read them, and the JVM reads them
+itself.
 
 Options: ``path``, the SQLite file; ``log_dir``, where its segments are, if they were moved;
 ``group``, one group alone; ``after_seq`` and ``since_ms``, later events alone; ``max_events``, how
@@ -16,6 +18,7 @@ many a batch of a stream takes at most.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -28,13 +31,16 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pipeline.schema import EVENT_SCHEMA
 from storage.event_log import last_seq, read_events
 
 FORMAT: Final = "groupkeeper_log"
 """The name to ``spark.read.format`` with."""
+
+SOURCE_SCHEMA: Final = StructType([*EVENT_SCHEMA.fields, StructField("store", StringType())])
+"""Events with the store that they belong to: all of one file to one, whichever log they are of."""
 
 BATCH_EVENTS: Final = 2_000
 """Events that go to the JVM at once."""
@@ -60,8 +66,8 @@ class EventLogSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Events as bronze has them."""
-        return EVENT_SCHEMA
+        """Events as ``pipeline.bronze.read_events`` has them."""
+        return SOURCE_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read what is there now."""
@@ -91,10 +97,22 @@ class _Log:
 
     def rows(self, wanted: Range) -> Iterator[pa.RecordBatch]:
         """Yield the events of a range, in order."""
-        schema = to_arrow_schema(EVENT_SCHEMA)
+        schema = to_arrow_schema(SOURCE_SCHEMA)
         events = self._events(wanted)
-        while batch := list(islice(events, BATCH_EVENTS)):
+        store = self._store()
+        while batch := [{**event, "store": store} for event in islice(events, BATCH_EVENTS)]:
             yield pa.RecordBatch.from_pylist(batch, schema=schema)
+
+    def _store(self) -> str | None:
+        """Name the store by the first log that it still holds, as bronze does.
+
+        A clock that is set back begins another log, and an offset of the first one stands on.
+        """
+        with closing(read_events(self.path, log_dir=self.log_dir)) as found:
+            for event in found:
+                log_id: str = event["log_id"]
+                return log_id.partition(".")[0]  # a snapshot's is ``<log_id>.<seq>``
+        return None
 
     def _events(self, wanted: Range) -> Iterator[dict[str, Any]]:
         found = read_events(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from pipeline.bronze import with_store
 from pipeline.log_source import FORMAT, EventLogSource
 from pipeline.offsets import offsets_as_of
 from storage.event_log import read_events
 from tests.helpers.daemon import Daemon
+from tests.helpers.printed_docs import ROOT
+from tests.helpers.records import commit
+from tests.helpers.sealed_store import DAY_MS, SealedStore
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +61,34 @@ def test_offsets_of_the_live_log_are_the_live_offsets(spark, daemon, store):
     spark.dataSource.register(EventLogSource)
     live = with_offsets(daemon, 20)
     events = spark.read.format(FORMAT).load(store)
-    rows = offsets_as_of(with_store(events)).collect()
+    rows = offsets_as_of(events).collect()
     assert {(row["group"], row["partition"]): row["offset"] for row in rows} == live
+
+
+def test_what_the_page_says_of_a_notebook_works(spark, daemon, store, capsys):
+    with_offsets(daemon, 25)
+    page = (ROOT / "docs" / "pipeline.md").read_text()
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.S) if FORMAT in block]
+    exec(code.replace("groupkeeper.db", store), {"spark": spark})
+    assert re.search(r"\| *orders *\| *3 *\| *28 *\|", capsys.readouterr().out)
+
+
+def test_a_clock_that_was_set_back_begins_no_other_store(spark, tmp_path):
+    events = asyncio.run(a_log_of_two_clocks(tmp_path))
+    assert len({event["log_id"] for event in events}) == 2
+    spark.dataSource.register(EventLogSource)
+    (row,) = offsets_as_of(spark.read.format(FORMAT).load(str(tmp_path / "store.db"))).collect()
+    assert (row["store"], row["offset"]) == (events[0]["log_id"], 2)
+
+
+async def a_log_of_two_clocks(folder):
+    store = SealedStore(folder)
+    owner = await store.owner()
+    await store.append(owner, 0, [commit("g", 1, partitions=1)])
+    store.now_ms -= DAY_MS
+    await store.append(owner, 0, [commit("g", 2, partitions=1)])
+    await owner.storage.close()
+    return store.appended
 
 
 def test_options_leave_out_other_groups_and_earlier_events(spark, store):
