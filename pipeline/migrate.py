@@ -61,6 +61,13 @@ class Migration(NamedTuple):
     failed: dict[str, str]
     """Groups that could not be planned, and why."""
 
+    def left_out(self) -> list[Outcome]:
+        """Say how it went with the groups that are not in the plan, and should be."""
+        return [
+            Outcome(group, Result.REFUSED, 0, f"is left out of the plan: {error}")
+            for group, error in sorted(self.failed.items())
+        ]
+
 
 class Step(StrEnum):
     """What is done with a plan."""
@@ -79,9 +86,14 @@ def plan_migration(
     """Plan how every group of the source, or those that match a pattern, gets to the target.
 
     What a group has at the target beyond what it has at the source stays. Raises ClusterError
-    where the source does not answer.
+    where the source, the target or the cluster with the records does not answer.
     """
-    with route.source.open(CLIENT_ID) as source:
+    with ExitStack() as stack:
+        source = stack.enter_context(route.source.open(CLIENT_ID))
+        # whether these answer is asked once, not found out for every group
+        stack.enter_context(route.target.open(CLIENT_ID))
+        if route.data is not None and route.data != route.target:
+            stack.enter_context(route.data.open(CLIENT_ID))
         listed = [each for each in source.groups().values() if _is_wanted(each, patterns)]
     names = sorted(each.group for each in listed)
     planned = list(_spread(spark, names, partial(_plan_task, route), Planned))

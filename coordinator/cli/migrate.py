@@ -23,7 +23,7 @@ from coordinator.cli.pipeline_options import (
     UndoOption,
 )
 from coordinator.cli.plain_text import plain
-from coordinator.cli.plan_view import GROUPS_NAMED, print_plan, write_plan
+from coordinator.cli.plan_view import print_plan, write_plan
 from coordinator.cli.restore import (
     NO_DATA,
     SPARK_MEMORY,
@@ -36,6 +36,7 @@ from coordinator.cli.restore import (
 from coordinator.cli.tables import start_spark
 
 if TYPE_CHECKING:
+    from pipeline.apply import Outcome
     from pipeline.cluster import Endpoint
     from pipeline.migrate import Migration
 
@@ -78,7 +79,7 @@ def migrate_command(  # noqa: PLR0913  the options of a command
 
     Writes a plan and prints it; --apply carries it out, now or later with --plan FILE, many groups
     at a time. Groups with members at the target are refused. --plan FILE --undo --apply takes it
-    back. Exits 1 when a group was refused.
+    back. Exits 1 when a group was refused, or could not be planned.
     """
     from pipeline.cluster import Endpoint
 
@@ -86,6 +87,7 @@ def migrate_command(  # noqa: PLR0913  the options of a command
     from_properties = read_properties(source_config) if source_config else properties
     away = None if source is None else Endpoint(source, from_properties, timeout)
     spark_master = master
+    left_out: list[Outcome] = []
     if plan is None:
         if away is None or server is None or undo or verify:
             fail("name --from and --server, or a plan that is made with --plan", USAGE)
@@ -95,13 +97,15 @@ def migrate_command(  # noqa: PLR0913  the options of a command
         path = out or Path(f"migration-{made.id}.json")
         write_plan(made, path)
         _tell_before(migration)
+        left_out = migration.left_out()
     else:
         made, path = opened_plan(plan, undo), plan
         target = Endpoint(server or made.content.server, properties, timeout)
     if output is Output.TABLE:
         print_plan(made)
         print()
-    _run(made, path, (target, away), (apply, verify), output, spark_master)
+    outcomes = _run(made, (target, away), (apply, verify), spark_master)
+    tell(made, path, outcomes + left_out, apply and not verify, output)
 
 
 def _planned(
@@ -122,8 +126,14 @@ def _planned(
         migration = plan_migration(_spark(master), route, now_ms(), patterns or ())
     except ClusterError as error:
         fail(str(error), FAILED)
-    if not migration.plan.content.groups and not migration.failed:
-        fail(f"{source.address}: no group there has a committed offset to move", NOTHING_MATCHED)
+    if not migration.plan.content.groups:
+        if not migration.failed:
+            fail(
+                f"{source.address}: no group there has a committed offset to move", NOTHING_MATCHED
+            )
+        name, error = next(iter(sorted(migration.failed.items())))
+        others = f" (and {len(migration.failed) - 1} more)" if len(migration.failed) > 1 else ""
+        fail(f"no group could be planned, no plan was written. {name}{others}: {error}", FAILED)
     return migration
 
 
@@ -152,32 +162,25 @@ def _tell_before(migration: Migration) -> None:
             "and plan again before you apply, or --verify with --from afterwards",
             err=True,
         )
-    for name, error in list(migration.failed.items())[:GROUPS_NAMED]:
-        typer.echo(f"groupkeeper: {plain(f'{name} is left out: {error}')}", err=True)
-    if len(migration.failed) > GROUPS_NAMED:
-        typer.echo(f"groupkeeper: and {len(migration.failed) - GROUPS_NAMED} groups more", err=True)
 
 
 def _run(
     made: Any,
-    path: Path,
     servers: tuple[Endpoint, Endpoint | None],
     what: tuple[bool, bool],
-    output: Output,
     master: str | None,
-) -> None:
+) -> list[Outcome]:
+    """Check, verify or apply a plan."""
     from pipeline.migrate import Step, run_plan, source_drift
 
     target, source = servers
     apply, verify = what
-    if verify:
-        outcomes = run_plan(_spark(master), target, made, Step.VERIFY)
-        if source is not None:
-            outcomes += source_drift(_spark(master), source, made)
-        tell(made, path, outcomes, False, output)
-        return
-    step = Step.APPLY if apply else Step.CHECK
-    tell(made, path, run_plan(_spark(master), target, made, step), apply, output)
+    if not verify:
+        return run_plan(_spark(master), target, made, Step.APPLY if apply else Step.CHECK)
+    outcomes = run_plan(_spark(master), target, made, Step.VERIFY)
+    if source is not None:
+        outcomes += source_drift(_spark(master), source, made)
+    return outcomes
 
 
 def dump_command(

@@ -7,6 +7,8 @@ import sys
 import time
 from random import Random
 
+import pytest
+
 from pipeline.apply import Result, apply
 from pipeline.cluster import Endpoint
 from pipeline.migrate import Route, Step, plan_migration, run_plan, source_drift
@@ -120,3 +122,41 @@ def test_a_source_that_is_not_there_is_told(daemon, spark, tmp_path):
     where = ["--from", "127.0.0.1:1", "--server", daemon.bootstrap, "--out", tmp_path / "p.json"]
     gone = command("migrate", *where, "--timeout", "2", code=1)
     assert "cannot connect" in gone.err
+
+
+@pytest.mark.parametrize("options", [["--server"], ["--server", "{daemon}", "--data"]])
+def test_a_target_that_is_not_there_ends_with_one_line_and_no_plan(
+    kafka, daemon, spark, tmp_path, options
+):
+    with open_cluster(kafka.bootstrap) as cluster:
+        cluster.commit("stranded-1", {Partition("orders", 0): Committed(1)})
+    file = tmp_path / "p.json"
+    there = [each.format(daemon=daemon.bootstrap) for each in options]
+    where = ["--from", kafka.bootstrap, *there, "127.0.0.1:1", "--out", file]
+    gone = command("migrate", *where, "--group", "stranded-*", "--timeout", "2", code=1)
+    assert "127.0.0.1:1: cannot connect" in gone.err
+    assert len([line for line in gone.err.splitlines() if line.startswith("groupkeeper: 1")]) == 1
+    assert (gone.out, file.exists()) == ("", False)
+
+
+def test_a_group_that_cannot_be_planned_is_told_and_fails_the_command(
+    kafka, daemon, spark, tmp_path
+):
+    orders, clicks = Partition("orders", 0), Partition("clicks", 0)
+    with open_cluster(kafka.bootstrap) as cluster:
+        cluster.commit("collides-both", {orders: Committed(1), clicks: Committed(2)})
+        cluster.commit("collides-one", {orders: Committed(3)})
+    asked = ["migrate", "--from", kafka.bootstrap, "--server", daemon.bootstrap]
+    asked += ["--map", "orders=clicks"]
+    alone = tmp_path / "alone.json"
+    none = command(*asked, "--group", "collides-both", "--out", alone, code=1)
+    assert "collides-both: two topics would become 'clicks'" in none.err
+    assert (none.out, alone.exists()) == ("", False)
+
+    asked += ["--group", "collides-*"]
+    seen = command(*asked, "--out", tmp_path / "dry.json", code=1)
+    assert "collides-both: is left out of the plan: two topics" in seen.err
+    assert "1 group ready to be changed" in seen.out
+    done = command(*asked, "--out", tmp_path / "p.json", "--apply", "-o", "json", code=1)
+    results = {each["group"]: each["result"] for each in done.content["outcomes"]}
+    assert results == {"collides-one": "applied", "collides-both": "refused"}
