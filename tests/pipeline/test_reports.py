@@ -124,7 +124,7 @@ def test_a_day_says_what_each_of_its_numbers_counts(written):
     assert (first["day"], second["day"]) == ("1970-01-01", "1970-01-02")
     assert (first["commits"], first["resets and restores"]) == ("6", "2")
     assert first["partitions taken back"] == "2"  # by a rewind, and by a reset
-    assert first["members joined"] == "2"
+    assert (first["members joined"], first["members gone"]) == ("3", "1")
     assert (second["members gone"], second["members at the day&#x27;s end"]) == ("1", "1")
 
 
