@@ -9,7 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -83,12 +83,20 @@ class _Source:
 
     store: Path
     group_id: str | None
+    gaps: set[tuple[int, int]] = field(default_factory=set)
+    """First and last seq of what was found to be nowhere."""
 
     def read(self, after_seq: int = 0, since_ms: int = 0) -> Iterator[dict[str, Any]]:
         """Read from files and rows."""
         from storage.event_log import read_events
 
-        return read_events(self.store, after_seq, group_id=self.group_id, since_ms=since_ms)
+        return read_events(
+            self.store,
+            after_seq,
+            group_id=self.group_id,
+            since_ms=since_ms,
+            tell_gap=lambda *gap: self.gaps.add(gap),
+        )
 
 
 @app.command("tail")
@@ -146,6 +154,14 @@ def _last_events(source: _Source, count: int) -> list[dict[str, Any]]:
         found = deque(source.read(since_ms=since_ms), maxlen=count)
         if len(found) == count:
             break
+    shown_from = found[0]["seq"] if len(found) == count else 0
+    for first, last in sorted(source.gaps):
+        if last > shown_from:
+            typer.echo(
+                f"events {first} to {last} are neither in {source.store} nor in its files; "
+                "groupkeeper log verify says what is wrong with those",
+                err=True,
+            )
     return list(found)
 
 

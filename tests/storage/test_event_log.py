@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from coordinator.cli.main import app
 from storage.event_log import read_events
 from storage.manifest import MANIFEST
 from tests.helpers.records import commit
@@ -73,3 +75,14 @@ def test_a_gap_between_two_files_is_told(store: SealedStore) -> None:
     next(store.log_dir.glob("dt=*/events-*-4-6.jsonl.gz")).unlink()
     assert gaps_of(store, store.log_dir) == [(4, 6)]
     assert store.read() == [*store.appended[:3], *store.appended[6:]]
+
+
+def test_who_looks_at_the_last_events_hears_of_those_that_are_nowhere(store: SealedStore) -> None:
+    store.log_dir.rename(store.log_dir.with_name("moved"))
+    tail = ["log", "tail", "--store", str(store.path)]
+    told = CliRunner().invoke(app, tail)
+    assert told.exit_code == 0
+    assert told.stdout.count("\n") == 1
+    assert f"events 1 to 8 are neither in {store.path} nor in its files" in told.stderr
+    last_alone = CliRunner().invoke(app, [*tail, "-n", "1"])
+    assert (last_alone.stdout, last_alone.stderr) == (told.stdout, "")
