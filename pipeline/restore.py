@@ -18,7 +18,7 @@ from pipeline.bronze import (
     read_segments,
     with_store,
 )
-from pipeline.coverage import Coverage, HeldSegment
+from pipeline.coverage import Coverage, HeldSegment, base_log
 from pipeline.lake import DAY, Lake
 from pipeline.offsets import offset_changes, standing
 from pipeline.plan import Committed, Partition
@@ -63,24 +63,31 @@ class Standing(NamedTuple):
     """The newest event of that log that was read: a moment after it is not known about."""
 
 
-def coverage_of_log(log_dir: Path) -> Coverage:
-    """Tell by the names of sealed segments what a folder of this machine holds."""
+def coverage_of_log(log_dir: Path, went: Iterable[str] = ()) -> Coverage:
+    """Tell by the names of sealed segments what a folder of this machine holds.
+
+    ``went`` names segments that went by retention: where no snapshot stands for them they left
+    nothing to keep, and are not missing.
+    """
     segments = [
-        HeldSegment(
-            found["log_id"],
-            path.name,
-            date.fromisoformat(path.parent.name.removeprefix(f"{DAY}=")),
-            int(found["first"]),
-            int(found["last"]),
-            events=int(found["last"]) - int(found["first"]) + 1,
-            seq_sum=0,
-        )
-        for path in log_dir.glob(f"{DAY}=*/events-*")
-        if (found := SEGMENT_NAME.fullmatch(path.name))
+        held for path in log_dir.glob(f"{DAY}=*/events-*") if (held := _held(path)) is not None
     ]
     if not segments:
         raise RestoreError(f"{log_dir} holds no sealed segment: is it the daemon's log.dir?")
-    return Coverage(segments)
+    of_snapshots = {base_log(s.log_id) for s in segments if base_log(s.log_id) != s.log_id}
+    gone = [held for file in went if (held := _held(Path(file))) is not None]
+    return Coverage([*segments, *(s for s in gone if base_log(s.log_id) not in of_snapshots)])
+
+
+def _held(path: Path) -> HeldSegment | None:
+    found = SEGMENT_NAME.fullmatch(path.name)
+    if found is None:
+        return None
+    first, last = int(found["first"]), int(found["last"])
+    day = date.fromisoformat(path.parent.name.removeprefix(f"{DAY}="))
+    return HeldSegment(
+        found["log_id"], path.name, day, first, last, events=last - first + 1, seq_sum=0
+    )
 
 
 def events_of_log(spark: SparkSession, log_dir: Path) -> DataFrame:

@@ -175,12 +175,14 @@ def _found(history: _History, master: str | None) -> Standing:
 def _events(history: _History, spark: SparkSession, scratch: Path) -> DataFrame:
     """Read the events, and see that none is missing. Raises RestoreError."""
     from pipeline import restore
+    from storage.manifest import read_manifest
 
     store, log, tables = history.places
     if store is not None:
         return _events_of_store(store, history, spark, scratch)
     if log is not None:
-        events, coverage = restore.events_of_log(spark, log), restore.coverage_of_log(log)
+        events = restore.events_of_log(spark, log)
+        coverage = restore.coverage_of_log(log, read_manifest(log).removed)
     else:
         assert tables is not None  # one of the three is named
         events = restore.events_of_lake(spark, tables)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from storage import sqlite_log
 from storage.event_log import read_events
 from storage.manifest import listed_and_found, write_segments
-from storage.segments import Segment
+from storage.segments import Segment, SegmentName, parse_name
 from storage.settling import own_segments, own_snapshots
 from storage.sqlite_schema import connect_reader
 
@@ -33,6 +33,15 @@ class _Files(NamedTuple):
     directory: Path | None
     log_id: str
     """Of the newest row."""
+    went: Sequence[SegmentName]
+    """What went by retention, by seq, and no snapshot stands for: it left nothing to keep."""
+
+    def behind_what_went(self, seq: int) -> int:
+        """The first seq from one on that did not go by retention."""
+        for name in self.went:
+            if name.first_seq <= seq <= name.last_seq:
+                seq = name.last_seq + 1
+        return seq
 
     def before(self, seq: int) -> Segment | None:
         return next((each for each in self.segments if each.last_seq == seq - 1), None)
@@ -78,7 +87,10 @@ def gaps_before(
     """Return the gaps that may hold something of before a moment: what comes before them does."""
     files = _files(store, log_dir)
     found = []
-    for first_seq, last_seq in gaps:
+    for gap_seq, last_seq in gaps:
+        first_seq = files.behind_what_went(gap_seq)
+        if first_seq > last_seq:
+            continue
         before = files.before(first_seq)
         if before is None or _surely_ended_ms(before) <= as_of_ms:
             found.append(MissingEvents(files.after(last_seq), first_seq, last_seq))
@@ -98,10 +110,13 @@ def _files(store: Path, log_dir: Path | None) -> _Files:
         log_id = sqlite_log.read_head(connection).log_id
     place = log_dir or note.log_dir
     if place is None:
-        return _Files([], None, log_id)
+        return _Files([], None, log_id, [])
     manifest = listed_and_found(Path(place))
     snapshots = own_snapshots(manifest, note.log_ids)[-1:]
     through = max((each.last_seq for each in snapshots), default=0)
     segments = own_segments(manifest, note.log_ids)
     needed = [s for s in segments if s.last_seq > through and s.first_seq < below_seq]
-    return _Files([*snapshots, *needed], Path(place), log_id)
+    names = [name for file in manifest.removed if (name := parse_name(file)) is not None]
+    went = [] if snapshots else [name for name in names if name.log_id in note.log_ids]
+    went.sort(key=lambda name: name.first_seq)
+    return _Files([*snapshots, *needed], Path(place), log_id, went)

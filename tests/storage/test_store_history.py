@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.cli.store_history import MissingEvents, absent_files, copy_group, gaps_before
+from coordinator.core.events import GroupCreated
 from storage.log_retention import LogRetention
 from storage.manifest import MANIFEST
 from storage.sealing import SealSettings
@@ -80,6 +81,30 @@ def test_a_snapshot_stands_for_what_went_by_retention(store: SealedStore) -> Non
     assert any("." in name.log_id for name in segment_names(store.log_dir))
     assert lacks(store, at(4)) == []
     assert lacks(store, at(0)) == []  # nothing is known there, and the group says so
+
+
+async def test_what_went_by_retention_and_left_nothing_to_keep_is_not_lacking(
+    tmp_path: Path,
+) -> None:
+    """A daemon that nobody used for longer than the log is kept: it has no snapshot."""
+    store = SealedStore(tmp_path / "store")
+    store.path.parent.mkdir()
+    owner = await store.owner()
+    for _ in range(3):
+        await store.append(owner, 0, events=[GroupCreated(group="g")])
+        store.now_ms += DAY_MS
+    for number in range(3):
+        await store.append(owner, 0, [commit("g", number)])
+        store.now_ms += DAY_MS
+    await until(lambda: store.live_seqs() == [6])
+    await owner.storage.close()
+    settings = SealSettings(directory=store.log_dir, retention_ms=4 * DAY_MS)
+    LogRetention(settings, lambda: store.now_ms).run({store.appended[0]["log_id"]})
+    first, *more = segment_names(store.log_dir)
+    assert (first.first_seq, any("." in name.log_id for name in more)) == (3, False)
+    assert lacks(store, at(9)) == []
+    without(store, 0)  # and the manifest, which would know
+    assert lacks(store, at(9)) == [(1, 3)]
 
 
 def test_files_that_the_manifest_knows_are_missed_by_name(store: SealedStore) -> None:

@@ -97,6 +97,22 @@ def test_a_history_without_its_beginning_is_refused(site):
     assert "--accept-gaps" in str(told.value)
 
 
+def test_what_went_by_retention_is_not_missing_where_it_left_nothing_to_keep(site):
+    gone, *_ = site.seal(WHOLE[:4])
+    left = site.seal(WHOLE[4:])
+    gone.unlink()
+    went = [str(gone.relative_to(site.log_dir))]
+    assert len(coverage_of_log(site.log_dir).gaps()) == 1
+    assert coverage_of_log(site.log_dir, went).gaps() == []
+    # but where there is a snapshot, it was to be kept: before the snapshot nothing is known
+    at_horizon = OffsetsAsOf()
+    for each in WHOLE[:6]:
+        at_horizon.apply(each)
+    site.seal(at_horizon.events(SnapshotLog("here", 6), AT_MS + 6, 6))
+    (gap,) = coverage_of_log(site.log_dir, went).gaps_as_of({"here": 5})
+    assert (gap.first_seq, gap.last_seq, len(left)) == (1, 4, 1)
+
+
 def test_a_snapshot_stands_for_the_beginning_but_not_for_what_was_before_it(site):
     at_horizon = OffsetsAsOf()
     for each in WHOLE[:6]:
