@@ -100,6 +100,13 @@ def test_a_day_with_a_gap_is_held_back_and_says_what_is_missing(site):
     assert rates(site) == [(FIRST, 10), (SECOND, 10)]
 
 
+def test_a_day_of_which_the_beginning_of_the_log_is_missing_is_held_back(site):
+    site.seal(ten_commits()[4:])
+    done = site.run()
+    assert [str(gap) for gap in done.held_back[FIRST]] == ["events 1 to 4 of log log are missing"]
+    assert rates(site) == []
+
+
 def test_a_published_day_whose_end_turns_out_to_be_missing_is_withdrawn(site):
     first, second = ten_commits(), ten_commits(day=1, first_seq=11)
     site.seal(first[:7])
