@@ -131,9 +131,9 @@ def _planned(
             fail(
                 f"{source.address}: no group there has a committed offset to move", NOTHING_MATCHED
             )
-        name, error = next(iter(sorted(migration.failed.items())))
+        name, why = next(iter(sorted(migration.failed.items())))
         others = f" (and {len(migration.failed) - 1} more)" if len(migration.failed) > 1 else ""
-        fail(f"no group could be planned, no plan was written. {name}{others}: {error}", FAILED)
+        fail(f"no group could be planned, no plan was written. {name}{others}: {why}", FAILED)
     return migration
 
 
@@ -175,10 +175,9 @@ def _run(
 
     target, source = servers
     apply, verify = what
-    if not verify:
-        return run_plan(_spark(master), target, made, Step.APPLY if apply else Step.CHECK)
-    outcomes = run_plan(_spark(master), target, made, Step.VERIFY)
-    if source is not None:
+    step = Step.VERIFY if verify else Step.APPLY if apply else Step.CHECK
+    outcomes: list[Outcome] = run_plan(_spark(master), target, made, step)
+    if verify and source is not None:
         outcomes += source_drift(_spark(master), source, made)
     return outcomes
 

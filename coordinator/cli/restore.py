@@ -177,6 +177,7 @@ def _events(history: _History, spark: SparkSession, scratch: Path) -> DataFrame:
     from pipeline import restore
     from storage.manifest import read_manifest
 
+    events: DataFrame
     store, log, tables = history.places
     if store is not None:
         return _events_of_store(store, history, spark, scratch)
@@ -212,7 +213,8 @@ def _events_of_store(
         refuse(gaps_before(store, log_dir, gaps, history.as_of_ms))
     if not any(scratch.iterdir()):
         fail(f"{store} knows nothing of group {history.group!r}", NOTHING_MATCHED)
-    return events_of_log(spark, scratch)
+    events: DataFrame = events_of_log(spark, scratch)
+    return events
 
 
 def _planned(history: _History, target: Endpoint, data: str | None, master: str | None) -> Plan:
