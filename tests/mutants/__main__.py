@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from tests.mutants.check import Plan, check
-from tests.mutants.chosen_tests import WITHOUT_WORLDS, chosen_tests
+from tests.mutants.chosen_tests import chosen_tests
 from tests.mutants.equivalents import EQUIVALENTS
 from tests.mutants.named import NAMED
 
@@ -38,7 +38,7 @@ def main() -> int:
         root=ROOT,
         drawn_from=[str(path.relative_to(ROOT)) for path in paths],
         tests_of=lambda path: chosen_tests(ROOT, path),
-        worlds_of=lambda path: 0 if path.startswith(WITHOUT_WORLDS) else 30,
+        worlds=30,
         run_world=run_world,
         warm=(*WARM, *protocol),
         named=NAMED,

@@ -34,8 +34,8 @@ class Plan:
     drawn_from: Sequence[str]
     tests_of: Callable[[str], Sequence[Sequence[str]]]
     """The tests that the mutants of a file meet, in stages."""
-    worlds_of: Callable[[str], int]
-    """How many simulated worlds the mutants of a file meet, after its tests."""
+    worlds: int
+    """How many simulated worlds a mutant meets that the tests of its file let pass."""
     run_world: Callable[[int], None]
     warm: Sequence[str]
     """Modules that are imported once, by the parent of all."""
@@ -69,6 +69,9 @@ def check(plan: Plan) -> int:
         _say(f"mutants: {error.args[0]}")
         return 1
     candidates = [each for each in [*named, *drawn] if plan.only in each.shown]
+    if not candidates:
+        _say("mutants: none is left to be tried; look at DRAWN and ONLY")
+        return 2
     server = ForkServer(plan.root, plan.warm, plan.run_world)
     if not _passes_unchanged(plan, server, candidates):
         return 1
@@ -83,7 +86,7 @@ def check(plan: Plan) -> int:
     for survivor in survivors:
         _say(f"Survived: {survivor.path}:{survivor.line}\n    {survivor.key}")
     caught = len(candidates) - len(survivors)
-    share = caught / len(candidates) if candidates else 1.0
+    share = caught / len(candidates)
     _say(
         f"mutants: {len(named)} named and {len(drawn) + equivalent} drawn: {caught} caught "
         f"({timeouts} by a timeout), {len(survivors)} survived, {equivalent} equivalent: "
@@ -139,11 +142,10 @@ def _drawn_candidate(mutant: Mutant, source: bytes) -> _Candidate:
 def _passes_unchanged(plan: Plan, server: ForkServer, candidates: Sequence[_Candidate]) -> bool:
     """A test that fails anyway would catch every mutant. The last stage holds the others."""
     wanted = {
-        (tuple(test for stage in plan.tests_of(each.path)[-1:] for test in stage), each.path)
+        tuple(test for stage in plan.tests_of(each.path)[-1:] for test in stage)
         for each in candidates
     }
-    worlds = {tests: plan.worlds_of(path) for tests, path in wanted}
-    jobs = [Job(" ".join(tests), "", None, [tests], count) for tests, count in worlds.items()]
+    jobs = [Job(" ".join(tests), "", None, [tests], plan.worlds) for tests in wanted]
     for outcome in server.run(jobs):
         if outcome.caught_by:
             _say(f"mutants: the code as it is does not pass: {outcome.caught_by}")
@@ -162,7 +164,7 @@ def _outcomes(
             each.path.removesuffix(".py").replace("/", "."),
             each.source,
             plan.tests_of(each.path),
-            plan.worlds_of(each.path),
+            plan.worlds,
         )
         for name, each in by_name.items()
     ]

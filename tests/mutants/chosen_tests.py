@@ -101,9 +101,6 @@ LAYERS: Final[Mapping[str, Sequence[str]]] = {
 }
 """Folder -> everything that its mutants meet; the nearest folder above a module counts."""
 
-WITHOUT_WORLDS: Final = ("coordinator/core/assignors", "coordinator/handlers")
-"""Folders whose code no simulated world runs: its clients speak to the service."""
-
 
 def chosen_tests(root: Path, path: str) -> list[list[str]]:
     """The tests of one source file in two stages: its own, then all of its layer; none where

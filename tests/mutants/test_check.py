@@ -47,7 +47,7 @@ SCRIPT = """
         root=Path.cwd(),
         drawn_from=["shop/limit.py"],
         tests_of=lambda path: {tests},
-        worlds_of=lambda path: {worlds},
+        worlds={worlds},
         run_world=run_world,
         warm=[],
         named=[{named}],
@@ -103,6 +103,12 @@ def test_module_without_tests_fails_the_check(run_check):
     assert code == 1
     assert lines[-1].startswith("mutants: 0 named and 3 drawn: 0 caught")
     assert "    SURVIVED" in lines
+
+
+def test_a_check_of_nothing_is_no_success(run_check):
+    code, lines = run_check(GOOD_TEST, source="LIMIT = 3\n")
+    assert code == 2
+    assert lines == ["mutants: none is left to be tried; look at DRAWN and ONLY"]
 
 
 def test_boundary_that_no_test_watches_fails_the_check_and_is_named(run_check):
