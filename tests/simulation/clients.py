@@ -42,6 +42,9 @@ RETRIABLE = FIND_AGAIN | {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
 
+_GENERATION_IS_OVER = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND})
+"""The second from OffsetCommit 9 on, where the group itself has gone (spec 7.2)."""
+
 
 class Rejoin(Exception):
     """The member has to go through a rebalance again."""
@@ -264,7 +267,7 @@ class Member:
         elif code is ErrorCode.UNKNOWN_MEMBER_ID:
             self.member_id = ""
             self.generation_id = -1
-        elif code is ErrorCode.ILLEGAL_GENERATION:
+        elif code in _GENERATION_IS_OVER:
             self.generation_id = -1
         elif code in RETRIABLE:
             await self._again(code)

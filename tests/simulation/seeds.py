@@ -12,6 +12,7 @@ FOUND: Final[Mapping[int, str]] = {
     80: "SQLite: topics, configs and ends were lost by the second start after a kill that came "
     "between their row and their table",
     55088: "the same, as the hour of 2026-11-22 found it",
+    202624: "the worlds: a member that was told by OffsetCommit 9 that its group has gone",
     50468: "the worlds: the store was read back while offsets expired",
     50940: "the worlds: a connection that broke within a commit sent another commit behind it",
     53297: "the worlds: the same, with a heartbeat behind it",
