@@ -85,6 +85,7 @@ def _run(stage: Stage, directory: Path) -> int:
     stage.settle()
     screen.heading("Faults")
     stage.play()
+    stage.rest()
     screen.heading("Judges")
     fetched = stage.finish()
     ledger, seen = stage.ledger, stage.observer
@@ -102,6 +103,7 @@ def _run(stage: Stage, directory: Path) -> int:
         *judge.bugs(lines),
         *judge.memory(seen.lives_mb),
         *judge.without_effect(stage.done, stage.felt),
+        *judge.without_commits(ledger, stage.cast.roles, stage.groups),
     ]
     screen.say(
         "memory at the end of each life, in MB: " + " ".join(f"{x:.0f}" for x in seen.lives_mb)

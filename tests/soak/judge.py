@@ -214,6 +214,32 @@ def without_effect(faults: Collection[str], felt: Collection[str]) -> list[str]:
     return [f"the fault had no effect: {fault}" for fault in faults if fault not in felt]
 
 
+def without_commits(ledger: Ledger, kinds: Collection[str], groups: int) -> list[str]:
+    """Every kind of client and most groups had commits acknowledged: where nothing was promised,
+    nothing can have been lost.
+    """
+    silent = sorted(kind for kind in kinds if not ledger.commits_of[kind])
+    committed = len({key.group for key in ledger.largest})
+    findings = [f"no commit of {kind} was acknowledged: this run shows nothing" for kind in silent]
+    if 2 * committed <= groups:
+        findings.append(
+            f"commits of {committed} groups of {groups} were acknowledged: this run shows nothing"
+        )
+    return findings
+
+
+def unrest(stable: int, groups: int, joined: int, members: int) -> list[str]:
+    """After the last fault all groups are Stable, with at least their living members: an id that
+    was left behind may wait for the end of its session.
+    """
+    if stable == groups and joined >= members:
+        return []
+    return [
+        f"no rest after the last fault: {stable} groups of {groups} are Stable, with {joined:,} "
+        f"members of {members:,}"
+    ]
+
+
 def _commit(commit: tuple[Key, int]) -> str:
     key, offset = commit
     return f"{key.group}-{key.partition} at {offset}"

@@ -99,8 +99,8 @@ class Ledger:
     """The largest acknowledged offset of each partition."""
     repeats: set[int] = field(default_factory=set)
     """Offsets of members whose library repeats a commit by itself when it gets no answer."""
-    commits: int = 0
-    """Acknowledged requests."""
+    commits_of: Counter[str] = field(default_factory=Counter)
+    """Acknowledged requests, by kind of client."""
     holdings: dict[str, Holding] = field(default_factory=dict)
     """By member id."""
     pulses: dict[str, list[int]] = field(default_factory=dict)
@@ -113,6 +113,11 @@ class Ledger:
     """Consumers that were replaced, by why."""
     _current: dict[tuple[str, str], str] = field(default_factory=dict)
     _tails: dict[str, _Tail] = field(default_factory=dict)
+
+    @property
+    def commits(self) -> int:
+        """Acknowledged requests."""
+        return self.commits_of.total()
 
     def follow(self, host: str, path: Path, *, repeats: bool) -> None:
         """From now on ``read`` reads this ledger too."""
@@ -135,14 +140,14 @@ class Ledger:
                 self.sent.update((Key(group, p), offset) for p in partitions)
                 if repeats:
                     self.repeats.add(offset)
-            case ["has", _, _, group, offset, partitions]:
-                self.commits += 1
+            case ["has", _, name, group, offset, partitions]:
+                self.commits_of[_kind(name)] += 1
                 for key in (Key(group, p) for p in partitions):
                     self.acknowledged.add((key, offset))
                     self.largest[key] = max(offset, self.largest.get(key, 0))
             case ["anew", ms, name, why]:
                 self._identity(host, ms, name, "")
-                self.anew[f"{name.rpartition('-')[0]} {why}"] += 1
+                self.anew[f"{_kind(name)} {why}"] += 1
             case _:
                 raise AssertionError(f"not a line of a ledger: {line}")
 
@@ -161,6 +166,11 @@ class Ledger:
         self._current[(host, name)] = member_id
         if member_id:
             self.holdings[member_id] = Holding(name, host, ms)
+
+
+def _kind(name: str) -> str:
+    """``kafka-python`` of ``kafka-python-17``."""
+    return name.rpartition("-")[0]
 
 
 class _Tail:

@@ -45,12 +45,12 @@ class Observer:
         self.lives_mb.append(self.rss_mb)
 
     def look(self) -> None:
-        """Scrape /metrics, and read how much memory it has."""
+        """Scrape /metrics, and read how much memory it has; who does not answer has no members."""
+        self.members = self.stable = 0
         status, page = self._daemon.get("/metrics")
         if status != 200:
             return
         samples = [s for f in text_string_to_metric_families(page) for s in f.samples]
-        self.members = self.stable = 0
         for sample in samples:
             match sample.name.removeprefix("groupkeeper_"):
                 case "members":

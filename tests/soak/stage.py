@@ -15,12 +15,14 @@ from pathlib import Path
 from tests.helpers.servers import Groupkeeper
 from tests.soak.cast import PARTITIONS, TOPIC, Cast, Host
 from tests.soak.faults import Fault, Volume, foreign_writer, pace, plan
-from tests.soak.judge import lost_offsets
+from tests.soak.judge import lost_offsets, unrest
 from tests.soak.ledger import Key, Ledger, now_ms
 from tests.soak.observer import Observer
 from tests.soak.report import Screen, counted
 
 SETTLE_LIMIT_S = 180
+REST_LIMIT_S = 180
+"""Sessions of the dead end, and a rebalance waits for 60 s for members that do not come."""
 SEAL_EVERY_MS = 20_000
 LOOK_EVERY_S, TELL_EVERY_S, FETCH_EVERY_S = 3.0, 10.0, 7.0
 
@@ -111,14 +113,21 @@ class Stage:
                     self._do(faults.popleft())
                 else:
                     begin_s = now_s - faults[0].at_s
-            while self._due and self._due[0][0] <= now_s:
-                heapq.heappop(self._due)[2]()
-            self._daemon_lives()
-            self._hosts_live()
-            time.sleep(0.05)
+            self._go_on()
+
+    def rest(self) -> None:
+        """Do nothing bad any more, until all groups are Stable with all living members."""
+        give_up_s = time.monotonic() + REST_LIMIT_S
+        while restless := self._unrest():
+            if time.monotonic() > give_up_s:
+                self._found(f"{restless[0]}, after {REST_LIMIT_S} s")
+                return
+            next_look_s = time.monotonic() + 1
+            while time.monotonic() < next_look_s:
+                self._go_on()
 
     def finish(self) -> dict[Key, int]:
-        """Let everyone come to rest, and fetch every offset for the last time."""
+        """End the clients, and fetch every offset for the last time."""
         self._held.close()
         self.volume.make_room()
         self.daemon.signal(signal.SIGCONT)
@@ -243,6 +252,22 @@ class Stage:
         self._after(for_s, go_on)
 
     # --- between faults ---------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """What is due between two faults, and a moment."""
+        now_s = time.monotonic()
+        while self._due and self._due[0][0] <= now_s:
+            heapq.heappop(self._due)[2]()
+        self._daemon_lives()
+        self._hosts_live()
+        time.sleep(0.05)
+
+    def _unrest(self) -> list[str]:
+        if not self._can_ask():
+            return ["no rest after the last fault: the daemon is not back"]
+        self._look()
+        seen = self.observer
+        return unrest(seen.stable, self.groups, seen.members, self.members)
 
     def _daemon_lives(self) -> None:
         process = self.daemon.process

@@ -260,3 +260,43 @@ def test_errors_that_the_faults_explain_are_none():
 def test_a_fault_without_effect_is_found():
     assert judge.without_effect(["a", "b"], {"a", "b", "c"}) == []
     assert judge.without_effect(["a", "b"], {"a"}) == ["the fault had no effect: b"]
+
+
+# --- whether it shows anything --------------------------------------------------------------------
+
+
+def test_a_run_in_which_every_kind_and_most_groups_committed_shows_something():
+    ledger = a_ledger(["has", 1, "raw-1", "a", 5, [0]], ["has", 2, "kafka-python-2", "b", 6, [0]])
+    assert ledger.commits == 2
+    assert judge.without_commits(ledger, {"raw", "kafka-python"}, 3) == []
+
+
+def test_a_run_in_which_nothing_was_acknowledged_shows_nothing():
+    ledger = a_ledger(["sends", 1, "raw-1", "a", 5, [0]])
+    assert judge.without_commits(ledger, {"raw"}, 1) == [
+        "no commit of raw was acknowledged: this run shows nothing",
+        "commits of 0 groups of 1 were acknowledged: this run shows nothing",
+    ]
+
+
+def test_a_kind_of_client_whose_commits_are_never_acknowledged_is_found():
+    ledger = a_ledger(["has", 1, "raw-1", "a", 5, [0]])
+    (finding,) = judge.without_commits(ledger, {"raw", "kafka-python"}, 1)
+    assert finding == "no commit of kafka-python was acknowledged: this run shows nothing"
+
+
+def test_half_of_the_groups_are_not_most_of_them():
+    ledger = a_ledger(["has", 1, "raw-1", "a", 5, [0, 1]])
+    (finding,) = judge.without_commits(ledger, {"raw"}, 2)
+    assert finding == "commits of 1 groups of 2 were acknowledged: this run shows nothing"
+
+
+def test_all_groups_stable_with_all_living_members_are_at_rest():
+    assert judge.unrest(4, 4, 16, 16) == []
+    assert judge.unrest(4, 4, 17, 16) == []  # an id that was left behind
+
+
+@pytest.mark.parametrize(("stable", "joined"), [(3, 16), (4, 15), (0, 0)])
+def test_a_group_or_a_member_that_does_not_come_back_is_found(stable, joined):
+    (finding,) = judge.unrest(stable, 4, joined, 16)
+    assert finding.startswith(f"no rest after the last fault: {stable} groups of 4 are Stable")
