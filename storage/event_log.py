@@ -5,7 +5,7 @@ process of the same user, at any time.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from itertools import islice
@@ -137,13 +137,26 @@ class _Files:
             if self.done_seq < snapshot.last_seq:
                 yield from self._wanted_of(snapshot)
                 self.done_seq = snapshot.last_seq
-        for segment in own_segments(manifest, self._log_ids):
-            if segment.first_seq < self._below_seq and self.done_seq < segment.last_seq:
+        segments = own_segments(manifest, self._log_ids)
+        begins: dict[str, int] = {}
+        for segment in segments:
+            begins.setdefault(segment.log_id, segment.first_seq)
+        for segment in segments:
+            below_seq = self._end_of(segment.log_id, begins)
+            if segment.first_seq < below_seq and self.done_seq < segment.last_seq:
                 self._expect(segment.first_seq)
                 for event in self._wanted_of(segment):
-                    if self.done_seq < event["seq"] < self._below_seq:
+                    if self.done_seq < event["seq"] < below_seq:
                         yield event
-                self.done_seq = min(segment.last_seq, self._below_seq - 1)
+                self.done_seq = min(segment.last_seq, below_seq - 1)
+
+    def _end_of(self, log_id: str, begins: Mapping[str, int]) -> int:
+        """The seq at which the next log of the store began, or its rows do.
+
+        What a log holds beyond that is of a store that an older copy took the place of.
+        """
+        later = [seq for seq in begins.values() if seq > begins[log_id]]
+        return min([*later, self._below_seq])
 
     def _expect(self, seq: int) -> None:
         if self.done_seq + 1 < seq:

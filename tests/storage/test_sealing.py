@@ -244,6 +244,14 @@ async def test_an_older_copy_of_a_store_goes_on_under_a_new_log_id(tmp_path: Pat
     await owner.storage.close()
     assert [e["seq"] for e in copy.appended if e["log_id"] != old_log] == [9, 10]
     assert verify(copy.log_dir).is_sound
+    owner = await copy.owner()
+    await owner.fold_all()  # rows may go
+    await copy.append(owner, 0, [commit("g0", 80)])
+    await owner.storage.close()
+    owner = await copy.owner()
+    await until(lambda: copy.live_seqs() == [11])
+    await owner.storage.close()
+    assert copy.read() == copy.appended, "what the store itself never held is not its history"
 
 
 async def test_a_clock_that_steps_back_ends_the_segment_with_the_log(tmp_path: Path) -> None:
