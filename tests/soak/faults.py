@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 CYCLE_S = 120.0
 KILL_EVERY_S = 30.0
+APPEND_TIMEOUT_S = 3.0
 BLOCK_BYTES = 4096
 
 
@@ -41,6 +42,11 @@ CYCLE: tuple[Fault, ...] = (
 def pace(seconds: float) -> float:
     """How fast a run lives: below 1 when it is too short for a whole cycle."""
     return min(1.0, seconds / CYCLE_S)
+
+
+def append_timeout_ms(seconds: float) -> int:
+    """How long the daemon waits for its store: it has to give up while the database is held."""
+    return round(APPEND_TIMEOUT_S * 1000 * pace(seconds))
 
 
 def plan(seconds: float) -> list[Fault]:

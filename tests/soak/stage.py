@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.helpers.servers import Groupkeeper
 from tests.soak.cast import PARTITIONS, TOPIC, Cast, Host
-from tests.soak.faults import Fault, Volume, foreign_writer, pace, plan
+from tests.soak.faults import Fault, Volume, append_timeout_ms, foreign_writer, pace, plan
 from tests.soak.judge import lost_offsets, unrest
 from tests.soak.ledger import Key, Ledger, now_ms
 from tests.soak.observer import Observer
@@ -43,7 +43,7 @@ class Stage:
             storage_url=f"sqlite:///{self.database}",
             topics={TOPIC: PARTITIONS},
             settings={
-                "storage.append_timeout_ms": 3_000,
+                "storage.append_timeout_ms": append_timeout_ms(seconds),
                 # on the disk that is full now and then, and often enough to meet every fault
                 "log.dir": str(self.volume.path / "log"),
                 "log.segment_ms": SEAL_EVERY_MS,

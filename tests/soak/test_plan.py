@@ -45,6 +45,13 @@ def test_one_stop_of_clients_is_to_evict_nobody_and_one_everybody():
     assert stops[1] > max(cast.SESSION_S.values())
 
 
+@pytest.mark.parametrize("minutes", [0.7, 1, 2, 10])
+def test_the_daemon_gives_an_append_up_well_before_the_database_is_let_go(minutes):
+    """A run of 0.7 minutes held it for less than the 3 s that the daemon waited."""
+    holds = [f.for_s for f in faults.plan(minutes * 60) if f.name == "hold database"]
+    assert min(holds) > 2 * faults.append_timeout_ms(minutes * 60) / 1000
+
+
 def test_every_member_has_one_part_and_every_kind_plays():
     roles = cast.roles(200, 1000, 1.0)
     assert set(roles) == set(cast.KINDS)
