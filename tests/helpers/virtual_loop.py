@@ -24,14 +24,27 @@ T = TypeVar("T")
 START_WALL_MS = 1_700_000_000_000
 
 
+class EndlessError(Exception):
+    """A loop turned more often than it may."""
+
+
 class _JumpingSelector(selectors.SelectSelector):
     """Adds the timeout to the loop's time instead of waiting for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_turns: int | None) -> None:
         super().__init__()
         self.now_s = 1_000.0
+        self._most_turns = most_turns
+        self._turns = 0
 
     def select(self, timeout: float | None = None) -> Any:
+        self._turns += 1
+        if self._most_turns is not None and self._turns > self._most_turns:
+            self._turns = 0  # as many again for the end of the tasks
+            raise EndlessError(
+                f"does not end: {self._most_turns} turns of the loop, at {self.now_s:.3f} s of its "
+                "time; something goes round and round, or waits for what never comes"
+            )
         if timeout is None:
             raise RuntimeError("waits for ever: nothing is ready and no timer is set")
         self.now_s += timeout
@@ -39,10 +52,10 @@ class _JumpingSelector(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop in virtual time."""
+    """A loop in virtual time; raises EndlessError after so many turns, if it is told how many."""
 
-    def __init__(self) -> None:
-        self._jumping = _JumpingSelector()
+    def __init__(self, most_turns: int | None = None) -> None:
+        self._jumping = _JumpingSelector(most_turns)
         super().__init__(self._jumping)
 
     def time(self) -> float:
@@ -71,9 +84,11 @@ def virtual_timer() -> float:
     return asyncio.get_running_loop().time()
 
 
-def run_virtual(scenario: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a virtual loop of its own, to its end."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+def run_virtual(scenario: Coroutine[Any, Any, T], most_turns: int | None = None) -> T:
+    """Run a coroutine on a virtual loop of its own, to its end, for which it may be given a limit:
+    where virtual time stands still, or things repeat for ever, nothing else would end it.
+    """
+    with asyncio.Runner(loop_factory=functools.partial(VirtualLoop, most_turns)) as runner:
         return runner.run(scenario)
 
 

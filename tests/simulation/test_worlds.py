@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from tests.simulation import run, worlds
 from tests.simulation.seeds import FOUND, IN_TESTS
+from tests.simulation.world import World
 from tests.simulation.worlds import run_world
 
 
@@ -16,3 +20,30 @@ def test_world(seed: int) -> None:
 @pytest.mark.parametrize("seed", [1, 2, 4])
 def test_a_seed_is_one_world(seed: int) -> None:
     assert run_world(seed) == run_world(seed)
+
+
+async def go_round(_: World) -> None:
+    while True:  # noqa: ASYNC110 - that is the fault
+        await asyncio.sleep(0)
+
+
+async def wait_for_what_never_comes(world: World) -> None:
+    while not world.is_over:  # noqa: ASYNC110 - as the worlds wait for a process
+        await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("endless", [go_round, wait_for_what_never_comes])
+def test_a_world_that_never_ends_fails(monkeypatch: pytest.MonkeyPatch, endless) -> None:
+    """Whether its time stands still or goes on."""
+
+    async def trouble(world: World, _: object) -> None:
+        await endless(world)
+
+    monkeypatch.setattr(worlds, "MOST_TURNS", 20_000)
+    monkeypatch.setattr(worlds, "_trouble", trouble)
+    monkeypatch.setattr(run, "be_quiet", lambda: None)
+    report = run.live([7])
+    assert report.figures == []
+    ((seed, error),) = report.failures
+    assert seed == 7
+    assert error.startswith("EndlessError: does not end: 20000 turns of the loop")
