@@ -3,7 +3,10 @@
 SEEDS=400     so many worlds (those that ``make test`` runs are not lived again)
 SEED=1234     this one, with everything that it has to say
 MINUTES=60    as many as there is time for
+FIRST=50      from this seed on
 WORKERS=2     processes
+
+What is no number, or none that makes sense (SEEDS=0 would find every world fine), is refused.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import count
+from math import inf
 from typing import NamedTuple
 
 from tests.simulation.seeds import IN_TESTS
@@ -47,14 +51,25 @@ def live(seeds: list[int]) -> Report:
     return report
 
 
+class RefusedError(Exception):
+    """What the environment asks for makes no sense."""
+
+
 def main() -> int:
-    """Run what the environment asks for; 1 if a world failed."""
-    if "SEED" in os.environ:
-        return _one(int(os.environ["SEED"]))
-    minutes = float(os.environ.get("MINUTES", "0"))
-    first = int(os.environ.get("FIRST", str(IN_TESTS)))
-    seeds = count(first) if minutes else iter(range(first, first + _number("SEEDS", 400)))
-    return _many(seeds, minutes, _number("WORKERS", 2))
+    """Run what the environment asks for; 1 if a world failed, 2 if it asks for nonsense."""
+    try:
+        seed = _number("SEED", -1, least=0)
+        first = _number("FIRST", IN_TESTS, least=0)
+        number = _number("SEEDS", 400, least=1)
+        workers = _number("WORKERS", 2, least=1)
+        minutes = _minutes()
+    except RefusedError as error:
+        say(f"sim: {error}")
+        return 2
+    if seed >= 0:
+        return _one(seed)
+    seeds = count(first) if minutes else iter(range(first, first + number))
+    return _many(seeds, minutes, workers)
 
 
 def say(line: str) -> None:
@@ -129,8 +144,27 @@ def _next(seeds: Iterator[int]) -> list[int]:
     return [seed for _, seed in zip(range(CHUNK), seeds, strict=False)]
 
 
-def _number(name: str, default: int) -> int:
-    return int(os.environ.get(name, str(default)))
+def _number(name: str, default: int, *, least: int) -> int:
+    text = os.environ.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal() and int(text) >= least):
+        raise RefusedError(f"{name}={text} is refused: give a whole number from {least} on")
+    return int(text)
+
+
+def _minutes() -> float:
+    """How long to go on; 0 where it is not said, and the number of seeds decides."""
+    text = os.environ.get("MINUTES")
+    if text is None:
+        return 0.0
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes < inf:
+        raise RefusedError(f"MINUTES={text} is refused: give a number above 0")
+    return minutes
 
 
 if __name__ == "__main__":

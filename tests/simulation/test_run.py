@@ -51,3 +51,50 @@ def test_one_seed_alone_fails_with_its_traceback(capsys):
     told = capsys.readouterr()
     assert "a partition is held by two" in told.err
     assert told.out == "sim: seed 3 FAILED; again with: make sim SEED=3\n"
+
+
+NONSENSE = [
+    ("SEEDS", "0"),
+    ("SEEDS", "-3"),
+    ("SEEDS", ""),
+    ("FIRST", "x"),
+    ("FIRST", "-1"),
+    ("SEED", "1.5"),
+    ("SEED", "-1"),
+    ("WORKERS", "0"),
+    ("MINUTES", "0"),
+    ("MINUTES", "soon"),
+    ("MINUTES", "nan"),
+    ("MINUTES", "inf"),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), NONSENSE)
+def test_nonsense_is_refused(monkeypatch, capsys, name, text):
+    """Or a run of no worlds would say that all of them are fine."""
+    monkeypatch.setenv(name, text)
+    assert run.main() == 2
+    assert capsys.readouterr().out.startswith(f"sim: {name}={text} is refused: give ")
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What is asked for, instead of a run."""
+    for name in ("SEED", "SEEDS", "FIRST", "MINUTES", "WORKERS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def many(seeds, minutes, workers):
+        return next(seeds), minutes, workers
+
+    monkeypatch.setattr(run, "_many", many)
+    return monkeypatch
+
+
+def test_what_makes_sense_is_run(asked):
+    assert run.main() == (run.IN_TESTS, 0.0, 2)
+    asked.setenv("FIRST", "0")
+    asked.setenv("MINUTES", "0.5")
+    asked.setenv("WORKERS", "1")
+    assert run.main() == (0, 0.5, 1)
+    asked.setenv("SEED", "0")
+    assert run.main() == 0
