@@ -6,6 +6,7 @@ Each fault but time is undone when its ``Fault`` is, and at the latest when the 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Final
@@ -82,33 +83,33 @@ class FailingStorage(MemoryOffsetStorage):
     def __init__(self, clock: Callable[[], int]) -> None:
         """Start empty, and well."""
         super().__init__(clock=clock)
-        self._failures: dict[Fault, int | None] = {}
+        self._failing: dict[Fault, int | None] = {}
 
     def fail(self, appends: int | None) -> Fault:
         """Fail that many appends, None: all of them, until the fault is undone."""
-        if appends is not None and appends < 1:
-            raise ValueError(f"appends must be at least 1, not {appends}")
+        if appends is not None:
+            appends = whole_number("appends", appends, least=1)
         fault = Fault(lambda: self._forget(fault))
-        self._failures[fault] = appends
+        self._failing[fault] = appends
         return fault
 
     def heal(self) -> None:
         """Undo every fault."""
-        self._failures.clear()
+        self._failing.clear()
 
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
         """Store the items, or raise StorageError with nothing stored."""
-        if self._failures and any(batch.records for item in items for batch in item.batches):
-            fault, left = next(iter(self._failures.items()))
+        if self._failing and any(batch.records for item in items for batch in item.batches):
+            fault, left = next(iter(self._failing.items()))
             if left == 1:
-                del self._failures[fault]
+                del self._failing[fault]
             elif left is not None:
-                self._failures[fault] = left - 1
+                self._failing[fault] = left - 1
             raise StorageError("fail_storage() was called")
         return await super().append(items)
 
     def _forget(self, fault: Fault) -> None:
-        self._failures.pop(fault, None)
+        self._failing.pop(fault, None)
 
 
 class Delays:
@@ -121,9 +122,8 @@ class Delays:
 
     def add(self, api: str, delay_ms: int) -> Fault:
         """Hold back the answers of an API; what waits when it is undone goes out at once."""
-        key = _api_key(api)
-        if delay_ms < 0:
-            raise ValueError(f"a delay of {delay_ms} ms lies in the past")
+        key = _api_key(text("api", api))
+        delay_ms = whole_number("ms", delay_ms, least=0)
         fault = Fault(lambda: self._forget(fault))
         self._delays[fault] = (key, delay_ms)
         return fault
@@ -175,6 +175,23 @@ class DelayedConnection(Connection):
         """Write the reply, now or after the delay of its API."""
         if not self._delays.hold(exchange, super().answered):
             super().answered(exchange)
+
+
+def whole_number(name: str, value: object, *, least: int) -> int:
+    """Return an argument that counts something; TypeError or ValueError says what may be given."""
+    if not hasattr(value, "__index__") or isinstance(value, bool):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    number = operator.index(value)
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, not {number}")
+    return number
+
+
+def text(name: str, value: object) -> str:
+    """Return an argument that is a name; TypeError says so where it is none."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, not {value!r}")
+    return value
 
 
 def _api_key(api: str) -> ApiKey:

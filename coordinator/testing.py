@@ -20,7 +20,6 @@ import socket
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Final, TypeAlias, TypeVar
 
 from coordinator.core.deadlines import NEXT_PORTION_MS
@@ -33,7 +32,15 @@ from coordinator.core.requests import (
     NewTopic,
     TopicChange,
 )
-from coordinator.faults import DelayedConnection, Delays, FailingStorage, Fault, MovableClock
+from coordinator.faults import (
+    DelayedConnection,
+    Delays,
+    FailingStorage,
+    Fault,
+    MovableClock,
+    text,
+    whole_number,
+)
 from coordinator.group_metadata import GroupMetadata
 from coordinator.handlers.services import Services
 from coordinator.messages import OffsetCommitData, OffsetCommitRequest, OffsetFetchRequest
@@ -59,6 +66,7 @@ LOADED_STEP_S: Final = 0.005
 REPLIES_S: Final = 0.2
 """For replies that are on their way when a server stops."""
 
+_NOT_RUNNING: Final = "the server does not run: it was not started, or it was stopped"
 _NEVER_MS: Final = 1 << 62
 _CLIENT: Final = Client("groupkeeper-testing", "127.0.0.1", "User:ANONYMOUS")
 _T = TypeVar("_T")
@@ -125,19 +133,15 @@ class GroupkeeperServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop it."""
         await self.stop()
 
     @property
     def port(self) -> int:
         """The port; kept over ``restart``."""
-        assert self._port, "not started"
+        if not self._port:
+            raise RuntimeError(_NOT_RUNNING)
         return self._port
 
     @property
@@ -147,15 +151,19 @@ class GroupkeeperServer:
 
     @property
     def coordinator(self) -> GroupCoordinator:
-        """The coordinator itself, for what a test wants to ask without a wire."""
-        assert self._coordinator is not None, "not started"
+        """The coordinator itself, for what a test wants to ask without a wire; RuntimeError where
+        the server does not run.
+        """
+        if self._coordinator is None:
+            raise RuntimeError(_NOT_RUNNING)
         return self._coordinator
 
     # --- Life -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Serve; on return the first request is answered."""
-        assert self._coordinator is None, "started twice"
+        if self._coordinator is not None:
+            raise RuntimeError("the server runs already: it was started twice")
         options = self.options
         topics = Topics(ConfiguredTopic(name, count) for name, count in options.topics.items())
         self._coordinator = GroupCoordinator(
@@ -169,7 +177,9 @@ class GroupkeeperServer:
             auto_create_topics=options.auto_create_topics,
             num_partitions=options.num_partitions,
         )
-        sock = _listening_socket(options.host, self._port)
+        family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+        sock = socket.create_server((options.host, self._port), family=family)
+        sock.setblocking(False)
         self._port = sock.getsockname()[1]
         self._clock.start()
         try:
@@ -204,6 +214,7 @@ class GroupkeeperServer:
 
     async def restart(self) -> None:
         """Stop and start on the same port, with everything that was acknowledged."""
+        _ = self.coordinator  # it runs
         await self.stop()
         await self.start()
 
@@ -211,6 +222,7 @@ class GroupkeeperServer:
 
     async def create_topic(self, name: str, partitions: int) -> None:
         """Make a topic, or let one grow to that many partitions."""
+        name, partitions = text("name", name), whole_number("partitions", partitions, least=1)
         await self._loaded()
         topics = self.coordinator.topics
         assert topics is not None
@@ -249,6 +261,7 @@ class GroupkeeperServer:
 
     def events(self, group: str) -> list[EventDict]:
         """Return what happened to a group so far, oldest first: docs/events.md has every kind."""
+        _ = self.coordinator  # it runs
         return [event for event in self._storage.events() if event["group"] == group]
 
     # --- Faults -----------------------------------------------------------------------------------
@@ -260,8 +273,7 @@ class GroupkeeperServer:
         ``ms`` ends, the living ones' too; ``heartbeats=True`` lets all members heartbeat all the
         while. On return everything that was due has happened and is durable.
         """
-        if ms < 0:
-            raise ValueError(f"time does not go back: advance({ms})")
+        ms = whole_number("ms", ms, least=0)
         await self._loaded()
         coordinator = self.coordinator
         left_ms, at_ms = ms, self._next_ms()
@@ -285,6 +297,7 @@ class GroupkeeperServer:
 
         Raises TestingError where there is no such member, or more than one.
         """
+        group, member = text("group", group), text("member", member)
         await self._loaded()
         found = await self.coordinator.get_group(group)
         member_id = _member_id(group, found, member)
@@ -300,7 +313,7 @@ class GroupkeeperServer:
             with server.fail_storage():
                 ...
         """
-        assert self._coordinator is not None, "not started"
+        _ = self.coordinator  # it runs
         return self._storage.fail(appends)
 
     def delay(self, api: str, ms: int) -> Fault:
@@ -308,6 +321,7 @@ class GroupkeeperServer:
         real time. What the request does is done at once. What is held back when the fault is undone
         goes out then.
         """
+        _ = self.coordinator  # it runs
         return self._delays.add(api, ms)
 
     async def _loaded(self) -> None:
@@ -355,12 +369,7 @@ class SyncGroupkeeperServer:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop it."""
         self.stop()
 
@@ -376,7 +385,8 @@ class SyncGroupkeeperServer:
 
     def start(self) -> None:
         """Serve; on return the first request is answered."""
-        assert self._thread is None, "started twice"
+        if self._thread is not None:
+            raise RuntimeError("the server runs already: it was started twice")
         started = threading.Event()
         self._thread = threading.Thread(
             target=self._turn, args=(started.set,), name="groupkeeper", daemon=True
@@ -453,7 +463,9 @@ class SyncGroupkeeperServer:
             self._loop.run_forever()
 
     def _do(self, work: Coroutine[Any, Any, _T]) -> _T:
-        assert self._loop is not None, "not started"
+        if self._loop is None:
+            work.close()  # else Python warns that nobody awaited it
+            raise RuntimeError(_NOT_RUNNING)
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _end_thread(self) -> None:
@@ -463,19 +475,6 @@ class SyncGroupkeeperServer:
         self._thread.join()
         self._thread = self._loop = None
         self._runner = asyncio.Runner()
-
-
-def _listening_socket(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-    except OSError:
-        sock.close()
-        raise
-    sock.setblocking(False)
-    return sock
 
 
 def _member_id(group: str, found: GroupMetadata | None, member: str) -> str:

@@ -164,7 +164,7 @@ def test_time_that_has_passed_stays_passed_over_a_restart(groupkeeper):
 
 
 def test_time_does_not_go_back(groupkeeper):
-    with pytest.raises(ValueError, match="does not go back"):
+    with pytest.raises(ValueError, match="ms must be at least 0, not -1"):
         groupkeeper.advance(-1)
 
 
@@ -326,7 +326,7 @@ def test_replies_of_one_connection_stay_in_order_behind_a_late_one(groupkeeper):
 def test_an_api_that_is_not_served_is_refused_with_those_that_are(groupkeeper):
     with pytest.raises(ValueError, match=r"'Commit' is no API.*OffsetCommit"):
         groupkeeper.delay("Commit", 1)
-    with pytest.raises(ValueError, match="past"):
+    with pytest.raises(ValueError, match="ms must be at least 0, not -1"):
         groupkeeper.delay("OffsetCommit", -1)
 
 

@@ -1,0 +1,95 @@
+"""What a server for tests refuses at the door: wrong arguments, calls after the end."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+from typing import Any
+
+import pytest
+
+from coordinator.testing import GroupkeeperServer, SyncGroupkeeperServer
+
+NOT_WHOLE = "must be a whole number, not"
+NO_STRING = "must be a string, not"
+
+REFUSED: tuple[tuple[str, tuple[Any, ...], type[Exception], str], ...] = (
+    ("advance", (0.5,), TypeError, f"ms {NOT_WHOLE} 0.5"),
+    ("advance", (True,), TypeError, f"ms {NOT_WHOLE} True"),
+    ("advance", ("1000",), TypeError, f"ms {NOT_WHOLE} '1000'"),
+    ("advance", (-1,), ValueError, "ms must be at least 0, not -1"),
+    ("fail_storage", (1.5,), TypeError, f"appends {NOT_WHOLE} 1.5"),
+    ("fail_storage", (0,), ValueError, "appends must be at least 1, not 0"),
+    ("delay", (8, 5), TypeError, f"api {NO_STRING} 8"),
+    ("delay", ("OffsetCommit", 0.5), TypeError, f"ms {NOT_WHOLE} 0.5"),
+    ("delay", ("OffsetCommit", -1), ValueError, "ms must be at least 0, not -1"),
+    ("evict", ("g", None), TypeError, f"member {NO_STRING} None"),
+    ("evict", (7, "m"), TypeError, f"group {NO_STRING} 7"),
+    ("create_topic", ("orders", 1.5), TypeError, f"partitions {NOT_WHOLE} 1.5"),
+    ("create_topic", ("orders", 0), ValueError, "partitions must be at least 1, not 0"),
+    ("create_topic", (b"orders", 1), TypeError, f"name {NO_STRING} b'orders'"),
+)
+
+CALLS: tuple[tuple[str, tuple[Any, ...]], ...] = (
+    ("advance", (1,)),
+    ("evict", ("g", "m")),
+    ("fail_storage", ()),
+    ("delay", ("OffsetCommit", 1)),
+    ("create_topic", ("orders", 1)),
+    ("commit", ("g", {("orders", 0): 1})),
+    ("committed", ("g",)),
+    ("events", ("g",)),
+    ("restart", ()),
+)
+
+
+@pytest.mark.parametrize(("call", "arguments", "error", "message"), REFUSED)
+def test_a_wrong_argument_is_told_with_what_may_be_given(
+    groupkeeper, call, arguments, error, message
+):
+    with pytest.raises(error, match=message):
+        getattr(groupkeeper, call)(*arguments)
+
+
+@pytest.mark.parametrize(("call", "arguments", "error", "message"), REFUSED)
+async def test_a_wrong_argument_is_told_in_a_loop_too(call, arguments, error, message):
+    async with GroupkeeperServer() as server:
+        with pytest.raises(error, match=message):
+            await called(server, call, arguments)
+
+
+@pytest.mark.parametrize(("call", "arguments"), CALLS)
+def test_a_call_after_the_end_says_that_the_server_does_not_run(call, arguments):
+    """A coroutine that nobody awaits would be a warning, and warnings are errors here."""
+    with SyncGroupkeeperServer() as server:
+        pass
+    with pytest.raises(RuntimeError, match="the server does not run"):
+        getattr(server, call)(*arguments)
+    gc.collect()
+
+
+@pytest.mark.parametrize(("call", "arguments"), CALLS)
+async def test_a_call_after_the_end_says_so_in_a_loop_too(call, arguments):
+    async with GroupkeeperServer() as server:
+        pass
+    with pytest.raises(RuntimeError, match="the server does not run"):
+        await called(server, call, arguments)
+
+
+@pytest.mark.parametrize("kind", [GroupkeeperServer, SyncGroupkeeperServer])
+def test_there_is_no_port_before_the_start(kind):
+    with pytest.raises(RuntimeError, match="the server does not run"):
+        _ = kind().bootstrap
+
+
+def test_a_second_start_is_refused_and_the_server_goes_on(groupkeeper):
+    with pytest.raises(RuntimeError, match="started twice"):
+        groupkeeper.start()
+    assert groupkeeper.committed("g") == {}
+
+
+async def called(server: GroupkeeperServer, call: str, arguments: tuple[Any, ...]) -> None:
+    """Call it, and await what is to be awaited."""
+    result = getattr(server, call)(*arguments)
+    if inspect.isawaitable(result):
+        await result
