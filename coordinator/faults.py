@@ -83,6 +83,8 @@ class FailingStorage(MemoryOffsetStorage):
     def __init__(self, clock: Callable[[], int]) -> None:
         """Start empty, and well."""
         super().__init__(clock=clock)
+        self.failures = 0
+        """Appends that have failed."""
         self._failing: dict[Fault, int | None] = {}
 
     def fail(self, appends: int | None) -> Fault:
@@ -105,6 +107,7 @@ class FailingStorage(MemoryOffsetStorage):
                 del self._failing[fault]
             elif left is not None:
                 self._failing[fault] = left - 1
+            self.failures += 1
             raise StorageError("fail_storage() was called")
         return await super().append(items)
 

@@ -272,11 +272,13 @@ class GroupkeeperServer:
         Clients do not feel it. None of them heartbeats meanwhile, so every session shorter than
         ``ms`` ends, the living ones' too; ``heartbeats=True`` lets all members heartbeat all the
         while. On return everything that was due has happened and is durable.
+
+        Raises TestingError, at once, where the storage fails: what was due then did not happen.
         """
         ms = whole_number("ms", ms, least=0)
         await self._loaded()
         coordinator = self.coordinator
-        left_ms, at_ms = ms, self._next_ms()
+        left_ms, at_ms, failures = ms, self._next_ms(), self._storage.failures
         while left_ms > 0 or at_ms <= NEXT_PORTION_MS:
             if left_ms == 0 and at_ms > 0:
                 await asyncio.sleep(at_ms / 1000)  # the rest of a long work, in real time
@@ -288,6 +290,8 @@ class GroupkeeperServer:
             for heartbeat in living:
                 coordinator.submit(heartbeat, _Nobody())
             await coordinator.clock_moved()
+            if self._storage.failures > failures:
+                raise TestingError(f"NOT_COORDINATOR: the storage failed in advance({ms})")
             at_ms = self._next_ms()
 
     async def evict(self, group: str, member: str) -> None:

@@ -268,6 +268,28 @@ def test_no_number_of_writes_below_one_can_fail(groupkeeper, appends):
         groupkeeper.fail_storage(appends)
 
 
+@pytest.mark.parametrize("appends", [None, 1])
+def test_time_in_which_something_is_due_that_cannot_be_written_is_refused_as_an_eviction_is(
+    groupkeeper, appends
+):
+    with Member(groupkeeper) as member:
+        member.join()
+        refused = pytest.raises(TestingError, match=r"NOT_COORDINATOR.*advance\(60000\)")
+        with groupkeeper.fail_storage(appends), refused:
+            groupkeeper.advance(60_000)
+        assert "member_evicted" not in kinds(groupkeeper)
+        groupkeeper.advance(60_000)
+    assert "member_evicted" in kinds(groupkeeper)
+
+
+def test_time_in_which_nothing_is_due_passes_while_the_storage_fails(groupkeeper):
+    with Member(groupkeeper) as member:
+        member.join()
+        with groupkeeper.fail_storage():
+            groupkeeper.advance(SESSION_MS - 2_000)
+        assert member.heartbeat() == 0
+
+
 # --- delay ----------------------------------------------------------------------------------------
 
 
