@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.conformance.kafka import settings
-from tests.conformance.kafka.pair import BY_NAME, Answer, Pair, Person, Ref
+from tests.conformance.kafka.pair import BY_NAME, Pair, Person, Ref
+from tests.conformance.kafka.sent import Answer
 
 ALL_VERSIONS = os.environ.get("ALL_VERSIONS") == "1"
 """Every version of every API, instead of the lowest, the first flexible and the highest."""

@@ -73,6 +73,10 @@ class Difference:
     """A path without indices, ``topics.partitions.error_code``; ``""`` for the whole answer."""
     kafka: Any
     ours: Any
+    given_up_by: str = ""
+    """Of an answer that came to one side alone: the API of the request that left the answered one
+    to wait in vain (``Sent.given_up_by``); ``""`` where none did.
+    """
 
     def __str__(self) -> str:
         return (
@@ -113,13 +117,15 @@ class Comparison:
         """Say whether two ids are known to be one, without making them so."""
         return UUID.sub(lambda m: self._to_ours.get(m[0], "?"), kafka) == ours
 
-    def compare(self, request: str, api: str, version: int, kafka: Any, ours: Any) -> None:
-        """Compare the two answers to one request."""
+    def compare(
+        self, request: str, api: str, version: int, kafka: Any, ours: Any, *, given_up_by: str = ""
+    ) -> None:
+        """Compare the two answers to one request, which another may have left to wait in vain."""
         self.answers += 1
         kafka, ours = self._of_this_case(api, kafka), self._of_this_case(api, ours)
         for path, theirs, mine in self._fields(api, "", kafka, ours):
             self.differences.append(
-                Difference(self.case, request, api, version, path, theirs, mine)
+                Difference(self.case, request, api, version, path, theirs, mine, given_up_by)
             )
 
     def _of_this_case(self, api: str, answer: Any) -> Any:

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from tests.conformance.kafka import settings
 from tests.conformance.kafka.allowed import decision_of
 from tests.conformance.kafka.case import Case
-from tests.conformance.kafka.pair import BY_NAME, SIDES, Answer, Pair, Person, Ref, TooSlow
+from tests.conformance.kafka.pair import BY_NAME, SIDES, Pair, Person, Ref, TooSlow
+from tests.conformance.kafka.sent import Answer
 
 NAMES = ("a", "b", "c")
 TIMEOUT_MS = 1_500

@@ -18,6 +18,7 @@ from protocol.versions import APIS, Api
 from tests.conformance.kafka import settings
 from tests.conformance.kafka.allowed import decision_of
 from tests.conformance.kafka.comparison import CLOSED, PARKED, Comparison
+from tests.conformance.kafka.sent import Answer, Received, Sent
 from tests.helpers.raw_client import API_KEYS, RawClient
 
 BY_NAME: dict[str, Api] = {
@@ -32,8 +33,6 @@ PATIENCE_S = 1.0
 LATE_S = 0.5
 """How far apart two answers may come that a timer sent."""
 TIMEOUT_S = 20
-
-Answer = dict[str, Any]
 
 
 class Ref:
@@ -130,6 +129,7 @@ class Person:
             client.close()
             answer = CLOSED
         self.waiting[side] = None
+        sent.answer = answer
         self.received[side].append(Received(sent, answer, time.monotonic()))
         if sent.api == "join_group" and answer is not CLOSED:
             if answer["member_id"] and answer["error_code"] in (0, 79):
@@ -137,25 +137,6 @@ class Person:
             if answer["error_code"] == 0:
                 self.generations[side] = answer["generation_id"]
                 self.leaders[side] = answer["leader"]
-
-
-class Sent:
-    """A request that waits for its answer."""
-
-    def __init__(self, api: str, version: int, correlation_id: int, shown: str) -> None:
-        self.api = api
-        self.version = version
-        self.correlation_id = correlation_id
-        self.shown = shown
-
-
-class Received:
-    """An answer, to what, and when."""
-
-    def __init__(self, sent: Sent, answer: Answer, at_s: float) -> None:
-        self.sent = sent
-        self.answer = answer
-        self.at_s = at_s
 
 
 class Pair:
@@ -173,6 +154,8 @@ class Pair:
         self.patience = 1
         """By what the timeouts of a generated case are multiplied: the machine may be busy."""
         self.ends_where_leaders_differ = False
+        self._history: list[Sent] = []
+        """All that people sent to our side."""
         self._leaders = ["", ""]
         self._topic_ids = topic_ids
         self._people: dict[str, Person] = {}
@@ -202,11 +185,13 @@ class Pair:
             self.requests += 1
             for side in SIDES:
                 client = person.client(side)
+                own = resolved(values, side)
                 try:
-                    number = client.send(api, version, **resolved(values, side))
+                    number = client.send(api, version, **own)
                 except ConnectionError:
                     number = 0  # its end is read where an answer would be
-                person.waiting[side] = Sent(api, version, number, shown)
+                sent = person.waiting[side] = Sent(api, version, number, shown, own)
+                self._history += [sent] * (side == OURS)
         before = {person: len(person.received[KAFKA]) for person, *_ in requests}
         self._settle()
         self._compare()
@@ -375,7 +360,10 @@ class Pair:
         kafka = theirs.answer if theirs else PARKED
         ours = mine.answer if mine else PARKED
         self.steps.append(f"   -> {person.name}: {_short(kafka)}")
-        self.comparison.compare(self._told(sent), sent.api, sent.version, kafka, ours)
+        given_up_by = mine.sent.given_up_by(self._history) if mine and not theirs else ""
+        self.comparison.compare(
+            self._told(sent), sent.api, sent.version, kafka, ours, given_up_by=given_up_by
+        )
         if theirs and mine and abs(theirs.at_s - mine.at_s) > LATE_S:
             late = f"{'ours' if mine.at_s > theirs.at_s else 'Kafka'} is late"
             self.comparison.compare(self._told(sent), sent.api, sent.version, {"at": 0}, {late: 0})

@@ -8,9 +8,11 @@ import pytest
 from kio.index import load_request_schema
 from kio.serial import entity_reader
 
+from tests.conformance.kafka.allowed import decision_of
 from tests.conformance.kafka.bodies import GROUP_APIS, odd_bodies
 from tests.conformance.kafka.case import versions_of
 from tests.conformance.kafka.comparison import CLOSED, PARKED, Comparison
+from tests.conformance.kafka.sent import Answer, Sent
 from tests.helpers.raw_client import API_KEYS, to_plain
 
 OWN = "case-a1b2c3"
@@ -146,3 +148,59 @@ def test_no_odd_body_names_a_group_that_other_cases_name_too(api: str) -> None:
         assert OWN in named_groups(api, version, bodies["as it is"])
         for what, body in bodies.items():
             assert "" not in named_groups(api, version, body), (version, what)
+
+
+def sent(api: str, member_id: str, answer: Answer | None = None, **more: Any) -> Sent:
+    """A request of the case's group; by a LeaveGroup one member leaves."""
+    one = {"member_id": member_id, "group_instance_id": more.get("group_instance_id")}
+    values = {"group_id": OWN, "member_id": member_id, "members": [one], **more}
+    made = Sent(api, 3, 1, "request", values)
+    made.answer = answer
+    return made
+
+
+def left(error_code: int) -> Answer:
+    return {"error_code": 0, "members": [{"error_code": error_code}]}
+
+
+def decision_on(error_code: int, waits: Sent, *others: Sent, before: tuple[Sent, ...] = ()) -> Any:
+    """Which decision allows that we answer what waits in Kafka, given what else was sent."""
+    waits.answer = {"error_code": error_code}
+    by = waits.given_up_by([*before, waits, *others])
+    comparison = Comparison("case", OWN, PORTS)
+    comparison.compare("request", waits.api, waits.version, PARKED, waits.answer, given_up_by=by)
+    return decision_of(comparison.differences[0])
+
+
+@pytest.mark.parametrize("api", ["join_group", "sync_group"])
+def test_a_request_that_waits_is_given_up_for_a_later_one_of_its_member_alone(api: str) -> None:
+    other = "sync_group" if api == "join_group" else "join_group"
+    assert decision_on(27, sent(api, A), sent(api, A)) == 1
+    assert decision_on(27, sent(api, A), sent(api, B), sent(api, A, {"error_code": 0})) == 1
+    assert decision_on(27, sent(api, A)) is None
+    assert decision_on(27, sent(api, A), before=(sent(api, A),)) is None
+    assert decision_on(27, sent(api, A), sent(api, B)) is None
+    assert decision_on(27, sent(api, A), sent(other, A)) is None
+    assert decision_on(27, sent(api, A), sent("leave_group", A, left(0))) is None
+    assert decision_on(27, sent(api, A), sent(api, A, group_id="other")) is None
+    assert decision_on(27, sent(api, A), sent(api, A, {"error_code": 22})) is None
+    assert decision_on(27, sent(api, ""), sent(api, "")) is None
+
+
+def test_a_sync_that_waits_is_given_up_when_its_member_is_taken_out_alone() -> None:
+    def sync() -> Sent:
+        return sent("sync_group", A)
+
+    joined = sent("join_group", "", {"error_code": 0, "member_id": A}, group_instance_id="i")
+    by_instance = sent("leave_group", "", left(0), group_instance_id="i")
+    another = sent("leave_group", "", left(0), group_instance_id="j")
+    assert decision_on(25, sync(), sent("leave_group", A, left(0))) == 1
+    assert decision_on(25, sync(), by_instance, before=(joined,)) == 1
+    assert decision_on(25, sync()) is None
+    assert decision_on(25, sync(), sync()) is None
+    assert decision_on(25, sync(), before=(sent("leave_group", A, left(0)),)) is None
+    assert decision_on(25, sync(), sent("leave_group", B, left(0))) is None
+    assert decision_on(25, sync(), sent("leave_group", A, left(25))) is None
+    assert decision_on(25, sync(), sent("leave_group", A)) is None
+    assert decision_on(25, sync(), another, before=(joined,)) is None
+    assert decision_on(25, sync(), by_instance) is None
