@@ -13,12 +13,17 @@ FOUND: Final[Mapping[int, str]] = {
     "between their row and their table",
     55088: "the same, as the hour of 2026-11-22 found it",
     202624: "the worlds: a member that was told by OffsetCommit 9 that its group has gone",
+    50396: "the worlds: no process was running, for one that had ended kept its lock, or a start "
+    "that failed in trouble was not tried again",
+    53942: "the worlds: the same",
     50468: "the worlds: the store was read back while offsets expired",
     50940: "the worlds: a connection that broke within a commit sent another commit behind it",
     53297: "the worlds: the same, with a heartbeat behind it",
     51766: "the worlds: offsets that expire with their group, the clock set back",
     51886: "the worlds: the same, of offsets committed after the group was empty",
 }
-"""Seed -> what it found, in the coordinator or in the worlds themselves. A change of the worlds
-makes another world of every seed: what was found has a test of its own as well.
+"""Seed -> what it found: all that found something in the coordinator, and of the worlds' own faults
+that the hour of 2026-11-22 found one or more of each cause. A change of the worlds makes another
+world of every seed: what is kept is then a world like others. What was found in the coordinator has
+a test of its own as well.
 """
