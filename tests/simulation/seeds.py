@@ -12,6 +12,7 @@ FOUND: Final[Mapping[int, str]] = {
     80: "SQLite: topics, configs and ends were lost by the second start after a kill that came "
     "between their row and their table",
     55088: "the same, as the hour of 2026-11-22 found it",
+    203894: "the worlds: a fold held more than its append, by a store that began it a turn late",
     202624: "the worlds: a member that was told by OffsetCommit 9 that its group has gone",
     50396: "the worlds: no process was running, for one that had ended kept its lock, or a start "
     "that failed in trouble was not tried again",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from copy import deepcopy
 from random import Random
 
 from coordinator.core.records import Record
@@ -178,6 +179,8 @@ class SimStore:
                 loaded = self._loaded.get(item.shard)
                 assert loaded == item.fence, f"shard {item.shard}: {item.fence} was not loaded"
         self._appending |= shards
+        if self._folds:
+            items = [_as_of_now(item) for item in items]  # a task begins later
         task = asyncio.ensure_future(self._append(items))
         try:
             if not self._fate.happens(0.3):
@@ -200,7 +203,7 @@ class SimStore:
         return None
 
     async def _append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
-        if not self._folds:  # else it must not suspend before it has asked for the saved states
+        if not self._folds:  # else nothing may be held up between the lane and its writer
             await self._fate.work()
         fenced = await self.inner.append(items)
         try:
@@ -214,3 +217,11 @@ class SimStore:
         self._late.discard(task)
         if not task.cancelled():
             task.exception()
+
+
+def _as_of_now(item: ShardAppend) -> ShardAppend:
+    """The item with the saved states of this moment: those of a later turn hold more than it."""
+    shard = getattr(item.saved, "__self__", None)
+    groups: Collection[str] = getattr(shard, "groups", ())
+    saved = {group_id: deepcopy(item.saved(group_id)) for group_id in groups}  # offsets are live
+    return item._replace(saved=saved.get)
