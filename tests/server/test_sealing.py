@@ -185,5 +185,5 @@ def test_a_person_watches_a_group(daemon: SealingDaemon) -> None:
         assert all("orders 0=" in line and "no member" in line for line in lines[1:])
     finally:
         tail.send_signal(signal.SIGINT)
-        tail.stdout.close()
         assert tail.wait(30) == 0
+        tail.stdout.close()  # not before: a reader that goes ends it with another code
