@@ -130,7 +130,7 @@ def test_a_moment_before_the_group_and_a_group_that_nobody_knows(daemon, group, 
         cluster.commit(group, {ORDERS[0]: Committed(1)})
     where = ["--store", sqlite_file(daemon), "--server", daemon.bootstrap]
     early = command("restore", "--group", group, "--as-of", "2020-01-01", *where, code=4)
-    assert "had no committed offset then" in early.err
+    assert "had no committed offset at 2020-01-01T00:00:00.000Z" in early.err
     nobody = command("restore", "--group", "nobody", "--as-of", "1s", *where, code=4)
     assert "knows nothing of group 'nobody'" in nobody.err
 
