@@ -6,7 +6,7 @@ gone in this very moment; what was true once is then found by looking again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,23 @@ from storage.segments import (
 from storage.snapshots import base_log, parse_snapshot_log
 
 UNLISTED: Final = "is not in the manifest: the next start of its daemon adds it"
+UNLISTED_AND_DAMAGED: Final = (
+    "is not in the manifest and damaged: the next start of its daemon puts it aside (_broken-…)"
+)
+
+CUT_OFF_LINE: Final = (
+    "cannot be read: its daemon was killed while it wrote it; the next start goes by the file"
+)
+OLD_CUT_OFF_LINE: Final = (
+    "was cut off when its daemon was killed; the start after that went by the files"
+)
+DAMAGED_LINE: Final = (
+    "is damaged: no daemon writes such a line, and a crash would only have cut it off. "
+    "What it told is taken from the files"
+)
+
+_LINE_BEGINS: Final = (b'{"file":"', b'{"removed":"')
+"""How every line of a manifest begins."""
 
 
 class LogReport(msgspec.Struct, kw_only=True):
@@ -81,7 +98,6 @@ def verify(
     """
     manifest = read_manifest(directory)
     report = DirectoryReport(directory=str(directory), logs=[])
-    report.problems += _unreadable(manifest)
     report.notes += (
         f"{path.relative_to(directory)}: was damaged when a daemon started, and put aside"
         for path in sorted(directory.glob(f"dt=*/{BROKEN_PREFIX}*"))
@@ -112,6 +128,7 @@ def verify(
     for log_id, log in logs.items():
         _sum_up(log, found.get(log_id, []), _begins_after(log_id, found, manifest.removed))
     report.logs = sorted(logs.values(), key=lambda log: (log.first_ts_ms, log.first_seq))
+    _judge_unreadable(directory, manifest, report)
     return report
 
 
@@ -131,8 +148,13 @@ def _checked(
     """Return what a segment is; raises SegmentError where it is not what the manifest says."""
     listed = manifest.segments.get(str(name))
     if listed is None:
+        try:
+            segment = describe(directory, name)
+        except SegmentError:
+            report.notes.append(f"{name}: {UNLISTED_AND_DAMAGED}")
+            raise
         report.notes.append(f"{name}: {UNLISTED}")
-        return describe(directory, name)
+        return segment
     path = directory / str(name)
     if (size := path.stat().st_size) != listed.file_bytes:
         raise SegmentError(f"{name}: has {size} bytes, the manifest says {listed.file_bytes}")
@@ -214,12 +236,18 @@ def _sum_up(log: LogReport, segments: list[Segment], begins_after: int) -> None:
         at = max(at, segment.last_seq)
 
 
-def _unreadable(manifest: Manifest) -> Iterator[str]:
+def _judge_unreadable(directory: Path, manifest: Manifest, report: DirectoryReport) -> None:
+    """Say of each line of the manifest that is none what it is, and whether it does harm."""
+    lines = (directory / MANIFEST).read_bytes().splitlines() if manifest.unreadable else []
     for number in manifest.unreadable:
-        # A last line that a crash cut off is followed by what the next start found out.
-        if number < manifest.lines:
-            continue
-        yield f"{MANIFEST}: line {number} cannot be read: its daemon was killed while it wrote it"
+        line = lines[number - 1]
+        begins = any(each.startswith(line[: len(each)]) for each in _LINE_BEGINS)
+        told, said = report.problems, DAMAGED_LINE
+        if begins and not line.endswith(b"}"):
+            # A last line that a crash cut off is followed by what the next start found out.
+            is_last = number == manifest.lines
+            told, said = (told, CUT_OFF_LINE) if is_last else (report.notes, OLD_CUT_OFF_LINE)
+        told.append(f"{MANIFEST}: line {number} {said}")
 
 
 def _size(path: Path) -> int:

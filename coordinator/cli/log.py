@@ -62,7 +62,7 @@ def verify_command(
     place = directory or Path(_settings(config).log.dir)
     tell = _tell if sys.stderr.isatty() else None
     try:
-        report = _explained(verify(place, reads_events=events, tell=tell), place)
+        report = verify(place, reads_events=events, tell=tell)
     except OSError as error:
         fail(f"{place} cannot be read: {error.strerror}", FAILED)
     if tell is not None:
@@ -207,64 +207,10 @@ def _store_of(settings: Settings) -> Path:
 
 # --- verify ---------------------------------------------------------------------------------------
 
-UNLISTED_AND_DAMAGED: Final = (
-    "is not in the manifest and damaged: the next start of its daemon puts it aside (_broken-…)"
-)
-CUT_OFF_LINE: Final = (
-    "cannot be read: its daemon was killed while it wrote it; the next start goes by the file"
-)
-OLD_CUT_OFF_LINE: Final = (
-    "was cut off when its daemon was killed; the start after that went by the files"
-)
-DAMAGED_LINE: Final = (
-    "is damaged: no daemon writes such a line, and a crash would only have cut it off. "
-    "What it told is taken from the files"
-)
-_LINE_BEGINS: Final = (b'{"file":"', b'{"removed":"')
-"""How every line of a manifest begins."""
-
 
 def _tell(done_bytes: int, all_bytes: int) -> None:
     share = 100 * done_bytes // max(1, all_bytes)
     typer.echo(f"\rchecked {share} % of {all_bytes / 1e6:.1f} MB", err=True, nl=False)
-
-
-def _explained(report: DirectoryReport, place: Path) -> DirectoryReport:
-    """Say what becomes of a damaged file that no line names, and what each unreadable line is."""
-    from storage.log_check import UNLISTED
-    from storage.manifest import MANIFEST
-
-    damaged = [line for log in report.logs for line in log.damaged]
-    for number, note in enumerate(report.notes):
-        file, _, said = note.partition(": ")
-        if said == UNLISTED and any(f"{file}: " in line for line in damaged):
-            report.notes[number] = f"{file}: {UNLISTED_AND_DAMAGED}"
-    line_of_manifest = f"{MANIFEST}: line "
-    others = [problem for problem in report.problems if not problem.startswith(line_of_manifest)]
-    was_cut_off, is_wrong = _unreadable_lines(place)
-    report.problems = [*others, *(line_of_manifest + said for said in is_wrong)]
-    report.notes += (line_of_manifest + said for said in was_cut_off)
-    return report
-
-
-def _unreadable_lines(place: Path) -> tuple[list[str], list[str]]:
-    """What there is to say of lines of the manifest that are none: no harm, and harm."""
-    from storage.manifest import MANIFEST, read_manifest
-
-    notes, problems = [], []
-    manifest = read_manifest(place)
-    lines = (place / MANIFEST).read_bytes().splitlines() if manifest.unreadable else []
-    for number in manifest.unreadable:
-        line = lines[number - 1]
-        if line.endswith(b"}") or not any(
-            each.startswith(line[: len(each)]) for each in _LINE_BEGINS
-        ):
-            problems.append(f"{number} {DAMAGED_LINE}")
-        elif number == manifest.lines:
-            problems.append(f"{number} {CUT_OFF_LINE}")
-        else:
-            notes.append(f"{number} {OLD_CUT_OFF_LINE}")
-    return notes, problems
 
 
 def _print_report(report: DirectoryReport) -> None:
