@@ -18,6 +18,7 @@ import asyncio
 import statistics
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -79,9 +80,10 @@ async def load(port: int, pid: int) -> Run:
     loop = asyncio.get_running_loop()
     frames = [commit_frame(f"group-{number % GROUPS}") for number in range(CONNECTIONS)]
     before_s = cpu_s(pid)
-    clients = [Client(frame) for frame in frames]
-    for client in clients:
-        await loop.create_connection(lambda it=client: it, "127.0.0.1", port)  # type: ignore[misc]
+    clients = [
+        (await loop.create_connection(partial(Client, frame), "127.0.0.1", port))[1]
+        for frame in frames
+    ]
     await asyncio.sleep(RUN_S)
     for client in clients:
         client.close()

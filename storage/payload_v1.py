@@ -14,16 +14,9 @@ from coordinator.core.events import Event
 from coordinator.core.records import (
     CommittedPartition,
     CommittedTopic,
-    GroupConfigs,
-    GroupRecord,
-    GroupRemoved,
     OffsetsCommitted,
-    OffsetsRemoved,
-    PartitionEnd,
+    OtherRecord,
     Record,
-    SavedGroup,
-    TopicRecord,
-    TopicRemoved,
 )
 from storage.base import Batch
 
@@ -48,17 +41,7 @@ class _Commit(msgspec.Struct, tag="commit", tag_field="record"):
 
 
 class _Batch(msgspec.Struct):
-    records: Sequence[
-        _Commit
-        | GroupRecord
-        | GroupRemoved
-        | OffsetsRemoved
-        | SavedGroup
-        | PartitionEnd
-        | TopicRecord
-        | TopicRemoved
-        | GroupConfigs
-    ]
+    records: Sequence[_Commit | OtherRecord]
     events: Sequence[Event]
 
 
@@ -70,7 +53,7 @@ def batches_of(data: bytes | msgspec.Raw) -> list[Batch]:
     return [Batch([_record(r) for r in b.records], b.events) for b in _decode(data)]
 
 
-def _record(record: _Commit | Record) -> Record:
+def _record(record: _Commit | OtherRecord) -> Record:
     if not isinstance(record, _Commit):
         return record
     return OffsetsCommitted(

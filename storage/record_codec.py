@@ -102,7 +102,7 @@ _decode_payload_v1: Final = checked_decoder(_PayloadV1)
 
 
 def is_version_1(data: bytes) -> bool:
-    """Whether a payload is of the format of 0.1.0: the version is the first that it says."""
+    """Whether a payload is of format version 1: the version is the first thing that it says."""
     return data.startswith(b'{"version":1,')
 
 

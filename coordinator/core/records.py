@@ -171,10 +171,9 @@ class GroupConfigs(msgspec.Struct, frozen=True, gc=False, tag="group_configs", t
     configs: dict[str, str]
 
 
-Record: TypeAlias = (
+OtherRecord: TypeAlias = (
     GroupRecord
     | GroupRemoved
-    | OffsetsCommitted
     | OffsetsRemoved
     | SavedGroup
     | PartitionEnd
@@ -182,3 +181,6 @@ Record: TypeAlias = (
     | TopicRemoved
     | GroupConfigs
 )
+"""All but commits, which are written down in a way of their own (``storage.event_lines``)."""
+
+Record: TypeAlias = OffsetsCommitted | OtherRecord

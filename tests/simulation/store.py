@@ -203,7 +203,7 @@ class SimStore:
         return None
 
     async def _append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
-        if not self._folds:  # else nothing may be held up between the lane and its writer
+        if not self._folds:  # SQLite has pauses and failures of its own (backends.Jobs, Disk)
             await self._fate.work()
         fenced = await self.inner.append(items)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import TypeVar
 
@@ -40,8 +41,8 @@ class Luck(Random):
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
         return self.cut_at
 
-    def choice(self, seq: T) -> T:
-        return seq[0]  # type: ignore[index, no-any-return]
+    def choice(self, seq: Sequence[T]) -> T:
+        return seq[0]
 
 
 CLIENT = Client("app", "/10.0.0.1")

@@ -81,4 +81,4 @@ def _at_level(scripted: Scripted, level: int, pair: Pair) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Tell the figures, after everything that pytest itself tells."""
     if FIGURES.cases:
-        print("", *FIGURES.once, FIGURES.line(), sep="\n")  # noqa: T201
+        print("", *FIGURES.once, FIGURES.line(), sep="\n")  # noqa: T201 - for who waits for it
