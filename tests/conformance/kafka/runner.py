@@ -8,6 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from tests.conformance.kafka.allowed import decision_of
 from tests.conformance.kafka.comparison import Difference
@@ -16,8 +17,16 @@ from tests.conformance.kafka.servers import Servers
 from tests.conformance.kafka.settings import TOPIC
 from tests.helpers.raw_client import RawClient
 
-RUNS = 3
-"""How often a case is run that differs: on a busy machine a timer of one side may fire late."""
+ALIKE = 2
+"""A case that differed, and was then alike so often in a row, differed by chance: on a busy machine
+a timer of one side fires late, or one side reads a request late.
+"""
+DIFFERENT = 4
+"""One that differed so often in all does differ."""
+RUNS = 12
+"""Nothing is run more often. A run that ends before its script does tells nothing for either."""
+SLOW_RUNS = 3
+"""So often a life is tried whose timers the machine is too slow for, each time with longer ones."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +47,19 @@ class Outcome:
     steps: tuple[str, ...]
 
     @property
+    def differs(self) -> bool:
+        """Whether one side did something else than the other, or than the case is about."""
+        return bool(self.differences or self.trouble)
+
+    @property
     def clean(self) -> bool:
-        """Whether both sides did the same, and what the case is about."""
-        return not self.differences and not self.trouble and not self.slow
+        """Whether both sides did the same, as far as it went."""
+        return not self.differs and not self.slow
 
     def told(self) -> str:
         """What to do something about, with the way there."""
         found = "\n".join(str(one) for one in self.differences[:8])
-        return f"{found}\n{self.trouble}\nthe way there:\n" + "\n".join(self.steps[-30:])
+        return f"{found}\n{self.trouble}\nthe way there:\n" + "\n".join(self.steps[-90:])
 
 
 @dataclass
@@ -57,7 +71,7 @@ class Figures:
     differences: int = 0
     allowed: Counter[int] = field(default_factory=Counter)
     once: list[str] = field(default_factory=list)
-    """Of cases that differed and did not when they were run again: what differed."""
+    """Of cases that differed by chance: what was sent, and what differed."""
     arbitrary: int = 0
     """Generated cases that ended early, where Kafka picks a leader in no order."""
     slow: int = 0
@@ -75,9 +89,9 @@ class Figures:
             self.slow += outcome.slow
 
     def differed_once(self, name: str, told: str) -> None:
-        """Keep what differed in a case that was alike when it was run again."""
+        """Keep what differed in a case that was then alike, and what was sent."""
         with self._lock:
-            self.once.append(f"{name} differed, and not when it was run again:\n{told}")
+            self.once.append(f"{name} differed, and was then alike {ALIKE} times in a row:\n{told}")
 
     def line(self) -> str:
         """The last line of the target."""
@@ -85,9 +99,9 @@ class Figures:
         return (
             f"differential: {self.cases} cases, {self.answers} answers compared, "
             f"{self.differences} differences, {self.allowed.total()} allowed ({by or 'none'}); "
-            f"{len(self.once)} cases differed once and not again, {self.arbitrary} ended where "
-            f"Kafka chooses at random, {self.slow} were given up on a machine too busy for their "
-            "timers"
+            f"{len(self.once)} cases differed and were then alike {ALIKE} times in a row, "
+            f"{self.arbitrary} ended where Kafka chooses at random, {self.slow} were given up on a "
+            "machine too busy for their timers"
         )
 
 
@@ -147,23 +161,35 @@ def run_once(bench: Bench, name: str, script: Callable[[Pair], None], patience: 
     )
 
 
-def run(
-    bench: Bench,
-    name: str,
-    script: Callable[[Pair], None],
-    figures: Figures,
-    runs: int = RUNS,
-) -> Outcome:
-    """Run one case, again where it differs; what differs each time is a difference."""
-    outcome = run_once(bench, name, script)
-    differed, patience = "", 1
-    for _ in range(runs - 1):
-        if outcome.clean:
+def settled(name: str, once: Callable[[int], Outcome], figures: Figures) -> Outcome:
+    """Run a case until it is known whether both sides do the same in it.
+
+    ``once`` runs it with that patience, each time with the same requests. One that differed is run
+    again until it was ``ALIKE`` times in a row alike, or differed ``DIFFERENT`` times in all; what
+    comes to neither differs too.
+    """
+    seen: Outcome | None = None
+    differed = alike = slow = 0
+    for _ in range(RUNS):
+        outcome = once(2 ** min(slow, SLOW_RUNS - 1))
+        if outcome.differs:
+            seen, alike, differed = outcome, 0, differed + 1
+        elif outcome.slow:
+            slow += 1
+        elif not outcome.arbitrary:
+            alike += 1
+        if differed == DIFFERENT or alike == ALIKE:
             break
-        differed = differed or ("" if outcome.slow else outcome.told())
-        patience *= 2 if outcome.slow else 1
-        outcome = run_once(bench, name, script, patience)
+        if seen is None and (outcome.clean or slow == SLOW_RUNS):
+            break
+    if seen is not None and alike == ALIKE:
+        figures.differed_once(name, seen.told())
+    elif seen is not None:
+        outcome = seen
     figures.add(outcome)
-    if differed and outcome.clean:
-        figures.differed_once(name, differed)
     return outcome
+
+
+def run(bench: Bench, name: str, script: Callable[[Pair], None], figures: Figures) -> Outcome:
+    """Run a case as often as it takes to know whether both sides do the same in it."""
+    return settled(name, partial(run_once, bench, name, script), figures)

@@ -12,13 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed
-from hypothesis import settings as hypothesis_settings
-from hypothesis.errors import FlakyFailure
 
-from tests.conformance.kafka.generated import Life, Liver, lives
+from tests.conformance.kafka.explorer import Lived, explore
+from tests.conformance.kafka.generated import Life, Liver
 from tests.conformance.kafka.pair import Pair
-from tests.conformance.kafka.runner import RUNS, Bench, Figures, Outcome, run
+from tests.conformance.kafka.runner import Bench, Figures, Outcome, run_once
 
 pytestmark = pytest.mark.differential
 
@@ -35,42 +33,22 @@ def told_by(benches: dict[bool, Bench], figures: Figures) -> Iterator[Told]:
     """What an explorer found, shrunk; all run side by side."""
     stopping = threading.Event()
     with ThreadPoolExecutor(EXPLORERS) as pool:
-        work = partial(explore, benches[False], figures, stopping)
-        jobs = [pool.submit(work, SEED + n) for n in range(EXPLORERS)]
+        each = -(-CASES // EXPLORERS) + 1  # the first is always the simplest life
+        jobs = [
+            pool.submit(explore, number, each, lived_on(benches[False], number), figures, stopping)
+            for number in range(SEED, SEED + EXPLORERS)
+        ]
         yield lambda explorer: jobs[explorer].result()
         stopping.set()
 
 
-def explore(bench: Bench, figures: Figures, stopping: threading.Event, number: int) -> str:
-    """Draw lives until one differs; returns the shortest that does, or nothing."""
-    last: list[Outcome] = []
+def lived_on(bench: Bench, number: int) -> Lived:
+    """How a life is led on both sides."""
 
-    @hypothesis_settings(
-        max_examples=-(-CASES // EXPLORERS) + 1,  # the first is always the simplest life
-        deadline=None,
-        database=None,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-        print_blob=False,
-    )
-    @seed(number)
-    @given(lives())
-    def alike(life: Life) -> None:
-        if stopping.is_set():
-            return
-        runs = 1 if last else RUNS  # one that is shrunk has shown that it is no chance
-        outcome = run(bench, f"life-{number}", partial(led, life), figures, runs)
-        if outcome.differences or outcome.trouble:
-            last[:] = [outcome]
-            raise AssertionError("both sides do not do the same")
+    def lived(life: Life, patience: int) -> Outcome:
+        return run_once(bench, f"life-{number}", partial(led, life), patience)
 
-    try:
-        alike()
-    except AssertionError:
-        return f"SEED={number}: {last[0].told()}"
-    except FlakyFailure:
-        figures.differed_once(f"SEED={number}", last[0].told())  # shrunk to nothing: chance
-    return ""
+    return lived
 
 
 def led(life: Life, pair: Pair) -> None:

@@ -1,0 +1,121 @@
+"""Which cases differ and which did by chance, on outcomes made by hand (part of `make test`)."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tests.conformance.kafka.comparison import Difference
+from tests.conformance.kafka.explorer import explore
+from tests.conformance.kafka.generated import Life
+from tests.conformance.kafka.runner import RUNS, Figures, Outcome, settled
+
+FOUND = Difference("case", "request", "heartbeat", 4, "error_code", 0, 25)
+
+
+def outcome(kind: str) -> Outcome:
+    """D differs, T fails in its script, S is too slow, E ends early, A is alike."""
+    found = [FOUND] if kind == "D" else []
+    trouble = "AssertionError" if kind == "T" else ""
+    return Outcome(1, Counter(), found, trouble, kind == "E", kind == "S", ("a: a request",))
+
+
+def in_turn(kinds: str, asked: list[int]) -> Callable[[int], Outcome]:
+    """The outcomes of one case in turn; ``asked`` gets the patience of each run."""
+    left = iter(kinds)
+
+    def once(patience: int) -> Outcome:
+        asked.append(patience)
+        return outcome(next(left))
+
+    return once
+
+
+@pytest.mark.parametrize("kinds", ["A", "E", "SA", "SSA", "SE"])
+def test_a_case_that_never_differs_is_alike(kinds: str) -> None:
+    figures = Figures()
+    assert settled("case", in_turn(kinds, []), figures).clean
+    assert (figures.cases, figures.differences, figures.once) == (1, 0, [])
+
+
+@pytest.mark.parametrize("kinds", ["DAA", "TAA", "DADAA", "DDDAA", "DEAEA", "DSAA", "SDAA", "DASA"])
+def test_a_case_that_differs_and_is_then_alike_twice_in_a_row_is_told_with_its_requests(
+    kinds: str,
+) -> None:
+    figures = Figures()
+    assert settled("case", in_turn(kinds, []), figures).clean
+    assert figures.differences == 0
+    assert len(figures.once) == 1
+    assert "a: a request" in figures.once[0]
+    assert "1 cases differed and were then alike" in figures.line()
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        "DDDD",
+        "DADADAD",  # alike again and again, and never twice in a row
+        "D" + "E" * (RUNS - 1),  # nothing that was run again came to its end
+        "D" + "S" * (RUNS - 1),
+        "DA" + "E" * (RUNS - 2),
+        "DAEDEED" + "E" * (RUNS - 7),
+    ],
+)
+def test_a_case_that_differs_and_is_not_alike_twice_in_a_row_differs(kinds: str) -> None:
+    figures = Figures()
+    assert settled("case", in_turn(kinds, []), figures).differs
+    assert figures.differences == 1
+    assert figures.once == []
+
+
+def test_a_script_that_fails_each_time_is_not_clean() -> None:
+    assert not settled("case", in_turn("TTTT", []), Figures()).clean
+
+
+def test_a_life_that_is_too_slow_is_tried_with_longer_timeouts_and_given_up() -> None:
+    figures, asked = Figures(), []
+    assert settled("case", in_turn("SSS", asked), figures).slow
+    assert asked == [1, 2, 4]
+    assert (figures.slow, figures.differences) == (1, 0)
+
+
+def explored(lived: Callable[[Life], str], figures: Figures) -> str:
+    def made(life: Life, _: int) -> Outcome:
+        return outcome(lived(life))
+
+    return explore(1, 5, made, figures, threading.Event())
+
+
+def test_lives_that_are_alike_tell_nothing() -> None:
+    figures = Figures()
+    assert explored(lambda _: "A", figures) == ""
+    assert figures.cases == 5
+
+
+def test_a_life_that_differs_is_told() -> None:
+    assert "a: a request" in explored(lambda life: "AD"[len(life.acts) > 6], Figures())
+
+
+def test_a_life_that_differed_and_does_not_while_it_is_shrunk_is_told_all_the_same() -> None:
+    left = iter("DDDD")
+    told = explored(lambda _: next(left, "A"), Figures())
+    assert told.startswith("SEED=1, which shrank to a life that is alike: ")
+    assert "a: a request" in told
+
+
+def test_a_shorter_life_that_differs_once_does_not_take_the_place_of_the_one_that_was_found() -> (
+    None
+):
+    seen: list[Life] = []
+
+    def lived(life: Life) -> str:
+        seen.append(life)
+        if life == seen[0]:
+            return "D"
+        return "D" if seen.count(life) == 1 else "A"
+
+    told = explored(lived, Figures())
+    assert told.startswith("SEED=1: ")
