@@ -109,13 +109,15 @@ def test_a_life_that_differed_and_does_not_while_it_is_shrunk_is_told_all_the_sa
 def test_a_shorter_life_that_differs_once_does_not_take_the_place_of_the_one_that_was_found() -> (
     None
 ):
-    seen: list[Life] = []
+    seen: Counter[Life] = Counter()
+    longest: list[Life] = []
 
     def lived(life: Life) -> str:
-        seen.append(life)
-        if life == seen[0]:
-            return "D"
-        return "D" if seen.count(life) == 1 else "A"
+        seen[life] += 1
+        if not longest and len(life.acts) > 6:
+            longest.append(life)
+        is_first_time = bool(longest) and seen[life] == 1
+        return "D" if [life] == longest or is_first_time else "A"
 
-    told = explored(lived, Figures())
-    assert told.startswith("SEED=1: ")
+    assert explored(lived, Figures()).startswith("SEED=1: ")
+    assert len(seen) > 10
