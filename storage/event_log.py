@@ -19,7 +19,7 @@ from storage.job_thread import JobThread
 from storage.manifest import listed_and_found
 from storage.record_codec import payload_events
 from storage.segment_lines import EventDict
-from storage.segments import Segment, SegmentError, has_group, read_segment
+from storage.segments import Segment, SegmentError, check_version, has_group, read_segment
 from storage.settling import own_segments, own_snapshots
 from storage.sqlite_schema import connect_reader
 
@@ -44,6 +44,7 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
     since_ms: int = 0,
     live_only: bool = False,
     tell_gap: TellGap = no_gap_told,
+    passes_absent: bool = False,
 ) -> Generator[EventDict, None, None]:
     """Yield the events above a seq, oldest first, as one moment shows them. Blocks.
 
@@ -52,7 +53,7 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
     ``live_only`` leaves them out. ``group_id`` and ``since_ms`` leave out other groups and older
     events; files that hold nothing else are not opened. ``tell_gap`` hears of events that are
     neither in rows nor in files, in passing. Raises SegmentError for a file that is listed and
-    missing, or damaged.
+    missing, or damaged; with ``passes_absent`` what was in a missing one is a gap like any other.
     """
     wanted = _Wanted(after_seq, group_id, since_ms)
     with closing(connect_reader(Path(path), _BUSY_TIMEOUT_S)) as connection:
@@ -61,7 +62,7 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
         # A reader that follows finds all in rows.
         follows = after_seq + 1 >= sqlite_log.first_seq(connection)
         if directory is not None and not live_only and not follows:
-            files = _Files(connection, Path(directory), wanted, tell_gap)
+            files = _Files(connection, Path(directory), wanted, tell_gap, passes_absent)
             yield from files.events()
             after_seq = files.done_seq
         for row in sqlite_log.iterate_rows(connection, after_seq, wanted.group_bytes):
@@ -102,7 +103,12 @@ class _Files:
     """What is in files alone; what is in rows as well is left to them."""
 
     def __init__(
-        self, connection: sqlite3.Connection, directory: Path, wanted: _Wanted, tell_gap: TellGap
+        self,
+        connection: sqlite3.Connection,
+        directory: Path,
+        wanted: _Wanted,
+        tell_gap: TellGap,
+        passes_absent: bool,
     ) -> None:
         self.done_seq = wanted.after_seq
         """Up to here everything was yielded, or is told of by a snapshot. The rows go on above it:
@@ -112,6 +118,9 @@ class _Files:
         self._directory = directory
         self._wanted = wanted
         self._tell_gap = tell_gap
+        self._passes_absent = passes_absent
+        self._absent: set[str] = set()
+        """Files that are listed and missing."""
 
     def events(self) -> Iterator[EventDict]:
         """Yield them. A file that retention takes away meanwhile is in the next snapshot."""
@@ -120,12 +129,15 @@ class _Files:
             try:
                 yield from self._once()
             except FileNotFoundError as error:
-                if missing == error.filename:
+                if missing != error.filename:
+                    missing = error.filename
+                elif self._passes_absent:
+                    self._absent.add(missing)
+                else:
                     raise SegmentError(
                         f"{missing}: is in the manifest and does not exist; `groupkeeper log "
                         "verify` tells what else is missing"
                     ) from error
-                missing = error.filename
             else:
                 break
         self._expect(self._below_seq)
@@ -134,14 +146,14 @@ class _Files:
         manifest = listed_and_found(self._directory)
         for snapshot in own_snapshots(manifest, self._log_ids)[-1:]:
             # The last number that its events carry is the seq up to which it stands for all.
-            if self.done_seq < snapshot.last_seq:
+            if self.done_seq < snapshot.last_seq and self._is_there(snapshot):
                 yield from self._wanted_of(snapshot)
                 self.done_seq = snapshot.last_seq
         segments = own_segments(manifest, self._log_ids)
         begins: dict[str, int] = {}
         for segment in segments:
             begins.setdefault(segment.log_id, segment.first_seq)
-        for segment in segments:
+        for segment in filter(self._is_there, segments):
             below_seq = self._end_of(segment.log_id, begins)
             if segment.first_seq < below_seq and self.done_seq < segment.last_seq:
                 self._expect(segment.first_seq)
@@ -149,6 +161,9 @@ class _Files:
                     if self.done_seq < event["seq"] < below_seq:
                         yield event
                 self.done_seq = min(segment.last_seq, below_seq - 1)
+
+    def _is_there(self, segment: Segment) -> bool:
+        return str(self._directory / segment.file) not in self._absent
 
     def _end_of(self, log_id: str, begins: Mapping[str, int]) -> int:
         """The seq at which the next log of the store began, or its rows do.
@@ -164,6 +179,7 @@ class _Files:
             self.done_seq = seq - 1
 
     def _wanted_of(self, segment: Segment) -> Iterator[EventDict]:
+        check_version(segment)
         if self._wanted.may_be_in(self._directory, segment):
             for event in read_segment(self._directory / segment.file, self._wanted.group_bytes):
                 if self._wanted.takes(event):

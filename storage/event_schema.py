@@ -262,7 +262,8 @@ KINDS: Final = (
     Kind(
         "offset_snapshot",
         "The offsets of a group as they stood at the horizon: written when the segments before it "
-        "go (see above), and never by the store itself.",
+        "go (see above), and never by the store itself. One of no group says that nothing was ever "
+        "committed.",
         (
             _topics(*_LAST_VALUES, _EXPIRE_TIME, meaning="What was committed, one entry a topic."),
             _topics(

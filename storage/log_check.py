@@ -6,7 +6,7 @@ gone in this very moment; what was true once is then found by looking again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,9 +18,9 @@ from storage.segments import (
     Segment,
     SegmentError,
     SegmentName,
+    check_version,
     describe,
     file_sha256,
-    parse_name,
     segment_names,
 )
 from storage.snapshots import base_log, parse_snapshot_log
@@ -126,7 +126,7 @@ def verify(
         if file not in present:
             _log_of(logs, listed.log_id).missing.append(file)
     for log_id, log in logs.items():
-        _sum_up(log, found.get(log_id, []), _begins_after(log_id, found, manifest.removed))
+        _sum_up(log, found.get(log_id, []), _begins_after(log_id, found))
     report.logs = sorted(logs.values(), key=lambda log: (log.first_ts_ms, log.first_seq))
     _judge_unreadable(directory, manifest, report)
     return report
@@ -160,21 +160,19 @@ def _checked(
         raise SegmentError(f"{name}: has {size} bytes, the manifest says {listed.file_bytes}")
     if file_sha256(path) != listed.sha256:
         raise SegmentError(f"{name}: its checksum is not the one in the manifest")
+    check_version(listed)
     if reads_events:
         describe(directory, name)
     return listed
 
 
-def _begins_after(
-    log_id: str, found: Mapping[str, Sequence[Segment]], removed: Collection[str]
-) -> int:
+def _begins_after(log_id: str, found: Mapping[str, Sequence[Segment]]) -> int:
     """The seq up to which a log's events are told of elsewhere: those above it have to be in its
     segments.
 
     Seqs count from 1 in a store, so a log that begins above it needs something before it: the
-    snapshot of what went by retention, or that it went without leaving anything to keep; the log
-    that the store wrote before the clock was set back; or one that had gone further, and that
-    an older copy of the store did not know of.
+    snapshot of what went by retention; the log that the store wrote before the clock was set back;
+    or one that had gone further, and that an older copy of the store did not know of.
     """
     first_seq = min((segment.first_seq for segment in found.get(log_id, ())), default=1)
     if parse_snapshot_log(log_id) is not None:
@@ -182,24 +180,14 @@ def _begins_after(
     horizon = _horizon(log_id, found)
     others = [segments for other, segments in found.items() if base_log(other) != log_id]
     ends = [max(segment.last_seq for segment in segments) for segments in others]
-    went = [name for file in removed if (name := parse_name(file)) is not None]
     is_known = (
         first_seq - 1 <= horizon
         or first_seq - 1 in ends
-        or any(_went_before(name, log_id, first_seq) for name in went)
         or any(_is_forked(segments, found[log_id], first_seq) for segments in others)
     )
     if is_known:
         return max(horizon, first_seq - 1)
     return max([horizon, *(end for end in ends if end < first_seq)])
-
-
-def _went_before(name: SegmentName, log_id: str, first_seq: int) -> bool:
-    """Whether a segment that went by retention is one that came before an event of a log."""
-    return base_log(name.log_id) == name.log_id and (
-        name.last_seq == first_seq - 1
-        or (name.log_id == log_id and name.first_seq < first_seq <= name.last_seq + 1)
-    )
 
 
 def _is_forked(other: Sequence[Segment], segments: Sequence[Segment], first_seq: int) -> bool:

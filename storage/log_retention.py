@@ -16,7 +16,7 @@ from storage import manifest
 from storage.manifest import read_manifest, remove_files
 from storage.sealing import FOR_EVER, Pacer, SealSettings
 from storage.segment_lines import encode_line
-from storage.segments import Hook, Segment, SegmentWriter, no_hook, read_segment
+from storage.segments import Hook, Segment, SegmentWriter, check_version, no_hook, read_segment
 from storage.settling import own_segments, own_snapshots
 from storage.snapshots import MAX_PASS_OFFSETS, OffsetsAsOf, SnapshotLog
 
@@ -73,9 +73,7 @@ class LogRetention:
         log = SnapshotLog(last.log_id, last.last_seq)
         offsets = OffsetsAsOf(max_offsets=self._max_offsets)
         self._apply(offsets, directory, segments)
-        if not offsets.groups:
-            return
-        seq = last.last_seq - len(offsets.groups) + 1
+        seq = last.last_seq - offsets.event_count + 1
         writer = SegmentWriter(directory, str(log), seq, last.last_ts_ms, hook=self._hook)
         try:
             for part in range(offsets.parts):
@@ -93,6 +91,7 @@ class LogRetention:
 
     def _apply(self, offsets: OffsetsAsOf, directory: Path, segments: Iterable[Segment]) -> None:
         for segment in segments:
+            check_version(segment)
             for event in read_segment(directory / segment.file):
                 offsets.apply(event)
                 self._pacer.tick()

@@ -27,7 +27,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from storage.segment_lines import EventDict, decode_line
+from storage.event_schema import EVENT_SCHEMA_VERSION
+from storage.segment_lines import EventDict, decode_line, is_line_of_version_1
 
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 """JSON in one segment: gzip cannot be split, so this is what one task of a reader has to take."""
@@ -94,6 +95,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Size of what is in it."""
     sha256: str
     """Of the file, in hexadecimal."""
+    schema_version: int | None = None
+    """Of its events. None in lines from before the manifest told it: version 1 or 2."""
 
     @property
     def name(self) -> SegmentName:
@@ -166,6 +169,15 @@ def segment_of_name(name: SegmentName) -> Segment:
 # --- reading --------------------------------------------------------------------------------------
 
 
+def check_version(segment: Segment) -> None:
+    """Raise SegmentError for a segment that a newer version wrote: it would be misread."""
+    if segment.schema_version is not None and segment.schema_version > EVENT_SCHEMA_VERSION:
+        raise SegmentError(
+            f"{segment.file}: was written by a newer groupkeeper (schema version "
+            f"{segment.schema_version}, this one knows {EVENT_SCHEMA_VERSION})"
+        )
+
+
 def read_segment(path: Path, containing: bytes = b"") -> Iterator[EventDict]:
     """Yield the events of a segment. Raises SegmentError where it is cut off or damaged.
 
@@ -210,11 +222,14 @@ def describe(directory: Path, name: SegmentName) -> Segment:
     first: EventDict | None = None
     event: EventDict = {}
     json_bytes = 0
+    schema_version = EVENT_SCHEMA_VERSION
     seq = name.first_seq - 1
     path = directory / str(name)
     for line in read_lines(path):
         event = _decoded(path, line)
         json_bytes += len(line)
+        if is_line_of_version_1(line):
+            schema_version = 1
         first = first or event
         seq += 1
         where = _where(path, event)
@@ -235,6 +250,7 @@ def describe(directory: Path, name: SegmentName) -> Segment:
         file_bytes=path.stat().st_size,
         json_bytes=json_bytes,
         sha256=file_sha256(path),
+        schema_version=schema_version,
     )
 
 
@@ -337,6 +353,7 @@ class SegmentWriter:
             file_bytes=self._bytes,
             json_bytes=self.json_bytes,
             sha256=self._digest.hexdigest(),
+            schema_version=EVENT_SCHEMA_VERSION,
         )
 
     def discard(self) -> None:

@@ -3,7 +3,8 @@
 When segments go by retention, what they came to is kept as events of kind ``offset_snapshot``: one
 a group, in a log of its own that is named after the log and the seq up to which it stands for
 everything, ``<log_id>.<through_seq>``. Its events carry the last numbers up to that seq, so that
-they come before all that is left and after nothing, and no two events ever share an identity.
+they come before all that is left and after nothing, and no two events ever share an identity. Where
+nothing was ever committed there is one of no group: what has no snapshot is missing.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from storage.event_codec import group_type
 from storage.segment_lines import EventDict
 
 SNAPSHOT_KIND: Final = "offset_snapshot"
+
+NO_GROUP: Final = ""
+"""Bears the snapshot of a store in which nothing was ever committed."""
 
 MAX_PASS_OFFSETS: Final = 500_000
 """Offsets that are held in memory at the same time, at some 300 bytes each; where there are more,
@@ -82,7 +87,7 @@ class OffsetsAsOf:
     def apply(self, event: EventDict) -> None:
         """Take the next event; kinds that say nothing of offsets change nothing."""
         kind, group_id = event["kind"], event["group"]
-        if kind not in _APPLIES:
+        if kind not in _APPLIES or _is_of_nothing(event):
             return
         self.groups.add(group_id)
         if not self._is_of_part(group_id):
@@ -95,6 +100,11 @@ class OffsetsAsOf:
         while self._part == 0 and self._offsets > self._max_offsets and len(self._kept) > 1:
             self._halve()
 
+    @property
+    def event_count(self) -> int:
+        """How many events all parts together make."""
+        return max(len(self.groups), 1)
+
     def _is_of_part(self, group_id: str) -> bool:
         return zlib.crc32(group_id.encode()) % self.parts == self._part
 
@@ -105,14 +115,15 @@ class OffsetsAsOf:
 
     def events(self, log: SnapshotLog, ts_ms: int, first_seq: int) -> Iterator[EventDict]:
         """Yield the snapshot, numbered from a seq."""
-        for seq, group_id in enumerate(sorted(self._kept), start=first_seq):
-            offsets = self._kept[group_id]
+        kept = self._kept if self.groups else {NO_GROUP: {}}
+        for seq, group_id in enumerate(sorted(kept), start=first_seq):
+            offsets = kept[group_id]
             yield {
                 "log_id": str(log),
                 "seq": seq,
                 "ts_ms": ts_ms,
                 "shard": -1,
-                "lease_epoch": self._epochs[group_id],
+                "lease_epoch": self._epochs.get(group_id, 0),
                 "kind": SNAPSHOT_KIND,
                 "group": group_id,
                 "generation": -1,
@@ -122,7 +133,7 @@ class OffsetsAsOf:
                 "client_host": "",
                 "principal": "",
                 "api": "",
-                "group_type": "classic",
+                "group_type": group_type(group_id),
                 "topics": _topics(offsets, is_lost=False),
                 "lost": _topics(offsets, is_lost=True),
             }
@@ -184,6 +195,11 @@ _APPLIES: Final = {
     "offset_deleted": _deleted,
     SNAPSHOT_KIND: _stood,
 }
+
+
+def _is_of_nothing(event: EventDict) -> bool:
+    """Whether it says that there was nothing to keep."""
+    return event["kind"] == SNAPSHOT_KIND and not event["topics"] and not event["lost"]
 
 
 def _rows(topics: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:

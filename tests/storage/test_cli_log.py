@@ -92,13 +92,14 @@ def test_the_beginning_of_a_store_beside_another_is_missing_all_the_same(
     assert gaps == {store.appended[0]["log_id"]: [[1, 2]], "beside": []}
 
 
-def test_what_went_by_retention_and_left_nothing_to_keep_is_not_missing(
-    store: SealedStore,
-) -> None:
+def test_what_is_said_to_have_gone_and_has_no_snapshot_is_missing(store: SealedStore) -> None:
+    """Retention leaves one even where nothing was ever committed."""
     first, *_ = files(store)
     remove(store.log_dir, [str(first.relative_to(store.log_dir))])
     first.unlink()
-    assert run("verify", "--dir", store.log_dir).exit_code == 0
+    result = run("verify", "--dir", store.log_dir)
+    assert result.exit_code == 1
+    assert "events 1 to 2 are in no segment" in result.output
 
 
 def test_a_log_behind_the_one_before_the_clock_was_set_back_has_its_beginning(

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from coordinator.commit_log import entries_of
-from coordinator.core.events import LostPartition, LostTopic, OffsetDeleted, OffsetExpired
+from coordinator.core.events import (
+    GroupCreated,
+    LostPartition,
+    LostTopic,
+    OffsetDeleted,
+    OffsetExpired,
+)
 from coordinator.core.records import OffsetsRemoved
 from storage.log_check import verify
 from storage.log_retention import LogRetention
@@ -120,6 +126,33 @@ def test_the_last_value_of_what_went_is_kept_beyond_the_horizon(store: SealedSto
     assert [row["partition"] for row in by_group["only-on-0"]["topics"][0]["partitions"]] == [1]
     deleted = by_group["b"]["lost"]
     assert deleted == []  # it was committed anew on the third day, which has gone as well
+
+
+async def test_where_nothing_was_ever_committed_a_snapshot_says_so(tmp_path: Path) -> None:
+    store = SealedStore(tmp_path)
+    owner = await store.owner()
+    for _ in range(5):
+        await store.append(owner, 0, events=[GroupCreated(group="g"), GroupCreated(group="h")])
+        store.now_ms += DAY_MS
+    await store.append(owner, 0, [commit("g", 7)])
+    await until(lambda: owner.storage.stats()["sealed_seq"] == 10)
+    await owner.storage.close()
+    owner = await store.owner()  # rows go at the next start
+    await until(lambda: store.live_seqs() == [11])
+    await owner.storage.close()
+    for through in (6, 8):
+        retention(store).run(log_ids(store))
+        snapshot, *others = store.read()
+        assert (snapshot["kind"], snapshot["seq"]) == ("offset_snapshot", through)
+        assert (snapshot["group"], snapshot["topics"], snapshot["lost"]) == ("", [], [])
+        assert [event["seq"] for event in others] == list(range(through + 1, 12))
+        assert verify(store.log_dir, reads_events=True).is_sound
+        assert store.read(group_id="g")[0]["kind"] == "group_created"
+        store.now_ms += DAY_MS
+    store.now_ms += 5 * DAY_MS
+    retention(store).run(log_ids(store))
+    (kept,) = (e for e in store.read() if e["kind"] == "offset_snapshot")
+    assert (kept["group"], kept["seq"]) == ("g", 11)
 
 
 def test_nothing_goes_before_its_time_nor_where_all_is_kept(store: SealedStore) -> None:

@@ -6,8 +6,11 @@ import gzip
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from storage.event_schema import EVENT_SCHEMA_VERSION
+from storage.log_check import verify
 from storage.manifest import (
     MANIFEST,
     REWRITE_LINES,
@@ -22,6 +25,7 @@ from storage.segments import (
     SegmentError,
     SegmentName,
     SegmentWriter,
+    check_version,
     describe,
     file_sha256,
     has_group,
@@ -46,6 +50,36 @@ def read_all(directory: Path) -> list[EventDict]:
 
 def files(directory: Path) -> Sequence[str]:
     return [str(name) for name in segment_names(directory)]
+
+
+def test_the_manifest_tells_the_schema_version_of_each_file(tmp_path: Path) -> None:
+    (segment,) = write_segments(tmp_path, events(1, 2))
+    assert f'"schema_version":{EVENT_SCHEMA_VERSION}}}' in (tmp_path / MANIFEST).read_text()
+    (tmp_path / MANIFEST).unlink()
+    assert (
+        reconcile(tmp_path, ["log"]).segments[segment.file].schema_version == segment.schema_version
+    )
+
+
+def test_a_file_of_version_1_is_told_by_its_commits_where_the_manifest_does_not(
+    tmp_path: Path,
+) -> None:
+    data = Path(__file__).parents[2] / "data"
+    for release, version in (("0.1.0", 1), ("0.1.0-format-2", 2)):
+        directory = data / release / "stopped" / "log"
+        assert {s.schema_version for s in read_manifest(directory).segments.values()} == {None}
+        found = [describe(directory, name) for name in segment_names(directory)]
+        assert max(found, key=lambda segment: segment.json_bytes).schema_version == version
+        assert {segment.schema_version for segment in found} <= {version, 2}
+
+
+def test_a_file_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    (segment,) = write_segments(tmp_path, events(1, 2))
+    newer = msgspec.structs.replace(segment, schema_version=EVENT_SCHEMA_VERSION + 1)
+    add(tmp_path, [newer])
+    with pytest.raises(SegmentError, match="written by a newer groupkeeper"):
+        check_version(read_manifest(tmp_path).segments[segment.file])
+    assert not verify(tmp_path).is_sound
 
 
 def test_what_is_sealed_is_what_is_read_with_a_line_in_the_manifest(tmp_path: Path) -> None:
