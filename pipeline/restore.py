@@ -44,8 +44,10 @@ class IncompleteHistory(RestoreError):
         texts = [str(each) for each in missing]
         if len(texts) > NAMED:
             texts = [*texts[:NAMED], f"and {len(texts) - NAMED} gaps more"]
+        self.what = f"the history in {place} is not whole: {'; '.join(texts)}"
+        """The first sentence of the message."""
         super().__init__(
-            f"the history in {place} is not whole: {'; '.join(texts)}. What they "
+            f"{self.what}. What they "
             "changed is not known, so a plan might bring back offsets that were not those of the "
             "moment, and delete others. Look for the missing segments (`groupkeeper log verify` "
             "names them; --log-dir and --tables may be the wrong ones, --store reads what is not "
@@ -63,20 +65,21 @@ class Standing(NamedTuple):
     """The newest event of that log that was read: a moment after it is not known about."""
 
 
-def coverage_of_log(log_dir: Path, went: Iterable[str] = ()) -> Coverage:
+def coverage_of_log(log_dir: Path, absent: Iterable[str] = ()) -> Coverage:
     """Tell by the names of sealed segments what a folder of this machine holds.
 
-    ``went`` names segments that went by retention: where no snapshot stands for them they left
-    nothing to keep, and are not missing.
+    ``absent`` names segments that ought to be there, and of which nothing is.
     """
     segments = [
         held for path in log_dir.glob(f"{DAY}=*/events-*") if (held := _held(path)) is not None
     ]
     if not segments:
         raise RestoreError(f"{log_dir} holds no sealed segment: is it the daemon's log.dir?")
-    of_snapshots = {base_log(s.log_id) for s in segments if base_log(s.log_id) != s.log_id}
-    gone = [held for file in went if (held := _held(Path(file))) is not None]
-    return Coverage([*segments, *(s for s in gone if base_log(s.log_id) not in of_snapshots)])
+    lacking = [held for file in absent if (held := _held(Path(file))) is not None]
+    return Coverage(
+        # without its snapshot the beginning of a log is missing, whatever the snapshot stood for
+        [*segments, *(s._replace(events=0) for s in lacking if base_log(s.log_id) == s.log_id)]
+    )
 
 
 def _held(path: Path) -> HeldSegment | None:

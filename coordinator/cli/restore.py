@@ -40,11 +40,10 @@ from coordinator.cli.tables import start_spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from coordinator.cli.store_history import MissingEvents
     from pipeline.apply import Outcome
     from pipeline.cluster import Cluster, Endpoint
     from pipeline.plan import Partition, Plan
-    from pipeline.restore import Standing
+    from pipeline.restore import IncompleteHistory, Standing
 
 NO_DATA: Final = "none"
 """``--data none``: no cluster holds the records, so nothing is clamped."""
@@ -175,7 +174,6 @@ def _found(history: _History, master: str | None) -> Standing:
 def _events(history: _History, spark: SparkSession, scratch: Path) -> DataFrame:
     """Read the events, and see that none is missing. Raises RestoreError."""
     from pipeline import restore
-    from storage.manifest import read_manifest
 
     events: DataFrame
     store, log, tables = history.places
@@ -183,34 +181,50 @@ def _events(history: _History, spark: SparkSession, scratch: Path) -> DataFrame:
         return _events_of_store(store, history, spark, scratch)
     if log is not None:
         events = restore.events_of_log(spark, log)
-        coverage = restore.coverage_of_log(log, read_manifest(log).removed)
+        coverage = restore.coverage_of_log(log, _absent(log, history.as_of_ms))
     else:
         assert tables is not None  # one of the three is named
         events = restore.events_of_lake(spark, tables)
         coverage = restore.coverage_of_lake(spark, tables)
-    if not history.accepts_gaps:
+    try:
         restore.require_whole(events, coverage, history.as_of_ms, history)
+    except restore.IncompleteHistory as error:
+        _accept(error, history)
     return events
+
+
+def _absent(log: Path, as_of_ms: int) -> list[str]:
+    """Name the segments up to a moment that the manifest lists and the folder has not."""
+    from storage.manifest import read_manifest
+
+    return [
+        segment.file
+        for segment in read_manifest(log).segments.values()
+        if segment.first_ts_ms <= as_of_ms and not (log / segment.file).exists()
+    ]
+
+
+def _accept(error: IncompleteHistory, history: _History) -> None:
+    """Go on without what is missing, and say so, where a person wants that; else raise."""
+    if not history.accepts_gaps:
+        raise error
+    typer.echo(f"groupkeeper: {error.what}; planned without them (--accept-gaps)", err=True)
 
 
 def _events_of_store(
     store: Path, history: _History, spark: SparkSession, scratch: Path
 ) -> DataFrame:
     """Read sealed segments and what is not sealed yet, as one stream. Raises RestoreError."""
-    from coordinator.cli.store_history import absent_files, copy_group, gaps_before
+    from coordinator.cli.store_history import copy_group, gaps_before
     from pipeline.coverage import missing_text
     from pipeline.restore import IncompleteHistory, events_of_log
 
     log_dir = history.places[1]
-
-    def refuse(missing: list[MissingEvents]) -> None:
-        if missing and not history.accepts_gaps:
-            raise IncompleteHistory([missing_text(*each) for each in missing], history)
-
-    refuse(absent_files(store, log_dir, history.as_of_ms))
     gaps = copy_group(store, log_dir, history.group, scratch)
-    if gaps:
-        refuse(gaps_before(store, log_dir, gaps, history.as_of_ms))
+    missing = gaps_before(store, log_dir, gaps, history.as_of_ms) if gaps else []
+    if missing:
+        texts = [missing_text(*each) for each in missing]
+        _accept(IncompleteHistory(texts, history), history)
     if not any(scratch.iterdir()):
         fail(f"{store} knows nothing of group {history.group!r}", NOTHING_MATCHED)
     events: DataFrame = events_of_log(spark, scratch)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
-from coordinator.cli.store_history import MissingEvents, absent_files, copy_group, gaps_before
+from coordinator.cli.store_history import MissingEvents, copy_group, gaps_before
 from coordinator.core.events import GroupCreated
 from storage.log_retention import LogRetention
 from storage.manifest import MANIFEST
 from storage.sealing import SealSettings
-from storage.segments import segment_names
+from storage.segments import read_segment, segment_names
 from tests.helpers.records import commit
 from tests.helpers.sealed_store import DAY_MS, NOON_MS, SealedStore, until
 
@@ -33,11 +34,15 @@ async def store(tmp_path: Path) -> SealedStore:
 
 def lacks(store: SealedStore, as_of_ms: int, log_dir: Path | None = None) -> list[tuple[int, int]]:
     """The seqs that are missing up to a moment."""
-    target = store.path.parent / f"copy-{as_of_ms}"
-    gaps = copy_group(store.path, log_dir, "g", target)
+    gaps = copy_group(store.path, log_dir, "g", a_copy(store))
     missing = gaps_before(store.path, log_dir, gaps, as_of_ms)
     assert {each.log_id for each in missing} <= {store.appended[0]["log_id"]}
     return [(each.first_seq, each.last_seq) for each in missing]
+
+
+def a_copy(store: SealedStore) -> Path:
+    """An empty folder of its own."""
+    return Path(mkdtemp(dir=store.path.parent))
 
 
 def at(day: int) -> int:
@@ -53,7 +58,6 @@ def without(store: SealedStore, *places: int) -> None:
 
 def test_a_whole_store_lacks_nothing(store: SealedStore) -> None:
     assert lacks(store, at(9)) == []
-    assert absent_files(store.path, None, at(9)) == []
 
 
 def test_a_gap_matters_to_every_moment_after_what_is_before_it(store: SealedStore) -> None:
@@ -83,10 +87,10 @@ def test_a_snapshot_stands_for_what_went_by_retention(store: SealedStore) -> Non
     assert lacks(store, at(0)) == []  # nothing is known there, and the group says so
 
 
-async def test_what_went_by_retention_and_left_nothing_to_keep_is_not_lacking(
+async def test_what_went_by_retention_and_left_nothing_to_keep_has_a_snapshot_of_nothing(
     tmp_path: Path,
 ) -> None:
-    """A daemon that nobody used for longer than the log is kept: it has no snapshot."""
+    """A daemon that nobody used for longer than the log is kept."""
     store = SealedStore(tmp_path / "store")
     store.path.parent.mkdir()
     owner = await store.owner()
@@ -100,16 +104,30 @@ async def test_what_went_by_retention_and_left_nothing_to_keep_is_not_lacking(
     await owner.storage.close()
     settings = SealSettings(directory=store.log_dir, retention_ms=4 * DAY_MS)
     LogRetention(settings, lambda: store.now_ms).run({store.appended[0]["log_id"]})
-    first, *more = segment_names(store.log_dir)
-    assert (first.first_seq, any("." in name.log_id for name in more)) == (3, False)
+    *_, snapshot = segment_names(store.log_dir)
+    assert snapshot.log_id == f"{store.appended[0]['log_id']}.2"
     assert lacks(store, at(9)) == []
-    without(store, 0)  # and the manifest, which would know
-    assert lacks(store, at(9)) == [(1, 3)]
+    for file in (str(snapshot), snapshot.groups_file):
+        (store.log_dir / file).unlink()
+    assert lacks(store, at(9)) == [(1, 2)]
 
 
-def test_files_that_the_manifest_knows_are_missed_by_name(store: SealedStore) -> None:
+def test_a_file_that_the_manifest_lists_is_missing_from_its_first_event_on(
+    store: SealedStore,
+) -> None:
     name = segment_names(store.log_dir)[1]
     (store.log_dir / str(name)).unlink()
-    assert absent_files(store.path, None, at(0)) == []
-    (missing,) = absent_files(store.path, None, at(1))
-    assert missing == MissingEvents(name.log_id, 3, 4)
+    (store.log_dir / name.groups_file).unlink()
+    assert lacks(store, at(1) - 1) == []
+    assert lacks(store, at(1)) == [(3, 4)]
+    gaps = copy_group(store.path, None, "g", a_copy(store))
+    assert gaps_before(store.path, None, gaps, at(1)) == [MissingEvents(name.log_id, 3, 4)]
+
+
+def test_a_missing_file_that_held_nothing_of_the_group_does_not_matter(store: SealedStore) -> None:
+    name = segment_names(store.log_dir)[1]
+    (store.log_dir / str(name)).unlink()
+    target = a_copy(store)
+    assert copy_group(store.path, None, "somebody", target) == []  # its list of groups is there
+    assert copy_group(store.path, None, "g", target) == [(3, 4)]
+    assert sum(len(list(read_segment(path))) for path in target.glob("dt=*/events-*")) == 4

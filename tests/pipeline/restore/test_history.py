@@ -6,12 +6,15 @@ import shutil
 
 import pytest
 
+from coordinator.cli.plan_view import read_plan
 from coordinator.core.records import CommittedPartition, CommittedTopic, OffsetsCommitted
 from pipeline.plan import Committed, Partition
 from pipeline.restore import (
     IncompleteHistory,
     RestoreError,
+    coverage_of_lake,
     coverage_of_log,
+    events_of_lake,
     events_of_log,
     group_as_of,
     require_whole,
@@ -97,20 +100,34 @@ def test_a_history_without_its_beginning_is_refused(site):
     assert "--accept-gaps" in str(told.value)
 
 
-def test_what_went_by_retention_is_not_missing_where_it_left_nothing_to_keep(site):
-    gone, *_ = site.seal(WHOLE[:4])
-    left = site.seal(WHOLE[4:])
-    gone.unlink()
-    went = [str(gone.relative_to(site.log_dir))]
-    assert len(coverage_of_log(site.log_dir).gaps()) == 1
-    assert coverage_of_log(site.log_dir, went).gaps() == []
-    # but where there is a snapshot, it was to be kept: before the snapshot nothing is known
-    at_horizon = OffsetsAsOf()
-    for each in WHOLE[:6]:
-        at_horizon.apply(each)
-    site.seal(at_horizon.events(SnapshotLog("here", 6), AT_MS + 6, 6))
-    (gap,) = coverage_of_log(site.log_dir, went).gaps_as_of({"here": 5})
-    assert (gap.first_seq, gap.last_seq, len(left)) == (1, 4, 1)
+@pytest.mark.parametrize("source", ["segments", "tables"])
+def test_what_went_by_retention_and_left_nothing_to_keep_is_not_missing(site, source):
+    nothing = OffsetsAsOf()
+    site.seal(nothing.events(SnapshotLog("here", 4), AT_MS + 4, 4))
+    site.seal(WHOLE[4:])
+    if source == "tables":
+        published = site.run()
+        assert (len(published.published), published.held_back) == (1, {})
+        coverage = coverage_of_lake(site.spark, site.lake.root)
+        events = events_of_lake(site.spark, site.lake.root)
+    else:
+        coverage, events = coverage_of_log(site.log_dir), events_of_log(site.spark, site.log_dir)
+    assert coverage.gaps() == []
+    require_whole(events, coverage, AT_MS + 6, site.log_dir)
+    assert told(group_as_of(events, "g", AT_MS + 6)) == {0: 6, 2: 5}
+    with pytest.raises(RestoreError, match="had no committed offset at"):
+        group_as_of(events, "g", AT_MS + 4)
+
+
+def test_a_file_that_the_manifest_lists_is_missing_though_nothing_comes_after_it(site):
+    site.seal(WHOLE[:4])
+    (last,) = site.seal(WHOLE[4:])
+    last.unlink()
+    absent = [str(last.relative_to(site.log_dir))]
+    assert coverage_of_log(site.log_dir).gaps() == []
+    (gap,) = coverage_of_log(site.log_dir, absent).gaps_as_of({"here": 4})
+    assert (gap.first_seq, gap.last_seq) == (5, 10)
+    assert coverage_of_log(site.log_dir, absent).gaps_as_of({"here": 3}) == []
 
 
 def test_a_snapshot_stands_for_the_beginning_but_not_for_what_was_before_it(site):
@@ -152,7 +169,40 @@ def test_no_plan_is_made_of_a_history_with_a_gap(site, daemon, group, tmp_path, 
     said = command(*asked, code=1)
     assert f"the history in {place} is not whole: events 4 to 7 of log here are missing" in said.err
     assert not file.exists()
-    assert "3 of 3 partitions change" in command(*asked, "--accept-gaps").out
+    accepted = command(*asked, "--accept-gaps")
+    assert "3 of 3 partitions change" in accepted.out
+    assert "events 4 to 7 of log here are missing; planned without them" in accepted.err
+
+
+@pytest.mark.parametrize("source", ["--log-dir", "--store"])
+async def test_what_the_manifest_lists_and_the_folder_has_not_can_be_done_without(
+    daemon, group, spark, tmp_path, source
+):
+    store = SealedStore(tmp_path / "store")
+    store.path.parent.mkdir()
+    owner = await store.owner()
+    for number in range(4):
+        await store.append(owner, 0, [commit(group, number, partitions=number + 1)])
+        store.now_ms += DAY_MS
+    await until(lambda: len(store.live_seqs()) == 1)
+    await owner.storage.close()
+    shutil.rmtree(sorted(store.log_dir.glob("dt=*"))[1])
+    place = {"--store": store.path, "--log-dir": store.log_dir}[source]
+    asked = ["restore", "--group", group, source, place, "--data", "none"]
+    asked += ["--server", daemon.bootstrap, "--out", tmp_path / "plan.json", "-o", "json"]
+    missing = f"event 2 of log {store.appended[0]['log_id']} is missing"
+    now = ["--as-of", "1m"]
+    assert missing in command(*asked, *now, code=1).err
+    accepted = command(*asked, *now, "--accept-gaps")
+    assert f"{missing}; planned without them" in accepted.err
+    # the fourth commit, which names every partition but those that the daemon does not know
+    plan = read_plan(tmp_path / "plan.json")
+    (planned,) = plan.content.groups
+    assert {each.target.offset for each in planned.changes} == {3}
+    if source == "--store":
+        # the manifest says when the missing one begins: a day after this
+        before = ["--as-of", "2023-11-15T13:00:00Z", "--out", tmp_path / "before.json"]
+        assert "missing" not in command(*asked, *before).err
 
 
 async def test_no_plan_is_made_of_a_store_whose_files_are_not_there(daemon, group, spark, tmp_path):
