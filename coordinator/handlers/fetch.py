@@ -43,14 +43,19 @@ FULL_EPOCHS = frozenset({0, -1})
 (FetchMetadata.isFull).
 """
 
-# Partition, error, high watermark, last stable offset, then by version: log start offset, no
-# aborted transactions, no preferred replica, no bytes of records, no tags.
+# Partition, error, high watermark, last stable offset, then by version: log start offset, aborted
+# transactions, no preferred replica, no bytes of records, no tags.
 _V4 = struct.Struct(">ihqqii")
 _V5 = struct.Struct(">ihqqqii")
 _V11 = struct.Struct(">ihqqqiii")
 _FLEXIBLE = struct.Struct(">ihqqqBiBx")
 _ERROR_AND_SESSION = struct.Struct(">hi")
 _THROTTLE = bytes(4)
+
+UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+"""With these Kafka says that there are no aborted transactions; otherwise it leaves them out
+(FetchResponse.partitionResponse, KafkaApis.handleFetchRequest).
+"""
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -124,13 +129,14 @@ def render(wire: Any, exchange: Exchange, topics: TopicSource) -> tuple[bytes, b
 
 def _pack_partition(version: int, index: int, error: ErrorCode, end: int) -> bytes:
     start = 0 if error is ErrorCode.NONE else -1
+    aborted = 0 if error in UNKNOWN else -1
     if version >= FIRST_FLEXIBLE:
-        return _FLEXIBLE.pack(index, error, end, end, start, 0, -1, 1)
+        return _FLEXIBLE.pack(index, error, end, end, start, aborted + 1, -1, 1)
     if version >= 11:
-        return _V11.pack(index, error, end, end, start, -1, -1, 0)
+        return _V11.pack(index, error, end, end, start, aborted, -1, 0)
     if version >= 5:
-        return _V5.pack(index, error, end, end, start, -1, 0)
-    return _V4.pack(index, error, end, end, -1, 0)
+        return _V5.pack(index, error, end, end, start, aborted, 0)
+    return _V4.pack(index, error, end, end, aborted, 0)
 
 
 def _render_error(exchange: Exchange, error: ErrorCode) -> bytes:

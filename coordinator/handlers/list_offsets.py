@@ -5,16 +5,17 @@
 | 2 | isolation level, throttle time |
 | 4 | current leader epoch in the request, leader epoch in the reply |
 | 6 | flexible |
-| 7-9, 11 | further special timestamps, which we answer as we do any other: -1 |
+| 7-9, 11 | further special timestamps, each refused below the version that brought it |
 | 10 | timeout |
 
-EARLIEST (-2, -4) is 0, LATEST (-1) the partition's end; there are no records to look up times in.
+EARLIEST (-2, -4) is 0, LATEST (-1) the partition's end; there are no records to look up times in,
+so the answer to any other is -1.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from coordinator.core.errors import ErrorCode
 from coordinator.handlers.packing import begin, finish, wire_count, wire_string
@@ -31,6 +32,8 @@ FIRST_FLEXIBLE = 6
 LATEST = -1
 EARLIEST = frozenset({-2, -4})
 """Of the log, and of what the leader holds itself."""
+SPECIAL: Final = {LATEST: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
+"""The first version of each time below zero (ReplicaManager.isListOffsetsTimestampUnsupported)."""
 
 _V1 = struct.Struct(">ihqq")
 _V4 = struct.Struct(">ihqqi")
@@ -47,6 +50,8 @@ def look_up(
     topics: TopicSource, topic: TopicInfo | ErrorCode, wire: Any, version: int
 ) -> tuple[ErrorCode, int, int]:
     """Find (error, offset, leader epoch) for one partition of the request."""
+    if wire.timestamp < 0 and version < SPECIAL.get(wire.timestamp, version + 1):
+        return ErrorCode.UNSUPPORTED_VERSION, -1, -1
     error = check_partition(
         topic, wire.partition_index, wire.current_leader_epoch if version >= 4 else -1
     )
