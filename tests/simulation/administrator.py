@@ -104,7 +104,7 @@ class Administrator:
         world = self._world
         random = world.random
         topics = [
-            (name, "", [(n, world.next_offset(), -1, "note") for n in range(count)])
+            (name, "", [world.next_commit(n) for n in range(count)])
             for name, count in ((TOPIC, random.randrange(1, 4)), (random.choice(EXTRAS), 2))
         ]
         request = OffsetCommit(

@@ -220,6 +220,48 @@ def invented_commit(patch: Patch) -> None:
     patch.setattr(ShardState, "record", inventive)
 
 
+def metadata_is_lost(patch: Patch) -> None:
+    """A commit is stored whole, and held without its metadata."""
+    apply = ShardState._apply_commit
+
+    def forgetful(self: ShardState, record: OffsetsCommitted) -> None:
+        topics = [
+            msgspec.structs.replace(
+                topic,
+                partitions=[msgspec.structs.replace(p, metadata="") for p in topic.partitions],
+            )
+            for topic in record.topics
+        ]
+        apply(self, msgspec.structs.replace(record, topics=topics))
+
+    patch.setattr(ShardState, "_apply_commit", forgetful)
+
+
+def leader_epoch_is_not_stored(patch: Patch) -> None:
+    record = ShardState.record
+
+    def without(self: ShardState, made: Any, size_bytes: int = 0) -> None:
+        for topic in made.topics if isinstance(made, OffsetsCommitted) else ():
+            topic.partitions[:] = [
+                msgspec.structs.replace(part, leader_epoch=-1) for part in topic.partitions
+            ]
+        record(self, made, size_bytes)
+
+    patch.setattr(ShardState, "record", without)
+
+
+def metadata_is_not_told(patch: Patch) -> None:
+    read = offset_fetch._all_stored
+
+    def without(*arguments: Any, **named: Any) -> Any:
+        return [
+            (name, topic_id, [(*row[:3], "", row[4]) for row in rows])
+            for name, topic_id, rows in read(*arguments, **named)
+        ]
+
+    patch.setattr(offset_fetch, "_all_stored", without)
+
+
 def alarm_never_rings(patch: Patch) -> None:
     patch.setattr(Alarm, "_ring", lambda self: None)
 
@@ -362,6 +404,9 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     "a removal that is not written": (record_dropped(OffsetsRemoved), "still stored|replayed"),
     "a commit that was refused and is stored": (refused_and_stored, "and is stored"),
     "a commit that nobody made": (invented_commit, "nobody committed it|not durable"),
+    "metadata that is lost": (metadata_is_lost, "replayed"),
+    "a leader epoch that is not stored": (leader_epoch_is_not_stored, "is kept with"),
+    "metadata that is not told": (metadata_is_not_told, "was read with"),
     "a spurious zero": (spurious_zero, ": 0 was read"),
     "offsets that look like none while loading": (loading_reads_nothing, "-1 was read"),
     "a load that loses records": (load_loses_a_slice, "replayed"),

@@ -134,6 +134,8 @@ def check_commits(durable: Durable, history: Iterable[Op]) -> None:
         told = (request.generation_id, request.member_id, request.group_instance_id)
         kept = (record.generation_id, record.member_id, record.group_instance_id)
         assert kept == told, f"{key}: {offset} was committed by {told}, is kept as of {kept}"
+        sent, stored = sent_with(op, key, offset), (writes[0].leader_epoch, writes[0].metadata)
+        assert stored == sent, f"{key}: {offset} was committed with {sent}, is kept with {stored}"
         assert writes[0].position > op.invoked_at, f"{key}: {offset} stored before it was sent"
 
 
@@ -197,9 +199,10 @@ def _check_right_to_commit(durable: Durable, op: Op, key: OffsetKey) -> None:
 
 
 def check_reads(durable: Durable, history: Iterable[Op]) -> None:
-    """Every offset that was read was the stored one at some moment between the question and its
-    answer: none that was never committed (a spurious zero), none that is older than what was
-    durable when it was asked. An owner that had lost its lease may be as old as the loss.
+    """Every offset that was read was the stored one, with its leader epoch and metadata, at some
+    moment between the question and its answer: none that was never committed (a spurious zero),
+    none that is older than what was durable when it was asked. An owner that had lost its lease may
+    be as old as the loss.
     """
     keys_of: dict[str, list[OffsetKey]] = defaultdict(list)
     for key in durable.values:
@@ -209,7 +212,7 @@ def check_reads(durable: Durable, history: Iterable[Op]) -> None:
         if not isinstance(request, OffsetFetch) or op.result is None or op.result.error is not NONE:
             continue
         read = {
-            (request.group_id, topic, row[0]): row[1]
+            (request.group_id, topic, row[0]): row[1:4]
             for topic, _, rows in op.result.topics
             for row in rows
             if row[4] is NONE
@@ -218,14 +221,18 @@ def check_reads(durable: Durable, history: Iterable[Op]) -> None:
         if request.topics is None:
             wanted = dict.fromkeys([*read, *keys_of[request.group_id]])
         for key in wanted:
-            shown = read.get(key, NOTHING)
-            allowed = {value.offset for value in within(durable, key, op)}
+            shown, *told = read.get(key, (NOTHING, -1, ""))
+            values = within(durable, key, op)
+            allowed = {value.offset for value in values}
             if shown == NOTHING and is_of_another_topic(durable, key, op):
                 continue
             assert shown in allowed, (
                 f"{key}: {shown} was read, {sorted(allowed)} were stored meanwhile "
                 f"(from {op.invoked_at} to {op.answered_at}, lease lost: {op.void_at})"
             )
+            value = next(value for value in values if value.offset == shown)
+            stored = [value.leader_epoch if op.has_epochs else -1, value.metadata]
+            assert told == stored, f"{key}: {shown} was read with {told}, is stored with {stored}"
 
 
 def check_generations(durable: Durable, history: Iterable[Op]) -> None:
@@ -293,6 +300,16 @@ def committed(op: Op) -> Iterator[tuple[OffsetKey, int, ErrorCode | None]]:
             if op.result is not None:
                 error = answers.get((name, partition), op.result.error)
             yield (op.request.group_id, name, partition), offset, error
+
+
+def sent_with(op: Op, key: OffsetKey, offset: int) -> tuple[int, str]:
+    """The leader epoch and the metadata that a commit sent along."""
+    return next(
+        (epoch if op.has_epochs else -1, metadata)
+        for name, _, rows in op.request.topics
+        for partition, sent, epoch, metadata in rows
+        if (name, partition, sent) == (key[1], key[2], offset)
+    )
 
 
 def first_position(op: Op) -> int:

@@ -239,7 +239,7 @@ class Member:
             self.generation_id,
             self.member_id,
             self.instance_id,
-            [(TOPIC, "", [(number, self.world.next_offset(), -1, "") for number in chosen])],
+            [(TOPIC, "", [self.world.next_commit(number) for number in chosen])],
             False,
             -1,
             ErrorCode.ILLEGAL_GENERATION,

@@ -61,6 +61,8 @@ class Op:
     """How long its answer may take."""
     is_cut: bool = False
     """The way to its client ended before an answer: nobody knows what became of it."""
+    has_epochs: bool = True
+    """Its version has leader epochs; without, they are -1 on both ways."""
 
 
 class Stored(NamedTuple):
@@ -69,6 +71,8 @@ class Stored(NamedTuple):
     position: int
     offset: int
     topic_id: str
+    leader_epoch: int = -1
+    metadata: str = ""
 
 
 class Write(NamedTuple):
@@ -76,6 +80,8 @@ class Write(NamedTuple):
 
     position: int
     record: OffsetsCommitted
+    leader_epoch: int
+    metadata: str
 
 
 @dataclass
@@ -182,7 +188,7 @@ class Durable:
                 gone = self.saved.pop(record.group_id, None)
                 for topic, parts in gone.offsets.items() if gone else ():
                     for partition in parts:
-                        self._set((record.group_id, topic, partition), NOTHING, "")
+                        self._gone((record.group_id, topic, partition))
                 self.groups[record.group_id].append((self.position, None))
             case TopicRecord():
                 self.topics[record.name].append((self.position, record))
@@ -214,8 +220,10 @@ class Durable:
                 assert part.previous_offset == self.value(key), (
                     f"{key}: replaces {part.previous_offset}, {self.value(key)} was stored"
                 )
-                self._set(key, part.offset, topic.topic_id)
-                self.commits[key, part.offset].append(Write(self.position, record))
+                epoch, metadata = part.leader_epoch, part.metadata
+                value = Stored(self.position, part.offset, topic.topic_id, epoch, metadata)
+                self.values[key].append(value)
+                self.commits[key, part.offset].append(Write(self.position, record, epoch, metadata))
                 rows[part.partition] = SavedOffset(
                     part.offset,
                     part.leader_epoch,
@@ -229,7 +237,7 @@ class Durable:
     def _removed(self, group_id: str, topic: str, partition: int) -> None:
         rows = self._offsets_of(group_id).get(topic, {})
         if rows.pop(partition, None) is not None:
-            self._set((group_id, topic, partition), NOTHING, "")
+            self._gone((group_id, topic, partition))
             if not rows:
                 del self.saved[group_id].offsets[topic]
 
@@ -237,8 +245,8 @@ class Durable:
         saved = self.saved.get(group_id)
         return {} if saved is None else saved.offsets
 
-    def _set(self, key: OffsetKey, offset: int, topic_id: str) -> None:
-        self.values[key].append(Stored(self.position, offset, topic_id))
+    def _gone(self, key: OffsetKey) -> None:
+        self.values[key].append(Stored(self.position, NOTHING, ""))
 
 
 def _check_lost_values(durable: Durable, events: Sequence[Event]) -> None:
@@ -250,6 +258,9 @@ def _check_lost_values(durable: Durable, events: Sequence[Event]) -> None:
                     key = (event.group, topic.topic, part.partition)
                     stored = durable.value(key)
                     assert part.offset == stored, f"{key}: {part.offset} lost of {stored}"
+                    last = durable.values[key][-1]
+                    told, kept = (part.leader_epoch, part.metadata), last[3:]
+                    assert told == kept, f"{key}: {stored} lost with {told}, was with {kept}"
 
 
 def _check_events(durable: Durable, events: Sequence[Event]) -> None:

@@ -25,6 +25,8 @@ class Channel(Protocol):
     """A client's way to a process."""
 
     node: Node
+    has_epochs: bool
+    """Its commits and reads have leader epochs: OffsetCommit from v6, OffsetFetch from v5 on."""
 
     @property
     def is_open(self) -> bool: ...
@@ -43,6 +45,7 @@ class Direct:
 
     def __init__(self, node: Node) -> None:
         self.node = node
+        self.has_epochs = True
         self._calls: list[Call] = []
 
     @property
@@ -66,6 +69,7 @@ class Wire:
 
     def __init__(self, world: World, node: Node, versions: Versions) -> None:
         self.node = node
+        self.has_epochs = versions["offset_commit"] >= 6 and versions["offset_fetch"] >= 5
         self.is_open = not node.is_dead
         self._is_torn = False
         """It broke within a request: the server has the first part of that, and gets no more."""

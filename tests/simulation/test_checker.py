@@ -56,10 +56,10 @@ class Story:
     def store(self, *records, events=()):
         self.durable.stored(0, 1, [Batch(records, list(events))])
 
-    def commit(self, offset, *, generation=-1, member="", previous=None):
+    def commit(self, offset, *, generation=-1, member="", previous=None, epoch=-1, metadata=""):
         """A commit becomes durable."""
         before = self.durable.value(KEY) if previous is None else previous
-        parts = [CommittedPartition(0, offset, before, -1, "")]
+        parts = [CommittedPartition(0, offset, before, epoch, metadata)]
         topics = [CommittedTopic("orders", "t", parts)]
         self.store(
             OffsetsCommitted("g", generation, member, None, "app", "", "", 0, -1, topics),
@@ -98,8 +98,8 @@ def assignment(*numbers):
     return encode_assignment(ConsumerAssignment(1, {"orders": list(numbers)}))
 
 
-def a_commit(offset, *, generation=-1, member=""):
-    topics = [("orders", "", [(0, offset, -1, "")])]
+def a_commit(offset, *, generation=-1, member="", epoch=-1, metadata=""):
+    topics = [("orders", "", [(0, offset, epoch, metadata)])]
     return OffsetCommit(
         "g", generation, member, None, topics, False, -1, ErrorCode.ILLEGAL_GENERATION, CLIENT
     )
@@ -118,8 +118,8 @@ NAMED = OffsetFetch("g", [("orders", "", [0])], False, True)
 COMMITTED = OffsetCommitResult(NONE)
 
 
-def shown(offset):
-    return OffsetFetchResult(NONE, [("orders", "", [(0, offset, -1, "", NONE)])])
+def shown(offset, epoch=-1, metadata=""):
+    return OffsetFetchResult(NONE, [("orders", "", [(0, offset, epoch, metadata, NONE)])])
 
 
 @pytest.fixture
@@ -173,6 +173,21 @@ def test_a_commit_whose_coordinator_was_lost_may_be_stored(story):
     op = story.ask(a_commit(5))
     story.commit(5)
     story.answer(op, OffsetCommitResult(ErrorCode.NOT_COORDINATOR))
+    story.check()
+
+
+@pytest.mark.parametrize(("epoch", "metadata"), [(4, "note"), (-1, "note"), (3, ""), (3, "other")])
+def test_a_commit_is_stored_with_its_leader_epoch_and_metadata(story, epoch, metadata):
+    op = story.ask(a_commit(5, epoch=3, metadata="note"))
+    story.commit(5, epoch=epoch, metadata=metadata)
+    story.answer(op, COMMITTED)
+    story.fails("committed with .3, 'note'., is kept with")
+
+
+def test_a_commit_of_an_old_client_has_no_leader_epoch(story):
+    op = story.ask(a_commit(5, epoch=3, metadata="note"), has_epochs=False)
+    story.commit(5, metadata="note")
+    story.answer(op, COMMITTED)
     story.check()
 
 
@@ -234,6 +249,23 @@ def test_what_is_stored_may_be_read(story, read):
     story.commit(5)
     story.answer(story.ask(read), shown(5))
     story.check()
+
+
+@pytest.mark.parametrize("read", [ALL, NAMED])
+def test_it_is_read_with_its_leader_epoch_and_metadata(story, read):
+    story.ask(a_commit(5, epoch=3, metadata="note"))
+    story.commit(5, epoch=3, metadata="note")
+    story.answer(story.ask(read), shown(5, 3, "note"))
+    story.answer(story.ask(read, has_epochs=False), shown(5, -1, "note"))
+    story.check()
+
+
+@pytest.mark.parametrize(("epoch", "metadata"), [(4, "note"), (-1, "note"), (3, ""), (3, "other")])
+def test_it_is_not_read_with_another_leader_epoch_or_metadata(story, epoch, metadata):
+    story.ask(a_commit(5, epoch=3, metadata="note"))
+    story.commit(5, epoch=3, metadata="note")
+    story.answer(story.ask(NAMED), shown(5, epoch, metadata))
+    story.fails("5 was read with .*, is stored with .3, 'note'.")
 
 
 def test_an_offset_that_was_never_committed_is_not_read(story):
@@ -391,6 +423,15 @@ def test_an_assignment_event_does_not_precede_its_record(story):
     event = Assignment(group="g", generation=3, protocol_type="consumer")
     story.store(events=[event])
     assert "and no group" in problem(story)
+
+
+@pytest.mark.parametrize(("epoch", "metadata"), [(3, ""), (-1, "note")])
+def test_an_event_tells_all_of_what_was_lost(story, epoch, metadata):
+    story.commit(5, epoch=3, metadata="note")
+    lost = [LostTopic("orders", "t", [LostPartition(0, 5, epoch, metadata, 0)])]
+    event = OffsetDeleted(group="g", topics=lost, reason="deleted")
+    story.store(OffsetsRemoved("g", [("orders", 0)]), events=[event])
+    assert "5 lost with" in problem(story)
 
 
 def test_a_deletion_event_does_not_precede_its_record(story):

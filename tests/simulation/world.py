@@ -1,13 +1,15 @@
 """A world from one seed: processes, the store they share, the ways to them, time and its faults.
 
-At every answer is checked: it is the only one, what it acknowledges is durable, it came in time,
-the invariants of its shard hold, and the live state is what a replay of the log comes to. What
-needs the whole history is left to ``checker``.
+After every step of a shard its invariants are checked; at every answer: it is the only one, what it
+acknowledges is durable, and it came in time; at every request that was sent, and of all groups
+after each fault: the live state is what a replay of the log comes to. What needs the whole history
+is left to ``checker``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import uuid
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -19,7 +21,6 @@ from typing import Any
 from coordinator.core.cluster import ClusterShard
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import Event, MemberEvicted, OffsetExpired
-from coordinator.core.invariants import check
 from coordinator.core.requests import Client, Heartbeat, JoinGroup, Request, SyncGroup
 from coordinator.core.routing import shard_of
 from coordinator.core.shard import Shard
@@ -35,6 +36,7 @@ from storage.base import CLUSTER_SHARD
 from storage.segment_lines import EventDict
 from tests.helpers.virtual_loop import START_WALL_MS, VirtualLoop, virtual_timer
 from tests.simulation.backends import Backend, MemoryBackend, SqliteBackend
+from tests.simulation.checked_shard import CheckedShard
 from tests.simulation.checker import check_acknowledged, check_expired
 from tests.simulation.client_codec import MIDDLE, NEW, OLD
 from tests.simulation.history import Durable, Op
@@ -133,6 +135,8 @@ class Node:
             clock=self.clock,
             timer=virtual_timer,
         )
+        checked = functools.partial(CheckedShard, durable=world.durable)
+        self.coordinator._owner._makers |= dict.fromkeys(range(SHARDS), checked)
         services = Services(
             coordinator=self.coordinator,
             topics=self.topics,
@@ -327,6 +331,7 @@ class World:
         """Send a request; the future has its result, or Disconnected."""
         op = Op(client.client_id, request, self.running_ms(), self.durable.position)
         op.allowed_ms = self._allowed_ms(request) + (SLOW_READER_S * 1000 + SLACK_MS)
+        op.has_epochs = channel.has_epochs
         call = Call(self, channel.node, op)
         if not channel.is_open:
             call.cut()
@@ -345,10 +350,13 @@ class World:
             return storing_ms + REBALANCE_MS + self.initial_delay_ms
         return storing_ms + (REBALANCE_MS if isinstance(request, SyncGroup) else 0)
 
-    def next_offset(self) -> int:
-        """Return an offset that nobody has used: a value names the one commit that wrote it."""
+    def next_commit(self, partition: int) -> tuple[int, int, int, str]:
+        """What to commit of a partition: an offset that nobody has used, so that it names the one
+        commit that wrote it, with some leader epoch and metadata.
+        """
         self._last_offset += 1
-        return self._last_offset
+        metadata = self.random.choice(("", "note", "é", f"at {self._last_offset}"))
+        return partition, self._last_offset, self.random.choice((-1, 0, 7)), metadata
 
     def mint(self, prefix: str) -> str:
         """Return a new id."""
@@ -394,20 +402,18 @@ class World:
             check_expired(self.durable, event, self.latest_wall_ms, self.retention_ms)
 
     def check_node(self, node: Node, group_id: str) -> None:
-        """Check a group's shard: its invariants, and that it is what a replay would be; and so the
-        shard of topics and configs.
+        """Check that a group's shard is what a replay would be, and so the shard of topics and
+        configs.
         """
         slot = node.slot(shard_of(group_id, SHARDS))
         shard = slot.shard
         if node.is_dead:
             return
         with self.durable.noting():
-            if isinstance(shard, Shard):
-                check(shard)
-                if self._is_settled(node, slot):
-                    live, replayed = shard.saved(group_id), self.durable.saved.get(group_id)
-                    assert live == replayed, f"{group_id}: live {live}, replayed {replayed}"
-                    self._check_ends(slot.shard_id, shard)
+            if isinstance(shard, Shard) and self._is_settled(node, slot):
+                live, replayed = shard.saved(group_id), self.durable.saved.get(group_id)
+                assert live == replayed, f"{group_id}: live {live}, replayed {replayed}"
+                self._check_ends(slot.shard_id, shard)
             cluster = node.slot(CLUSTER_SHARD)
             if isinstance(cluster.shard, ClusterShard) and self._is_settled(node, cluster):
                 self._check_cluster(cluster.shard)

@@ -1,0 +1,57 @@
+"""The invariants of the worlds' shards are checked after every step, whatever it came from."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.core.requests import Client, Heartbeat, Now
+from coordinator.core.shard import Shard
+from coordinator.core.topic_image import TopicImage
+from tests.helpers.virtual_loop import virtual_time
+from tests.simulation.checked_shard import CheckedShard
+from tests.simulation.world import SHARDS, World
+
+NOW = Now(1_000, 1_000)
+STEPS = {
+    "handle": (Heartbeat("g", 1, "m", None, Client("app", "/10.0.0.1")), None, NOW),
+    "expire": (NOW,),
+    "topics_changed": (TopicImage({}, {}), NOW),
+    "configs_changed": ({}, NOW),
+    "loaded": (NOW,),
+    "load_group": ("g", (), NOW),
+}
+
+
+@virtual_time
+async def test_every_shard_of_groups_in_a_world_is_checked():
+    world = World(0)
+    node = world.start("a")
+    await node.starting
+    shards = [node.slot(number).shard for number in range(SHARDS)]
+    assert [type(shard) for shard in shards] == [CheckedShard] * SHARDS
+    await world.stop()
+
+
+@pytest.mark.parametrize("name", STEPS)
+@virtual_time
+async def test_what_a_step_breaks_is_noted_at_once(name):
+    """Before the next step can put it right."""
+    world = World(0)
+    node = world.start("a")
+    await node.starting
+    shard = node.slot(0).shard
+    getattr(shard, name)(*STEPS[name])
+    assert world.durable.problems == []
+    step = getattr(Shard, name)
+
+    def broken(self, *arguments):
+        self.offsets_held += 1
+        return step(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Shard, name, broken)
+        getattr(shard, name)(*STEPS[name])
+    shard.offsets_held -= 1
+    (problem,) = world.durable.problems
+    assert problem == "shard 0: 1 offsets are counted, 0 are held"
+    await world.stop()
