@@ -7,7 +7,8 @@ Each fault but time is undone when its ``Fault`` is, and at the latest when the 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final
 
@@ -47,10 +48,11 @@ class Fault:
 class MovableClock:
     """The real clocks, and what they were moved ahead by."""
 
-    def __init__(self) -> None:
+    def __init__(self, real: LoopClock | None = None) -> None:
         """Begin with the real time."""
-        self._real = LoopClock()
+        self._real = real or LoopClock()
         self._ahead_ms = 0
+        self._stands_at: Now | None = None
 
     def start(self) -> None:
         """Bind to the running loop."""
@@ -64,14 +66,28 @@ class MovableClock:
         """Let time pass; nobody is told."""
         self._ahead_ms += ms
 
+    @contextmanager
+    def standing(self) -> Iterator[None]:
+        """Let time pass by ``move`` alone meanwhile, and go on from there."""
+        if self._stands_at is not None:
+            yield  # within another's
+            return
+        stands_at = self._stands_at = self._real.now()
+        try:
+            yield
+        finally:
+            self._stands_at = None
+            self._ahead_ms -= self._real.now().monotonic_ms - stands_at.monotonic_ms
+
     def now(self) -> Now:
         """Return both clocks."""
-        now = self._real.now()
+        now = self._stands_at or self._real.now()
         return Now(now.monotonic_ms + self._ahead_ms, now.wall_ms + self._ahead_ms)
 
     def wall_ms(self) -> int:
         """Return the wall clock, for the time stamps of events."""
-        return wall_clock_ms() + self._ahead_ms
+        real_ms = wall_clock_ms() if self._stands_at is None else self._stands_at.wall_ms
+        return real_ms + self._ahead_ms
 
 
 class FailingStorage(MemoryOffsetStorage):

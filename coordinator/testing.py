@@ -277,15 +277,21 @@ class GroupkeeperServer:
         """
         ms = whole_number("ms", ms, least=0)
         await self._loaded()
+        # What one moment made due together stays together: no real time comes between.
+        with self._clock.standing():
+            await self._advance(ms, heartbeats=heartbeats)
+
+    async def _advance(self, ms: int, *, heartbeats: bool) -> None:
         coordinator = self.coordinator
         left_ms, at_ms, failures = ms, self._next_ms(), self._storage.failures
         while left_ms > 0 or at_ms <= NEXT_PORTION_MS:
-            if left_ms == 0 and at_ms > 0:
-                await asyncio.sleep(at_ms / 1000)  # the rest of a long work, in real time
             living = await self._members() if heartbeats else []
-            # a session is due all the time where none ever ends
-            step_ms = max(0, min(left_ms, max(at_ms, ms // MAX_STEPS if heartbeats else 0)))
-            left_ms -= step_ms
+            if left_ms == 0:
+                step_ms = max(0, at_ms)  # the rest of a long work takes a little longer
+            else:
+                # a session is due all the time where none ever ends
+                step_ms = max(0, min(left_ms, max(at_ms, ms // MAX_STEPS if heartbeats else 0)))
+                left_ms -= step_ms
             self._clock.move(step_ms)
             for heartbeat in living:
                 coordinator.submit(heartbeat, _Nobody())
