@@ -6,10 +6,9 @@ import re
 
 from coordinator.config import setting_names
 from coordinator.core.group_configs import CONFIG_KEYS
-from tests.conformance.kafka.allowed import DECISIONS, MOST, decision_of
+from tests.conformance.kafka.allowed import DECISIONS, MOST, OUR_KEYS, decision_of
 from tests.conformance.kafka.case import SCRIPTED
 from tests.conformance.kafka.comparison import Difference
-from tests.conformance.kafka.configs import OUR_KEYS
 from tests.conformance.kafka.test_cases import SUITES
 from tests.helpers.printed_docs import DIFFERENCES, with_printed_sections
 
@@ -60,12 +59,21 @@ def test_the_decisions_are_few_and_each_says_where_it_shows() -> None:
         assert all((decision.apis, decision.versions, decision.fields, decision.why)), decision
 
 
-def test_a_rule_that_names_a_case_names_one_that_exists() -> None:
+def test_a_rule_names_a_case_that_exists() -> None:
     assert SUITES
-    names = [scripted.name for scripted in SCRIPTED]
+    names = {scripted.name for scripted in SCRIPTED}
+    assert {rule.case for decision in DECISIONS for rule in decision.rules} <= names
+
+
+def test_every_api_of_a_decision_is_met_by_the_comparison_or_it_says_why_not() -> None:
     for decision in DECISIONS:
-        for rule in decision.rules:
-            assert not rule.cases or any(re.match(rule.cases, name) for name in names), rule
+        named = set(re.findall(r"[A-Z]\w+", decision.apis))
+        met = {"".join(map(str.capitalize, a.split("_"))) for r in decision.rules for a in r.apis}
+        assert decision.rules or decision.beyond, decision
+        if not decision.apis.startswith("all"):
+            assert met <= named, decision
+        if decision.rules:
+            assert all(api in met or api in decision.beyond for api in named), decision
 
 
 def test_no_decision_allows_an_error_code_that_nobody_decided() -> None:

@@ -199,3 +199,21 @@ def versions_that_kafka_dropped(case: Case) -> None:
                 answered = len(connection.recv(4, socket.MSG_WAITALL)) == 4
                 told.append({"connection": "answered" if answered else "closed"})
         case.pair.comparison.compare(f"{api} v{version}", api, version, *told)
+
+
+@edge()
+def too_much_for_one_request(case: Case) -> None:
+    """9 MiB of metadata, and more groups than a request may name."""
+    large = [("range", bytes(9 * 2**20))]
+    _, api, version, values = case.joining(case.person("a"), member_id="m", protocols=large)
+    case.pair.ask(api, version, **values)
+    many = [f"{case.group}-{n}" for n in range(20_001)]
+    case.pair.ask("describe_groups", case.v("describe_groups"), groups=many)
+
+
+@edge()
+def too_large_for_kafkas_log(case: Case) -> None:
+    """An assignment beyond ``max.message.bytes``, which we have none of."""
+    a = case.person("a")
+    case.enter(a)
+    case.sync(a, {a: bytes(2 * 2**20)})

@@ -6,7 +6,8 @@ and from then on neither may stand for another. The text of a message is reduced
 present. Order is ignored only for the arrays that Kafka fills from a hash map (spec section 1).
 
 Cases share their servers, and some make a group on one side alone. So of what tells of every group
-there is, only the case's own groups are compared, whoever asked and however.
+there is, only the case's own groups are compared, whoever asked and however; configs of client
+metrics are named as groups are.
 """
 
 from __future__ import annotations
@@ -43,19 +44,19 @@ UNORDERED = frozenset(
 )
 """API and array whose order is that of a hash map in Kafka."""
 
-GROUP_RESOURCE = 32
+CLIENT_METRICS, GROUP = 16, 32
 
 
-def _group_of_config(resource: dict[str, Any]) -> str | None:
-    of_group = resource.get("resource_type") == GROUP_RESOURCE  # version 0 has none
-    return resource["resource_name"] if of_group else None
+def _case_of_config(resource: dict[str, Any]) -> str | None:
+    kind = resource.get("resource_type", CLIENT_METRICS)  # version 0 lists nothing else
+    return resource["resource_name"] if kind in (CLIENT_METRICS, GROUP) else None
 
 
 GROUPS_OF_ALL: dict[str, tuple[str, Callable[[dict[str, Any]], str | None]]] = {
     "list_groups": ("groups", lambda group: group["group_id"]),
-    "list_config_resources": ("config_resources", _group_of_config),
+    "list_config_resources": ("config_resources", _case_of_config),
 }
-"""APIs that tell of all cases' groups: in which array, and whose group an element is, if any's."""
+"""APIs that tell of all cases' groups: in which array, and by whose name, if any's."""
 
 CLOSED: dict[str, Any] = {"connection": "closed"}
 PARKED: dict[str, Any] = {"connection": "waits"}

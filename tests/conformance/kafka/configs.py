@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.conformance.kafka.allowed import OUR_KEYS
 from tests.conformance.kafka.case import Case, edge
 from tests.conformance.kafka.settings import TOPIC
+from tests.helpers.raw_client import RawClient
 
 SESSION = "consumer.session.timeout.ms"
 TOPIC_KIND, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
-
-OUR_KEYS = frozenset(
-    {
-        "commit.monotonic",
-        "rebalance.max.join.ms",
-        "initial.rebalance.delay.ms",
-        "offsets.retention.minutes",
-    }
-)
-"""Kafka has none of these (docs/differences.md)."""
 
 SHARE = {
     "auto.offset.reset": ("earliest", "LATEST", "none", "by_duration:PT1H"),
@@ -186,6 +178,26 @@ def configs_of_our_own(case: Case) -> None:
 
 
 @edge()
-def slips_of_altering_configs(case: Case) -> None:
+def an_unknown_operation(case: Case) -> None:
     _alter(case, change(GROUP, case.group, (SESSION, 7, "46000")))
-    _alter(case, change(GROUP, case.group, (SESSION, SET, " 46000 ")))
+
+
+@edge()
+def a_value_with_spaces_around_it(case: Case) -> None:
+    one = change(GROUP, case.group, (SESSION, SET, " 46000 "))
+    version = case.v("incremental_alter_configs")
+    case.pair.ask("incremental_alter_configs", version, resources=[one], validate_only=False)
+    describe(case, [(GROUP, case.group)])
+    case.pair.ask("list_config_resources", 1, resource_types=[GROUP])
+
+
+@edge()
+def client_metrics_are_listed(case: Case) -> None:
+    """They are set on Kafka alone: we refuse that (``configs_of_the_broker``)."""
+    version = case.v("list_config_resources")
+    with RawClient(case.pair.ports[0]) as kafka:
+        for operation in (SET, DELETE):
+            one = change(CLIENT_METRICS, case.group, ("interval.ms", operation, "1000"))
+            kafka.call("incremental_alter_configs", 1, resources=[one], validate_only=False)
+            case.wait(300)
+            case.pair.ask("list_config_resources", version, resource_types=[CLIENT_METRICS])

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from tests.conformance.kafka import servers
-from tests.conformance.kafka.case import Case, Scripted
+from tests.conformance.kafka.case import LEVELS, Case, Scripted
 from tests.conformance.kafka.pair import Pair
 from tests.conformance.kafka.runner import Bench, Figures, Outcome, run
 from tests.helpers.ecosystem import Unavailable
@@ -55,7 +55,7 @@ def outcome_of(
     """The outcome of a scripted case at a level; all that were selected run side by side."""
     jobs: dict[tuple[str, int], Future[Outcome]] = {}
     with ThreadPoolExecutor(IN_FLIGHT) as pool:
-        for scripted, level in _selected(request):
+        for scripted, level in dict.fromkeys(_selected(request)):
             work = partial(_at_level, scripted, level)
             name = f"{scripted.name}-{level}"
             jobs[scripted.name, level] = pool.submit(
@@ -71,7 +71,8 @@ def _selected(request: pytest.FixtureRequest) -> Iterator[tuple[Scripted, int]]:
     for item in request.session.items:
         params = getattr(getattr(item, "callspec", None), "params", {})
         if isinstance(params.get("scripted"), Scripted):
-            yield params["scripted"], params["level"]
+            levels = [params["level"]] if "level" in params else LEVELS
+            yield from ((params["scripted"], level) for level in levels)
 
 
 def _at_level(scripted: Scripted, level: int, pair: Pair) -> None:

@@ -342,6 +342,18 @@ def lookups_of_coordinators(case: Case) -> None:
     case.send(a, "find_coordinator", key="", key_type=0, coordinator_keys=[])
 
 
+@edge()
+def the_coordinator_of_transactions(case: Case) -> None:
+    """Kafka makes a topic when it is first asked, and has none until then."""
+    how = {"key": case.group, "key_type": 1, "coordinator_keys": [case.group, case.group]}
+    with RawClient(case.pair.ports[0]) as client:
+        for _ in range(100):
+            if client.call("find_coordinator", 3, **how)["error_code"] == 0:
+                break
+            case.wait(100)
+    case.pair.ask("find_coordinator", case.v("find_coordinator", 1), **how)
+
+
 @edge(105)
 def descriptions_of_every_state(case: Case) -> None:
     a, b, c = case.people("a", "b", "c")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from tests.conformance.kafka.allowed import decision_of
+from tests.conformance.kafka.allowed import Rule, allowed_by
 from tests.conformance.kafka.comparison import Difference
 from tests.conformance.kafka.pair import Arbitrary, Diverged, Pair, TooSlow
 from tests.conformance.kafka.servers import Servers
@@ -36,6 +36,8 @@ class Outcome:
     answers: int
     allowed: Counter[int]
     """Differences by the number of the decision that allows them."""
+    rules: frozenset[Rule]
+    """The rules of the allow-list that it needed."""
     differences: list[Difference]
     """The others."""
     trouble: str
@@ -149,11 +151,12 @@ def run_once(bench: Bench, name: str, script: Callable[[Pair], None], patience: 
     finally:
         pair.close()
     found = pair.comparison.differences
-    decided = [(one, decision_of(one)) for one in found]
+    allowed = list(map(allowed_by, found))
     return Outcome(
         pair.comparison.answers,
-        Counter(number for _, number in decided if number is not None),
-        [one for one, number in decided if number is None],
+        Counter(by[0] for by in allowed if by is not None),
+        frozenset(by[1] for by in allowed if by is not None),
+        [one for one, by in zip(found, allowed, strict=True) if by is None],
         trouble,
         arbitrary,
         slow,

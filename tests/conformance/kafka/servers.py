@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -24,7 +25,7 @@ log.dirs={data}
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
-auto.create.topics.enable=false
+transaction.state.log.num.partitions=1
 """
 JVM = ("-Xms256m", "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -43,7 +44,8 @@ class JarsKafka(Kafka):
         properties = self.directory / "server.properties"
         text = PROPERTIES.format(port=self.port, controller=self.port + 1, data=data)
         of_table = settings.of_kafka(small=self.small).items()
-        properties.write_text(text + "".join(f"{name}={value}\n" for name, value in of_table))
+        lines = [f"{name}={json.dumps(value)}\n" for name, value in of_table]
+        properties.write_text(text + "".join(lines))
         if not data.exists():
             tool = [machine, *JVM, "-cp", path, "kafka.tools.StorageTool"]
             ecosystem.run([*tool, "format", "-t", settings.CLUSTER_ID, "-c", str(properties)])

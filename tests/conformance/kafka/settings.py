@@ -57,6 +57,7 @@ TABLE = (
     Setting("offset.metadata.max.bytes", "offsets.metadata_max_bytes", 4_096, 4_096),
     Setting("offsets.topic.num.partitions", "offsets.topic_num_partitions", 50, 50),
     Setting("node.id", "kafka.node_id", 1, 1),
+    Setting("auto.create.topics.enable", "static.auto_create_topics", False, True),
 )
 
 

@@ -41,6 +41,20 @@ def a_follower_syncs_before_its_leader(case: Case) -> None:
 
 
 @edge(31)
+def a_member_syncs_twice_at_once(case: Case) -> None:
+    a, b, again = case.people("a", "b", "again")
+    case.stable(a)
+    case.enter(b)
+    case.join(a)
+    assert case.sync(b) is PARKED
+    # the older one is answered by us alone
+    how = {"member_id": b.id, "generation": b.generation()}
+    assert case.sync(again, **how) is PARKED
+    case.sync(a, {a: b"1", b: b"2"})
+    case.observe()
+
+
+@edge(31)
 def a_follower_syncs_after_its_leader(case: Case) -> None:
     a, b = case.people("a", "b")
     case.stable(a)

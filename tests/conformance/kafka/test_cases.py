@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.conformance.kafka import bodies, configs, joining, offsets, static, syncing, topics
+from tests.conformance.kafka.allowed import DECISIONS, Rule
 from tests.conformance.kafka.case import ALL_VERSIONS, LEVELS, SCRIPTED, Scripted
 from tests.conformance.kafka.runner import Outcome
 
@@ -21,6 +22,14 @@ CHOSEN = [
     if not scripted.by_hand or (ALL_VERSIONS and level == LEVELS[-1])
 ]
 
+BY_NAME = {scripted.name: scripted for scripted in SCRIPTED}
+
+RULES = [
+    pytest.param(BY_NAME[rule.case], rule, id=f"{number}-{rule.case}-{rule.fields}")
+    for number, decision in enumerate(DECISIONS, 1)
+    for rule in decision.rules
+]
+
 
 @pytest.mark.parametrize(("scripted", "level"), CHOSEN)
 def test_both_sides_answer_alike(
@@ -28,3 +37,11 @@ def test_both_sides_answer_alike(
 ) -> None:
     outcome = outcome_of(scripted, level)
     assert outcome.clean, outcome.told()
+
+
+@pytest.mark.parametrize(("scripted", "rule"), RULES)
+def test_what_may_differ_does(
+    scripted: Scripted, rule: Rule, outcome_of: Callable[[Scripted, int], Outcome]
+) -> None:
+    """A rule that its case does not need allows what nobody decided."""
+    assert any(rule in outcome_of(scripted, level).rules for level in LEVELS)

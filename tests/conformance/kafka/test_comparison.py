@@ -123,7 +123,8 @@ def test_of_listed_configs_other_cases_groups_alone_are_not_compared() -> None:
     assert not fields(configured((OWN, 32), others), configured((OWN, 32)), api)
     assert fields(configured((OWN, 32), others), configured(others), api)
     assert fields(configured(("1", 4)), configured(), api)
-    unversioned = {"config_resources": [{"resource_name": "metrics"}]}
+    assert fields(configured((OWN, 16)), configured(), api)
+    unversioned = {"config_resources": [{"resource_name": OWN}]}
     assert fields(unversioned, configured(), api)
 
 

@@ -20,7 +20,9 @@ def outcome(kind: str) -> Outcome:
     """D differs, T fails in its script, S is too slow, E ends early, A is alike."""
     found = [FOUND] if kind == "D" else []
     trouble = "AssertionError" if kind == "T" else ""
-    return Outcome(1, Counter(), found, trouble, kind == "E", kind == "S", ("a: a request",))
+    return Outcome(
+        1, Counter(), frozenset(), found, trouble, kind == "E", kind == "S", ("a: a request",)
+    )
 
 
 def in_turn(kinds: str, asked: list[int]) -> Callable[[int], Outcome]:

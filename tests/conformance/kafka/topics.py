@@ -9,6 +9,14 @@ from tests.conformance.kafka.case import Case, edge
 from tests.conformance.kafka.settings import TOPIC
 from tests.helpers.raw_client import API_KEYS
 
+BATCH = bytes.fromhex(
+    "0000000000000000 00000039 ffffffff 02 156266bb 0000 00000000 0000000000000001"
+    "0000000000000001 ffffffffffffffff ffff ffffffff 00000001 0e000000010278 00"
+)
+"""One record (``DefaultRecordBatch`` of Kafka, magic 2)."""
+FETCHED, PRODUCED_TO = 9, 10
+"""Partitions that no other case has a strange offset in, or looks into."""
+
 
 @edge()
 def ends_of_partitions(case: Case) -> None:
@@ -16,10 +24,63 @@ def ends_of_partitions(case: Case) -> None:
         {"partition_index": p, "timestamp": -2, "current_leader_epoch": -1} for p in (0, 11, 12, 99)
     ]
     absent = [{"partition_index": 0, "timestamp": -1, "current_leader_epoch": -1}]
-    for time in (-2, -1, -3, 0, 1):
+    case.reset(case.person("a"))  # LATEST is beyond it
+    for time in (-2, -1, -3, -4, -5, -6, -7, 0, 1):
         asked = [{**p, "timestamp": time} for p in partitions]
         topics = [{"name": TOPIC, "partitions": asked}, {"name": "absent", "partitions": absent}]
         case.pair.ask("list_offsets", case.v("list_offsets"), replica_id=-1, topics=topics)
+
+
+@edge()
+def records_are_refused(case: Case) -> None:
+    version = case.v("produce", 3)
+    data = [{"index": PRODUCED_TO, "records": BATCH}, {"index": 99, "records": BATCH}]
+    topics = [{"name": TOPIC, "topic_id": case.pair.topic_id, "partition_data": data}]
+    how = {"transactional_id": None, "timeout": 5_000}
+    case.pair.ask("produce", version, topic_data=topics, acks=-1, **how)
+
+
+@edge()
+def nothing_is_fetched(case: Case) -> None:
+    version = case.v("fetch")
+    case.reset(case.person("a"), topics=[case.offsets(partitions=(FETCHED,))])
+    for offset in (0, 2**62 - 1, -1):
+        partitions = [
+            {
+                "partition": p,
+                "current_leader_epoch": -1,
+                "fetch_offset": offset,
+                "last_fetched_epoch": -1,
+                "log_start_offset": -1,
+                "partition_max_bytes": 1_000,
+            }
+            for p in (FETCHED, 99)
+        ]
+        topics = [{"topic": TOPIC, "topic_id": case.pair.topic_id, "partitions": partitions}]
+        case.pair.ask(
+            "fetch",
+            version,
+            replica_id=-1,
+            max_wait=10,
+            min_bytes=1,
+            max_bytes=1_000,
+            isolation_level=0,
+            session_id=0,
+            session_epoch=-1,
+            topics=topics,
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+
+
+@edge(small=True)
+def a_topic_that_metadata_creates(case: Case) -> None:
+    version = case.v("metadata", 4)
+    asked = [{"name": f"{case.group}-{n}", "topic_id": None} for n in "ab"]
+    case.pair.ask("metadata", version, topics=asked[:1], allow_auto_topic_creation=False)
+    case.pair.ask("metadata", version, topics=asked, allow_auto_topic_creation=True)
+    case.wait(500)
+    case.pair.ask("metadata", version, topics=asked, allow_auto_topic_creation=True)
 
 
 @edge()
