@@ -24,7 +24,6 @@ from coordinator.core.requests import (
 from coordinator.core.shard import _HANDLERS
 from coordinator.core.state import ShardState
 from coordinator.runtime import slot as slots
-from coordinator.runtime.alarm import Alarm
 from coordinator.runtime.lane import Lane
 from coordinator.runtime.owner import ShardOwner
 from coordinator.runtime.slot import Slot
@@ -34,6 +33,7 @@ from storage.event_codec import Stamp
 from storage.log_clock import LogClock
 from storage.memory import MemoryOffsetStorage
 from storage.sqlite_keyed import LoadedKeys
+from tests.simulation.breakages_of_timers import TIMERS
 
 Patch = pytest.MonkeyPatch
 Breakage = Callable[[Patch], None]
@@ -262,10 +262,6 @@ def metadata_is_not_told(patch: Patch) -> None:
     patch.setattr(offset_fetch, "_all_stored", without)
 
 
-def alarm_never_rings(patch: Patch) -> None:
-    patch.setattr(Alarm, "_ring", lambda self: None)
-
-
 def heartbeat_does_not_count(patch: Patch) -> None:
     beat = membership.heartbeat
 
@@ -412,12 +408,12 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     "a load that loses records": (load_loses_a_slice, "replayed"),
     "a fold that runs ahead of the log": (fold_runs_ahead, "replayed|loaded"),
     "a table that misses what a row set": (load_leaves_keys_out_of_their_table, "replayed"),
-    "timers that never ring": (alarm_never_rings, " ms for |is stuck"),
     "a heartbeat that does not count": (heartbeat_does_not_count, "silent for"),
     "offsets that expire at once": (expires_at_once, "ms early|is consumed"),
     "offsets that expire while they are consumed": (consumed_offsets_expire, "is consumed"),
     "a retention of a commit that is ignored": (retention_of_a_commit_is_ignored, "ms early"),
     "a seq that is used twice": (seq_used_twice, "of the log"),
     "a log whose time goes back": (log_time_goes_back, "ts_ms"),
+    **TIMERS,
 }
 """What is broken, as docs/reliability.md names it: how, and what a world says of it (a regex)."""

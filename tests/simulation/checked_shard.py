@@ -1,5 +1,5 @@
-"""A shard whose invariants are checked after each of its steps: those that answer, those that
-follow from time, topics or configs, and the one that ends a load.
+"""A shard that is checked after each of its steps: those that answer, those that follow from time,
+topics or configs, and the one that ends a load.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from coordinator.core.shard import Shard
 from coordinator.core.step import Step, Ticket
 from coordinator.core.topic_image import TopicImage
 from tests.simulation.history import Durable
+from tests.simulation.patience import Patience
 
 
 class CheckedShard(Shard):
@@ -26,29 +27,44 @@ class CheckedShard(Shard):
         super().__init__(shard_id, limits, image)
         self._durable = durable
         self._is_loaded = False
+        self._patience = Patience()
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
-        return self._checked(super().handle(request, ticket, now))
+        step = super().handle(request, ticket, now)
+        result = next((reply.result for reply in step.replies if reply.ticket is ticket), None)
+        self._patience.took(self, request, result)
+        return self._checked(step, now)
 
     def expire(self, now: Now) -> Step:
-        return self._checked(super().expire(now))
+        return self._took(super().expire(now), now)
 
     def topics_changed(self, image: TopicImage, now: Now) -> Step:
-        return self._checked(super().topics_changed(image, now))
+        return self._took(super().topics_changed(image, now), now)
 
     def configs_changed(self, settings: Mapping[str, GroupSettings], now: Now) -> Step:
-        return self._checked(super().configs_changed(settings, now))
+        return self._took(super().configs_changed(settings, now), now)
 
     def loaded(self, now: Now) -> Step:
         step = super().loaded(now)
         self._is_loaded = True  # what was read has become the live state only now
-        return self._checked(step)
+        return self._took(step, now)
 
     def load_group(self, group_id: str, records: Sequence[Record], now: Now) -> Step:
-        return self._checked(super().load_group(group_id, records, now))
+        return self._took(super().load_group(group_id, records, now), now)
 
-    def _checked(self, step: Step) -> Step:
+    def check_timers(self, now: Now) -> None:
+        """Note what should have ended by now, if no step has come to end it."""
+        with self._durable.noting():  # an error that was raised here would be one of the core
+            self._patience.check(self, now.monotonic_ms)
+
+    def _took(self, step: Step, now: Now) -> Step:
         if self._is_loaded:
-            with self._durable.noting():  # an error that was raised here would be one of the core
+            self._patience.took(self)
+        return self._checked(step, now)
+
+    def _checked(self, step: Step, now: Now) -> Step:
+        if self._is_loaded:
+            self.check_timers(now)
+            with self._durable.noting():
                 check(self)
         return step

@@ -5,6 +5,7 @@ ConsumerCoordinator): what each answer makes it do, and what it does in between.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from coordinator.core.errors import ErrorCode
@@ -28,6 +29,9 @@ from protocol.consumer_protocol import (
 )
 from tests.simulation.network import Channel
 from tests.simulation.world import REBALANCE_MS, SESSION_MS, TOPIC, Disconnected, World
+
+CLOSE_S = 30
+"""How long a client that is closed waits for an answer."""
 
 FIND_AGAIN = frozenset(
     {
@@ -83,10 +87,9 @@ class Member:
         await self.crash()
         if self.member_id and self.instance_id is None:
             leaving = (LeavingMember(self.member_id, None, "closed"),)
-            try:
-                await self._ask(LeaveGroup(self.group_id, leaving, self._client))
-            except Disconnected:
-                return
+            with suppress(Disconnected, TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await self._ask(LeaveGroup(self.group_id, leaving, self._client))
 
     def failure(self) -> BaseException | None:
         """What ended it, if it was not told to end."""
@@ -109,6 +112,7 @@ class Member:
         while not self.is_fenced:
             try:
                 await self._join()
+                await self._take_long(0.03)
                 await self._sync()
                 await self._resume()
                 while True:
@@ -142,7 +146,8 @@ class Member:
             self._skips = result.skip_assignment
             self._others = [member.member_id for member in result.members]
         elif result.error is ErrorCode.MEMBER_ID_REQUIRED:
-            self.member_id = result.member_id
+            if not self._is_unlucky(0.1):  # or it is started anew, and nobody joins with this id
+                self.member_id = result.member_id
             raise Rejoin
         else:
             await self._give_way(result.error)
@@ -192,14 +197,28 @@ class Member:
         code = await self._ask(self._heartbeat())
         if code is ErrorCode.NONE:
             code = await self._consume()
-        elif code is ErrorCode.REBALANCE_IN_PROGRESS and self.assignment and random.random() < 0.5:
-            await self._commit()  # what it did is committed before its partitions go
+        elif code is ErrorCode.REBALANCE_IN_PROGRESS:
+            if self.assignment and random.random() < 0.5:
+                await self._commit()  # what it did is committed before its partitions go
+            await self._take_long(0.05)
         if code in RETRIABLE:
             await self._again(code)
         elif code is not ErrorCode.NONE:
             await self._give_way(code)
         if self._is_leader and self._shared_out != self.world.partitions:
             raise Rejoin  # the leader sees a topic grow
+
+    async def _take_long(self, likelihood: float) -> None:
+        """Be busy with something, perhaps for longer than a phase of a rebalance lasts, while the
+        other thread of the client heartbeats.
+        """
+        if self._is_unlucky(likelihood):
+            for _ in range(self.world.random.randrange(1, 12)):
+                await asyncio.sleep(self.world.random.uniform(0.5, 1.5))
+                await self._ask(self._heartbeat())
+
+    def _is_unlucky(self, likelihood: float) -> bool:
+        return not self.world.is_at_peace and self.world.random.random() < likelihood
 
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(

@@ -403,12 +403,14 @@ class World:
 
     def check_node(self, node: Node, group_id: str) -> None:
         """Check that a group's shard is what a replay would be, and so the shard of topics and
-        configs.
+        configs; and that nothing in it should have ended by now.
         """
         slot = node.slot(shard_of(group_id, SHARDS))
         shard = slot.shard
         if node.is_dead:
             return
+        if isinstance(shard, CheckedShard) and not node.coordinator._owner._is_stopping:
+            shard.check_timers(node.clock.now())  # no step may have come to tell
         with self.durable.noting():
             if isinstance(shard, Shard) and self._is_settled(node, slot):
                 live, replayed = shard.saved(group_id), self.durable.saved.get(group_id)

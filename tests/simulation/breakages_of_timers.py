@@ -1,0 +1,114 @@
+"""Faults of ours in what time brings about: what ends too late, or never.
+
+Of the same kind as ``breakages``, which has them in its table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from coordinator.core import membership, rebalance
+from coordinator.core.group import Group
+from coordinator.core.requests import GroupState
+from coordinator.core.state import ShardState
+from coordinator.runtime.alarm import Alarm
+
+Patch = pytest.MonkeyPatch
+
+
+def alarm_never_rings(patch: Patch) -> None:
+    patch.setattr(Alarm, "_ring", lambda self: None)
+
+
+def alarm_rings_once(patch: Patch) -> None:
+    """Only a request sets it again, and heartbeats do not."""
+    patch.setattr(Alarm, "_rearm", lambda self: None)
+
+
+def session_evicts_nobody(patch: Patch) -> None:
+    patch.setattr(membership, "session_due", lambda *_: None)
+
+
+def session_begins_again(patch: Patch) -> None:
+    """When it ends, as if the member had been heard."""
+    end = membership.session_due
+
+    def forgiving(shard: ShardState, group: Group, member_id: str) -> None:
+        member = group.members.get(member_id)
+        if member is None:
+            end(shard, group, member_id)
+        else:
+            rebalance.restart_session(shard, member)
+
+    patch.setattr(membership, "session_due", forgiving)
+
+
+def handed_out_id_stays(patch: Patch) -> None:
+    """An id that nobody joined with holds up its group for as long as its time begins again."""
+    end = membership.session_due
+
+    def forgiving(shard: ShardState, group: Group, member_id: str) -> None:
+        pending = group.pending_members.get(member_id)
+        if pending is None:
+            end(shard, group, member_id)
+        else:
+            shard.deadlines.arm(pending, shard.now.monotonic_ms + 6_000)
+
+    patch.setattr(membership, "session_due", forgiving)
+
+
+def join_phase_is_not_armed(patch: Patch) -> None:
+    patch.setattr(rebalance, "_arm_join_phase", lambda *_: None)
+
+
+def join_phase_goes_on(patch: Patch) -> None:
+    """When it should end it begins again, with nobody evicted."""
+    due = rebalance.join_phase_due
+
+    def patient(shard: ShardState, group: Group) -> None:
+        if group.is_initial_rebalance:
+            due(shard, group)
+        elif group.state is GroupState.PREPARING_REBALANCE:
+            rebalance._arm_join_phase(shard, group, group.largest_rebalance_timeout_ms())
+
+    patch.setattr(rebalance, "join_phase_due", patient)
+
+
+def sync_phase_goes_on(patch: Patch) -> None:
+    def patient(shard: ShardState, group: Group) -> None:
+        shard.deadlines.arm(group.sync_phase, shard.now.monotonic_ms + 5_000)
+
+    patch.setattr(rebalance, "sync_phase_due", patient)
+
+
+def sync_phase_evicts_nobody(patch: Patch) -> None:
+    """Who never synced stays in a group that is Stable."""
+    due = rebalance.sync_phase_due
+
+    def forgiving(shard: ShardState, group: Group) -> None:
+        if group.state is GroupState.STABLE:
+            group.pending_sync.clear()
+        else:
+            due(shard, group)
+
+    patch.setattr(rebalance, "sync_phase_due", forgiving)
+
+
+LATE: Final = "is silent since|should be over|should have (synced|joined)"
+"""What a world says of a timer."""
+
+TIMERS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
+    "timers that never ring": (alarm_never_rings, LATE),
+    "timers that ring once": (alarm_rings_once, LATE),
+    "a session that ends and evicts nobody": (session_evicts_nobody, "lives for ever"),
+    "a session that begins again when it ends": (session_begins_again, "is silent since"),
+    "an id that nobody joins with and that stays": (handed_out_id_stays, "should have joined"),
+    "a join phase without a timer": (join_phase_is_not_armed, "join phase"),
+    "a join phase that never ends": (join_phase_goes_on, "in PreparingRebalance.*should be over"),
+    "a sync phase that never ends": (sync_phase_goes_on, "in CompletingRebalance.*should be over"),
+    "a member that never synced and stays": (sync_phase_evicts_nobody, "should have synced"),
+}
+"""As ``breakages.BREAKAGES``."""

@@ -1,0 +1,153 @@
+"""Until when a shard may wait for what it waits for, told from its steps alone: a second account of
+its timers (spec 6.3 to 6.7), which knows nothing of how the shard keeps them.
+
+It says what ends too late, or never. What ends too early is held where the event becomes durable.
+"""
+
+from __future__ import annotations
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.group import Group, Member
+from coordinator.core.requests import (
+    GroupState,
+    Heartbeat,
+    JoinGroup,
+    OffsetCommit,
+    Request,
+    Result,
+    SyncGroup,
+)
+from coordinator.core.state import ShardState
+
+LATE_MS = 1_100
+"""How late a timer may ring: a clock that adds one second after a stall, and the turn of the loop
+in which that is seen.
+"""
+
+_HEARD = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+class Patience:
+    """What one shard waits for, in one life. All times are its own, in monotonic ms."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, GroupPatience] = {}
+
+    def took(
+        self, shard: ShardState, request: Request | None = None, result: Result | None = None
+    ) -> None:
+        """Take note of a step, and of the answer that its request got in it."""
+        for group_id in self._groups.keys() - shard.groups.keys():
+            del self._groups[group_id]
+        asked = getattr(request, "group_id", None)
+        now_ms = shard.now.monotonic_ms
+        for group_id, group in shard.groups.items():
+            patience = self._groups.get(group_id)
+            if patience is None:
+                patience = self._groups[group_id] = GroupPatience(group)
+            if group_id == asked:
+                patience.hear(group, request, result, now_ms)
+            patience.follow(group, _initial_delay_ms(shard, group), now_ms)
+
+    def check(self, shard: ShardState, now_ms: int) -> None:
+        """Raise AssertionError where something should have ended by now."""
+        for group_id, patience in self._groups.items():
+            patience.check(shard.groups[group_id], now_ms)
+
+
+class GroupPatience:
+    """What one group waits for."""
+
+    def __init__(self, group: Group) -> None:
+        self._phase = (GroupState.EMPTY, group.generation_id)
+        if group.state is GroupState.STABLE:  # loaded: all have synced
+            self._phase = (group.state, group.generation_id)
+        self._until_ms = 0
+        """When the phase has to be over."""
+        self._unsynced: set[str] = set()
+        """Who joined this generation and did not sync: a static member's successor may."""
+        self._heard_ms: dict[str, int] = {}
+        """When each member was heard last, or was told something that it had waited for."""
+        self._waiting: set[str] = set()
+        """Members whose join or sync was parked after the last step."""
+        self._handed_out: dict[str, int] = {}
+        """Ids that nobody joined with so far (KIP-394), and when each has to be gone."""
+
+    def hear(self, group: Group, request: object, result: object, now_ms: int) -> None:
+        """A request came; ``result`` is None where it was parked."""
+        match request, result:
+            case Heartbeat(), ErrorCode() if result in _HEARD:
+                self._heard_ms[request.member_id] = now_ms
+            case OffsetCommit(), _ if getattr(result, "error", None) is ErrorCode.NONE:
+                self._heard_ms[request.member_id] = now_ms
+            case SyncGroup(), _ if getattr(result, "error", ErrorCode.NONE) is ErrorCode.NONE:
+                if member := group.members.get(request.member_id):
+                    self._unsynced.discard(_name(member))
+                if self._phase[0] is GroupState.COMPLETING_REBALANCE:
+                    self._heard_ms[request.member_id] = now_ms
+            case JoinGroup(), _ if request.new_member_id in group.pending_members:
+                self._handed_out[request.new_member_id] = now_ms + request.session_timeout_ms
+
+    def follow(self, group: Group, initial_delay_ms: int, now_ms: int) -> None:
+        """Follow the group through a step."""
+        members = group.members
+        longest_ms = max((m.rebalance_timeout_ms for m in members.values()), default=0)
+        phase = (group.state, group.generation_id)
+        if phase != self._phase:
+            self._phase = phase
+            if group.state is GroupState.PREPARING_REBALANCE:
+                self._until_ms = now_ms + max(initial_delay_ms, longest_ms)
+                self._unsynced.clear()
+            elif group.state is GroupState.COMPLETING_REBALANCE:
+                self._until_ms = now_ms + longest_ms
+                self._unsynced = {_name(member) for member in members.values()}
+                self._heard_ms = dict.fromkeys(members, now_ms)
+        waiting = {m for m, member in members.items() if _waits(member)}
+        if (
+            group.state is GroupState.PREPARING_REBALANCE
+            and not waiting
+            and all(member.group_instance_id is not None for member in members.values())
+        ):
+            # Static members that did not come back: they have until their sessions end (6.3.4).
+            self._until_ms = max(self._until_ms, now_ms + longest_ms)
+        told = waiting | self._waiting
+        self._heard_ms = {
+            m: now_ms if m in told else self._heard_ms.get(m, now_ms) for m in members
+        }
+        self._waiting = waiting
+        self._handed_out = {
+            m: at_ms for m, at_ms in self._handed_out.items() if m in group.pending_members
+        }
+
+    def check(self, group: Group, now_ms: int) -> None:
+        """Raise AssertionError where something should have ended by now."""
+        where = f"{group.group_id} in {group.state}, generation {group.generation_id}"
+        is_open = group.state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
+        late_ms = now_ms - self._until_ms
+        assert not is_open or late_ms <= LATE_MS, f"{where}: should be over since {late_ms} ms"
+        missing = self._unsynced & {_name(member) for member in group.members.values()}
+        assert not missing or late_ms <= LATE_MS, (
+            f"{where}: {sorted(missing)} should have synced {late_ms} ms ago, and are members"
+        )
+        for member_id, heard_ms in self._heard_ms.items():
+            silent_ms = 0 if member_id in self._waiting else now_ms - heard_ms
+            assert silent_ms <= group.members[member_id].session_timeout_ms + LATE_MS, (
+                f"{where}: {member_id} is silent since {silent_ms} ms, and is a member"
+            )
+        for member_id, at_ms in self._handed_out.items():
+            assert now_ms <= at_ms + LATE_MS, (
+                f"{where}: {member_id} should have joined {now_ms - at_ms} ms ago, and is awaited"
+            )
+
+
+def _initial_delay_ms(shard: ShardState, group: Group) -> int:
+    told_ms = shard.settings_of(group).initial_rebalance_delay_ms
+    return shard.limits.initial_rebalance_delay_ms if told_ms is None else told_ms
+
+
+def _name(member: Member) -> str:
+    return member.group_instance_id or member.member_id
+
+
+def _waits(member: Member) -> bool:
+    return member.parked_join is not None or member.parked_sync is not None

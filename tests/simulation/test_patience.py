@@ -1,0 +1,158 @@
+"""What should have ended is told, and nothing else: time passes here with nobody who looks at the
+timers of the shard.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.requests import Now
+from tests.helpers.shard_driver import ShardDriver, a_member, a_stable_group, completing, stable
+from tests.simulation.checked_shard import CheckedShard
+from tests.simulation.history import Durable
+from tests.simulation.patience import LATE_MS
+
+SESSION_MS = 60_000
+REBALANCE_MS = 8_000
+TIMEOUTS = {"session_timeout_ms": SESSION_MS, "rebalance_timeout_ms": REBALANCE_MS}
+INITIAL_DELAY_MS = 3_000
+
+
+class Story(ShardDriver):
+    """Drives a shard of a world."""
+
+    def __init__(self) -> None:
+        super().__init__(initial_rebalance_delay_ms=INITIAL_DELAY_MS)
+        self.durable = Durable()
+        self.shard = CheckedShard(0, self.limits, self.image, self.durable)
+        self._take(self.shard.loaded(self.now))
+
+    def pass_by(self, ms: int) -> list[str]:
+        """Let time pass, and nothing end; returns what is said of it."""
+        self.now = Now(self.now.monotonic_ms + ms, self.now.wall_ms + ms)
+        self.durable.problems.clear()
+        self.shard.check_timers(self.now)
+        return self.durable.problems
+
+    def ends_within(self, ms: int, told: str) -> None:
+        """Something has to end by then, and not before."""
+        assert self.pass_by(ms + LATE_MS) == []
+        (problem,) = self.pass_by(1)
+        assert re.search(told, problem), problem
+
+
+@pytest.fixture
+def story():
+    return Story()
+
+
+def test_a_member_that_is_silent_is_evicted_with_its_session(story):
+    a_stable_group(story, members=1, **TIMEOUTS)
+    story.ends_within(SESSION_MS, "g in Stable, generation 1: .* is silent since")
+
+
+@pytest.mark.parametrize("sign", ["heartbeat", "commit"])
+def test_a_sign_of_life_begins_its_session_again(story, sign):
+    (member,) = a_stable_group(story, members=1, **TIMEOUTS)
+    story.advance(40_000)
+    assert getattr(member, sign)().error is ErrorCode.NONE
+    story.ends_within(SESSION_MS, "is silent since")
+
+
+@pytest.mark.parametrize("sign", ["heartbeat", "commit"])
+def test_one_that_is_refused_does_not(story, sign):
+    (member,) = a_stable_group(story, members=1, **TIMEOUTS)
+    story.advance(40_000)
+    member.generation_id -= 1
+    assert getattr(member, sign)().error is ErrorCode.ILLEGAL_GENERATION
+    story.ends_within(SESSION_MS - 40_000, "is silent since")
+
+
+def test_nor_does_a_sync_that_is_answered_with_what_is_known(story):
+    (member,) = a_stable_group(story, members=1, **TIMEOUTS)
+    story.advance(40_000)
+    assert member.sync().error is ErrorCode.NONE
+    story.ends_within(SESSION_MS - 40_000, "is silent since")
+
+
+def test_a_member_that_waits_is_not_silent_and_its_session_begins_with_the_answer(story):
+    patient = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 40_000}
+    (leader, other) = a_stable_group(story, **patient)
+    leader.join()
+    for _ in range(5):
+        story.advance(7_000)
+        assert other.heartbeat().error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert other.join().error is ErrorCode.NONE
+    assert story.pass_by(0) == []
+    story.ends_within(10_000, "is silent since")
+
+
+def test_a_first_join_phase_ends_with_the_delay_or_the_rebalance_timeout(story):
+    assert a_member(story, **TIMEOUTS).join().parked
+    story.ends_within(REBALANCE_MS, "g in PreparingRebalance, generation 0: should be over")
+
+
+def test_a_join_phase_ends_with_the_rebalance_timeout(story):
+    a_stable_group(story, **TIMEOUTS)
+    assert a_member(story, **TIMEOUTS).join().parked
+    story.ends_within(REBALANCE_MS, "g in PreparingRebalance, generation 1: should be over")
+
+
+def test_a_phase_that_others_enter_does_not_begin_again(story):
+    a_stable_group(story, **TIMEOUTS)
+    a_member(story, **TIMEOUTS).join()
+    story.advance(5_000)
+    assert a_member(story, **TIMEOUTS).join().parked
+    story.ends_within(REBALANCE_MS - 5_000, "g in PreparingRebalance, generation 1")
+
+
+def test_static_members_that_did_not_come_back_have_until_their_sessions_end(story):
+    of_two = [a_member(story, instance_id=name, **TIMEOUTS) for name in "ab"]
+    gone = a_member(story, **TIMEOUTS)
+    stable(story, *of_two, gone)
+    gone.leave()
+    story.advance(3 * REBALANCE_MS)
+    assert story.durable.problems == []
+    assert of_two[0].join().parked
+    story.ends_within(REBALANCE_MS, "g in PreparingRebalance, generation 1")
+
+
+def test_a_sync_phase_ends_with_the_rebalance_timeout(story):
+    completing(story, a_member(story, **TIMEOUTS))
+    story.ends_within(REBALANCE_MS, "g in CompletingRebalance, generation 1: should be over")
+
+
+def test_who_joined_and_does_not_sync_goes_with_it_where_the_group_is_stable_too(story):
+    leader, other = completing(story, *(a_member(story, **TIMEOUTS) for _ in range(2)))
+    assert leader.sync({}).error is ErrorCode.NONE
+    told = rf"g in Stable, generation 1: \['{other.member_id}'\] should have synced"
+    story.ends_within(REBALANCE_MS, told)
+
+
+def test_the_successor_of_a_static_member_may_sync_for_it(story):
+    leader, old = completing(
+        story, a_member(story, **TIMEOUTS), a_member(story, instance_id="a", **TIMEOUTS)
+    )
+    if old.instance_id is None:
+        leader, old = old, leader
+    syncs = [leader.sync({}), old.sync()] if leader.leads else [old.sync({}), leader.sync()]
+    assert [call.error for call in syncs] == [ErrorCode.NONE] * 2
+    new = a_member(story, instance_id="a", **TIMEOUTS)
+    assert new.join().error is ErrorCode.NONE
+    story.ends_within(SESSION_MS, "is silent since")
+
+
+def test_an_id_that_nobody_joins_with_goes_with_its_session(story):
+    a_stable_group(story, **TIMEOUTS)
+    assert story.join(session_timeout_ms=7_000).error is ErrorCode.MEMBER_ID_REQUIRED
+    story.ends_within(7_000, "should have joined")
+
+
+def test_an_id_that_was_joined_with_is_a_member_and_no_longer_awaited(story):
+    a_stable_group(story, members=1, **TIMEOUTS)
+    handed_out = story.join(session_timeout_ms=7_000)
+    assert story.join("g", handed_out.member_id, **TIMEOUTS).parked
+    story.ends_within(REBALANCE_MS, "g in PreparingRebalance")
