@@ -10,33 +10,22 @@ import ast
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
-from typing import Final
+from itertools import accumulate, pairwise, zip_longest
+from typing import Final, TypeAlias
 
-_NEGATED: Final[dict[type[ast.cmpop], tuple[str, str]]] = {
-    ast.Lt: ("<", ">="),
-    ast.LtE: ("<=", ">"),
-    ast.Gt: (">", "<="),
-    ast.GtE: (">=", "<"),
-    ast.Eq: ("==", "!="),
-    ast.NotEq: ("!=", "=="),
-    ast.Is: ("is", "is not"),
-    ast.IsNot: (r"is\s+not", "is"),
-    ast.In: ("in", "not in"),
-    ast.NotIn: (r"not\s+in", "in"),
-}
-"""How a comparison is written, and its opposite."""
-_MOVED: Final[dict[type[ast.cmpop], tuple[str, str]]] = {
-    ast.Lt: ("<", "<="),
-    ast.LtE: ("<=", "<"),
-    ast.Gt: (">", ">="),
-    ast.GtE: (">=", ">"),
-}
+_OPERATOR: Final = re.compile(r"[<>=!]=|[<>]|is\s+not|not\s+in|is|in|and|or")
+_OPPOSITE: Final = {"<": ">=", ">": "<=", "==": "!=", "is": "is not", "in": "not in", "and": "or"}
+_NEGATED: Final = {**_OPPOSITE, **{other: one for one, other in _OPPOSITE.items()}}
+_MOVED: Final = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 _LOGGERS: Final = ("log.", "logger.", "logging.")
 _RECORDS: Final = re.compile(r"(\.(record|event)|\b(records|events)\.(append|extend))$")
 """What is called to hand on a record or an event."""
+
+_Span: TypeAlias = tuple[int, int]
+_Change: TypeAlias = tuple[str, _Span, _Span, str]
+"""Operator, what people are shown, what is changed within it, and into what."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +55,10 @@ class Mutant:
 
 def mutants_of(path: str, source: bytes) -> list[Mutant]:
     """Every mutant of one file."""
-    finder = _Finder(path, source)
-    finder.visit(ast.parse(source))
+    found = _Finder(path, source).walk(ast.parse(source), (), in_function=False)
     seen: Counter[str] = Counter()
     numbered = []
-    for mutant in sorted(finder.found, key=lambda mutant: mutant.start):
+    for mutant in sorted(found, key=lambda mutant: mutant.start):
         seen[mutant.key] += 1
         nth = f" (no. {seen[mutant.key]})" if seen[mutant.key] > 1 else ""
         numbered.append(replace(mutant, text=mutant.text + nth))
@@ -83,167 +71,146 @@ def draw(mutants: Iterable[Mutant], count: int, seed: int) -> list[Mutant]:
     The place of each in the lot comes from its own key, so a change elsewhere draws no others.
     """
     piles: dict[str, list[Mutant]] = {}
-    for mutant in sorted(mutants, key=lambda m: _lot(f"{seed} {m.key}")):
+    for mutant in sorted(
+        mutants, key=lambda m: hashlib.sha256(f"{seed} {m.key}".encode()).digest()
+    ):
         piles.setdefault(mutant.operator, []).append(mutant)
     rounds = zip_longest(*(piles[operator] for operator in sorted(piles)))
     return [mutant for in_turn in rounds for mutant in in_turn if mutant is not None][:count]
 
 
-def _lot(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
+def _looked_into(node: ast.AST) -> Iterable[ast.AST]:
+    """The children in which something may be changed; decorators and annotations are none."""
+    match node:
+        case ast.ClassDef(body=body) | ast.FunctionDef(body=body) | ast.AsyncFunctionDef(body=body):
+            with_nothing = ast.unparse(body[-1]) in ("return", "return None")
+            args = [] if isinstance(node, ast.ClassDef) else [node.args]
+            defaults = [one for a in args for one in (*a.defaults, *a.kw_defaults) if one]
+            return [*defaults, *(body[:-1] if with_nothing else body)]
+        case ast.Assert(test=inner):
+            return [inner]
+        case ast.Assign(value=inner) | ast.AugAssign(value=inner) | ast.AnnAssign(value=inner):
+            return [inner] if inner else []
+    return ast.iter_child_nodes(node)
 
 
-class _Finder(ast.NodeVisitor):
-    """Walks one file and notes what can be changed."""
+def _is_left_alone(node: ast.AST) -> bool:
+    match node:
+        case ast.JoinedStr() | ast.If(test=ast.Name("TYPE_CHECKING")):
+            return True
+        case ast.Assign(targets=[ast.Name("__all__")]) | ast.AnnAssign(value=None):
+            return True
+        case ast.AnnAssign(annotation=ast.Name("TypeAlias")):
+            return True
+        case ast.Expr():
+            return not _called(node) or _called(node).startswith(_LOGGERS)
+    return False
+
+
+def _called(node: ast.Expr) -> str:
+    """What a statement calls, if it is nothing but a call."""
+    inner = node.value.value if isinstance(node.value, ast.Await) else node.value
+    return ast.unparse(inner.func) if isinstance(inner, ast.Call) else ""
+
+
+def _is_kept(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> bool:
+    """Whether it sets what outlives the function, or counts on."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    is_local = any(not isinstance(one, ast.Attribute | ast.Subscript) for one in targets)
+    return not is_local or isinstance(node, ast.AugAssign)
+
+
+class _Finder:
+    """Walks one file and tells what can be changed."""
 
     def __init__(self, path: str, source: bytes) -> None:
-        self.found: list[Mutant] = []
         self._path = path
         self._source = source
-        self._line_starts = [0]
-        for line in source.splitlines(keepends=True):
-            self._line_starts.append(self._line_starts[-1] + len(line))
-        self._scope: list[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef] = []
+        self._line_starts = [0, *accumulate(map(len, source.splitlines(keepends=True)))]
         self._codes = sorted({*re.findall(r"\bErrorCode\.([A-Z_]+)\b", source.decode())})
 
-    # --- what is looked at ------------------------------------------------------------------------
-
-    def visit_ClassDef(self, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        self._scope.append(node)  # decorators, annotations and base classes are left alone
-        if not isinstance(node, ast.ClassDef):
-            self._visit_all([*node.args.defaults, *filter(None, node.args.kw_defaults)])
-        is_last_nothing = ast.unparse(node.body[-1]) in ("return", "return None")
-        self._visit_all(node.body[:-1] if is_last_nothing else node.body)
-        self._scope.pop()
-
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef
-
-    def visit_If(self, node: ast.If) -> None:
-        if ast.unparse(node.test) != "TYPE_CHECKING":
-            self.generic_visit(node)
-
-    def visit_Assert(self, node: ast.Assert) -> None:
-        self.visit(node.test)
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """Text for people."""
-
-    def visit_Return(self, node: ast.stmt) -> None:
-        self._change("dropped statement", node, "pass")
-        self.generic_visit(node)
-
-    visit_Raise = visit_Continue = visit_Break = visit_Delete = visit_Return
-
-    def visit_Expr(self, node: ast.Expr) -> None:
-        called = node.value.value if isinstance(node.value, ast.Await) else node.value
-        if isinstance(called, ast.Call):
-            name = ast.unparse(called.func)
-            if not name.startswith(_LOGGERS):
-                is_record = _RECORDS.search(name)
-                self._change("dropped record" if is_record else "dropped statement", node, "pass")
-                self.generic_visit(node)
-
-    def visit_Assign(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> None:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if node.value is None or ast.unparse(targets[0]) == "__all__":
+    def walk(self, node: ast.AST, scope: tuple[str, ...], *, in_function: bool) -> Iterator[Mutant]:
+        """Every mutant of a node and of what is below it."""
+        if _is_left_alone(node):
             return
-        if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
-            return
-        is_kept = all(isinstance(target, ast.Attribute | ast.Subscript) for target in targets)
-        if is_kept or isinstance(node, ast.AugAssign):
-            self._change("dropped statement", node, "pass")
-        if all(isinstance(scope, ast.ClassDef) for scope in self._scope):
-            self._change_rows(node.value)
-        self.visit(node.value)
+        rows = () if in_function else self._rows(node)
+        for operator, shown, changed, new in (*self._changes(node), *rows):
+            before, old, after = map(
+                self._text, ((shown[0], changed[0]), changed, (changed[1], shown[1]))
+            )
+            assert old != new, f"{self._path}: nothing is changed in {before}{new}{after}"
+            text = " -> ".join(" ".join(f"{before}{t}{after}".split()) for t in (old, new))
+            function, start = ".".join(scope) or "module", changed[0]
+            yield Mutant(self._path, function, operator, text, start, old.encode(), new.encode())
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            scope = (*scope, node.name)
+            in_function |= not isinstance(node, ast.ClassDef)
+        for child in _looked_into(node):
+            yield from self.walk(child, scope, in_function=in_function)
 
-    visit_AnnAssign = visit_AugAssign = visit_Assign
+    def _changes(self, node: ast.AST) -> Iterator[_Change]:
+        match node:
+            case ast.Return() | ast.Raise() | ast.Continue() | ast.Break() | ast.Delete():
+                yield self._whole("dropped statement", node, "pass")
+            case ast.AugAssign() | ast.Assign() | ast.AnnAssign() if _is_kept(node):
+                yield self._whole("dropped statement", node, "pass")
+            case ast.Expr():
+                dropped = "record" if _RECORDS.search(_called(node)) else "statement"
+                yield self._whole(f"dropped {dropped}", node, "pass")
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                yield self._whole("comparison", node, f"({self._text(self._span(operand))})")
+            case ast.BoolOp(values=values):
+                yield from self._swaps("comparison", node, values[:2], _NEGATED)
+            case ast.Compare(left=left, comparators=others):
+                yield from self._swaps("comparison", node, [left, *others], _NEGATED)
+                yield from self._swaps("boundary", node, [left, *others], _MOVED)
+                yield from self._numbers(node, [left, *others])
+            case ast.BinOp(left=left, right=right):
+                yield from self._numbers(node, [left, right])
+            case ast.Attribute(value=ast.Name("ErrorCode"), attr=code) if code in self._codes:
+                codes = [*self._codes, "COORDINATOR_LOAD_IN_PROGRESS", self._codes[0]]
+                other = next(c for c in codes[codes.index(code) + 1 :] if c != code)
+                yield self._whole("swapped error code", node, f"ErrorCode.{other}")
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        words = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
-        self._swap("comparison", node, node.values[:2], words)
-        self.generic_visit(node)
+    def _whole(self, operator: str, node: ast.AST, new: str) -> _Change:
+        return operator, self._span(node), self._span(node), new
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
-        if isinstance(node.op, ast.Not):
-            self._change("comparison", node, f"({self._text(node.operand)})")
-        self.generic_visit(node)
-
-    def visit_Compare(self, node: ast.Compare) -> None:
-        sides = [node.left, *node.comparators]
-        for at, op in enumerate(node.ops):
-            self._swap("comparison", node, sides[at : at + 2], _NEGATED[type(op)])
-            if type(op) in _MOVED:
-                self._swap("boundary", node, sides[at : at + 2], _MOVED[type(op)])
-        self._move_numbers(node, sides)
-        self.generic_visit(node)
-
-    def visit_BinOp(self, node: ast.BinOp) -> None:
-        self._move_numbers(node, [node.left, node.right])
-        self.generic_visit(node)
-
-    def visit_Attribute(self, node: ast.Attribute) -> None:
-        if ast.unparse(node.value) == "ErrorCode" and node.attr in self._codes:
-            codes = [*self._codes, "COORDINATOR_LOAD_IN_PROGRESS", self._codes[0]]
-            other = next(c for c in codes[codes.index(node.attr) + 1 :] if c != node.attr)
-            self._change("swapped error code", node, f"ErrorCode.{other}")
-        self.generic_visit(node)
-
-    # --- what is changed --------------------------------------------------------------------------
-
-    def _change(self, operator: str, node: ast.AST, new: str) -> None:
-        self._note(operator, self._span(node), self._span(node), new)
-
-    def _swap(
-        self, operator: str, node: ast.AST, sides: Sequence[ast.AST], words: tuple[str, str]
-    ) -> None:
+    def _swaps(
+        self, operator: str, node: ast.AST, sides: Sequence[ast.expr], words: dict[str, str]
+    ) -> Iterator[_Change]:
         """Change what stands between two operands."""
-        start, end = self._span(sides[0])[1], self._span(sides[1])[0]
-        was = self._source[start:end].decode()
-        new = re.sub(words[0], words[1], was, count=1)
-        self._note(operator, self._span(node), (start, end), new)
+        for left, right in pairwise(sides):
+            between = self._span(left)[1], self._span(right)[0]
+            word = _OPERATOR.search(self._text(between))
+            assert word is not None
+            if new := words.get(" ".join(word[0].split())):
+                text = word.string[: word.start()] + new + word.string[word.end() :]
+                yield operator, self._span(node), between, text
 
-    def _move_numbers(self, node: ast.AST, sides: Sequence[ast.expr]) -> None:
+    def _numbers(self, node: ast.AST, sides: Sequence[ast.expr]) -> Iterator[_Change]:
         for side in sides:
             if isinstance(side, ast.Constant) and type(side.value) is int:
-                self._note("boundary", self._span(node), self._span(side), str(side.value + 1))
+                yield "boundary", self._span(node), self._span(side), str(side.value + 1)
 
-    def _change_rows(self, table: ast.expr) -> None:
-        for inner in ast.walk(table):
-            rows: Sequence[tuple[ast.AST | None, ast.expr]] = ()
-            if isinstance(inner, ast.Dict):
-                rows = list(zip(inner.keys, inner.values, strict=True))
-            elif isinstance(inner, ast.Set | ast.List):
-                rows = [(element, element) for element in inner.elts]
-            for key, value in rows:
-                others = (self._text(other) for _, other in rows)
-                new = next((other for other in others if other != self._text(value)), None)
-                if key is not None and new is not None:
-                    row = (self._span(key)[0], self._span(value)[1])
-                    self._note("changed row of a table", row, self._span(value), new)
+    def _rows(self, table: ast.AST) -> Iterator[_Change]:
+        match table:
+            case ast.Dict(keys=keys, values=values):
+                pass
+            case ast.Set(elts=values) | ast.List(elts=values):
+                keys = [*values]
+            case _:
+                return
+        texts = [self._text(self._span(value)) for value in values]
+        for key, value, text in zip(keys, values, texts, strict=True):
+            new = next((other for other in texts if other != text), None)
+            if key is not None and new is not None:
+                row = self._span(key)[0], self._span(value)[1]
+                yield "changed row of a table", row, self._span(value), new
 
-    def _note(
-        self, operator: str, shown: tuple[int, int], changed: tuple[int, int], new: str
-    ) -> None:
-        """Note that ``changed`` becomes ``new``; people are shown it within ``shown``."""
-        before = self._source[shown[0] : changed[0]].decode()
-        after = self._source[changed[1] : shown[1]].decode()
-        old = self._source[slice(*changed)]
-        assert old != new.encode(), f"{self._path}: nothing is changed in {before}{new}{after}"
-        texts = (" ".join(f"{before}{t}{after}".split()) for t in (old.decode(), new))
-        function = ".".join(scope.name for scope in self._scope) or "module"
-        text = " -> ".join(texts)
-        self.found.append(
-            Mutant(self._path, function, operator, text, changed[0], old, new.encode())
-        )
+    def _text(self, span: _Span) -> str:
+        return self._source[slice(*span)].decode()
 
-    def _visit_all(self, nodes: Iterable[ast.AST]) -> None:
-        for node in nodes:
-            self.visit(node)
-
-    def _text(self, node: ast.AST) -> str:
-        return self._source[slice(*self._span(node))].decode()
-
-    def _span(self, node: ast.AST) -> tuple[int, int]:
+    def _span(self, node: ast.AST) -> _Span:
         at: ast.expr = node  # type: ignore[assignment]
         assert at.end_lineno is not None
         assert at.end_col_offset is not None
