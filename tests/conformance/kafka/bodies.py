@@ -216,4 +216,4 @@ def too_large_for_kafkas_log(case: Case) -> None:
     """An assignment beyond ``max.message.bytes``, which we have none of."""
     a = case.person("a")
     case.enter(a)
-    case.sync(a, {a: bytes(2 * 2**20)})
+    case.sync(a, {a: bytes(1_100_000)})
