@@ -13,6 +13,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from datetime import date, timedelta
+from functools import cached_property
 from typing import NamedTuple
 
 
@@ -43,10 +44,30 @@ class Gap(NamedTuple):
     last_seq: int
     from_day: date
     to_day: date
+    in_log: str = ""
+    """A log that has events of these numbers and goes on: where an older copy of a store is put in
+    its place, a new log begins in the middle of the old one."""
 
     def __str__(self) -> str:
         """Say it to a person."""
-        return missing_text(self.log_id, self.first_seq, self.last_seq)
+        text = missing_text(self.log_id, self.first_seq, self.last_seq)
+        if not self.in_log:
+            return text
+        return (
+            f"{text} (or in log {self.in_log}, if an older copy of its store was put in its place "
+            f"and wrote {self.log_id}: the daemon's own file knows)"
+        )
+
+
+class _Held(NamedTuple):
+    """What there is of one store."""
+
+    gaps: list[Gap]
+    """What is missing of its events, whatever a snapshot stands for."""
+    last_seq: int
+    """Of its events."""
+    snapshots: set[int]
+    """Up to where they stand for everything."""
 
 
 class Coverage:
@@ -89,10 +110,20 @@ class Coverage:
         """
         by_store = self._by_store()
         return [
-            gap
+            self._explained(gap)
             for store in sorted(by_store)
             for gap in _gaps_of(self._events(by_store[store]), self._through(by_store[store]))
         ]
+
+    def _explained(self, gap: Gap) -> Gap:
+        """Name the log that may hold the beginning that another one lacks."""
+        if gap.first_seq > 1:
+            return gap
+        for log_id in self._by_base:
+            first, last = self._span(log_id)
+            if log_id != gap.log_id and first <= gap.last_seq < last:
+                return gap._replace(in_log=log_id)
+        return gap
 
     def gaps_as_of(self, last_seqs: Mapping[str, int]) -> list[Gap]:
         """Return what is missing for the offsets as they stood at a moment.
@@ -110,13 +141,13 @@ class Coverage:
             for gap in _gaps_of(self._events(logs), horizon):
                 first_seq = max(gap.first_seq, through + 1)
                 if first_seq <= gap.last_seq and first_seq - 1 <= known:
-                    missing.append(gap._replace(first_seq=first_seq))
+                    missing.append(self._explained(gap._replace(first_seq=first_seq)))
         return missing
 
     def _by_store(self) -> dict[str, set[str]]:
         """The logs of each store, without those of snapshots."""
         logs: dict[str, set[str]] = defaultdict(set)
-        for log_id, store in self.stores().items():
+        for log_id, store in self._stores.items():
             logs[store].add(base_log(log_id))
         return logs
 
@@ -152,11 +183,43 @@ class Coverage:
         return sorted({segment.dt for segment in self.segments})
 
     def fingerprint(self, day: date) -> str:
-        """Return what changes whenever a segment of the day is added or comes to hold more."""
+        """Return what changes whenever a segment of the day is added or comes to hold more.
+
+        Not a snapshot of what is held anyway: there is a new one each day, at the end of the log.
+        """
         held = sorted(
-            (s.log_id, s.first_seq, s.last_seq, s.events) for s in self.segments if s.dt == day
+            (s.log_id, s.first_seq, s.last_seq, s.events)
+            for s in self.segments
+            if s.dt == day and not self._tells_nothing_new(s)
         )
         return hashlib.sha256(repr(held).encode()).hexdigest()[:16]
+
+    def _tells_nothing_new(self, segment: HeldSegment) -> bool:
+        """Whether a segment is a snapshot, and of events that are all there, or that an earlier
+        snapshot stands for.
+        """
+        if base_log(segment.log_id) == segment.log_id:
+            return False
+        held, through = self._held[self._stores[segment.log_id]], segment.last_seq
+        earlier = max((seq for seq in held.snapshots if seq < through), default=0)
+        return held.last_seq >= through and not any(
+            gap.first_seq <= through and gap.last_seq > earlier for gap in held.gaps
+        )
+
+    @cached_property
+    def _stores(self) -> dict[str, str]:
+        return self.stores()
+
+    @cached_property
+    def _held(self) -> dict[str, _Held]:
+        """By store."""
+        held = {}
+        for store, logs in self._by_store().items():
+            events = self._events(logs)
+            last_seq = max((part.last_seq for part in events), default=0)
+            snapshots = {p.last_seq for log in logs for p in self._by_base[log] if p.log_id != log}
+            held[store] = _Held(_gaps_of(events, 0), last_seq, snapshots)
+        return held
 
     def events(self, day: date) -> int:
         """Return how many events bronze holds of a day, repeated ones counted again."""

@@ -140,6 +140,38 @@ def test_a_snapshot_stands_before_the_log_that_it_was_taken_from():
     assert coverage.gaps() == []
 
 
+def test_a_log_that_begins_in_the_middle_of_another_is_told_with_what_it_may_be():
+    coverage = Coverage([held(1, 100, log_id="a"), held(61, 90, TWO, log_id="b")])
+    (gap,) = coverage.gaps()
+    assert (gap.log_id, gap.first_seq, gap.last_seq, gap.in_log) == ("b", 1, 60, "a")
+    assert str(gap) == (
+        "events 1 to 60 of log b are missing (or in log a, if an older copy of its store was put "
+        "in its place and wrote b: the daemon's own file knows)"
+    )
+    assert coverage.gaps_as_of({"a": 100, "b": 61}) == [gap]
+    (gap,) = Coverage([held(61, 90, log_id="b"), held(95, 99, log_id="c")]).gaps()[:1]
+    assert gap.in_log == ""
+
+
+def test_a_snapshot_of_what_is_held_anyway_does_not_change_its_day():
+    """Retention leaves one each day, of a day that was read a month ago."""
+    days = [held(1, 60), held(61, 100, TWO), held(101, 140, THREE)]
+    before = Coverage(days)
+    daily = Coverage([*days, snapshot(60), snapshot(100, TWO)])
+    for day in (ONE, TWO, THREE):
+        assert daily.fingerprint(day) == before.fingerprint(day)
+
+
+def test_a_snapshot_of_what_is_not_held_changes_its_day():
+    for lacking in ([held(101, 140, THREE)], [held(1, 60), held(101, 140, THREE)], [held(1, 60)]):
+        before, after = Coverage(lacking), Coverage([*lacking, snapshot(100, TWO)])
+        assert before.fingerprint(TWO) != after.fingerprint(TWO)
+    known = [snapshot(60), held(61, 100, TWO), held(101, 140, THREE)]
+    later = Coverage([*known, snapshot(100, TWO)])
+    assert Coverage(known).fingerprint(TWO) == later.fingerprint(TWO)
+    assert Coverage([held(61, 100, TWO)]).fingerprint(ONE) != later.fingerprint(ONE)
+
+
 def test_a_days_fingerprint_changes_with_its_own_segments_alone():
     before = Coverage([held(1, 5), held(6, 9, TWO)])
     after = Coverage([held(1, 5), held(6, 9, TWO), held(10, 12, TWO)])
