@@ -64,7 +64,9 @@ def spark_session(
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    # What fails is raised as well; on this machine that is all there is to say of it
+    is_local = spark.sparkContext.master.startswith("local")
+    spark.sparkContext.setLogLevel("OFF" if is_local else "ERROR")
     return spark
 
 

@@ -144,8 +144,10 @@ class _History(NamedTuple):
 
 def _found(history: _History, master: str | None) -> Standing:
     """Ask the history, by Spark."""
-    from pyspark.errors import AnalysisException
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
 
+    from pipeline.failure import why
     from pipeline.restore import IncompleteHistory, RestoreError, group_as_of
     from storage.segments import SegmentError
 
@@ -159,8 +161,10 @@ def _found(history: _History, master: str | None) -> Standing:
             fail(str(error), FAILED)
         except RestoreError as error:
             fail(str(error), NOTHING_MATCHED)
-        except (OSError, sqlite3.Error, SegmentError, AnalysisException) as error:
+        except (OSError, sqlite3.Error, SegmentError) as error:
             fail(f"{history} cannot be read: {error}", FAILED)
+        except (PySparkException, Py4JError) as error:
+            fail(why(error), FAILED)
     if history.places[0] is None and found.last_ts_ms < history.as_of_ms:
         typer.echo(
             f"groupkeeper: the history ends at {moment(found.last_ts_ms)}, before the moment that "

@@ -11,9 +11,11 @@ import pytest
 from coordinator.core import events as core
 from pipeline import bronze, ingest, publish
 from pipeline.bronze import read_events
+from storage.snapshots import OffsetsAsOf, SnapshotLog
 from tests.pipeline.conftest import a_site
 from tests.pipeline.events import DAY_MS, at, commit
 from tests.pipeline.histories import a_history
+from tests.pipeline.restore.conftest import command
 
 FIRST, SECOND = date(1970, 1, 1), date(1970, 1, 2)
 
@@ -100,6 +102,32 @@ def test_a_day_with_a_gap_is_held_back_and_says_what_is_missing(site):
     assert rates(site) == [(FIRST, 10), (SECOND, 10)]
 
 
+def test_a_damaged_segment_stops_the_run_until_it_is_mended_or_moved_away(site):
+    site.seal(ten_commits(), segment_events=4)
+    first, second, *_ = sorted(site.log_dir.glob("dt=*/events-*"))
+    whole = {path: path.read_bytes() for path in (first, second)}
+    first.write_bytes(whole[first][:-9])
+    second.write_bytes(whole[second][:-9])
+    arguments = ["run", "--log-dir", site.log_dir, "--out", site.lake.root]
+    stopped = command(*arguments, code=1).err
+    assert f"groupkeeper: {site.log_dir}/dt=1970-01-01/events-" in stopped
+    assert "cannot be read: it is cut off, damaged or gone" in stopped
+    first.write_bytes(whole[first])
+    second.unlink()
+    assert "is not published: events" in command(*arguments, code=1).err
+    elsewhere = site.log_dir / "late" / second.name
+    elsewhere.parent.mkdir()
+    elsewhere.write_bytes(whole[second])
+    command(*arguments)
+    assert (rates(site), seqs(site)) == ([(FIRST, 10)], list(range(1, 11)))
+
+
+def test_a_folder_that_is_not_there_is_told_in_one_line(site, tmp_path):
+    absent = tmp_path / "nowhere"
+    said = command("run", "--log-dir", absent, "--out", site.lake.root, code=1).err
+    assert said.endswith(f"groupkeeper: {absent} does not exist\n")
+
+
 def test_a_day_of_which_the_beginning_of_the_log_is_missing_is_held_back(site):
     site.seal(ten_commits()[4:])
     done = site.run()
@@ -117,6 +145,19 @@ def test_a_published_day_whose_end_turns_out_to_be_missing_is_withdrawn(site):
     assert rates(site) == []
     site.seal(first[7:])
     assert site.run().published == [FIRST, SECOND]
+    assert rates(site) == [(FIRST, 10), (SECOND, 10)]
+
+
+def test_the_snapshot_that_retention_leaves_each_day_makes_nothing_be_computed_again(site):
+    first, second = ten_commits(), ten_commits(day=1, first_seq=11)
+    site.seal(first)
+    site.seal(second)
+    assert site.run().published == [FIRST, SECOND]
+    stood = OffsetsAsOf()
+    for event in first:
+        stood.apply(event)
+    site.seal(stood.events(SnapshotLog("log", 10), first[-1]["ts_ms"], 10))
+    assert site.run().published == []
     assert rates(site) == [(FIRST, 10), (SECOND, 10)]
 
 

@@ -1,0 +1,42 @@
+"""What a person is told when Spark fails."""
+
+from __future__ import annotations
+
+from pipeline.failure import why
+
+DAMAGED = """\
+[STREAM_FAILED] Query [id = 6c33e, runId = 25df4] terminated with exception: [FOREACH_BATCH] Reason:
+Traceback (most recent call last):
+  File "lake.py", line 83, in write_days
+py4j.protocol.Py4JJavaError: An error occurred while calling o598.parquet.
+: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file \
+file:///var/log/gk/dt=1970-01-01/events-log-3-3.jsonl.gz.  SQLSTATE: KD001
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.cannotReadFilesError
+Caused by: java.io.EOFException: Unexpected end of input stream
+\t... 28 more
+"""
+NO_FOLDER = """\
+An error occurred while calling o1407.start.
+: org.apache.hadoop.fs.ParentNotDirectoryException: Parent path is not a directory: file:/tmp/afile
+\tat org.apache.hadoop.fs.FileSystem
+"""
+
+
+def test_a_file_that_cannot_be_read_is_named_with_what_to_do():
+    assert why(RuntimeError(DAMAGED)) == (
+        "/var/log/gk/dt=1970-01-01/events-log-3-3.jsonl.gz cannot be read: it is cut off, damaged "
+        "or gone. Put a good copy in its place; where there is none, move it away, and its events "
+        "are told as missing"
+    )
+
+
+def test_a_folder_that_does_not_exist_is_named():
+    error = RuntimeError("[PATH_NOT_FOUND] Path does not exist: file:/srv/log. SQLSTATE: 42K03")
+    assert why(error) == "/srv/log does not exist"
+
+
+def test_of_anything_else_the_innermost_cause_is_told():
+    assert why(RuntimeError(NO_FOLDER)).endswith("Parent path is not a directory: file:/tmp/afile")
+    assert why(RuntimeError("")) == "RuntimeError"
+    caused = RuntimeError("One thing.\nCaused by: a.B: another\n\tat x\nCaused by: c.D: the last\n")
+    assert why(caused) == "c.D: the last"
