@@ -21,8 +21,10 @@ from tests.soak.observer import Observer
 from tests.soak.report import Screen, counted
 
 SETTLE_LIMIT_S = 180
-REST_LIMIT_S = 180
-"""Sessions of the dead end, and a rebalance waits for 60 s for members that do not come."""
+REST_LIMIT_S = 240
+"""A consumer that the last outage left dead is replaced after 150 s (``STUCK_S``); then sessions
+end, and a rebalance waits for 60 s for members that do not come.
+"""
 SEAL_EVERY_MS = 20_000
 LOOK_EVERY_S, TELL_EVERY_S, FETCH_EVERY_S = 3.0, 10.0, 7.0
 
