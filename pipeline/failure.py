@@ -1,4 +1,4 @@
-"""Why Spark failed, in one line: it tells a page of its own inside for each."""
+"""Why Spark failed, in one line: it tells a page of its own inside for each (pure)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST: Final = 300
 
 
 def why(error: BaseException) -> str:
-    """Say what happened, and what to do where that is known. ``error`` is Spark's or py4j's."""
+    """Say what happened, and what to do where that is known. For one of ``SPARK_ERRORS``."""
     text = f"{error}\n"
     if damaged := _FILE.search(text):
         return (
@@ -21,5 +21,5 @@ def why(error: BaseException) -> str:
         )
     if absent := _ABSENT.search(text):
         return f"{absent[1]} does not exist"
-    innermost = [*text.strip().splitlines()[:1], *_CAUSE.findall(text)][-1:]
-    return (innermost or [type(error).__name__])[0][:_LONGEST]
+    told: list[str] = [type(error).__name__, *text.strip().splitlines()[:1], *_CAUSE.findall(text)]
+    return told[-1][:_LONGEST]

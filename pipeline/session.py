@@ -7,7 +7,12 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
+"""What a failing job raises: Spark's own errors, and Java's where it has none for them."""
 
 DEFAULT_MASTER: Final = "local[*]"
 DEFAULT_DRIVER_MEMORY: Final = "2g"
@@ -65,7 +70,7 @@ def spark_session(
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     # What fails is raised as well; on this machine that is all there is to say of it
-    is_local = spark.sparkContext.master.startswith("local")
+    is_local = str(spark.sparkContext.master).startswith("local")
     spark.sparkContext.setLogLevel("OFF" if is_local else "ERROR")
     return spark
 

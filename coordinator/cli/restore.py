@@ -144,11 +144,9 @@ class _History(NamedTuple):
 
 def _found(history: _History, master: str | None) -> Standing:
     """Ask the history, by Spark."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     from pipeline.failure import why
     from pipeline.restore import IncompleteHistory, RestoreError, group_as_of
+    from pipeline.session import SPARK_ERRORS
     from storage.segments import SegmentError
 
     spark = start_spark("restore", master, SPARK_MEMORY)
@@ -163,7 +161,7 @@ def _found(history: _History, master: str | None) -> Standing:
             fail(str(error), NOTHING_MATCHED)
         except (OSError, sqlite3.Error, SegmentError) as error:
             fail(f"{history} cannot be read: {error}", FAILED)
-        except (PySparkException, Py4JError) as error:
+        except SPARK_ERRORS as error:
             fail(why(error), FAILED)
     if history.places[0] is None and found.last_ts_ms < history.as_of_ms:
         typer.echo(

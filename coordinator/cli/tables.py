@@ -57,16 +57,14 @@ def run_command(
     Exits 1 when a day is held back because events of it are missing.
     """
     spark = start_spark("pipeline", master, memory)
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     from pipeline.failure import why
     from pipeline.run import run
+    from pipeline.session import SPARK_ERRORS
 
     accepted = [moment.date() for moment in accept_gap or ()]
     try:
         whole = run(spark, log_dir, out, continuous=continuous, accept_gaps=accepted, say=_say)
-    except (PySparkException, Py4JError) as error:
+    except SPARK_ERRORS as error:
         fail(why(error), FAILED)
     if not whole:
         raise typer.Exit(FAILED)
@@ -106,20 +104,18 @@ def report_command(  # noqa: PLR0913  the options of a command
     if to is None and "://" in tables:
         fail("--to is needed: the reports are written to a folder of this machine", USAGE)
     spark = start_spark("report", master, memory)
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     from pipeline.failure import why
     from pipeline.lake import Lake
     from pipeline.report import Scope
     from pipeline.report_jobs import REPORTS, write_reports
+    from pipeline.session import SPARK_ERRORS
 
     scope = Scope(
         spark, Lake(tables), since.date() if since else None, until.date() if until else None, group
     )
     try:
         written = write_reports(scope, names or list(REPORTS), folder, _say)
-    except (PySparkException, Py4JError) as error:
+    except SPARK_ERRORS as error:
         fail(why(error), FAILED)
     for path in written:
         print(path)

@@ -205,6 +205,16 @@ async def test_what_the_manifest_lists_and_the_folder_has_not_can_be_done_withou
         assert "missing" not in command(*asked, *before).err
 
 
+def test_a_segment_that_cannot_be_read_is_named(site, daemon, group):
+    (path,) = site.seal(each | {"group": group} for each in WHOLE)
+    path.write_bytes(path.read_bytes()[:-9])
+    asked = ["restore", "--group", group, "--as-of", "1m", "--log-dir", site.log_dir]
+    said = command(*asked, "--server", daemon.bootstrap, code=1).err.splitlines()
+    assert said[-1].startswith(
+        f"groupkeeper: {path} cannot be read: it is cut off, damaged or gone"
+    )
+
+
 async def test_no_plan_is_made_of_a_store_whose_files_are_not_there(daemon, group, spark, tmp_path):
     store = SealedStore(tmp_path / "store")
     store.path.parent.mkdir()
