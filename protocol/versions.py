@@ -122,7 +122,8 @@ APIS: Final[tuple[Api, ...]] = (
         1,
         11,
         6,
-        "EARLIEST (-2, -4) is 0, LATEST (-1) the partition's end; any other that the version knows answers -1.",
+        "EARLIEST (-2, -4) is 0, LATEST (-1) the partition's end; any other timestamp that the "
+        "version knows answers -1.",
     ),
     _api(ApiKey.METADATA, "Metadata", 0, 13, 9, "We are the leader of every partition."),
     _api(
