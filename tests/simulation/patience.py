@@ -60,8 +60,6 @@ class GroupPatience:
 
     def __init__(self, group: Group) -> None:
         self._phase = (GroupState.EMPTY, group.generation_id)
-        if group.state is GroupState.STABLE:  # loaded: all have synced
-            self._phase = (group.state, group.generation_id)
         self._until_ms = 0
         """When the phase has to be over."""
         self._unsynced: set[str] = set()
@@ -97,7 +95,6 @@ class GroupPatience:
             self._phase = phase
             if group.state is GroupState.PREPARING_REBALANCE:
                 self._until_ms = now_ms + max(initial_delay_ms, longest_ms)
-                self._unsynced.clear()
             elif group.state is GroupState.COMPLETING_REBALANCE:
                 self._until_ms = now_ms + longest_ms
                 self._unsynced = {_name(member) for member in members.values()}

@@ -79,14 +79,13 @@ def test_nor_does_a_sync_that_is_answered_with_what_is_known(story):
 
 
 def test_a_member_that_waits_is_not_silent_and_its_session_begins_with_the_answer(story):
-    patient = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 40_000}
-    (leader, other) = a_stable_group(story, **patient)
-    leader.join()
-    for _ in range(5):
-        story.advance(7_000)
-        assert other.heartbeat().error is ErrorCode.REBALANCE_IN_PROGRESS
-    assert other.join().error is ErrorCode.NONE
-    assert story.pass_by(0) == []
+    short = a_member(story, session_timeout_ms=10_000, rebalance_timeout_ms=40_000)
+    other = a_member(story, **TIMEOUTS)
+    stable(story, short, other)
+    assert a_member(story, **TIMEOUTS).join().parked
+    waits = short.join()
+    assert story.pass_by(35_000) == []
+    assert other.join().error is waits.error is ErrorCode.NONE
     story.ends_within(10_000, "is silent since")
 
 
@@ -109,15 +108,41 @@ def test_a_phase_that_others_enter_does_not_begin_again(story):
     story.ends_within(REBALANCE_MS - 5_000, "g in PreparingRebalance, generation 1")
 
 
-def test_static_members_that_did_not_come_back_have_until_their_sessions_end(story):
-    of_two = [a_member(story, instance_id=name, **TIMEOUTS) for name in "ab"]
-    gone = a_member(story, **TIMEOUTS)
+def test_nor_does_one_in_which_members_that_may_still_come_heartbeat(story):
+    _, other, gone = a_stable_group(story, members=3, **TIMEOUTS)
+    gone.leave()
+    story.advance(5_000)
+    assert other.heartbeat().error is ErrorCode.REBALANCE_IN_PROGRESS
+    story.ends_within(REBALANCE_MS - 5_000, "g in PreparingRebalance, generation 1")
+
+
+def a_group_of_absent_static_members(story, **timeouts):
+    of_two = [a_member(story, instance_id=name, **timeouts) for name in "ab"]
+    gone = a_member(story, **timeouts)
     stable(story, *of_two, gone)
     gone.leave()
-    story.advance(3 * REBALANCE_MS)
+    return of_two
+
+
+def test_static_members_that_did_not_come_back_have_until_their_sessions_end(story):
+    back, _ = a_group_of_absent_static_members(story, **TIMEOUTS)
+    story.advance(3 * REBALANCE_MS + 3_000)
     assert story.durable.problems == []
-    assert of_two[0].join().parked
-    story.ends_within(REBALANCE_MS, "g in PreparingRebalance, generation 1")
+    assert back.join().parked
+    story.ends_within(REBALANCE_MS - 3_000, "g in PreparingRebalance, generation 1")
+
+
+def test_their_sessions_begin_again_with_a_generation_that_is_made_without_them(story):
+    timeouts = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 15_000}
+    back, absent = a_group_of_absent_static_members(story, **timeouts)
+    story.advance(9_000)
+    assert absent.heartbeat().error is ErrorCode.REBALANCE_IN_PROGRESS
+    join = back.join()
+    story.advance(6_000)
+    back.joined(join)
+    assert back.leads
+    assert back.sync({}).error is ErrorCode.NONE
+    story.ends_within(10_000, "is silent since")
 
 
 def test_a_sync_phase_ends_with_the_rebalance_timeout(story):
@@ -132,17 +157,32 @@ def test_who_joined_and_does_not_sync_goes_with_it_where_the_group_is_stable_too
     story.ends_within(REBALANCE_MS, told)
 
 
-def test_the_successor_of_a_static_member_may_sync_for_it(story):
-    leader, old = completing(
-        story, a_member(story, **TIMEOUTS), a_member(story, instance_id="a", **TIMEOUTS)
-    )
-    if old.instance_id is None:
-        leader, old = old, leader
-    syncs = [leader.sync({}), old.sync()] if leader.leads else [old.sync({}), leader.sync()]
-    assert [call.error for call in syncs] == [ErrorCode.NONE] * 2
-    new = a_member(story, instance_id="a", **TIMEOUTS)
-    assert new.join().error is ErrorCode.NONE
-    story.ends_within(SESSION_MS, "is silent since")
+def test_a_sync_that_is_refused_is_none(story):
+    leader, other = completing(story, *(a_member(story, **TIMEOUTS) for _ in range(2)))
+    assert leader.sync({}).error is ErrorCode.NONE
+    refused = other.sync(protocol_name="another")
+    assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    story.ends_within(REBALANCE_MS, "should have synced")
+
+
+def test_a_session_begins_when_a_sync_is_answered_that_waited_for_the_leader(story):
+    short = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 40_000}
+    leader, other = completing(story, *(a_member(story, **short) for _ in range(2)))
+    waits = other.sync()
+    story.advance(9_000)
+    assert leader.sync({}).error is waits.error is ErrorCode.NONE
+    story.ends_within(10_000, "is silent since")
+
+
+def test_of_a_static_member_its_successor_is_awaited(story):
+    old = a_member(story, instance_id="a", **TIMEOUTS)
+    leader, other = completing(story, a_member(story, instance_id="b", **TIMEOUTS), old)
+    assert leader.sync({}).error is ErrorCode.NONE
+    new = a_member(story, instance_id=other.instance_id, **TIMEOUTS)
+    new.joined(new.join())
+    story.ends_within(REBALANCE_MS, f"'{other.instance_id}'. should have synced")
+    assert new.sync().error is ErrorCode.NONE
+    assert story.pass_by(0) == []
 
 
 def test_an_id_that_nobody_joins_with_goes_with_its_session(story):
