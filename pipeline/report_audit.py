@@ -84,8 +84,10 @@ def _what(row: dict[str, Any]) -> str:
     ]
     if row["partitions"] and row["partitions"] > len(named):
         named.append(f"and {row['partitions'] - len(named)} more")
+    # an error keeps Kafka's name: people search for it
+    detail = row["detail"] if row["detail"].isupper() else row["detail"].replace("_", " ")
     times = f" ({row['count']} times)" if (row["count"] or 1) > 1 else ""
-    return ", ".join(filter(None, [row["detail"].replace("_", " "), *named])) + times
+    return ", ".join(filter(None, [detail, *named])) + times
 
 
 def _offset(value: int | None) -> str:

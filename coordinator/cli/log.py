@@ -96,6 +96,7 @@ class _Source:
             group_id=self.group_id,
             since_ms=since_ms,
             tell_gap=lambda *gap: self.gaps.add(gap),
+            passes_absent=True,
         )
 
 

@@ -93,7 +93,7 @@ def test_every_tag_of_a_page_is_closed(written, name):
 
 def test_the_audit_names_who_did_what(written):
     text = (written / "audit.html").read_text()
-    for word in ("rewind", "orders-0: 60 to 30", "orders-1: 50 to none", "ILLEGAL GENERATION (3"):
+    for word in ("rewind", "orders-0: 60 to 30", "orders-1: 50 to none", "ILLEGAL_GENERATION (3"):
         assert word in text, word
 
 

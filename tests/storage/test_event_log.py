@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from coordinator.cli.main import app
 from storage.event_log import read_events
 from storage.manifest import MANIFEST
+from storage.segments import SegmentError
 from tests.helpers.records import commit
 from tests.helpers.sealed_store import DAY_MS, SealedStore, until
 
@@ -86,3 +87,16 @@ def test_who_looks_at_the_last_events_hears_of_those_that_are_nowhere(store: Sea
     assert f"events 1 to 8 are neither in {store.path} nor in its files" in told.stderr
     last_alone = CliRunner().invoke(app, [*tail, "-n", "1"])
     assert (last_alone.stdout, last_alone.stderr) == (told.stdout, "")
+
+
+def test_a_file_that_is_listed_and_missing_is_damage_or_a_gap(store: SealedStore) -> None:
+    next(store.log_dir.glob("dt=*/events-*-4-6.jsonl.gz")).unlink()
+    with pytest.raises(SegmentError, match=r"-4-6\.jsonl\.gz: is in the manifest"):
+        store.read()
+    gaps: list[tuple[int, int]] = []
+    found = store.read(passes_absent=True, tell_gap=lambda *gap: gaps.append(gap))
+    assert (found, gaps) == ([*store.appended[:3], *store.appended[6:]], [(4, 6)])
+    told = CliRunner().invoke(app, ["log", "tail", "--store", str(store.path)])
+    assert told.exit_code == 0
+    assert told.stdout.count("\n") == len(found)
+    assert f"events 4 to 6 are neither in {store.path} nor in its files" in told.stderr
