@@ -277,28 +277,24 @@ class GroupkeeperServer:
         """
         ms = whole_number("ms", ms, least=0)
         await self._loaded()
-        # What one moment made due together stays together: no real time comes between.
-        with self._clock.standing():
-            await self._advance(ms, heartbeats=heartbeats)
-
-    async def _advance(self, ms: int, *, heartbeats: bool) -> None:
-        coordinator = self.coordinator
-        left_ms, at_ms, failures = ms, self._next_ms(), self._storage.failures
-        while left_ms > 0 or at_ms <= NEXT_PORTION_MS:
-            living = await self._members() if heartbeats else []
-            if left_ms == 0:
-                step_ms = max(0, at_ms)  # the rest of a long work takes a little longer
-            else:
-                # a session is due all the time where none ever ends
-                step_ms = max(0, min(left_ms, max(at_ms, ms // MAX_STEPS if heartbeats else 0)))
-                left_ms -= step_ms
-            self._clock.move(step_ms)
-            for heartbeat in living:
-                coordinator.submit(heartbeat, _Nobody())
-            await coordinator.clock_moved()
-            if self._storage.failures > failures:
-                raise TestingError(f"NOT_COORDINATOR: the storage failed in advance({ms})")
-            at_ms = self._next_ms()
+        coordinator, failures = self.coordinator, self._storage.failures
+        with self._clock.standing():  # what one moment made due together stays together
+            left_ms, at_ms = ms, self._next_ms()
+            while left_ms > 0 or at_ms <= NEXT_PORTION_MS:
+                living = await self._members() if heartbeats else []
+                step_ms = max(0, at_ms)
+                if left_ms > 0:  # the rest of a long work takes a little longer
+                    # a session is due all the time where none ever ends
+                    least_ms = ms // MAX_STEPS if heartbeats else 0
+                    step_ms = min(left_ms, max(step_ms, least_ms))
+                    left_ms -= step_ms
+                self._clock.move(step_ms)
+                for heartbeat in living:
+                    coordinator.submit(heartbeat, _Nobody())
+                await coordinator.clock_moved()
+                if self._storage.failures > failures:
+                    raise TestingError(f"NOT_COORDINATOR: the storage failed in advance({ms})")
+                at_ms = self._next_ms()
 
     async def evict(self, group: str, member: str) -> None:
         """End the session of one member now, as if it had been silent for too long; the others
