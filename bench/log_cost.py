@@ -5,9 +5,9 @@
 The real daemon on SQLite with its defaults, and 64 connections that send the next commit of ten
 partitions as soon as the last one is answered: the load under which sealing weighs most, since what
 everybody pays for (an append, a wake-up) is shared by many. All threads of the daemon are counted,
-the one that seals included. The row that a commit is written to is the daemon's own log, which it
-needs with or without events; what is switched off here is all that is done with it later: reading,
-writing files, deleting rows.
+and the process that seals for it. The row that a commit is written to is the daemon's own log,
+which it needs with or without events; what is switched off here is all that is done with it later:
+reading, writing files, deleting rows.
 
 Ends with 1 where the log takes more than 15 % of a commit.
 """
@@ -68,11 +68,12 @@ class Client(asyncio.Protocol):
 
 
 def cpu_s(pid: int) -> float:
-    """What all threads of a process have used so far."""
-    total_ns = 0
-    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        total_ns += int(path.read_text().split()[0])
-    return total_ns / 1e9
+    """What all threads of a process and of its children have used so far."""
+    used_s = 0.0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        used_s += int((thread / "schedstat").read_text().split()[0]) / 1e9
+        used_s += sum(cpu_s(int(child)) for child in (thread / "children").read_text().split())
+    return used_s
 
 
 async def load(port: int, pid: int) -> Run:

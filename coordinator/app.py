@@ -325,6 +325,7 @@ def _open_storage(settings: Settings) -> OffsetStorage:
             settings.storage.url,
             append_timeout_ms=settings.storage.append_timeout_ms,
             seal=seal_settings(settings),
+            seal_in_process=False,
         )
     except StorageError as error:
         raise StartFailed(str(error)) from error

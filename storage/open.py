@@ -22,9 +22,11 @@ def open_storage(
     append_timeout_ms: int,
     clock: Callable[[], int] = wall_clock_ms,
     seal: SealSettings | None = None,
+    seal_in_process: bool = True,
 ) -> OffsetStorage:
     """Make the backend that the URL names; it still has to be opened. ``seal`` says what becomes of
-    its events; without it they stay in the store.
+    its events; without it they stay in the store. Not ``seal_in_process``: a store on disk has them
+    sealed by a process of its own.
 
     ``sqlite:///PATH`` is relative to the working directory, ``sqlite:////PATH`` is absolute. Raises
     StoreRefused, in one line, for a URL that names none.
@@ -36,7 +38,13 @@ def open_storage(
     if url.startswith(_SQLITE) and len(url) > len(_SQLITE):
         path = url[len(_SQLITE) :]
         if seal is not None:
-            return SealedSqliteStorage(path, seal, append_timeout_ms=append_timeout_ms, clock=clock)
+            return SealedSqliteStorage(
+                path,
+                seal,
+                in_process=seal_in_process,
+                append_timeout_ms=append_timeout_ms,
+                clock=clock,
+            )
         return SqliteOffsetStorage(path, append_timeout_ms=append_timeout_ms, clock=clock)
     raise StoreRefused(url_error(url))
 

@@ -1,15 +1,14 @@
 """The SQLite backend with a log that is sealed: rows become segments and are then deleted.
 
-Reading rows and writing files happens on a thread and a connection of its own; what has to be
-written into the store (notes, deletions) goes through the writer's thread in small portions. No
-failure of it touches who is served: it is told, and tried again from what the files hold.
+Reading rows and writing files (``storage.sealing_work``) happens beside, in a process or on a
+thread of its own; what has to be written into the store (notes, deletions) goes through the
+writer's thread in small portions. No failure of it touches who is served: it is told, and tried
+again from what the files hold.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
@@ -21,28 +20,22 @@ import structlog
 from storage import sqlite_log
 from storage.base import StorageError, StoreIdentity
 from storage.event_codec import Stamp
-from storage.event_lines import row_lines
 from storage.event_log import group_history
 from storage.job_thread import JobThread
 from storage.log_clock import mint_log_id, wall_clock_ms
-from storage.log_retention import LogRetention
 from storage.record_codec import encode_payload
-from storage.sealing import CLOSE_S, POLL_S, Pacer, Sealer, SealSettings
+from storage.sealing import CLOSE_S, POLL_S, Pacer, SealSettings
+from storage.sealing_process import SealingFailed, SealingProcess
+from storage.sealing_work import Found, Sealing, SealingWork
 from storage.segment_lines import EventDict
 from storage.segments import Hook, SegmentError, no_hook
-from storage.settling import Settled, settle
 from storage.sqlite import SqliteOffsetStorage
-from storage.sqlite_schema import connect_reader
 
-READ_ROWS: Final = 8
-STEP_S: Final = 0.1
-"""How long the thread works before the loop hears of what it did."""
 TRIM_PAUSE_S: Final = 0.02
 """Between two deletions: appends go first."""
 TRIM_TURNS: Final = 16
 """Deletions before the thread is let at new rows again."""
 RETRY_S: Final = 5.0
-_BUSY_TIMEOUT_S: Final = 5.0
 
 _log = structlog.get_logger(__name__)
 
@@ -58,17 +51,21 @@ class SealedSqliteStorage(SqliteOffsetStorage):
         clock: Callable[[], int] = wall_clock_ms,
         hook: Hook = no_hook,
         poll_s: float = POLL_S,
+        in_process: bool = True,
         **options: Any,
     ) -> None:
-        """Touch nothing yet. ``options`` are those of ``SqliteOffsetStorage``; ``hook`` is called
-        between the steps of sealing: a seam for tests.
+        """Touch nothing yet. ``options`` are those of ``SqliteOffsetStorage``.
+
+        Not ``in_process``: what is computed is computed in a process of its own, which reads the
+        machine's clock. ``hook`` is called between the steps of sealing: a seam for tests.
         """
         super().__init__(path, clock=clock, **options)
         self._settings = settings
         self._clock = clock
         self._hook = hook
         self._poll_s = poll_s
-        self._sealing: _Sealing | None = None
+        self._in_process = in_process
+        self._sealing: Sealing | None = None
         self._sealing_thread: JobThread | None = None
         self._sealing_task: asyncio.Task[None] | None = None
         self._closing: asyncio.Future[None] | None = None
@@ -81,7 +78,7 @@ class SealedSqliteStorage(SqliteOffsetStorage):
         """Open the store, find out what its files hold, and begin to seal."""
         await super().open(identity)
         try:
-            self._sealing = _Sealing(self.path, self._settings, self._clock, self._hook)
+            self._sealing = self._make_sealing()
             self._sealing_thread = JobThread("log-sealer")
             await self._settle()
             log_dir = str(self._settings.directory.absolute())
@@ -90,6 +87,11 @@ class SealedSqliteStorage(SqliteOffsetStorage):
             await self.close()
             raise
         self._sealing_task = asyncio.create_task(self._seal())
+
+    def _make_sealing(self) -> Sealing:
+        if not self._in_process:
+            return SealingProcess(self.path, self._settings)
+        return SealingWork(self.path, self._settings, self._clock, Pacer(), self._hook)
 
     async def close(self) -> None:
         """Seal what is there, if it is quickly done, and close."""
@@ -110,9 +112,9 @@ class SealedSqliteStorage(SqliteOffsetStorage):
         if thread is None or self._sealing is None:
             return
         finishing = thread.submit(partial(self._sealing.finish, CLOSE_S / 2))
-        thread.submit(self._sealing.close)
+        closing = thread.submit(self._sealing.close)
         thread.stop()
-        await asyncio.wait([finishing], timeout=CLOSE_S)
+        await asyncio.wait([finishing, closing], timeout=CLOSE_S)
         if finishing.done() and finishing.exception() is None and task is not None:
             with suppress(StorageError):
                 await self._note()
@@ -120,15 +122,16 @@ class SealedSqliteStorage(SqliteOffsetStorage):
     def stats(self) -> dict[str, float]:
         """Add how far sealing is behind."""
         numbers = super().stats()
-        sealing = self._sealing
-        if sealing is not None:
-            since_ms = sealing.sealer.open_since_ms
+        if self._sealing is not None:
+            progress = self._sealing.progress
+            since_ms = progress.open_since_ms
             age_ms = 0 if since_ms is None else max(0, self._clock() - since_ms)
             numbers |= {
-                "sealed_seq": sealing.sealer.sealed_seq,
-                "unsealed_rows": max(0, numbers["rows"] - sealing.sealed_row),
+                "sealed_seq": progress.sealed_seq,
+                "unsealed_rows": max(0, numbers["rows"] - progress.sealed_row),
                 "open_segment_age_s": age_ms / 1000,
-                "segments_sealed": sealing.segments_sealed,
+                "segments_sealed": progress.segments_sealed,
+                "sealing_cpu_s": progress.cpu_s,
                 "sealing_failures": self.sealing_failures,
             }
         return numbers
@@ -160,15 +163,15 @@ class SealedSqliteStorage(SqliteOffsetStorage):
 
     async def _settle(self) -> None:
         try:
-            settled = await self._on_thread(self._sealed().settle)
-        except (OSError, SegmentError) as error:
+            found: Found = await self._on_thread(self._sealed().settle)
+        except (OSError, SegmentError, SealingFailed) as error:
             raise StorageError(f"log.dir: {error}") from error
-        for file in settled.put_aside:
+        for file in found.put_aside:
             _log.warning("segment_was_damaged", file=file, kept_as="_broken-…")
-        if settled.lost is not None:
-            first, last = settled.lost
+        if found.lost is not None:
+            first, last = found.lost
             _log.warning("events_are_lost", first_seq=first, last_seq=last)
-        if settled.is_overtaken:
+        if found.is_overtaken:
             stamp = Stamp(mint_log_id(), self._clock(), self._clock())
             _log.warning("store_is_older_than_its_segments", new_log_id=stamp.log_id)
             head = encode_payload(stamp, 0, [])
@@ -176,17 +179,17 @@ class SealedSqliteStorage(SqliteOffsetStorage):
         await self._note()
 
     async def _note(self) -> None:
-        sealing = self._sealed()
-        seq = sealing.sealer.sealed_seq
+        progress = self._sealed().progress
+        seq = progress.sealed_seq
         if seq != self._noted_seq:
-            log_ids = sealing.log_ids
+            log_ids = progress.log_ids
             await self.on_writer(lambda c: sqlite_log.note_sealed(c, seq, log_ids))
             self._noted_seq = seq
             self._hook("noted")
 
     async def _trim(self) -> bool:
         """Delete rows that may go; tells whether there may be more."""
-        if self._first_row > min(self._sealed().sealed_row, self._known_folded_row()):
+        if self._first_row > min(self._sealed().progress.sealed_row, self._known_folded_row()):
             return False
         folded_row = await self.on_writer(lambda c: self._log_end(c).folded_row)
         for _ in range(TRIM_TURNS):
@@ -194,102 +197,15 @@ class SealedSqliteStorage(SqliteOffsetStorage):
             if deleted:
                 self._hook("trimmed")
             if deleted < sqlite_log.TRIM_ROWS:
-                self._first_row = min(self._sealed().sealed_row, folded_row) + 1
+                self._first_row = min(self._sealed().progress.sealed_row, folded_row) + 1
                 return False
             await asyncio.sleep(TRIM_PAUSE_S)
         return True
 
-    def _sealed(self) -> _Sealing:
+    def _sealed(self) -> Sealing:
         assert self._sealing is not None, "not open"
         return self._sealing
 
     async def _on_thread(self, work: Callable[[], Any]) -> Any:
         assert self._sealing_thread is not None, "not open"
         return await self._sealing_thread.submit(work)
-
-
-class _Sealing:
-    """What the thread does. The loop reads its numbers."""
-
-    def __init__(
-        self, path: Path, settings: SealSettings, clock: Callable[[], int], hook: Hook
-    ) -> None:
-        self.sealer = Sealer(settings, clock, Pacer(), hook)
-        self.log_ids: frozenset[str] = frozenset()
-        self.sealed_row = 0
-        self.segments_sealed = 0
-        self._settings = settings
-        self._path = path
-        self._reader: sqlite3.Connection | None = None
-        self._settled: Settled | None = None
-        self._row = 0
-        """The last row that was taken."""
-        self._retention = LogRetention(settings, clock, hook)
-
-    def settle(self) -> Settled:
-        """Find out what is sealed, and go on from there."""
-        self._settings.directory.mkdir(parents=True, exist_ok=True)
-        self.sealer.discard()
-        if self._reader is None:
-            self._reader = connect_reader(self._path, _BUSY_TIMEOUT_S)
-        self._settled = settled = settle(self._reader, self._settings.directory)
-        self.log_ids = settled.log_ids
-        self.sealer.sealed_seq = settled.sealed_seq
-        self._row = sqlite_log.row_of(self._reader, settled.sealed_seq + 1) - 1
-        self.sealed_row = self._row
-        return settled
-
-    def step(self) -> bool:
-        """Take rows for a while; tells whether there are more."""
-        until = time.monotonic() + STEP_S
-        assert self._reader is not None
-        while rows := sqlite_log.read_rows(self._reader, self._row, READ_ROWS):
-            for row in rows:
-                self._take(row)
-            if time.monotonic() >= until:
-                return True
-        if self.sealer.seal_if_old():
-            self._has_sealed(self._row)
-        return False
-
-    def retain(self) -> None:
-        """Let go of what is beyond the horizon."""
-        self._retention.run(self.log_ids)
-
-    def finish(self, limit_s: float) -> None:
-        """Seal all rows, or none beyond those that fit into the time."""
-        until = time.monotonic() + limit_s
-        while self.step():
-            if time.monotonic() >= until:
-                self.sealer.discard()
-                return
-        if self.sealer.seal():
-            self._has_sealed(self._row)
-
-    def close(self) -> None:
-        """Let go of the connection, and of what is not sealed."""
-        self.sealer.discard()
-        if self._reader is not None:
-            self._reader.close()
-
-    def _take(self, row: sqlite_log.LogRow) -> None:
-        before = self._row
-        if row.events and row.last_seq > self.sealer.taken_seq:
-            assert self._settled is not None
-            lines = row_lines(row.first_seq, row.data)
-            if self._settled.held(lines.log_id, row.first_seq) is not None:
-                if self.sealer.seal():
-                    self._has_sealed(before)
-                self.sealer.sealed_seq = row.last_seq
-            else:
-                for segment in self.sealer.take(lines):
-                    is_whole = segment.last_seq == row.last_seq
-                    self._has_sealed(row.row if is_whole else before)
-                self.log_ids |= {lines.log_id}
-        self._row = row.row
-        if self.sealer.taken_seq == self.sealer.sealed_seq:
-            self.sealed_row = row.row
-
-    def _has_sealed(self, row: int) -> None:
-        self.segments_sealed += 1
-        self.sealed_row = row

@@ -11,11 +11,13 @@ import functools
 import os
 import signal
 import sqlite3
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import storage.open
+import storage.sealing_process
 from coordinator.__main__ import main
 from storage import sqlite_schema
 from storage.sealed_sqlite import SealedSqliteStorage
@@ -32,7 +34,8 @@ SEALING_POINTS = (
     "noted",
     "trimmed",
 )
-"""Steps of sealing, each once it is done."""
+"""Steps of sealing, each once it is done: the last two are the daemon's, the others those of the
+process that seals for it (``tests.helpers.failpoint_sealing``)."""
 
 
 class FailingConnection(sqlite3.Connection):
@@ -96,8 +99,9 @@ class FailingConnection(sqlite3.Connection):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def at_sealing(step: str) -> None:
-    """Die at the COUNT-th time that this step of sealing is done, if the file says so."""
+def at_sealing(step: str, *others: int) -> None:
+    """Die at the COUNT-th time that this step of sealing is done, if the file says so; others die
+    just before."""
     order = Path(os.environ["FAILPOINT_FILE"])
     if not order.exists():
         return
@@ -105,7 +109,8 @@ def at_sealing(step: str) -> None:
     if point == step:
         _sealed[step] += 1
         if _sealed[step] >= int(count):
-            os.kill(os.getpid(), signal.SIGKILL)
+            for pid in (*others, os.getpid()):
+                os.kill(pid, signal.SIGKILL)
 
 
 _sealed: Counter[str] = Counter()
@@ -120,4 +125,5 @@ if __name__ == "__main__":
         hook=at_sealing,
         poll_s=0.05,
     )
+    storage.sealing_process.COMMAND = (sys.executable, "-m", "tests.helpers.failpoint_sealing")
     main()

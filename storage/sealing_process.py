@@ -1,0 +1,246 @@
+"""Sealing in a process of its own, one a daemon: what it computes fights with no loop for the
+interpreter lock (measured: a commit cost 13 to 16 us more with a thread, 5 us with a process).
+
+    python -m storage.sealing_process        orders come on stdin, answers go to stdout, a line each
+
+It ends when its orders end, so it does not outlive its daemon, however that one ended, by more than
+the step it was at; its successor waits for it then. It leaves signals to its daemon.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Final, Literal
+
+import msgspec
+
+from storage.base import StoreRefused
+from storage.file_lock import FileLock
+from storage.log_clock import wall_clock_ms
+from storage.sealing import Pacer, SealSettings
+from storage.sealing_work import Found, Progress, SealingWork
+from storage.segments import Hook, no_hook
+
+COMMAND = (sys.executable, "-m", "storage.sealing_process")
+
+NICENESS: Final = 5
+"""Behind the loop, where the cores do not suffice for both."""
+
+END_S: Final = 5.0
+"""What the process may take to end once its orders have; a disk that hangs takes longer."""
+
+
+LOCK_S: Final = 5.0
+"""How long the predecessor may take to notice that its daemon has gone."""
+_LOCK_POLL_S: Final = 0.02
+
+
+class SealingFailed(Exception):
+    """A call failed in the process, or the process ended; the message says how."""
+
+
+class _Task(msgspec.Struct):
+    """The first line: what is sealed."""
+
+    path: Path
+    settings: SealSettings
+
+
+class _Order(msgspec.Struct, omit_defaults=True):
+    """A call of ``storage.sealing_work.Sealing``."""
+
+    call: Literal["settle", "step", "retain", "finish"]
+    limit_s: float = 0.0
+
+
+class _Answer(msgspec.Struct, omit_defaults=True):
+    """What became of it."""
+
+    progress: Progress
+    found: Found | None = None
+    is_behind: bool = False
+    error: str = ""
+
+
+_encode: Final = msgspec.json.Encoder(enc_hook=str).encode
+_decode_answer: Final = msgspec.json.Decoder(_Answer).decode
+
+
+class SealingProcess:
+    """The daemon's end: starts the process when it is told to settle, and asks it to work."""
+
+    def __init__(
+        self, path: Path, settings: SealSettings, command: Sequence[str] | None = None
+    ) -> None:
+        """Start nothing yet. ``command`` is what runs ``main``: a seam for tests."""
+        self.progress = Progress()
+        self._task = _Task(path, settings)
+        self._command = command or COMMAND
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def settle(self) -> Found:
+        """Start the process if there is none; find out what is sealed, and go on from there."""
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        found = self._call(_Order("settle")).found
+        assert found is not None
+        return found
+
+    def step(self) -> bool:
+        """Take rows for a while; tells whether there are more."""
+        return self._call(_Order("step")).is_behind
+
+    def retain(self) -> None:
+        """Let go of what is beyond the horizon."""
+        self._call(_Order("retain"))
+
+    def finish(self, limit_s: float) -> None:
+        """Seal all rows, or none beyond those that fit into the time."""
+        self._call(_Order("finish", limit_s))
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        process.stdout.close()
+
+    def _start(self) -> None:
+        self.close()
+        # Where this process found its modules, and not in a directory that happens to be current.
+        paths = os.pathsep.join(path for path in sys.path if path)
+        self._process = subprocess.Popen(  # noqa: S603 - ours, nothing of it comes from outside
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"},
+        )
+        self._send(self._task)
+
+    def _call(self, order: _Order) -> _Answer:
+        self._send(order)
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line.endswith(b"\n"):
+            raise SealingFailed(self._end())
+        answer = _decode_answer(line)
+        self.progress = answer.progress
+        if answer.error:
+            raise SealingFailed(answer.error)
+        return answer
+
+    def _send(self, message: _Task | _Order) -> None:
+        if self._process is None:
+            raise SealingFailed("the process that seals is not running")
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(_encode(message) + b"\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise SealingFailed(self._end()) from error
+
+    def _end(self) -> str:
+        process = self._process
+        assert process is not None
+        self.close()
+        return f"the process that seals (pid {process.pid}) ended with {process.returncode}"
+
+
+# --- the process ----------------------------------------------------------------------------------
+
+
+def serve(orders: IO[bytes], answers: IO[bytes], hook: Hook = no_hook) -> None:
+    """Carry out orders until they end. ``hook`` is called between the steps: a seam for tests."""
+    task = msgspec.json.decode(orders.readline(), type=_Task, dec_hook=_path)
+    process = _Process(task, hook)
+    decode = msgspec.json.Decoder(_Order).decode
+    try:
+        for line in orders:
+            answer = process.carry_out(decode(line))
+            answers.write(_encode(answer) + b"\n")
+            answers.flush()
+    finally:
+        process.close()
+
+
+class _Process:
+    """The other end."""
+
+    def __init__(self, task: _Task, hook: Hook) -> None:
+        pacer = Pacer(sleep=lambda length_s: None)  # there is no loop to make way for
+        self._work = SealingWork(task.path, task.settings, wall_clock_ms, pacer, hook)
+        self._lock_path = task.path.with_name(f"{task.path.name}.sealing")
+        self._lock: FileLock | None = None
+
+    def carry_out(self, order: _Order) -> _Answer:
+        """Do what is asked for; an answer in any case."""
+        found, is_behind, failure = None, False, ""
+        try:
+            match order.call:
+                case "settle":
+                    self._take_lock()
+                    found = self._work.settle()
+                case "step":
+                    is_behind = self._work.step()
+                case "retain":
+                    self._work.retain()
+                case "finish":
+                    self._work.finish(order.limit_s)
+        except Exception as error:  # noqa: BLE001 - the daemon tells it and settles again
+            failure = str(error) or repr(error)
+        progress = msgspec.structs.replace(self._work.progress, cpu_s=time.process_time())
+        return _Answer(progress, found, is_behind, failure)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._work.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def _take_lock(self) -> None:
+        """One process seals a store at a time: that of a daemon which was killed may not have
+        noticed yet. Raises StoreRefused where it takes too long.
+        """
+        until = time.monotonic() + LOCK_S
+        while self._lock is None:
+            try:
+                self._lock = FileLock(self._lock_path)
+            except StoreRefused:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(_LOCK_POLL_S)
+
+
+def _path(kind: type, value: str) -> Path:
+    assert issubclass(kind, Path)
+    return Path(value)
+
+
+def main(hook: Hook = no_hook) -> None:
+    """Be the process."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    with suppress(OSError):  # a service may not be allowed to
+        os.nice(NICENESS)
+    with suppress(BrokenPipeError):  # the daemon has gone, and nobody waits for this answer
+        serve(sys.stdin.buffer, sys.stdout.buffer, hook)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,11 @@
+"""The process that seals, which kills its daemon and itself at a chosen step; see the daemon's."""
+
+from __future__ import annotations
+
+import os
+
+from storage.sealing_process import main
+from tests.helpers.failpoint_daemon import at_sealing
+
+if __name__ == "__main__":
+    main(lambda step: at_sealing(step, os.getppid()))

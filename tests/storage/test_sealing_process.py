@@ -1,0 +1,180 @@
+"""Sealing in a process of its own: it does the work, it may die, and it outlives nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage.file_lock import FileLock
+from storage.log_check import verify
+from storage.sealed_sqlite import SealedSqliteStorage
+from storage.sealing import SealSettings
+from storage.sealing_process import COMMAND, SealingFailed, SealingProcess, _encode, serve
+from tests.helpers.records import commit
+from tests.helpers.sealed_store import SealedStore, until
+from tests.helpers.storage_owner import Owner
+
+
+async def store_with_rows(directory: Path) -> SealedStore:
+    """A store with four commits that nobody has sealed."""
+    store = SealedStore(directory)
+    owner = await store.owner()
+    for number in range(1, 5):
+        await store.append(owner, 0, [commit("g", number)])
+    await owner.fold_all()
+    await owner.storage.close()
+    for file in store.log_dir.glob("*/*"):
+        file.unlink()
+    (store.log_dir / "_manifest.jsonl").unlink()
+    return store
+
+
+@pytest.fixture
+async def sealing(tmp_path: Path) -> Iterator[SealingProcess]:
+    store = await store_with_rows(tmp_path)
+    process = SealingProcess(store.path, SealSettings(directory=store.log_dir))
+    yield process
+    process.close()
+
+
+def pid_of(sealing: SealingProcess) -> int:
+    assert sealing._process is not None
+    return sealing._process.pid
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_it_seals_what_a_thread_would_and_tells_how_far_it_came(
+    sealing: SealingProcess, tmp_path: Path
+) -> None:
+    assert not sealing.settle().is_overtaken
+    assert sealing.step() is False  # what it took is old enough to be sealed at once
+    assert sealing.progress.open_since_ms is None
+    assert sealing.progress.sealed_seq == 4
+    assert sealing.progress.segments_sealed == 1
+    assert len(sealing.progress.log_ids) == 1
+    assert sealing.progress.cpu_s > 0
+    sealing.retain()
+    report = verify(tmp_path / "log", reads_events=True)
+    assert report.is_sound
+    assert report.logs[0].last_seq == 4
+
+
+def test_where_it_was_killed_the_call_says_so_and_settling_starts_another(
+    sealing: SealingProcess,
+) -> None:
+    sealing.settle()
+    first = pid_of(sealing)
+    os.kill(first, signal.SIGKILL)
+    with pytest.raises(SealingFailed, match=rf"pid {first}\) ended with -9"):
+        sealing.step()
+    with pytest.raises(SealingFailed, match="not running"):
+        sealing.step()
+    sealing.settle()
+    assert pid_of(sealing) != first
+    sealing.finish(10.0)
+    assert sealing.progress.sealed_seq == 4
+
+
+def test_what_fails_in_it_is_told_and_it_goes_on(sealing: SealingProcess, tmp_path: Path) -> None:
+    sealing.settle()
+    pid = pid_of(sealing)
+    day = tmp_path / "log"
+    for folder in day.glob("dt=*"):
+        folder.rmdir()
+    day.rename(tmp_path / "elsewhere")
+    day.write_text("in the way")
+    with pytest.raises(SealingFailed, match="log"):
+        sealing.step()
+    day.unlink()
+    sealing.settle()
+    sealing.finish(10.0)
+    assert pid_of(sealing) == pid
+    assert sealing.progress.sealed_seq == 4
+
+
+def test_signals_meant_for_the_daemon_do_not_end_it(sealing: SealingProcess) -> None:
+    sealing.settle()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(pid_of(sealing), number)
+    assert sealing.step() is False
+
+
+def test_it_ends_with_its_daemon(sealing: SealingProcess) -> None:
+    sealing.settle()
+    pid = pid_of(sealing)
+    assert is_alive(pid)
+    sealing.close()
+    assert not is_alive(pid)
+
+
+def test_one_that_has_not_noticed_yet_is_waited_for(
+    sealing: SealingProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = FileLock(tmp_path / "store.db.sealing")
+    monkeypatch.setattr("storage.sealing_process.LOCK_S", 0.0)
+    answers = io.BytesIO()
+    serve(io.BytesIO(_encode(sealing._task) + b'\n{"call":"settle"}\n'), answers)
+    assert b"is in use by another groupkeeper" in answers.getvalue()
+    lock.release()
+    assert not sealing.settle().is_overtaken
+
+
+async def test_a_store_goes_on_when_the_process_is_killed(tmp_path: Path) -> None:
+    settings = SealSettings(directory=tmp_path / "log", segment_bytes=1)
+    storage = SealedSqliteStorage(tmp_path / "store.db", settings, poll_s=0.01, in_process=False)
+    owner = await Owner(storage).start()
+    await owner.append(0, [commit("g", 1)])
+    await until(lambda: storage.stats()["sealed_seq"] == 1)
+    (child,) = children()
+    os.kill(child, signal.SIGKILL)
+    await until(lambda: storage.sealing_failures == 1)
+    await owner.append(0, [commit("g", 2)])  # nobody who commits is touched
+    await storage.close()
+    again = SealedSqliteStorage(tmp_path / "store.db", settings, poll_s=0.01, in_process=False)
+    await Owner(again).start()
+    await until(lambda: again.stats()["sealed_seq"] == 2)
+    await again.close()
+    assert children() == []
+    assert verify(tmp_path / "log", reads_events=True).is_sound
+
+
+def children() -> list[int]:
+    """The processes that seal for this one."""
+    threads = Path("/proc/self/task").iterdir()
+    pids = [pid for thread in threads for pid in (thread / "children").read_text().split()]
+    command = COMMAND[-1].encode()
+    return [int(pid) for pid in pids if command in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_it_finds_its_modules_where_the_daemon_did(tmp_path: Path) -> None:
+    """Not in the current directory, though another package of that name may be there."""
+    (tmp_path / "storage").mkdir()
+    (tmp_path / "storage" / "__init__.py").write_text("raise SystemExit('not mine')")
+    where = Path.cwd()
+    store = SealedStore(tmp_path)
+    asyncio.run(_open_and_close(store))
+    os.chdir(tmp_path)
+    try:
+        process = SealingProcess(store.path, SealSettings(directory=store.log_dir))
+        process.settle()
+        process.close()
+    finally:
+        os.chdir(where)
+    assert COMMAND[1:] == ("-m", "storage.sealing_process")
+
+
+async def _open_and_close(store: SealedStore) -> None:
+    await (await store.owner()).storage.close()
