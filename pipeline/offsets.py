@@ -110,25 +110,26 @@ def offsets_as_of(
         events = events.where(F.col("ts_ms") <= as_of_ms)
     if as_of_seq is not None:
         events = events.where(F.col("seq") <= as_of_seq)
-    return standing(offset_changes(_last_events(events)))
-
-
-def _last_events(events: DataFrame) -> DataFrame:
-    """Keep the events that were the last to change some offset.
-
-    They are as few as there are offsets. A commit of many partitions is left out before it becomes
-    as many rows: that was half the time, and where Spark sorted the rows to join them, most of it.
-    """
     changing = events.where(F.col("kind").isin(*SETS_OFFSETS, *REMOVES_OFFSETS))
-    last = newest_events(offset_changes(changing), *OFFSET_KEY)
+    # Nothing here is null. Said once, each join need not say it of its own side, and Spark sees
+    # that both are with the same rows and computes them once.
+    is_known = F.expr(" and ".join(f"`{name}` is not null" for name in OFFSET_KEY))
+    newest = newest_events(offset_changes(changing).where(is_known), *OFFSET_KEY)
+    newest = newest.where("`order` is not null")
+    # What changed no offset last is left out while a commit is one row, however many its partitions
     identity = ["store", "group", "order"]
-    last = last.select(*identity).distinct()
-    return changing.withColumn("order", event_order()).join(last, identity, "left_semi")
+    last = newest.select(*identity).distinct()
+    few = changing.withColumn("order", event_order()).join(last, identity, "left_semi")
+    return _standing(last_changes(offset_changes(few), *OFFSET_KEY, newest=newest))
 
 
 def standing(changes: DataFrame) -> DataFrame:
     """Return what stands after all these changes (of ``offset_changes``)."""
-    return last_changes(changes, *OFFSET_KEY).where("is_set").select(*OFFSET_KEY, *STANDING)
+    return _standing(last_changes(changes, *OFFSET_KEY))
+
+
+def _standing(last: DataFrame) -> DataFrame:
+    return last.where("is_set").select(*OFFSET_KEY, *STANDING)
 
 
 def newest_events(changes: DataFrame, *key: str) -> DataFrame:
@@ -139,8 +140,8 @@ def newest_events(changes: DataFrame, *key: str) -> DataFrame:
 def last_changes(changes: DataFrame, *key: str, newest: DataFrame | None = None) -> DataFrame:
     """Return the last change for each key, removals included.
 
-    ``newest`` is ``newest_events`` of the same, where that was written and read back: Spark knows
-    then how small it is, and does not sort every change to join them.
+    ``newest`` is ``newest_events`` of the same, where that is known: where it was written and read
+    back, Spark knows how small it is, and does not sort every change to join them.
     """
     ordered = changes.withColumn("order", event_order())
     if newest is None:
