@@ -45,6 +45,7 @@ class Member:
         "protocols",
         "rebalance_timeout_ms",
         "session",
+        "session_length_ms",
         "session_timeout_ms",
     )
 
@@ -66,10 +67,12 @@ class Member:
         self.parked_join: Ticket | None = None
         self.parked_sync: Ticket | None = None
         self.is_new = False
-        """In its first join phase: bound by the new-member timeout, not by its session."""
+        """In its first join phase: its session may end while its join is parked."""
         self.join_time_ms: int | None = None
         """When this member id came (wall clock); None after a load."""
         self.session = Deadline(DeadlineKind.SESSION, (group_id, member_id))
+        self.session_length_ms = 0
+        """Of the session that runs: a new member's first one is the new-member timeout."""
 
     def metadata(self, protocol_name: str | None) -> bytes:
         """The member's metadata for one protocol; empty where it does not offer it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.group import Group, Member
-from coordinator.core.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 from coordinator.core.requests import GroupView, MemberView, Now, ReadGroup, ReadGroupResult
 from coordinator.core.state import ShardState
 from coordinator.core.step import Ticket
@@ -53,7 +52,7 @@ def _last_heard_ms(member: Member, now: Now) -> int | None:
     """When the session that runs was begun; none runs while a join is parked."""
     if member.session.at is None:
         return None
-    length_ms = NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
-    heard_ms = now.wall_ms - (now.monotonic_ms - (member.session.at - length_ms))
+    begun_ms = member.session.at - member.session_length_ms
+    heard_ms = now.wall_ms - (now.monotonic_ms - begun_ms)
     # The two clocks round differently: a member must not look as if it was heard of before it came.
     return heard_ms if member.join_time_ms is None else max(heard_ms, member.join_time_ms)

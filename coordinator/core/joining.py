@@ -7,6 +7,7 @@ from coordinator.core.deadlines import Deadline, DeadlineKind
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import MemberJoin, quoted_reason
 from coordinator.core.group import Group, Member, member_bytes
+from coordinator.core.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 from coordinator.core.request_events import note_created, note_fenced
 from coordinator.core.requests import (
     GroupState,
@@ -199,7 +200,7 @@ def _add(
         group.new_member_added = True
     group.park_join(member, ticket)
     # A new member whose client gave up would otherwise stay for as long as its join is parked.
-    rebalance.restart_session(shard, member)
+    rebalance.begin_session(shard, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
     _note_join(shard, group, member, request, replaces=None)
     rebalance.follow_up(shard, group, AFTER_JOIN[group.state], "member_join", member_id)
 

@@ -7,6 +7,7 @@ from coordinator.core.assignment_event import assignment_event
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import MemberLeave, quoted_reason
 from coordinator.core.group import Group, Member, encoded_bytes
+from coordinator.core.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 from coordinator.core.request_events import note_fenced
 from coordinator.core.requests import (
     EndSession,
@@ -248,7 +249,8 @@ def _lose(shard: ShardState, group: Group, member_id: str) -> None:
     member = group.members.get(member_id)
     if member is None:
         return
-    reason = "new_member_timeout" if member.is_new else "session_timeout"
+    is_first = member.is_new and member.session_length_ms == NEW_MEMBER_JOIN_TIMEOUT_MS
+    reason = "new_member_timeout" if is_first else "session_timeout"
     rebalance.evict(shard, group, member, reason)
     change = AFTER_LEAVE[group.state]
     if change is not MembershipChange.TRY_COMPLETE:

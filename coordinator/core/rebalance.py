@@ -9,7 +9,6 @@ from __future__ import annotations
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import MemberEvicted, MemberFenced, RebalanceEnd, RebalanceStart
 from coordinator.core.group import Group, Member
-from coordinator.core.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 from coordinator.core.requests import (
     GroupState,
     JoinGroupResult,
@@ -244,8 +243,15 @@ def sync_result(group: Group, member: Member, error: ErrorCode) -> SyncGroupResu
 
 
 def restart_session(shard: ShardState, member: Member) -> None:
-    """The member was heard of: its session, or a new member's time to join, lasts from now."""
-    length_ms = NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
+    """The member was heard of: its session lasts from now, a new member's too that waits to join
+    (Kafka: rescheduleClassicGroupMemberHeartbeat).
+    """
+    begin_session(shard, member, member.session_timeout_ms)
+
+
+def begin_session(shard: ShardState, member: Member, length_ms: int) -> None:
+    """Let the member's session be so long."""
+    member.session_length_ms = length_ms
     shard.deadlines.arm(member.session, shard.now.monotonic_ms + length_ms)
 
 

@@ -153,6 +153,25 @@ def a_new_member_is_parked_for_five_minutes_at_the_most(case: Case) -> None:
     case.observe()
 
 
+@edge(13)
+def a_new_member_is_heard_of_while_it_is_parked(case: Case) -> None:
+    """Then its session counts and no longer the five minutes."""
+    a, b, c, others = case.people("a", "b", "c", "others")
+    case.stable(a)
+    for person in (b, c):
+        version = case.v("join_group", 4)
+        assert case.enter(person, session_timeout=SHORT_MS, version=version) is PARKED
+    case.wait(SHORT_MS + 600)
+    heard_of = {"member_id": b.id, "generation": a.generation()}
+    case.heartbeat(others, **heard_of)
+    case.wait(SHORT_MS // 2)
+    case.commit(others, **heard_of)
+    case.wait(SHORT_MS + 600)
+    assert not b.waiting[0]
+    assert c.waiting[0]
+    case.observe()
+
+
 @edge(14)
 def a_known_member_is_parked_beyond_its_session(case: Case) -> None:
     a, b = case.people("a", "b")
