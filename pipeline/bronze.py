@@ -51,9 +51,6 @@ def stream_segments(spark: SparkSession, log_dir: str) -> DataFrame:
     reader = reader.option("maxBytesPerTrigger", str(MAX_BATCH_BYTES))
     # Spark would pass over a file that is a week older than the newest: a late segment is read too
     reader = reader.option("maxFileAge", "36500d")
-    # A batch that was begun names its files for good. What went by retention since, or was damaged
-    # and moved away, would stop it for ever; so it is passed over, and the gap that it leaves told.
-    reader = reader.option("ignoreMissingFiles", "true")
     return _from_lines(reader.json(log_dir))
 
 
