@@ -8,15 +8,14 @@ they are neither decoded nor encoded again but copied, behind what the row as a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 import msgspec
 
 from coordinator.core.events import Event
 from storage.event_codec import (
-    CLASSIC,
     COMMIT_API,
-    NO_GROUP_TYPE,
     Stamp,
     event_dict,
     group_type,
@@ -29,14 +28,10 @@ from storage.record_codec import (
     is_version_1,
     payload_events,
 )
-from storage.segment_lines import COMMIT_KIND, encode_line
+from storage.segment_lines import COMMIT_KIND, EventLine, encode_line
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode_text: Final = msgspec.json.Decoder(str).decode
-
-
-EventLine: TypeAlias = tuple[str, bytes]
-"""The group of an event, and its line with its newline."""
 
 
 class RowLines(NamedTuple):
@@ -72,9 +67,6 @@ _COMMIT: Final = b'{"record":"commit","group":'
 """How a commit begins in a row; its group follows."""
 _GENERATION: Final = b',"generation":'
 """What follows the group: no text holds it, for a quote in a text has a backslash before it."""
-_GROUP: Final = {
-    name: b',"group_type":%b,"group":' % _encode(name) for name in (CLASSIC, NO_GROUP_TYPE)
-}
 
 
 def row_lines(first_seq: int, data: bytes) -> RowLines:
@@ -109,10 +101,17 @@ def _lines(seq: int, payload: _StoredPayload) -> Iterator[EventLine]:
             for raw in batch.records:
                 record = bytes(raw)
                 if record.startswith(_COMMIT):
-                    rest = record[len(_COMMIT) :]
-                    group_id = _decode_text(rest[: rest.index(_GENERATION)])
-                    yield group_id, b"%b%d%b%b\n" % (head, seq, _GROUP[group_type(group_id)], rest)
+                    at = record.index(_GENERATION)
+                    group_id, named = _named(record[len(_COMMIT) : at])
+                    yield group_id, b"%b%d%b%b\n" % (head, seq, named, record[at:])
                     seq += 1
+
+
+@lru_cache(10_000)
+def _named(written: bytes) -> tuple[str, bytes]:
+    """A group as a row has it: its id, and what a line says of it. Few groups make most commits."""
+    group_id = _decode_text(written)
+    return group_id, b',"group_type":%b,"group":%b' % (_encode(group_type(group_id)), written)
 
 
 def _commit_head(stamp: Stamp) -> bytes:

@@ -81,7 +81,7 @@ class LogRetention:
                     offsets = OffsetsAsOf(part, offsets.parts)
                     self._apply(offsets, directory, segments)
                 for event in offsets.events(log, last.last_ts_ms, writer.next_seq):
-                    writer.add(encode_line(event), event["group"], event["ts_ms"])
+                    writer.add([(event["group"], encode_line(event))], event["ts_ms"])
                     self._pacer.tick()
             manifest.add(directory, [writer.seal()])
         except BaseException:

@@ -174,7 +174,7 @@ def write_segments(
             writer = None
         if writer is None:
             writer = SegmentWriter(directory, *where)
-        writer.add(encode_line(event), event["group"], event["ts_ms"])
+        writer.add([(event["group"], encode_line(event))], event["ts_ms"])
     if writer is not None:
         sealed.append(writer.seal())
     add(directory, sealed)

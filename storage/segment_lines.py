@@ -14,6 +14,9 @@ import msgspec
 
 EventDict: TypeAlias = dict[str, Any]
 
+EventLine: TypeAlias = tuple[str, bytes]
+"""The group of an event, and its line with its newline."""
+
 COMMIT_KIND: Final = "commit"
 
 ROW_FIELDS: Final = ("partition", "offset", "previous_offset", "leader_epoch", "metadata")

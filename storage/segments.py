@@ -19,7 +19,7 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +29,7 @@ import msgspec
 from isal import isal_zlib
 
 from storage.event_schema import EVENT_SCHEMA_VERSION
-from storage.segment_lines import EventDict, decode_line, is_line_of_version_1
+from storage.segment_lines import EventDict, EventLine, decode_line, is_line_of_version_1
 
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 """JSON in one segment: gzip cannot be split, so this is what one task of a reader has to take."""
@@ -290,7 +290,6 @@ class SegmentWriter:
         self.first_seq = first_seq
         self.next_seq = first_seq
         self.first_ts_ms = ts_ms
-        self.json_bytes = 0
         self._last_ts_ms = ts_ms
         self._directory = directory
         self._hook = hook
@@ -298,6 +297,7 @@ class SegmentWriter:
         self._synced_bytes = 0
         self._pending: list[bytes] = []
         self._pending_bytes = 0
+        self._compressed_bytes = 0
         self._groups: set[str] = set()
         self._digest = hashlib.sha256()
         self._gzip = isal_zlib.compressobj(COMPRESSION_LEVEL, isal_zlib.DEFLATED, _GZIP_WBITS)
@@ -309,20 +309,24 @@ class SegmentWriter:
         self._temporary = folder / f".events-{log_id}-{first_seq}-{time.time_ns()}.tmp"
         self._file = self._temporary.open("wb", buffering=0)
 
+    @property
+    def json_bytes(self) -> int:
+        """What it holds, before compression."""
+        return self._compressed_bytes + self._pending_bytes
+
     def takes(self, log_id: str, seq: int, ts_ms: int) -> bool:
         """Whether an event belongs to this segment: the next of its log, on its day."""
         where = log_id, seq, ts_ms // _DAY_MS
         return where == (self.log_id, self.next_seq, self.first_ts_ms // _DAY_MS)
 
-    def add(self, line: bytes, group_id: str, ts_ms: int) -> None:
-        """Take the next event, as one line of JSON that ends with a newline."""
-        self.next_seq += 1
-        self.json_bytes += len(line)
+    def add(self, lines: Sequence[EventLine], ts_ms: int) -> None:
+        """Take the next events, which have one time stamp."""
+        self.next_seq += len(lines)
         self._last_ts_ms = ts_ms
-        if group_id:
+        for group_id, line in lines:
             self._groups.add(group_id)
-        self._pending.append(line)
-        self._pending_bytes += len(line)
+            self._pending.append(line)
+            self._pending_bytes += len(line)
         if self._pending_bytes >= COMPRESS_BYTES:
             self._compress()
 
@@ -337,7 +341,7 @@ class SegmentWriter:
         os.fsync(self._file.fileno())
         self._file.close()
         self._hook("synced")
-        index = msgspec.json.encode(sorted(self._groups))
+        index = msgspec.json.encode(sorted(self._groups - {""}))
         (self._directory / name.groups_file).write_bytes(gzip.compress(index, mtime=0))
         self._hook("indexed")
         self._temporary.rename(path)
@@ -365,6 +369,7 @@ class SegmentWriter:
     def _compress(self) -> None:
         self._write(self._gzip.compress(b"".join(self._pending)))
         self._pending.clear()
+        self._compressed_bytes += self._pending_bytes
         self._pending_bytes = 0
 
     def _write(self, data: bytes) -> None:

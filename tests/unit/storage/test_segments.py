@@ -198,7 +198,7 @@ def test_a_manifest_that_is_mostly_about_what_went_is_written_anew(tmp_path: Pat
 def test_an_unfinished_segment_is_hidden_and_leaves_nothing(tmp_path: Path) -> None:
     for end in ("discarded", "killed"):
         writer = SegmentWriter(tmp_path, "log", 1, NOON_MS)
-        writer.add(b"{}\n", "g", NOON_MS)
+        writer.add([("g", b"{}\n")], NOON_MS)
         assert files(tmp_path) == []
         if end == "discarded":
             writer.discard()
@@ -212,7 +212,7 @@ def test_a_large_segment_is_made_durable_as_it_grows(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path, "log", 1, NOON_MS)
     line = b"".join(b"%d," % (number * 7919 % 1_000_003) for number in range(40_000)) + b"\n"
     for _ in range(20):
-        writer.add(line, "g", NOON_MS)
+        writer.add([("g", line)], NOON_MS)
     segment = writer.seal()
     add(tmp_path, [segment])
     assert segment.file_bytes == (tmp_path / segment.file).stat().st_size > 1024 * 1024
