@@ -9,7 +9,7 @@ again from what the files hold.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -25,10 +25,10 @@ from storage.job_thread import JobThread
 from storage.log_clock import mint_log_id, wall_clock_ms
 from storage.record_codec import encode_payload
 from storage.sealing import CLOSE_S, POLL_S, Pacer, SealSettings
-from storage.sealing_process import SealingFailed, SealingProcess
+from storage.sealing_process import SealingProcess
 from storage.sealing_work import Found, Sealing, SealingWork
 from storage.segment_lines import EventDict
-from storage.segments import Hook, SegmentError, no_hook
+from storage.segments import Hook, no_hook, segment_names
 from storage.sqlite import SqliteOffsetStorage
 
 TRIM_PAUSE_S: Final = 0.02
@@ -78,15 +78,39 @@ class SealedSqliteStorage(SqliteOffsetStorage):
         """Open the store, find out what its files hold, and begin to seal."""
         await super().open(identity)
         try:
+            self._make_directory()
+            await self._leave_an_overtaken_log()
             self._sealing = self._make_sealing()
             self._sealing_thread = JobThread("log-sealer")
-            await self._settle()
+            has_settled = await self._try(self._settle)
             log_dir = str(self._settings.directory.absolute())
             await self.on_writer(partial(sqlite_log.note_directory, log_dir=log_dir))
         except BaseException:
             await self.close()
             raise
-        self._sealing_task = asyncio.create_task(self._seal())
+        self._sealing_task = asyncio.create_task(self._seal(has_settled))
+
+    def _make_directory(self) -> None:
+        directory = self._settings.directory
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"log.dir: {directory}: cannot be made ({error.strerror}); name a directory that "
+                "this user may make or write into, or set log.sealing to off"
+            ) from error
+
+    async def _leave_an_overtaken_log(self) -> None:
+        """Where files hold events that the store has not, it is an older copy of itself: what it
+        writes from now on belongs to a log of its own. Goes by the names of the files alone.
+        """
+        end = await self.on_writer(self._log_end)
+        names = segment_names(self._settings.directory)
+        if any(n.log_id == end.head.log_id and n.last_seq >= end.next_seq for n in names):
+            stamp = Stamp(mint_log_id(), self._clock(), self._clock())
+            _log.warning("store_is_older_than_its_segments", new_log_id=stamp.log_id)
+            head = encode_payload(stamp, 0, [])
+            await self.on_writer(partial(sqlite_log.begin_log, head=head))
 
     def _make_sealing(self) -> Sealing:
         if not self._in_process:
@@ -115,6 +139,8 @@ class SealedSqliteStorage(SqliteOffsetStorage):
         closing = thread.submit(self._sealing.close)
         thread.stop()
         await asyncio.wait([finishing, closing], timeout=CLOSE_S)
+        if not closing.done():
+            self._sealing.abandon()
         if finishing.done() and finishing.exception() is None and task is not None:
             with suppress(StorageError):
                 await self._note()
@@ -142,40 +168,39 @@ class SealedSqliteStorage(SqliteOffsetStorage):
 
     # --- on the loop ------------------------------------------------------------------------------
 
-    async def _seal(self) -> None:
-        is_behind = has_failed = False
+    async def _seal(self, has_settled: bool) -> None:
         while True:
-            await asyncio.sleep(RETRY_S if has_failed else 0 if is_behind else self._poll_s)
-            try:
-                if has_failed:
-                    await self._settle()
-                    has_failed = False
-                is_behind = await self._on_thread(self._sealed().step)
-                await self._note()
-                has_more = await self._trim()
-                if not is_behind:
-                    await self._on_thread(self._sealed().retain)
-                is_behind = is_behind or has_more
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
-                has_failed = True
-                self.sealing_failures += 1
-                _log.warning("sealing_failed", error=str(error) or repr(error), retry_s=RETRY_S)
+            if not has_settled:
+                await asyncio.sleep(RETRY_S)
+                has_settled = await self._try(self._settle)
+            else:
+                has_settled = await self._try(self._work)
+
+    async def _try(self, work: Callable[[], Awaitable[None]]) -> bool:
+        """Do it; what fails is told, and is tried again once it has been settled what is sealed."""
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
+            self.sealing_failures += 1
+            _log.warning("sealing_failed", error=str(error) or repr(error), retry_s=RETRY_S)
+            return False
+        return True
+
+    async def _work(self) -> None:
+        is_behind = await self._on_thread(self._sealed().step)
+        await self._note()
+        has_more = await self._trim()
+        if not is_behind:
+            await self._on_thread(self._sealed().retain)
+        await asyncio.sleep(0 if is_behind or has_more else self._poll_s)
 
     async def _settle(self) -> None:
-        try:
-            found: Found = await self._on_thread(self._sealed().settle)
-        except (OSError, SegmentError, SealingFailed) as error:
-            raise StorageError(f"log.dir: {error}") from error
+        found: Found = await self._on_thread(self._sealed().settle)
         for file in found.put_aside:
             _log.warning("segment_was_damaged", file=file, kept_as="_broken-…")
         if found.lost is not None:
             first, last = found.lost
             _log.warning("events_are_lost", first_seq=first, last_seq=last)
-        if found.is_overtaken:
-            stamp = Stamp(mint_log_id(), self._clock(), self._clock())
-            _log.warning("store_is_older_than_its_segments", new_log_id=stamp.log_id)
-            head = encode_payload(stamp, 0, [])
-            await self.on_writer(partial(sqlite_log.begin_log, head=head))
         await self._note()
 
     async def _note(self) -> None:

@@ -3,20 +3,24 @@ interpreter lock (measured: a commit cost 13 to 16 us more with a thread, 5 us w
 
     python -m storage.sealing_process        orders come on stdin, answers go to stdout, a line each
 
-It ends when its orders end, so it does not outlive its daemon, however that one ended, by more than
-the step it was at; its successor waits for it then. It leaves signals to its daemon.
+It ends when its orders end, so it does not outlive its daemon, however that one ended; its
+successor waits for its lock. It leaves signals to its daemon. It may be killed at any time: what it
+leaves unfinished the next one sets right (``storage.settling``).
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 from typing import IO, Final, Literal
 
 import msgspec
@@ -33,12 +37,14 @@ COMMAND = (sys.executable, "-m", "storage.sealing_process")
 NICENESS: Final = 5
 """Behind the loop, where the cores do not suffice for both."""
 
-END_S: Final = 5.0
-"""What the process may take to end once its orders have; a disk that hangs takes longer."""
-
-
-LOCK_S: Final = 5.0
-"""How long the predecessor may take to notice that its daemon has gone."""
+END_S: Final = 0.5
+"""What the process may take to end once its orders have; then it ends in the middle of its work."""
+LOCK_S: Final = 1.0
+"""How long the predecessor may take to notice that its daemon has gone; one that hangs takes
+longer, and is waited for beside the work."""
+ANSWER_S: Final = {"settle": 60.0, "step": 60.0, "finish": 60.0, "retain": 3600.0}
+"""After so long without an answer the process is taken to hang, and killed. A step works for 0.1 s
+and may have to sync a file; retention reads a whole day."""
 _LOCK_POLL_S: Final = 0.02
 
 
@@ -115,10 +121,17 @@ class SealingProcess:
         with suppress(OSError):
             process.stdin.close()
         try:
-            process.wait(END_S)
+            process.wait(2 * END_S)
         except subprocess.TimeoutExpired:
             process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)  # one that hangs in the kernel ends when that lets go of it
         process.stdout.close()
+
+    def abandon(self) -> None:
+        """End the process at once; may be called beside a call, which fails then."""
+        if self._process is not None:
+            self._process.kill()
 
     def _start(self) -> None:
         self.close()
@@ -136,6 +149,10 @@ class SealingProcess:
         self._send(order)
         assert self._process is not None
         assert self._process.stdout is not None
+        limit_s = ANSWER_S[order.call]
+        if not select.select([self._process.stdout], [], [], limit_s)[0]:
+            self._process.kill()
+            raise SealingFailed(f"{self._end()}: it had not answered for {limit_s:.0f} s")
         line = self._process.stdout.readline()
         if not line.endswith(b"\n"):
             raise SealingFailed(self._end())
@@ -165,9 +182,9 @@ class SealingProcess:
 # --- the process ----------------------------------------------------------------------------------
 
 
-def serve(orders: IO[bytes], answers: IO[bytes], hook: Hook = no_hook) -> None:
+def serve(orders: Iterator[bytes], answers: IO[bytes], hook: Hook = no_hook) -> None:
     """Carry out orders until they end. ``hook`` is called between the steps: a seam for tests."""
-    task = msgspec.json.decode(orders.readline(), type=_Task, dec_hook=_path)
+    task = msgspec.json.decode(next(orders), type=_Task, dec_hook=_path)
     process = _Process(task, hook)
     decode = msgspec.json.Decoder(_Order).decode
     try:
@@ -221,15 +238,35 @@ class _Process:
         while self._lock is None:
             try:
                 self._lock = FileLock(self._lock_path)
-            except StoreRefused:
+            except StoreRefused as error:
                 if time.monotonic() >= until:
-                    raise
+                    raise SealingFailed(
+                        f"the process that sealed for the last daemon still holds {self._lock_path}"
+                        ".lock, which has its pid in it: its disk hangs, or somebody stopped it. "
+                        "Events stay in the store until it has ended; kill -9 may end it"
+                    ) from error
                 time.sleep(_LOCK_POLL_S)
 
 
 def _path(kind: type, value: str) -> Path:
     assert issubclass(kind, Path)
     return Path(value)
+
+
+def lines_until_the_end(source: IO[bytes]) -> Iterator[bytes]:
+    """Yield lines as they come; once there are no more, whoever takes them has ``END_S`` to end."""
+    lines: SimpleQueue[bytes] = SimpleQueue()
+
+    def read() -> None:
+        for line in source:
+            lines.put(line)
+        lines.put(b"")
+        time.sleep(END_S)
+        os._exit(0)
+
+    threading.Thread(target=read, name="orders", daemon=True).start()
+    while line := lines.get():
+        yield line
 
 
 def main(hook: Hook = no_hook) -> None:
@@ -239,7 +276,7 @@ def main(hook: Hook = no_hook) -> None:
     with suppress(OSError):  # a service may not be allowed to
         os.nice(NICENESS)
     with suppress(BrokenPipeError):  # the daemon has gone, and nobody waits for this answer
-        serve(sys.stdin.buffer, sys.stdout.buffer, hook)
+        serve(lines_until_the_end(sys.stdin.buffer), sys.stdout.buffer, hook)
 
 
 if __name__ == "__main__":

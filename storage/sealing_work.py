@@ -49,7 +49,6 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """What settling found that somebody has to hear of; see ``storage.settling.Settled``."""
 
-    is_overtaken: bool
     lost: tuple[int, int] | None
     put_aside: Sequence[str]
 
@@ -75,6 +74,9 @@ class Sealing(Protocol):
 
     def close(self) -> None:
         """End; what is not sealed stays in the store."""
+
+    def abandon(self) -> None:
+        """Do not wait for what is under way, if that can be helped; may be called beside it."""
 
 
 class SealingWork:
@@ -123,9 +125,7 @@ class SealingWork:
         self._sealer.sealed_seq = settled.sealed_seq
         self._row = sqlite_log.row_of(self._reader, settled.sealed_seq + 1) - 1
         self._sealed_row = self._row
-        return Found(
-            is_overtaken=settled.is_overtaken, lost=settled.lost, put_aside=settled.put_aside
-        )
+        return Found(lost=settled.lost, put_aside=settled.put_aside)
 
     def step(self) -> bool:
         """Take rows for a while; tells whether there are more."""
@@ -159,6 +159,9 @@ class SealingWork:
         self._sealer.discard()
         if self._reader is not None:
             self._reader.close()
+
+    def abandon(self) -> None:
+        """A thread cannot be ended: whatever it is at, it finishes or ends with the process."""
 
     def _take(self, row: sqlite_log.LogRow) -> None:
         before = self._row

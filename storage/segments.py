@@ -376,7 +376,9 @@ class SegmentWriter:
         if not data:
             return
         self._digest.update(data)
-        self._file.write(data)
+        left = memoryview(data)
+        while left:  # a disk that is nearly full takes a part, and does not say so otherwise
+            left = left[self._file.write(left) :]
         self._bytes += len(data)
         if self._bytes - self._synced_bytes >= SYNC_BYTES:
             self._synced_bytes = self._bytes

@@ -29,8 +29,6 @@ class Settled(NamedTuple):
     later: Sequence[Segment]
     """Segments above ``sealed_seq``, with rows that are not sealed before them: to be passed over.
     """
-    is_overtaken: bool
-    """Files hold events that the store has not: it is an older copy, and needs a log of its own."""
     lost: tuple[int, int] | None
     """Seqs that are neither in rows nor in files, and did not go by retention."""
     put_aside: Sequence[str]
@@ -72,7 +70,6 @@ def settle(connection: sqlite3.Connection, directory: Path) -> Settled:
         sealed_seq=min(sealed_seq, last_seq),
         log_ids=frozenset(own),
         later=later,
-        is_overtaken=any(s.log_id == head.log_id and s.last_seq > last_seq for s in segments),
         lost=_lost(segments, _snapshot_end(manifest, own), first_seq),
         put_aside=manifest.put_aside,
     )
@@ -140,7 +137,7 @@ def _snapshot_in_rows(
 
 def _lost(segments: Sequence[Segment], above: int, below: int) -> tuple[int, int] | None:
     """The first seqs between the horizon and the rows that no file holds."""
-    at = max(above, segments[0].first_seq - 1) if segments else above
+    at = above
     for segment in segments:
         if segment.first_seq > at + 1:
             break

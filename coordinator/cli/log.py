@@ -109,7 +109,10 @@ def tail_command(
         bool, typer.Option("--follow", "-f", help="Go on with what happens from now on.")
     ] = False,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", min=0, metavar="N", help="The last N events first.")
+        int,
+        typer.Option(
+            "--lines", "-n", min=0, max=10**9, metavar="N", help="The last N events first."
+        ),
     ] = 20,
     store: Annotated[
         Path | None,

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from coordinator.core.events import GroupCreated, OffsetDeleted
 from storage.base import StorageError
@@ -412,3 +413,25 @@ async def test_every_append_waits_for_the_disk_though_a_deletion_did_not(tmp_pat
     pragma = await storage.on_writer(lambda c: c.execute("PRAGMA synchronous").fetchone())
     assert pragma == (full,)
     await storage.close()
+
+
+async def test_a_first_segment_that_is_missing_is_told(tmp_path: Path) -> None:
+    store = SealedStore(tmp_path, segment_bytes=2_000)
+    owner = await filled(store)
+    store.now_ms += AGE_MS
+    await until(lambda: len(store.live_seqs()) == 1)
+    await owner.storage.close()
+    first = min(store.log_dir.glob("dt=*/events-*"), key=lambda path: int(path.name.split("-")[2]))
+    last_seq = int(first.name.split("-")[3].partition(".")[0])
+    first.unlink()
+    with capture_logs() as logs:
+        await (await store.owner()).storage.close()
+    lost = [entry for entry in logs if entry["event"] == "events_are_lost"]
+    assert [(entry["first_seq"], entry["last_seq"]) for entry in lost] == [(1, last_seq)]
+
+
+async def test_a_directory_that_cannot_be_made_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    store = SealedStore(tmp_path)
+    store.log_dir.write_text("in the way")
+    with pytest.raises(StorageError, match=r"cannot be made .*log.sealing"):
+        await store.owner()

@@ -15,7 +15,14 @@ from storage.file_lock import FileLock
 from storage.log_check import verify
 from storage.sealed_sqlite import SealedSqliteStorage
 from storage.sealing import SealSettings
-from storage.sealing_process import COMMAND, SealingFailed, SealingProcess, _encode, serve
+from storage.sealing_process import (
+    ANSWER_S,
+    COMMAND,
+    SealingFailed,
+    SealingProcess,
+    _encode,
+    serve,
+)
 from tests.helpers.records import commit
 from tests.helpers.sealed_store import SealedStore, until
 from tests.helpers.storage_owner import Owner
@@ -59,7 +66,7 @@ def is_alive(pid: int) -> bool:
 def test_it_seals_what_a_thread_would_and_tells_how_far_it_came(
     sealing: SealingProcess, tmp_path: Path
 ) -> None:
-    assert not sealing.settle().is_overtaken
+    assert sealing.settle().lost is None
     assert sealing.step() is False  # what it took is old enough to be sealed at once
     assert sealing.progress.open_since_ms is None
     assert sealing.progress.sealed_seq == 4
@@ -105,6 +112,48 @@ def test_what_fails_in_it_is_told_and_it_goes_on(sealing: SealingProcess, tmp_pa
     assert sealing.progress.sealed_seq == 4
 
 
+def test_one_that_hangs_is_ended_and_told(
+    sealing: SealingProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealing.settle()
+    first = pid_of(sealing)
+    os.kill(first, signal.SIGSTOP)
+    monkeypatch.setitem(ANSWER_S, "step", 0.1)
+    with pytest.raises(SealingFailed, match="had not answered"):
+        sealing.step()
+    assert not is_alive(first)
+    sealing.settle()
+    sealing.finish(10.0)
+    assert sealing.progress.sealed_seq == 4
+
+
+async def test_a_store_whose_sealing_hangs_is_closed_all_the_same(tmp_path: Path) -> None:
+    settings = SealSettings(directory=tmp_path / "log")
+    storage = SealedSqliteStorage(tmp_path / "store.db", settings, in_process=False)
+    owner = await Owner(storage).start()
+    await owner.append(0, [commit("g", 1)])
+    (child,) = children()
+    os.kill(child, signal.SIGSTOP)
+    await storage.close()
+    await until(lambda: children() == [])
+
+
+async def test_a_store_is_served_while_an_earlier_process_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.sealed_sqlite.RETRY_S", 0.05)
+    lock = FileLock(tmp_path / "store.db.sealing")
+    settings = SealSettings(directory=tmp_path / "log", segment_bytes=1)
+    storage = SealedSqliteStorage(tmp_path / "store.db", settings, poll_s=0.01, in_process=False)
+    owner = await Owner(storage).start()
+    await owner.append(0, [commit("g", 1)])
+    assert storage.sealing_failures >= 1
+    assert storage.stats()["sealed_seq"] == 0
+    lock.release()
+    await until(lambda: storage.stats()["sealed_seq"] == 1)
+    await storage.close()
+
+
 def test_signals_meant_for_the_daemon_do_not_end_it(sealing: SealingProcess) -> None:
     sealing.settle()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -126,10 +175,10 @@ def test_one_that_has_not_noticed_yet_is_waited_for(
     lock = FileLock(tmp_path / "store.db.sealing")
     monkeypatch.setattr("storage.sealing_process.LOCK_S", 0.0)
     answers = io.BytesIO()
-    serve(io.BytesIO(_encode(sealing._task) + b'\n{"call":"settle"}\n'), answers)
-    assert b"is in use by another groupkeeper" in answers.getvalue()
+    serve(iter([_encode(sealing._task), b'{"call":"settle"}']), answers)
+    assert b"the process that sealed for the last daemon still holds" in answers.getvalue()
     lock.release()
-    assert not sealing.settle().is_overtaken
+    assert sealing.settle().lost is None
 
 
 async def test_a_store_goes_on_when_the_process_is_killed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -218,3 +219,26 @@ def test_a_large_segment_is_made_durable_as_it_grows(tmp_path: Path) -> None:
     assert segment.file_bytes == (tmp_path / segment.file).stat().st_size > 1024 * 1024
     assert segment.sha256 == file_sha256(tmp_path / segment.file)
     assert gzip.decompress((tmp_path / segment.file).read_bytes()) == line * 20
+
+
+class NearlyFullDisk:
+    """A file that takes a part of what it is given, as ``write(2)`` does where room runs out."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
+
+    def write(self, data: memoryview) -> int:
+        return self._file.write(data[: max(1, len(data) // 3)])
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+
+def test_a_disk_that_takes_a_part_of_what_is_written_gets_the_rest_as_well(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path, "log", 1, NOON_MS)
+    writer._file = NearlyFullDisk(writer._file)  # type: ignore[assignment]
+    line = b"".join(b"%d," % (number * 7919 % 1_000_003) for number in range(40_000)) + b"\n"
+    writer.add([("g", line)], NOON_MS)
+    segment = writer.seal()
+    assert segment.file_bytes == (tmp_path / segment.file).stat().st_size
+    assert gzip.decompress((tmp_path / segment.file).read_bytes()) == line
