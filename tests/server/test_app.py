@@ -125,7 +125,7 @@ def test_a_clean_end_leaves_one_file_without_a_write_ahead_log(make):
     daemon = make(topics={"orders": 1}).start()
     daemon.terminate()
     left = {path.name for path in daemon.directory.glob("groupkeeper.db*")}
-    assert left - {"groupkeeper.db.lock"} == {"groupkeeper.db"}
+    assert left - {"groupkeeper.db.lock", "groupkeeper.db.sealing.lock"} == {"groupkeeper.db"}
 
 
 def test_topics_of_the_config_survive_kill_9_and_grow_with_it(make):
