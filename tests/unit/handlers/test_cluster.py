@@ -210,6 +210,15 @@ def test_metadata_shows_a_topic_with_us_as_the_leader_of_every_partition(version
     assert reply.get("error_code", 0) == 0
 
 
+def test_the_metrics_count_metadata_by_its_first_error_and_by_none_where_all_is_well() -> None:
+    for names, error in (
+        (["orders"], ErrorCode.NONE),
+        (["orders", "nope", "a b"], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ):
+        exchange, _ = begin(make_services(), "metadata", 9, topics=asked_names(*names))
+        assert exchange.error is error
+
+
 @pytest.mark.parametrize("version", versions_of("metadata"))
 def test_empty_means_all_in_v0_and_none_after_where_null_means_all(version: int) -> None:
     assert len(ask("metadata", version, topics=[])["topics"]) == (1 if version == 0 else 0)

@@ -310,6 +310,22 @@ async def test_loading_retries_with_growing_pauses_for_as_long_as_it_takes() -> 
 
 
 @virtual_time
+async def test_the_pause_before_a_load_doubles_with_every_append_that_fails_up_to_its_limit() -> (
+    None
+):
+    """A store that loads and does not append: the first failure is loaded after at once."""
+    async with a_coordinator(retry_min_ms=100, retry_max_ms=1_000) as world:
+        pauses_ms = []
+        for _ in range(6):
+            world.storage.script("append", fail())
+            await world.until(world.commit("g", 5))
+            began_s = asyncio.get_running_loop().time()
+            await world.until_ready()
+            pauses_ms.append(round((asyncio.get_running_loop().time() - began_s) * 1000, -2))
+        assert pauses_ms == [0, 400, 800, 1_000, 1_000, 1_000]
+
+
+@virtual_time
 async def test_a_failed_load_leaves_nothing_half_read() -> None:
     async with a_coordinator() as world:
         commits = [world.commit(f"g{n}", n) for n in range(20)]
