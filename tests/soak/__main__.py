@@ -12,9 +12,11 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from storage.event_log import read_events
@@ -39,6 +41,8 @@ def main() -> int:
     told = parser.parse_args()
     if INSIDE not in os.environ:
         return _inside_namespace()
+    # a shell that starts us in the background has it ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     directory = Path(tempfile.mkdtemp(prefix="groupkeeper-soak-"))
     try:
         stage = Stage(directory, told.minutes * 60, told.groups, told.members, Screen())
@@ -69,10 +73,26 @@ def _inside_namespace() -> int:
         sys.stderr.write(NO_MOUNT.format(why=tried.stderr.strip()) + "\n")
         return 2
     command = ["unshare", *options, sys.executable, "-m", "tests.soak", *sys.argv[1:]]
-    try:
-        return subprocess.run(command, env={**os.environ, INSIDE: "1"}, check=False).returncode
-    except KeyboardInterrupt:
-        return 130
+    return run_and_forward(command, {**os.environ, INSIDE: "1"})
+
+
+def run_and_forward(command: list[str], env: Mapping[str, str]) -> int:
+    """Run a command until it has ended, however long that takes after SIGINT or SIGTERM, which it
+    gets once, as SIGINT; return its exit code. A session of its own keeps what it starts from
+    getting the terminal's Ctrl-C too.
+    """
+    process = subprocess.Popen(command, env=env, start_new_session=True)
+    told = False
+
+    def forward(*_: object) -> None:
+        nonlocal told
+        if not told:
+            told = True
+            process.send_signal(signal.SIGINT)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, forward)
+    return process.wait()
 
 
 def _run(stage: Stage, directory: Path) -> int:
