@@ -12,14 +12,21 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Final
 
+from coordinator.core.events import CommitRejected, MemberFenced, ShardLoaded
 from coordinator.core.requests import Now
 from coordinator.handlers.exchange import Exchange
 from coordinator.runtime.clock import LoopClock
 from coordinator.server.connection import Connection, Hub
 from protocol.versions import APIS, ApiKey
-from storage.base import ShardAppend, ShardId, StorageError
+from storage.base import Batch, ShardAppend, ShardId, StorageError
 from storage.log_clock import wall_clock_ms
 from storage.memory import MemoryOffsetStorage
+
+MAX_MS: Final = 10 * 365 * 24 * 3600 * 1000
+"""Ten years: the longest time that may pass at once, and the longest delay."""
+
+_NOTES: Final = (CommitRejected, MemberFenced, ShardLoaded)
+"""Events that no change of a group stands behind."""
 
 _BY_NAME: Final = {api.name.lower(): api.key for api in APIS}
 
@@ -91,9 +98,10 @@ class MovableClock:
 
 
 class FailingStorage(MemoryOffsetStorage):
-    """Memory whose appends fail while they are told to.
+    """Memory whose appends fail while they are told to, those of events alone too.
 
-    Only appends with records fail: that an event without one is written or not is nobody's error.
+    Notes alone do not fail an append, nor are they kept: no group changes by them, and whoever
+    counts failures would meet those that his own failures bring about.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -117,7 +125,9 @@ class FailingStorage(MemoryOffsetStorage):
 
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
         """Store the items, or raise StorageError with nothing stored."""
-        if self._failing and any(batch.records for item in items for batch in item.batches):
+        if self._failing:
+            if not any(_changes_something(batch) for item in items for batch in item.batches):
+                return []
             fault, left = next(iter(self._failing.items()))
             if left == 1:
                 del self._failing[fault]
@@ -142,7 +152,7 @@ class Delays:
     def add(self, api: str, delay_ms: int) -> Fault:
         """Hold back the answers of an API; what waits when it is undone goes out at once."""
         key = _api_key(text("api", api))
-        delay_ms = whole_number("ms", delay_ms, least=0)
+        delay_ms = whole_number("ms", delay_ms, least=0, most=MAX_MS)
         fault = Fault(lambda: self._forget(fault))
         self._delays[fault] = (key, delay_ms)
         return fault
@@ -196,13 +206,22 @@ class DelayedConnection(Connection):
             super().answered(exchange)
 
 
-def whole_number(name: str, value: object, *, least: int) -> int:
+class Nobody:
+    """Asks without wanting an answer."""
+
+    def resolve(self, result: object) -> None:
+        """Take it and forget it."""
+
+
+def whole_number(name: str, value: object, *, least: int, most: int | None = None) -> int:
     """Return an argument that counts something; TypeError or ValueError says what may be given."""
     if not hasattr(value, "__index__") or isinstance(value, bool):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
     number = operator.index(value)
     if number < least:
         raise ValueError(f"{name} must be at least {least}, not {number}")
+    if most is not None and number > most:
+        raise ValueError(f"{name} must be at most {most}, not {number}")
     return number
 
 
@@ -211,6 +230,10 @@ def text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a string, not {value!r}")
     return value
+
+
+def _changes_something(batch: Batch) -> bool:
+    return bool(batch.records) or any(not isinstance(event, _NOTES) for event in batch.events)
 
 
 def _api_key(api: str) -> ApiKey:

@@ -33,11 +33,13 @@ from coordinator.core.requests import (
     TopicChange,
 )
 from coordinator.faults import (
+    MAX_MS,
     DelayedConnection,
     Delays,
     FailingStorage,
     Fault,
     MovableClock,
+    Nobody,
     text,
     whole_number,
 )
@@ -67,7 +69,6 @@ REPLIES_S: Final = 0.2
 """For replies that are on their way when a server stops."""
 
 _NOT_RUNNING: Final = "the server does not run: it was not started, or it was stopped"
-_NEVER_MS: Final = 1 << 62
 _CLIENT: Final = Client("groupkeeper-testing", "127.0.0.1", "User:ANONYMOUS")
 _T = TypeVar("_T")
 
@@ -154,9 +155,9 @@ class GroupkeeperServer:
         """The coordinator itself, for what a test wants to ask without a wire; RuntimeError where
         the server does not run.
         """
-        if self._coordinator is None:
-            raise RuntimeError(_NOT_RUNNING)
-        return self._coordinator
+        if self._coordinator is not None:
+            return self._coordinator
+        raise RuntimeError(_NOT_RUNNING)
 
     # --- Life -------------------------------------------------------------------------------------
 
@@ -271,11 +272,12 @@ class GroupkeeperServer:
 
         Clients do not feel it. None of them heartbeats meanwhile, so every session shorter than
         ``ms`` ends, the living ones' too; ``heartbeats=True`` lets all members heartbeat all the
-        while. On return everything that was due has happened and is durable.
+        while. At most ten years. On return everything that was due has happened and is in
+        ``events``; it is durable, but for evictions: see ``evict``.
 
         Raises TestingError, at once, where the storage fails: what was due then did not happen.
         """
-        ms = whole_number("ms", ms, least=0)
+        ms = whole_number("ms", ms, least=0, most=MAX_MS)
         await self._loaded()
         coordinator, failures = self.coordinator, self._storage.failures
         with self._clock.standing():  # what one moment made due together stays together
@@ -290,31 +292,34 @@ class GroupkeeperServer:
                     left_ms -= step_ms
                 self._clock.move(step_ms)
                 for heartbeat in living:
-                    coordinator.submit(heartbeat, _Nobody())
+                    coordinator.submit(heartbeat, Nobody())
                 await coordinator.clock_moved()
-                if self._storage.failures > failures:
-                    raise TestingError(f"NOT_COORDINATOR: the storage failed in advance({ms})")
+                self._check_stored(failures, f"advance({ms})")
                 at_ms = self._next_ms()
 
     async def evict(self, group: str, member: str) -> None:
         """End the session of one member now, as if it had been silent for too long; the others
         rebalance. ``member`` is its member id, its ``group.instance.id``, or a ``client.id`` that
-        no other member of the group has. On return it has happened and is durable.
+        no other member of the group has. On return it has happened and is in ``events``. It is
+        durable once the others have rebalanced: as in Kafka, a restart or a failure of the storage
+        before that brings the member back.
 
-        Raises TestingError where there is no such member, or more than one.
+        Raises TestingError where there is no such member, or more than one, and where the storage
+        fails: then it did not happen.
         """
         group, member = text("group", group), text("member", member)
         await self._loaded()
-        found = await self.coordinator.get_group(group)
-        member_id = _member_id(group, found, member)
+        member_id = _member_id(group, await self.coordinator.get_group(group), member)
+        failures = self._storage.failures
         error = await self.coordinator.ask(EndSession(group, member_id))
         _check(error, f"{group}: {member}")
         await self.coordinator.clock_moved()
+        self._check_stored(failures, f"evict({group}, {member})")
 
     def fail_storage(self, appends: int | None = None) -> Fault:
-        """Let the storage fail: nothing can be written until the fault is undone, or until that
-        many writes have failed. Clients see NOT_COORDINATOR, then COORDINATOR_LOAD_IN_PROGRESS for
-        some milliseconds; nobody is evicted.
+        """Let the storage fail: nothing, not even an event, can be written until the fault is
+        undone, or until that many writes have failed. Clients see NOT_COORDINATOR, then
+        COORDINATOR_LOAD_IN_PROGRESS for some milliseconds; nobody is evicted.
 
             with server.fail_storage():
                 ...
@@ -337,10 +342,13 @@ class GroupkeeperServer:
                 return
             await asyncio.sleep(LOADED_STEP_S)
 
+    def _check_stored(self, failures: int, what: str) -> None:
+        if self._storage.failures > failures:
+            raise TestingError(f"NOT_COORDINATOR: the storage failed in {what}")
+
     def _next_ms(self) -> int:
-        """In how many milliseconds something is due."""
         at_ms = self.coordinator.next_deadline()
-        return _NEVER_MS if at_ms is None else at_ms - self._clock.now().monotonic_ms
+        return MAX_MS if at_ms is None else at_ms - self._clock.now().monotonic_ms
 
     async def _members(self) -> list[Heartbeat]:
         """A heartbeat for each member of each group."""
@@ -351,13 +359,6 @@ class GroupkeeperServer:
             for group in await self.coordinator.list_groups()
             for each in group.members.values()
         ]
-
-
-class _Nobody:
-    """Asks without wanting an answer."""
-
-    def resolve(self, result: object) -> None:
-        """Take it and forget it."""
 
 
 class SyncGroupkeeperServer:
@@ -484,7 +485,7 @@ class SyncGroupkeeperServer:
 
 
 def _member_id(group: str, found: GroupMetadata | None, member: str) -> str:
-    members = [] if found is None else list(found.members.values())
+    members = list(found.members.values()) if found else []
     by_id = [m for m in members if member in (m.member_id, m.group_instance_id)]
     named = by_id or [m for m in members if m.client_id == member]
     if len(named) == 1:

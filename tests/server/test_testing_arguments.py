@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.faults import MAX_MS
 from coordinator.testing import GroupkeeperServer, SyncGroupkeeperServer
 
 NOT_WHOLE = "must be a whole number, not"
@@ -18,11 +19,13 @@ REFUSED: tuple[tuple[str, tuple[Any, ...], type[Exception], str], ...] = (
     ("advance", (True,), TypeError, f"ms {NOT_WHOLE} True"),
     ("advance", ("1000",), TypeError, f"ms {NOT_WHOLE} '1000'"),
     ("advance", (-1,), ValueError, "ms must be at least 0, not -1"),
+    ("advance", (MAX_MS + 1,), ValueError, f"ms must be at most {MAX_MS}, not {MAX_MS + 1}"),
     ("fail_storage", (1.5,), TypeError, f"appends {NOT_WHOLE} 1.5"),
     ("fail_storage", (0,), ValueError, "appends must be at least 1, not 0"),
     ("delay", (8, 5), TypeError, f"api {NO_STRING} 8"),
     ("delay", ("OffsetCommit", 0.5), TypeError, f"ms {NOT_WHOLE} 0.5"),
     ("delay", ("OffsetCommit", -1), ValueError, "ms must be at least 0, not -1"),
+    ("delay", ("OffsetCommit", 10**18), ValueError, f"ms must be at most {MAX_MS}, not 10{{18}}"),
     ("evict", ("g", None), TypeError, f"member {NO_STRING} None"),
     ("evict", (7, "m"), TypeError, f"group {NO_STRING} 7"),
     ("create_topic", ("orders", 1.5), TypeError, f"partitions {NOT_WHOLE} 1.5"),

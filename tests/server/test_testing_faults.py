@@ -26,6 +26,7 @@ class Member:
     """A raw client that heartbeats only when it is told to."""
 
     def __init__(self, server: SyncGroupkeeperServer, client_id: str = "app", **join: Any) -> None:
+        self._server = server
         self.client = RawClient(server.port, client_id=client_id)
         self._fields = {"session_timeout": SESSION_MS, "rebalance_timeout": 60_000, **join}
         self.member_id = ""
@@ -36,6 +37,11 @@ class Member:
 
     def __exit__(self, *_: object) -> None:
         self.client.close()
+
+    def reconnect(self) -> None:
+        """Go on over a new connection: the server was restarted."""
+        self.client.close()
+        self.client = RawClient(self._server.port)
 
     def send_join(self) -> int:
         return self.client.send(
@@ -182,16 +188,45 @@ def test_a_member_is_evicted_by_any_of_its_names(groupkeeper, name):
         assert member.heartbeat() == UNKNOWN_MEMBER_ID
 
 
+def join_both(one: Member, other: Member) -> None:
+    """Join one, who is the leader, and then the other, and sync both."""
+    one.join()
+    other.joined(other.send_join())
+    joining = other.send_join()
+    one.joined(one.send_join())
+    other.joined(joining)
+    one.sync()
+    other.sync()
+
+
 def test_an_eviction_tells_the_others_to_rebalance(groupkeeper):
     with Member(groupkeeper, "one") as one, Member(groupkeeper, "other") as other:
-        one.join()
-        other.joined(other.send_join())
-        joining = other.send_join()
-        one.joined(one.send_join())
-        other.joined(joining)
-        one.sync()
+        join_both(one, other)
         groupkeeper.evict("g", "other")
         assert one.heartbeat() == REBALANCE_IN_PROGRESS
+
+
+def test_who_is_evicted_is_back_after_a_restart_before_the_others_have_rebalanced(groupkeeper):
+    with Member(groupkeeper, "one") as one, Member(groupkeeper, "other") as other:
+        join_both(one, other)
+        groupkeeper.evict("g", "other")
+        groupkeeper.restart()
+        for member in (one, other):
+            member.reconnect()
+            assert member.heartbeat() == 0
+        assert "member_evicted" in kinds(groupkeeper)
+
+
+def test_who_is_evicted_is_gone_after_a_restart_when_the_others_have_rebalanced(groupkeeper):
+    with Member(groupkeeper, "one") as one, Member(groupkeeper, "other") as other:
+        join_both(one, other)
+        groupkeeper.evict("g", "other")
+        one.joined(one.send_join())
+        one.sync()
+        groupkeeper.restart()
+        for member in (one, other):
+            member.reconnect()
+        assert (one.heartbeat(), other.heartbeat()) == (0, UNKNOWN_MEMBER_ID)
 
 
 def test_who_is_not_there_or_not_alone_is_told_with_the_members_that_are(groupkeeper):
@@ -280,6 +315,38 @@ def test_time_in_which_something_is_due_that_cannot_be_written_is_refused_as_an_
         assert "member_evicted" not in kinds(groupkeeper)
         groupkeeper.advance(60_000)
     assert "member_evicted" in kinds(groupkeeper)
+
+
+@pytest.mark.parametrize("appends", [None, 1])
+def test_an_eviction_of_one_of_two_that_cannot_be_written_is_refused_and_leaves_no_event(
+    groupkeeper, appends
+):
+    """It has no record before the rebalance ends, only events."""
+    with Member(groupkeeper, "one") as one, Member(groupkeeper, "other") as other:
+        join_both(one, other)
+        refused = pytest.raises(TestingError, match=r"NOT_COORDINATOR.*evict\(g, other\)")
+        with groupkeeper.fail_storage(appends), refused:
+            groupkeeper.evict("g", "other")
+        groupkeeper.committed("g")  # waits until every shard is loaded
+        assert (one.heartbeat(), other.heartbeat()) == (0, 0)
+        assert "member_evicted" not in kinds(groupkeeper)
+        groupkeeper.evict("g", "other")
+        assert one.heartbeat() == REBALANCE_IN_PROGRESS
+
+
+def test_a_session_of_one_of_two_that_ends_while_nothing_can_be_written_leaves_no_event(
+    groupkeeper,
+):
+    short = Member(groupkeeper, "other", session_timeout=SESSION_MS // 2)
+    with Member(groupkeeper, "one") as one, short as other:
+        join_both(one, other)
+        before = kinds(groupkeeper)
+        refused = pytest.raises(TestingError, match=r"NOT_COORDINATOR.*advance\(6000\)")
+        with groupkeeper.fail_storage(), refused:
+            groupkeeper.advance(6_000)
+        groupkeeper.committed("g")  # waits until every shard is loaded
+        assert kinds(groupkeeper) == before
+        assert (one.heartbeat(), other.heartbeat()) == (0, 0)
 
 
 def test_time_in_which_nothing_is_due_passes_while_the_storage_fails(groupkeeper):

@@ -29,7 +29,9 @@ sys.exit(run_and_forward([sys.executable, "-c", sys.argv[1]], os.environ))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_outer_process_forwards_a_signal_and_waits_for_the_end_of_the_inner_one(number):
+def test_the_outer_process_forwards_a_signal_and_waits_for_the_end_of_the_inner_one(
+    number: int,
+) -> None:
     outer = subprocess.Popen(
         [sys.executable, "-c", OUTER, INNER],
         cwd=REPOSITORY,
