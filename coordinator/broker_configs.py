@@ -13,7 +13,8 @@ from coordinator.config import Settings
 from coordinator.core.group_configs import ConfigKind
 from coordinator.handlers.services import BrokerConfig
 
-_INT, _BOOLEAN, _LIST = ConfigKind.INT, ConfigKind.BOOLEAN, ConfigKind.LIST
+_INT, _LONG = ConfigKind.INT, ConfigKind.LONG
+_BOOLEAN, _LIST = ConfigKind.BOOLEAN, ConfigKind.LIST
 
 
 class _Known(NamedTuple):
@@ -34,7 +35,7 @@ _KNOWN: Final = (
     _Known("socket.request.max.bytes", _INT, lambda s: s.kafka.max_frame_bytes),
     _Known("max.connections", _INT, lambda s: s.kafka.max_connections),
     _Known("max.connections.per.ip", _INT, lambda s: s.kafka.max_connections_per_address),
-    _Known("connections.max.idle.ms", _INT, lambda s: s.kafka.connections_max_idle_ms),
+    _Known("connections.max.idle.ms", _LONG, lambda s: s.kafka.connections_max_idle_ms),
     _Known("auto.create.topics.enable", _BOOLEAN, lambda s: s.static.auto_create_topics),
     _Known("num.partitions", _INT, lambda s: s.static.num_partitions),
     _Known("default.replication.factor", _INT, lambda _: 1),
@@ -47,7 +48,9 @@ _KNOWN: Final = (
     _Known("offset.metadata.max.bytes", _INT, lambda s: s.offsets.metadata_max_bytes),
     _Known("offsets.retention.minutes", _INT, lambda s: s.offsets.retention_minutes),
     _Known(
-        "offsets.retention.check.interval.ms", _INT, lambda s: s.offsets.retention_check_interval_ms
+        "offsets.retention.check.interval.ms",
+        _LONG,
+        lambda s: s.offsets.retention_check_interval_ms,
     ),
     _Known("offsets.commit.timeout.ms", _INT, lambda s: s.storage.append_timeout_ms),
     _Known("offsets.topic.num.partitions", _INT, lambda s: s.offsets.topic_num_partitions),

@@ -22,6 +22,7 @@ class ConfigKind(Enum):
 
     BOOLEAN = "BOOLEAN"
     INT = "INT"
+    LONG = "LONG"
     STRING = "STRING"
     LIST = "LIST"
 

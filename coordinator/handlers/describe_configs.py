@@ -49,6 +49,7 @@ _TYPE_CODES: Final = {
     ConfigKind.BOOLEAN: 1,
     ConfigKind.STRING: 2,
     ConfigKind.INT: 3,
+    ConfigKind.LONG: 5,
     ConfigKind.LIST: 7,
 }
 """Kafka's DescribeConfigsResponse.ConfigType."""
