@@ -12,6 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.conformance.kafka.arrays import (
+    BROKER_CONFIGS,
+    TOPIC_CONFIGS,
+    configs_and,
+    configs_are,
+    no_configs,
+    our_features,
+    served_keys,
+)
 from tests.conformance.kafka.comparison import CLOSED, PARKED, Difference
 
 MOST = 15
@@ -115,23 +124,6 @@ def _larger(kafka: Any, ours: Any) -> bool:
     return kafka == 0 and ours > 0
 
 
-def _fewer(kafka: Any, ours: Any) -> bool:
-    """All of ours are among Kafka's."""
-    return isinstance(ours, list) and all(one in kafka for one in ours)
-
-
-def _fewer_names(kafka: Any, ours: Any) -> bool:
-    return _names(ours) < _names(kafka)
-
-
-def _our_keys_more(kafka: Any, ours: Any) -> bool:
-    return _names(ours) - _names(kafka) == OUR_KEYS and _names(kafka) < _names(ours)
-
-
-def _names(configs: Any) -> set[str]:
-    return {one["name"] for one in configs}
-
-
 DECISIONS: tuple[Decision, ...] = (
     Decision(
         "Nobody waits in vain",
@@ -210,7 +202,12 @@ DECISIONS: tuple[Decision, ...] = (
             ),
             _rule("ends_of_partitions", "list_offsets", "topics.partitions.offset", _larger),
             _rule("topics_are_created", "create_topics", "topics.configs", _kafkas_alone),
-            _rule("configs_of_a_topic", "describe_configs", "results.configs", _fewer_names),
+            _rule(
+                "configs_of_a_topic",
+                "describe_configs",
+                "results.configs",
+                configs_are(TOPIC_CONFIGS),
+            ),
             _rule(
                 "configs_of_a_topic",
                 "incremental_alter_configs",
@@ -239,8 +236,9 @@ DECISIONS: tuple[Decision, ...] = (
                 "configs_of_the_broker",
                 "describe_configs",
                 "results.configs",
-                _fewer_names,
+                configs_are(BROKER_CONFIGS),
             ),
+            _rule("configs_of_the_broker", "describe_configs", "results.configs", no_configs),
             _rule("configs_of_the_broker", "describe_configs", "results.error_code", _is(0, 42)),
             _rule(
                 "configs_of_the_broker", "describe_configs", "results.error_message", _ours_alone
@@ -272,7 +270,12 @@ DECISIONS: tuple[Decision, ...] = (
         "the four keys below",
         "Classic groups need them and Kafka has nothing like them; each is off by default.",
         (
-            _rule("configs_of_our_own", "describe_configs", "results.configs", _our_keys_more),
+            _rule(
+                "configs_of_our_own",
+                "describe_configs",
+                "results.configs",
+                configs_and(OUR_KEYS),
+            ),
             _rule(
                 "configs_of_our_own",
                 "incremental_alter_configs",
@@ -296,11 +299,12 @@ DECISIONS: tuple[Decision, ...] = (
         "served yet, or not at all. Clients that do not see them fall back or say so in their own "
         "words; half of them would be worse.",
         (
+            _rule("served_versions", "api_versions", "api_keys", served_keys),
             _rule(
                 "served_versions",
                 "api_versions",
-                "api_keys|supported_features|finalized_features",
-                _fewer,
+                "supported_features|finalized_features",
+                our_features,
             ),
             _rule(
                 "served_versions",

@@ -60,6 +60,8 @@ GROUPS_OF_ALL: dict[str, tuple[str, Callable[[dict[str, Any]], str | None]]] = {
 
 CLOSED: dict[str, Any] = {"connection": "closed"}
 PARKED: dict[str, Any] = {"connection": "waits"}
+ON_TIME: dict[str, Any] = {"at": 0}
+"""Stands for Kafka's answer where both came, one of them much later."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,8 @@ class Difference:
     """Of an answer that came to one side alone: the API of the request that left the answered one
     to wait in vain (``Sent.given_up_by``); ``""`` where none did.
     """
+    answer: int = 0
+    """Which of the case's answers it is in."""
 
     def __str__(self) -> str:
         return (
@@ -126,7 +130,10 @@ class Comparison:
         kafka, ours = self._of_this_case(api, kafka), self._of_this_case(api, ours)
         for path, theirs, mine in self._fields(api, "", kafka, ours):
             self.differences.append(
-                Difference(self.case, request, api, version, path, theirs, mine, given_up_by)
+                Difference(
+                    *(self.case, request, api, version, path, theirs, mine, given_up_by),
+                    answer=self.answers,
+                )
             )
 
     def _of_this_case(self, api: str, answer: Any) -> Any:

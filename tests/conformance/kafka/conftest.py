@@ -79,6 +79,12 @@ def _at_level(scripted: Scripted, level: int, pair: Pair) -> None:
     scripted.script(Case(pair, level))
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run in which too many cases differed by chance, though each was alike again."""
+    if FIGURES.too_many:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Tell the figures, after everything that pytest itself tells."""
     if FIGURES.cases:

@@ -17,7 +17,7 @@ from uuid import UUID
 from protocol.versions import APIS, Api
 from tests.conformance.kafka import settings
 from tests.conformance.kafka.allowed import decision_of
-from tests.conformance.kafka.comparison import CLOSED, PARKED, Comparison
+from tests.conformance.kafka.comparison import CLOSED, ON_TIME, PARKED, Comparison
 from tests.conformance.kafka.sent import Answer, Received, Sent
 from tests.helpers.raw_client import API_KEYS, RawClient
 
@@ -366,7 +366,7 @@ class Pair:
         )
         if theirs and mine and abs(theirs.at_s - mine.at_s) > LATE_S:
             late = f"{'ours' if mine.at_s > theirs.at_s else 'Kafka'} is late"
-            self.comparison.compare(self._told(sent), sent.api, sent.version, {"at": 0}, {late: 0})
+            self.comparison.compare(self._told(sent), sent.api, sent.version, ON_TIME, {late: 0})
         if theirs is None or mine is None:
             if decision_of(self.comparison.differences[-1]) is None:
                 raise Diverged(self._told(sent))

@@ -14,15 +14,18 @@ from tests.conformance.kafka.generated import Life
 from tests.conformance.kafka.runner import RUNS, Figures, Outcome, settled
 
 FOUND = Difference("case", "request", "heartbeat", 4, "error_code", 0, 25)
+LOST = Difference("case", "request", "offset_fetch", 7, "topics.partitions.committed_offset", 5, -1)
 
 
 def outcome(kind: str) -> Outcome:
-    """D differs, T fails in its script, S is too slow, E ends early, A is alike."""
-    found = [FOUND] if kind == "D" else []
-    trouble = "AssertionError" if kind == "T" else ""
-    return Outcome(
-        1, Counter(), frozenset(), found, trouble, kind == "E", kind == "S", ("a: a request",)
-    )
+    """D differs by chance, L lost a commit, T fails in its script, B breaks it, S is too slow, E
+    ends early, A is alike.
+    """
+    found = {"D": [FOUND], "L": [FOUND, LOST]}.get(kind, [])
+    trouble = {"T": "AssertionError", "B": "ValueError"}.get(kind, "")
+    early, slow = kind == "E", kind == "S"
+    steps = ("a: a request",)
+    return Outcome(1, Counter(), frozenset(), found, trouble, early, slow, steps, kind == "B")
 
 
 def in_turn(kinds: str, asked: list[int]) -> Callable[[int], Outcome]:
@@ -71,6 +74,24 @@ def test_a_case_that_differs_and_is_not_alike_twice_in_a_row_differs(kinds: str)
     assert settled("case", in_turn(kinds, []), figures).differs
     assert figures.differences == 1
     assert figures.once == []
+
+
+@pytest.mark.parametrize("kinds", ["LAA", "BAA", "DALAA", "DLAA", "SLAA"])
+def test_what_chance_of_time_does_not_explain_is_never_forgiven(kinds: str) -> None:
+    figures, asked = Figures(), []
+    assert settled("case", in_turn(kinds, asked), figures).differs
+    assert len(asked) == len(kinds) - 2, "it is not even run again"
+    assert figures.once == []
+
+
+@pytest.mark.parametrize(
+    ("cases", "forgiven", "too_many"),
+    [(1, 3, False), (1, 4, True), (360, 7, False), (360, 8, True), (2_000, 41, True)],
+)
+def test_of_a_run_few_cases_may_differ_by_chance(cases: int, forgiven: int, too_many: bool) -> None:
+    figures = Figures(cases=cases, once=["told"] * forgiven)
+    assert figures.too_many is too_many
+    assert ("TOO MANY" in figures.line()) is too_many
 
 
 def test_a_script_that_fails_each_time_is_not_clean() -> None:
