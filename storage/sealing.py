@@ -1,4 +1,4 @@
-"""Sealing: events become segments, by size and age, on a thread of its own beside the loop.
+"""Sealing: events become segments, by size and age, beside the loop (``storage.sealing_work``).
 
 Order of what happens, each step durable before the next: the segment under a hidden name, its
 name, the manifest, the store's note, the deletion of rows. A crash between any two leaves more than

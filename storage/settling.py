@@ -137,7 +137,7 @@ def _snapshot_in_rows(
 
 def _lost(segments: Sequence[Segment], above: int, below: int) -> tuple[int, int] | None:
     """The first seqs between the horizon and the rows that no file holds."""
-    at = above
+    at = above  # not from the first file on: that may be what is missing
     for segment in segments:
         if segment.first_seq > at + 1:
             break
