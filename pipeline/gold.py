@@ -79,13 +79,15 @@ def lag_1m(
     known_ends: DataFrame,
     days: Sequence[date],
 ) -> DataFrame:
-    """The lag of each committed offset, in each minute in which it moved or its end was sampled.
+    """The lag of each committed offset, in each minute in which it moved or its end was sampled,
+    and in the first minute of each day on which it stood.
 
     ``lag`` is the last known end less the offset that stood at the end of the minute, at least 0;
-    null while no end is known. A group that stands still has a row for each sample: that is when
-    its lag grows. ``changes``, ``newest`` (``newest_by_day``) and ``samples``
-    (``silver.end_offsets``) are those of the days, ``standing`` and ``known_ends`` what stood and
-    was known when the day before them was over.
+    null while no end is known, and of a negative offset, which is no place in a log. A group that
+    stands still has a row for each sample: that is when its lag grows. An offset that was deleted
+    or expired has a last row of which ``offset`` is null. ``changes``, ``newest``
+    (``newest_by_day``) and ``samples`` (``silver.end_offsets``) are those of the days, ``standing``
+    and ``known_ends`` what stood and was known when the day before them was over.
     """
     ends = (
         samples.select(*PARTITION_KEY, _minute(), "offset", event_order().alias("order"))
@@ -106,21 +108,36 @@ def lag_1m(
     moves = moves.unionByName(standing.select(*OFFSET_KEY, long_ago, "offset"))
     keys = newest.select(*OFFSET_KEY).union(standing.select(*OFFSET_KEY)).distinct()
     rows = moves.unionByName(keys.join(ends, [*PARTITION_KEY]), allowMissingColumns=True)
-    # a move and a sample of one minute are two rows: both see what both say, and the last one stays
+    # so a day tells by itself what stood on it: nobody has to look for the last row before it
+    midnights = F.array(*(F.lit(_midnight_ms(day)).cast("long") for day in days))
+    looks = keys.select(*OFFSET_KEY, F.explode(midnights).alias("minute_ms"))
+    rows = rows.unionByName(looks, allowMissingColumns=True)
+    # what is said of one minute are several rows: each sees what all say, and the last one stays
     so_far = Window.partitionBy(*OFFSET_KEY).orderBy("minute_ms")
+    moved_ms = F.when(F.col("offset").isNotNull(), F.col("minute_ms"))
     minutes = rows.select(
         *OFFSET_KEY,
         "minute_ms",
         F.last("offset", ignorenulls=True).over(so_far).alias("offset"),
         F.last("end_offset", ignorenulls=True).over(so_far).alias("end_offset"),
+        F.last(moved_ms, ignorenulls=True).over(so_far).alias("moved_ms"),
         F.lead("minute_ms").over(so_far).eqNullSafe(F.col("minute_ms")).alias("is_followed"),
     )
     known = minutes.where(~F.col("is_followed")).drop("is_followed")
     known = known.withColumn(DAY, F.to_date(F.timestamp_millis("minute_ms")))
-    lag = F.greatest(F.col("end_offset") - F.col("offset"), F.lit(0))
-    in_days = known.where(F.col(DAY).isin(*days) & (F.col("offset") != _NO_OFFSET))
+    is_there = F.col("offset") != _NO_OFFSET
+    has_gone = F.col("moved_ms") == F.col("minute_ms")
+    in_days = known.where(F.col(DAY).isin(*days) & (is_there | has_gone)).drop("moved_ms")
     # greatest passes nulls over
-    return in_days.withColumn("lag", F.when(F.col("end_offset").isNotNull(), lag))
+    lag = F.greatest(F.col("end_offset") - F.col("offset"), F.lit(0))
+    is_known = F.col("end_offset").isNotNull() & (F.col("offset") >= 0)
+    return in_days.withColumns(
+        {"offset": F.when(is_there, F.col("offset")), "lag": F.when(is_known, lag)}
+    )
+
+
+def _midnight_ms(day: date) -> int:
+    return (day - date(1970, 1, 1)).days * 24 * 60 * MINUTE_MS
 
 
 _NO_OFFSET: Final = -1
@@ -147,7 +164,8 @@ def rebalances(episodes: DataFrame, sessions: DataFrame) -> DataFrame:
     members = sessions.select(DAY, "store", "group", "member_id", name).dropDuplicates(
         [DAY, "store", "group", "member_id"]
     )
-    row = (DAY, "store", "group", "started_ms", "completed_ms")
+    # two may begin in one millisecond; one whose beginning is not known has no seq
+    row = (DAY, "store", "group", "seq", "started_ms", "completed_ms")
     waited = episodes.select(*row, F.explode("awaited").alias("member_id"))
     names = waited.join(members, [DAY, "store", "group", "member_id"], "left").groupBy(*row)
     awaited = names.agg(

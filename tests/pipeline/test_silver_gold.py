@@ -165,14 +165,65 @@ def test_a_minute_with_a_commit_and_a_sample_has_one_lag(told):
     assert len(minutes) == len(set(minutes))
 
 
-def test_lag_grows_while_a_group_stands_still(told):
-    lag = {(r["minute_ms"] // MINUTE_MS, r["partition"]): r["lag"] for r in told.gold("lag_1m")}
+@pytest.fixture(scope="module")
+def lag_rows(told):
+    return {(r["minute_ms"] // MINUTE_MS, r["partition"]): r for r in told.gold("lag_1m")}
+
+
+def test_an_offset_that_was_deleted_has_a_last_row_and_no_lag(lag_rows):
+    last = lag_rows[8, 1]
+    assert (last["offset"], last["end_offset"], last["lag"]) == (None, 50, None)
+    assert max(minute for minute, partition in lag_rows if partition == 1) == 8
+
+
+def test_a_day_tells_the_lag_of_what_stood_on_it_though_nothing_moved(lag_rows):
+    of_second = {key: row for key, row in lag_rows.items() if row["dt"] == SECOND}
+    assert {key: row["offset"] for key, row in of_second.items()} == {(24 * 60, 0): 300_005}
+    assert of_second[24 * 60, 0]["lag"] == 0
+
+
+def test_a_negative_offset_has_no_lag(spark, tmp_path):
+    site = a_site(spark, tmp_path)
+    site.seal([at(1, end_of((0, 100))), commit(2, [("orders", 0, -5)])])
+    site.run()
+    (row,) = site.gold("lag_1m")
+    assert (row["offset"], row["end_offset"], row["lag"]) == (-5, 100, None)
+
+
+def test_rebalances_of_one_millisecond_have_their_own_causes_and_names(spark, tmp_path):
+    site = a_site(spark, tmp_path)
+    joins = [
+        at(seq, core.MemberJoin(**by(name, name)), 1000) for seq, name in enumerate("ab", start=1)
+    ]
+    ends = (("a", 4, 1), ("b", 6, 2))
+    rebalances = [
+        event
+        for name, seq, generation in ends
+        for event in (
+            at(seq - 1, core.RebalanceStart(**by(name, name), reason="member_join"), 1000),
+            at(
+                seq,
+                core.RebalanceEnd(group="g", generation=generation, duration_ms=0, awaited=[name]),
+                1000,
+            ),
+        )
+    ]
+    site.seal([*joins, *rebalances])
+    site.run()
+    found = [(row["seq"], row["caused_by"], row["awaited_names"]) for row in site.gold("rebalances")]
+    assert sorted(found) == [
+        (3, "a (/10.0.0.1)", ["a (/10.0.0.1)"]),
+        (5, "b (/10.0.0.1)", ["b (/10.0.0.1)"]),
+    ]
+
+
+def test_lag_grows_while_a_group_stands_still(lag_rows):
+    lag = {key: row["lag"] for key, row in lag_rows.items()}
     assert lag[1, 0] == 60
     assert lag[1, 1] == 0
     assert lag[3, 0] == 70
     assert lag[5, 0] == 370
     assert lag[6, 0] == 0  # restored to beyond the end: never below 0
-    assert (8, 1) not in lag  # deleted
 
 
 def test_the_rate_counts_what_members_moved_forward(told):
