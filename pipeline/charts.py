@@ -153,14 +153,18 @@ Points = Sequence[tuple[int, float]]
 """Moments and values, in order of time."""
 
 
-def line_chart(series: Mapping[str, Points], span: Span, unit: str) -> str:
-    """Draw one line for each name; a value holds until the next one."""
+def line_chart(
+    series: Mapping[str, Points], span: Span, unit: str, holds_ms: int | None = None
+) -> str:
+    """Draw one line for each name. A value holds until the next one, at most for ``holds_ms``:
+    where there is none by then, there is nothing to be shown.
+    """
     top = nice_ceiling(max((v for points in series.values() for _, v in points), default=1))
 
     def draw(width: int, height: int) -> str:
         frame = _Frame(width, height, span, top)
         lines = [
-            _line(frame, n, name, points, unit)
+            _line(frame, n, name, points, unit, holds_ms)
             for n, (name, points) in enumerate(series.items(), 1)
         ]
         return frame.svg(frame.axes() + "".join(lines), f"{unit} over time")
@@ -168,12 +172,19 @@ def line_chart(series: Mapping[str, Points], span: Span, unit: str) -> str:
     return legend(series) + both_widths(draw)
 
 
-def _line(frame: _Frame, number: int, name: str, points: Points, unit: str) -> str:
+def _line(
+    frame: _Frame, number: int, name: str, points: Points, unit: str, holds_ms: int | None
+) -> str:
     if not points:
         return ""
-    path = [f"M{frame.x(points[0][0]):.1f} {frame.y(points[0][1]):.1f}"]
-    path += [f"H{frame.x(at_ms):.1f}V{frame.y(value):.1f}" for at_ms, value in points[1:]]
-    path.append(f"H{frame.x(frame.span.until_ms):.1f}")
+    path = []
+    until_ms = None
+    for (at_ms, value), (next_ms, _) in zip(
+        points, [*points[1:], (frame.span.until_ms, 0)], strict=True
+    ):
+        begins = "M{x:.1f} {y:.1f}" if until_ms != at_ms else "V{y:.1f}"
+        until_ms = next_ms if holds_ms is None else min(next_ms, at_ms + holds_ms)
+        path.append(begins.format(x=frame.x(at_ms), y=frame.y(value)) + f"H{frame.x(until_ms):.1f}")
     at_ms, value = max(points, key=lambda point: point[1])
     says = f"{name}: at most {short_number(value)} {unit}, {moment(at_ms)}"
     peak = f'<circle cx="{frame.x(at_ms):.1f}" cy="{frame.y(value):.1f}" r="3"/>'

@@ -16,15 +16,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline import page
 from pipeline.charts import Span, time_step_ms
 from pipeline.gold import MINUTE_MS
-from pipeline.lake import DAY, Lake, is_absent, read_table
+from pipeline.lake import DAY, Lake, read_table
 from pipeline.publish import HELD_BACK
+from pipeline.report_schema import GOLD_SCHEMAS
 from pipeline.schema import PUBLICATION_SCHEMA
 
 CHART_POINTS: Final = 240
@@ -36,8 +36,8 @@ MAX_ROWS: Final = 500
 Rows = list[dict[str, Any]]
 
 
-class NothingPublished(Exception):
-    """There is no complete day to report on; the message says what to do."""
+class NoTables(Exception):
+    """There is nothing to make a report of; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,11 @@ class Scope:
     """One group alone."""
 
     def gold(self, table: str) -> DataFrame:
-        """Read a table of gold, with ``name``: the group as a person knows it."""
-        rows = self._published(table)
-        if self.since is not None:
-            rows = rows.where(F.col(DAY) >= self.since)
-        if self.until is not None:
-            rows = rows.where(F.col(DAY) <= self.until)
+        """Read a table of gold, with ``name``: the group as a person knows it.
+
+        One that was never written is empty: a report does without what there is nothing of.
+        """
+        rows = self._published(table).where(F.col(DAY).isin(*self.days))
         if self.group is not None:
             rows = rows.where(F.col("group") == self.group)
         if not self._has_several_stores:
@@ -71,23 +70,70 @@ class Scope:
         return self._published("group_daily").select("store").distinct().count() > 1
 
     def _published(self, table: str) -> DataFrame:
-        try:
-            return read_table(self.spark, self.lake.gold(table))
-        except AnalysisException as error:
-            if not is_absent(error):
-                raise
-            raise NothingPublished(f"the table {table} is empty") from None
+        return read_table(self.spark, self.lake.gold(table), GOLD_SCHEMAS[table])
+
+    @cached_property
+    def _notes(self) -> Sequence[Row]:
+        """What is known of each day, in their order."""
+        notes = read_table(self.spark, self.lake.publications, PUBLICATION_SCHEMA)
+        return notes.orderBy(DAY).collect()
+
+    @cached_property
+    def days(self) -> list[date]:
+        """The published days that are asked for, in their order."""
+        since, until = self.since or date.min, self.until or date.max
+        return [day for day in self._published_days if since <= day <= until]
+
+    @property
+    def _published_days(self) -> list[date]:
+        return [row[DAY] for row in self._notes if row["state"] != HELD_BACK]
+
+    def require_tables(self) -> None:
+        """Raise NoTables where the pipeline never ran: the place may be a wrong one."""
+        if not self._notes:
+            raise NoTables(
+                f"there are no tables in {self.lake.root}: is that the --out of `groupkeeper "
+                "pipeline run`?"
+            )
 
     def warnings(self) -> list[str]:
         """Say which days are not in the report, and why."""
-        notes = read_table(self.spark, self.lake.publications, PUBLICATION_SCHEMA)
-        held = notes.where(F.col("missing") != "").orderBy(DAY).collect()
         return [
             f"{row['dt']} is not in this report: {row['missing']}."
             if row["state"] == HELD_BACK
             else f"{row['dt']} is published although {row['missing']}."
-            for row in held
+            for row in self._notes
+            if row["missing"]
         ]
+
+    def about(self) -> str:
+        """Name the groups and the days."""
+        groups = "all groups" if self.group is None else f"group {self.group}"
+        return f"{groups}, {_from_to(self.days)}" if self.days else groups
+
+    def why_nothing(self, otherwise: str) -> str:
+        """Say why a report is empty; ``otherwise`` where there was just nothing of the kind."""
+        published = self._published_days
+        if not published:
+            return (
+                "No day is published yet. `groupkeeper pipeline run` publishes each day whose "
+                "events are all there."
+            )
+        if not self.days:
+            return (
+                "No day between --since and --until is published; those that are: "
+                f"{_from_to(published)}."
+            )
+        if self.group is not None and self.gold("group_daily").isEmpty():
+            return (
+                f"Nothing is known of a group {self.group} on these days. Is its name spelled as "
+                "`groupkeeper groups` lists it?"
+            )
+        return otherwise
+
+
+def _from_to(days: Sequence[date]) -> str:
+    return str(days[0]) if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
 
 
 @dataclass(frozen=True)
@@ -97,40 +143,52 @@ class Report:
     name: str
     title: str
     parts: Sequence[str]
-    """HTML."""
+    """HTML; none where there is nothing to tell."""
     rows: Rows
     """What the files for programs hold."""
+    schema: pa.Schema
+    """Of the rows."""
+    says_nothing: str
+    """What it means that there is nothing to tell."""
 
 
 Build = Callable[[Scope], Report]
 
 
 def write_report(report: Report, scope: Scope, folder: Path) -> list[Path]:
-    """Write a report's files; returns their paths, the HTML first."""
+    """Write a report's files; returns their paths, the HTML first.
+
+    One that has nothing to tell says so, and why: it takes the place of an older one that had.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
-    about = "all groups" if scope.group is None else f"group {scope.group}"
-    says = f"groupkeeper, {about}. Times are UTC. Written {now}."
+    says = f"groupkeeper, {scope.about()}. Times are UTC. Written {now}."
     warnings = [page.warning(text) for text in scope.warnings()]
-    html = page.page(report.title, says, [*warnings, *report.parts])
+    nothing = page.section("Nothing to report", scope.why_nothing(report.says_nothing), "")
+    html = page.page(report.title, says, [*warnings, *(report.parts or [nothing])])
     paths = {kind: folder / f"{report.name}.{kind}" for kind in ("html", "parquet", "csv", "json")}
     paths["html"].write_text(html)
     paths["json"].write_text(json.dumps(report.rows, indent=1, default=str) + "\n")
-    _write_csv(report.rows, paths["csv"])
-    pq.write_table(pa.Table.from_pylist(report.rows), paths["parquet"])
+    _write_csv(report, paths["csv"])
+    pq.write_table(pa.Table.from_pylist(report.rows, schema=report.schema), paths["parquet"])
     return list(paths.values())
 
 
-def _write_csv(rows: Rows, path: Path) -> None:
+def _write_csv(report: Report, path: Path) -> None:
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+        writer = csv.DictWriter(file, report.schema.names)
         writer.writeheader()
-        for row in rows:
+        for row in report.rows:
             writer.writerow({name: _flat(value) for name, value in row.items()})
 
 
 def _flat(value: object) -> object:
     return json.dumps(value) if isinstance(value, list | dict) else value
+
+
+def with_text_day(rows: DataFrame) -> DataFrame:
+    """Write the day as text, as every format has it."""
+    return rows.withColumn(DAY, F.col(DAY).cast("string"))
 
 
 def collect(rows: DataFrame) -> Rows:
@@ -143,10 +201,8 @@ def buckets(
 ) -> tuple[Span, int]:
     """Choose the span of a chart, and how many milliseconds a point of it stands for.
 
-    Both edges are whole points, so nothing lies outside.
+    Both edges are whole points, so nothing lies outside. There is one moment at least.
     """
-    if not times_ms:
-        raise NothingPublished("there is nothing to report on")
     first, last = min(times_ms), max(times_ms)
     bucket_ms = time_step_ms(max(least_ms, (last - first) // points))
     since = first - first % bucket_ms

@@ -6,9 +6,10 @@ from collections import Counter, defaultdict
 from typing import Any, Final
 
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline import charts, page
-from pipeline.report import MAX_ROWS, Report, Scope, buckets, collect
+from pipeline.report import MAX_ROWS, Report, Rows, Scope, buckets, collect, with_text_day
 
 TITLE = "Audit"
 
@@ -30,9 +31,19 @@ MAX_NAMED: Final = 4
 
 def build(scope: Scope) -> Report:
     """Compute the report; the latest comes first."""
-    rows = collect(scope.gold("audit").orderBy(F.desc("ts_ms"), F.desc("seq")))
-    for row in rows:
-        row["dt"] = str(row["dt"])
+    found = with_text_day(scope.gold("audit"))
+    rows = collect(found.orderBy(F.desc("ts_ms"), F.desc("seq")))
+    return Report(
+        "audit",
+        TITLE,
+        _parts(rows) if rows else [],
+        rows,
+        to_arrow_schema(found.schema),
+        "Nobody took offsets back, reset, restored or deleted them, and no commit was refused.",
+    )
+
+
+def _parts(rows: Rows) -> list[str]:
     span, _ = buckets([row["ts_ms"] for row in rows])
     counted: Counter[str] = Counter()
     for row in rows:
@@ -42,24 +53,17 @@ def build(scope: Scope) -> Report:
         says = f"{charts.moment(row['ts_ms'])} {row['name']}: {_what(row)}"
         dots[ACTIONS[row["action"]]].append((row["ts_ms"], says))
     ordered = {name: dots[name] for name in ACTIONS.values() if name in dots}
-    return Report(
-        "audit",
-        TITLE,
-        [
-            page.tiles({ACTIONS[name]: counted[name] for name in ACTIONS if counted[name]}),
-            page.section(
-                "When", "Point at a dot to see what it was.", charts.dot_chart(ordered, span)
-            ),
-            page.section(
-                "What was done, and by whom",
-                "A reset is a commit from outside a group: an administrator's, or that of a "
-                "consumer without a group. Refused are commits of members whose time is over: "
-                "zombies.",
-                page.table([_told(row) for row in rows[:MAX_ROWS]], "Nothing of the kind."),
-            ),
-        ],
-        rows,
-    )
+    return [
+        page.tiles({ACTIONS[name]: counted[name] for name in ACTIONS if counted[name]}),
+        page.section("When", "Point at a dot to see what it was.", charts.dot_chart(ordered, span)),
+        page.section(
+            "What was done, and by whom",
+            "A reset is a commit from outside a group: an administrator's, or that of a "
+            "consumer without a group. Refused are commits of members whose time is over: "
+            "zombies.",
+            page.table([_told(row) for row in rows[:MAX_ROWS]], "Nothing of the kind."),
+        ),
+    ]
 
 
 def _told(row: dict[str, Any]) -> dict[str, Any]:

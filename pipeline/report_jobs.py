@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from pipeline import report_audit, report_lag, report_rebalances
-from pipeline.report import Build, NothingPublished, Scope, write_report
+from pipeline.report import Build, Scope, write_report
 
 REPORTS: Final[Mapping[str, Build]] = {
     "lag": report_lag.build,
@@ -20,14 +20,18 @@ REPORTS: Final[Mapping[str, Build]] = {
 def write_reports(
     scope: Scope, names: Iterable[str], folder: Path, say: Callable[[str], object]
 ) -> list[Path]:
-    """Write some reports; returns the paths of their pages. One without rows is left out."""
+    """Write some reports; returns the pages of those that have something to tell.
+
+    Raises NoTables, and leaves what is in the folder, where the pipeline never ran.
+    """
+    scope.require_tables()
     pages = []
     for name in names:
-        try:
-            report = REPORTS[name](scope)
-        except NothingPublished:
-            say(f"{name}: nothing to report")
-            continue
-        pages.append(write_report(report, scope, folder)[0])
-        say(f"{name}: {len(report.rows):,} rows")
+        report = REPORTS[name](scope)
+        page, *_ = write_report(report, scope, folder)
+        if report.parts:
+            pages.append(page)
+            say(f"{name}: {len(report.rows):,} rows")
+        else:
+            say(f"{name}: nothing to report. {scope.why_nothing(report.says_nothing)}")
     return pages

@@ -2,121 +2,167 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline import charts, page
+from pipeline.gold import MINUTE_MS
+from pipeline.lake import DAY
 from pipeline.report import MAX_ROWS, Report, Rows, Scope, buckets, collect, largest
 
 TITLE = "Lag and commit rate"
+
+_DAY_MS: Final = 24 * 60 * MINUTE_MS
 
 
 def build(scope: Scope) -> Report:
     """Compute the report."""
     lag, rate = scope.gold("lag_1m"), scope.gold("commit_rate_1m")
     edges = lag.select("minute_ms").union(rate.select("minute_ms"))
-    first = edges.agg(F.min("minute_ms").alias("first"), F.max("minute_ms").alias("last")).collect()
-    span, bucket_ms = buckets([at for row in first for at in row if at is not None])
-
-    bucket = _bucket(bucket_ms)
-    lags = lag.groupBy("name", bucket).agg(F.max("lag").alias("largest_lag"))
-    rates = rate.groupBy("name", bucket).agg(
-        F.sum("commits").alias("commits"),
-        F.sum("messages").alias("messages"),
-        F.sum("rewinds").alias("partitions_taken_back"),
+    ((first, last),) = edges.agg(F.min("minute_ms"), F.max("minute_ms")).collect()
+    is_empty = first is None
+    span, bucket_ms = buckets([0] if is_empty else [first, last])
+    found = _by_bucket(lag, rate, span, bucket_ms)
+    rows = collect(found.orderBy("name", "time_ms"))
+    return Report(
+        "lag",
+        TITLE,
+        [] if is_empty else _parts(scope, rows, span, bucket_ms),
+        rows,
+        to_arrow_schema(found.schema),
+        "No group had a committed offset.",
     )
-    rows = collect(lags.join(rates, ["name", "time_ms"], "full").orderBy("name", "time_ms"))
-    minutes = bucket_ms / 60_000
+
+
+def _parts(scope: Scope, rows: Rows, span: charts.Span, bucket_ms: int) -> list[str]:
     lag_lines: dict[str, list[tuple[int, float]]] = {}
     rate_lines: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
-        row["messages_per_minute"] = (row.pop("messages") or 0) / minutes
         if row["largest_lag"] is not None:
             lag_lines.setdefault(row["name"], []).append((row["time_ms"], row["largest_lag"]))
         rate_lines.setdefault(row["name"], []).append((row["time_ms"], row["messages_per_minute"]))
     # the same groups in the same colours in both charts: those that are furthest behind
     shown = largest({name: lag_lines.get(name, []) for name in rate_lines}, charts.MAX_SERIES)
-    now = _standing(scope)
-    return Report(
-        "lag",
-        TITLE,
-        [
-            page.tiles(
-                {
-                    "groups": len(rate_lines),
-                    "partitions with an offset": sum(row["partitions"] for row in now),
-                    "messages behind, now": sum(row["lag"] or 0 for row in now),
-                    "commits": _commits(scope),
-                }
+    rate_chart = charts.line_chart(
+        {name: rate_lines[name] for name in shown}, span, "messages a minute", bucket_ms
+    )
+    last, standing = _standing(scope)
+    behind = [row["lag"] for row in standing if row["lag"] is not None]
+    return [
+        page.tiles(
+            {
+                "groups": len(rate_lines),
+                "partitions with an offset": sum(row["partitions"] for row in standing),
+                "messages behind, at the end": sum(behind) if behind else "not known",
+                "commits": _commits(scope),
+            }
+        ),
+        _lag_section({name: lag_lines.get(name, []) for name in shown}, span, bucket_ms),
+        page.section(
+            "Messages a minute",
+            "How far the members of a group moved its offsets forward.",
+            rate_chart,
+        ),
+        page.section(
+            "Where each group stands",
+            f"As of {last}, the last that the tables tell of; the one furthest behind first. A lag "
+            "is empty where the end of the partition is not known.",
+            page.table(
+                [_stands(row) for row in standing[:MAX_ROWS]], "No committed offset is left."
             ),
-            _lag_section({name: lag_lines.get(name, []) for name in shown}, span),
-            page.section(
-                "Messages a minute",
-                "How far the members of a group moved its offsets forward.",
-                charts.line_chart(
-                    {name: rate_lines.get(name, []) for name in shown}, span, "messages a minute"
-                ),
-            ),
-            page.section(
-                "Now",
-                "Where each group stands, the one furthest behind first.",
-                page.table(
-                    [
-                        {
-                            "group": row["name"],
-                            "topic": row["topic"],
-                            "partitions": row["partitions"],
-                            "behind": row["lag"],
-                            "worst partition": row["worst"],
-                            "its lag": row["worst_lag"],
-                        }
-                        for row in now[:MAX_ROWS]
-                    ],
-                    "No group has committed an offset.",
-                ),
-            ),
-            page.section(
-                "Day by day",
-                "What each group did. Commits are requests, and so are the resets and restores "
-                "among them, and what was refused. What took offsets back, one request in the "
-                "audit, counts here with each partition, be it a rewind, a reset or a restore. "
-                "Messages are those that members moved forward over.",
-                page.table([_told(day) for day in _days(scope)], "No complete day."),
-            ),
-        ],
-        rows,
+        ),
+        page.section(
+            "Day by day",
+            "What each group did. Commits are requests, and so are the resets and restores "
+            "among them, and what was refused. What took offsets back, one request in the "
+            "audit, counts here with each partition, be it a rewind, a reset or a restore. "
+            "Messages are those that members moved forward over.",
+            page.table([_told(day) for day in _days(scope)], "No complete day."),
+        ),
+    ]
+
+
+def _by_bucket(lag: DataFrame, rate: DataFrame, span: charts.Span, bucket_ms: int) -> DataFrame:
+    """What each group did in each moment of the charts in which it had an offset."""
+
+    def bucket(at_ms: Column) -> Column:
+        return at_ms - at_ms % bucket_ms
+
+    minute = F.col("minute_ms")
+    # a row holds until the next one of its partition, and no longer than its day: the next day
+    # tells of itself what stands on it, or is held back
+    of_partition = Window.partitionBy("name", "topic", "partition").orderBy("minute_ms")
+    day_ms = (F.unix_date(F.col(DAY)).cast("long") + 1) * _DAY_MS
+    until = F.least(F.lead("minute_ms").over(of_partition), day_ms, F.lit(span.until_ms))
+    held = lag.select("name", "offset", "lag", minute, until.alias("until_ms")).where(
+        F.col("offset").isNotNull()
+    )
+    of_row = F.sequence(
+        bucket(minute), bucket(F.greatest(F.col("until_ms") - 1, minute)), F.lit(bucket_ms)
+    )
+    lags = held.select("name", "lag", F.explode(of_row).alias("time_ms"))
+    lags = lags.groupBy("name", "time_ms").agg(F.max("lag").alias("largest_lag"))
+    rates = rate.groupBy("name", bucket(minute).alias("time_ms")).agg(
+        F.sum("commits").alias("commits"),
+        F.sum("rewinds").alias("partitions_taken_back"),
+        F.sum("messages").alias("messages"),
+    )
+    rows = lags.join(rates, ["name", "time_ms"], "full")
+    per_minute = F.coalesce("messages", F.lit(0)) / (bucket_ms / MINUTE_MS)
+    return rows.select(
+        "name",
+        "time_ms",
+        "largest_lag",
+        F.coalesce("commits", F.lit(0)).alias("commits"),
+        F.coalesce("partitions_taken_back", F.lit(0)).alias("partitions_taken_back"),
+        per_minute.alias("messages_per_minute"),
     )
 
 
-def _bucket(bucket_ms: int) -> Column:
-    return (F.col("minute_ms") - F.col("minute_ms") % bucket_ms).alias("time_ms")
-
-
-def _lag_section(lines: dict[str, list[tuple[int, float]]], span: charts.Span) -> str:
+def _lag_section(
+    lines: dict[str, list[tuple[int, float]]], span: charts.Span, bucket_ms: int
+) -> str:
     says = "The lag of the worst partition of each group, in messages; the groups furthest behind."
     if not any(lines.values()):
         note = "The ends of the partitions are not known yet: the log holds no sample of them."
         return page.section("Lag", says, f'<p class="faint">{note}</p>')
-    chart = charts.line_chart(lines, span, "messages behind")
+    chart = charts.line_chart(lines, span, "messages behind", bucket_ms)
     return page.section("Lag", says, chart)
 
 
-def _standing(scope: Scope) -> Rows:
-    """The last lag that is known of each partition, summed up by group and topic."""
-    last = (
-        scope.gold("lag_1m")
-        .groupBy("name", "topic", "partition")
-        .agg(F.max_by("lag", "minute_ms").alias("lag"))
+def _standing(scope: Scope) -> tuple[str, Rows]:
+    """The last lag of each partition that has an offset, by group and topic; and of when it is.
+
+    The last day tells of all that stood on it, of what did not move as well.
+    """
+    lag = scope.gold("lag_1m").where(F.col(DAY) == scope.days[-1])
+    last = lag.groupBy("name", "topic", "partition").agg(
+        F.max_by(F.struct("offset", "lag"), "minute_ms").alias("last"),
     )
-    by_topic = last.groupBy("name", "topic").agg(
+    stands = last.where(F.col("last.offset").isNotNull()).select("*", "last.lag")
+    by_topic = stands.groupBy("name", "topic").agg(
         F.count("*").alias("partitions"),
         F.sum("lag").alias("lag"),
         F.max_by("partition", "lag").alias("worst"),
         F.max("lag").alias("worst_lag"),
     )
-    return collect(by_topic.orderBy(F.desc_nulls_last("lag"), "name", "topic"))
+    ((minute_ms,),) = lag.agg(F.max("minute_ms")).collect()
+    moment = str(scope.days[-1]) if minute_ms is None else charts.moment(minute_ms)[:16]
+    return moment, collect(by_topic.orderBy(F.desc_nulls_last("lag"), "name", "topic"))
+
+
+def _stands(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "group": row["name"],
+        "topic": row["topic"],
+        "partitions": row["partitions"],
+        "behind": row["lag"],
+        "worst partition": row["worst"],
+        "its lag": row["worst_lag"],
+    }
 
 
 def _days(scope: Scope) -> Rows:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline import charts, page
 from pipeline.lake import read_table
-from pipeline.report import MAX_ROWS, Report, Rows, Scope, buckets, collect
+from pipeline.report import MAX_ROWS, Report, Rows, Scope, buckets, collect, with_text_day
+from pipeline.report_schema import MEMBER_SESSIONS_SCHEMA
 
 TITLE = "Rebalances"
 
@@ -29,69 +31,83 @@ MAX_BARS: Final = 60
 
 def build(scope: Scope) -> Report:
     """Compute the report."""
-    rows = _rows(scope)
-    started = [row for row in rows if row["started_ms"] is not None]
-    span, bucket_ms = buckets([row["started_ms"] for row in started], MAX_BARS, least_ms=1000)
-    bars: dict[str, Counter[int]] = {name: Counter() for name in CAUSES}
-    for row in started:
-        bars[row["cause"]][row["started_ms"] - row["started_ms"] % bucket_ms] += 1
-    series = {CAUSES[name]: sorted(counted.items()) for name, counted in bars.items() if counted}
-    longest = max((row["duration_ms"] or 0 for row in rows), default=0)
+    found = with_text_day(scope.gold("rebalances").drop("moves"))
+    rows = _each_once(collect(found.orderBy("dt")))
+    churn = _churn(scope)
     return Report(
         "rebalances",
         TITLE,
-        [
-            page.tiles(
-                {
-                    "rebalances": len(rows),
-                    "seconds spent in them": sum(row["duration_ms"] or 0 for row in rows) / 1000,
-                    "the longest, seconds": longest / 1000,
-                    "partitions moved": sum(row["moved"] or 0 for row in rows),
-                }
-            ),
-            page.section(
-                "When, and why",
-                "Rebalances by what caused them.",
-                charts.bar_chart(series, span, bucket_ms, "rebalances"),
-            ),
-            page.section(
-                "Churn",
-                "Who came and who went, by group.",
-                page.table(_churn(scope), "Nobody came or went."),
-            ),
-            page.section(
-                "Each rebalance",
-                "The longest first. Awaited are the members that did not come back in time; moved "
-                "are partitions that another member had before.",
-                page.table([_told(row) for row in rows[:MAX_ROWS]], "There was none."),
-            ),
-        ],
+        _parts(rows, churn) if rows or churn else [],
         rows,
+        to_arrow_schema(found.schema),
+        "No group rebalanced, and nobody came or went.",
     )
 
 
-def _rows(scope: Scope) -> Rows:
-    """Every rebalance once: one that went on over midnight stands in both days."""
-    found = scope.gold("rebalances").orderBy("dt")
-    by_start = {}
-    for row in collect(found.drop("moves")):
-        start = row["started_ms"] or row["completed_ms"] or row["assigned_ms"]
-        by_start[row["store"], row["group"], start] = {**row, "dt": str(row["dt"])}
-    return sorted(by_start.values(), key=lambda row: -(row["duration_ms"] or 0))
+def _parts(rows: Rows, churn: Rows) -> list[str]:
+    seconds = [(row["duration_ms"] or 0) / 1000 for row in rows]
+    return [
+        page.tiles(
+            {
+                "rebalances": len(rows),
+                "seconds spent in them": sum(seconds),
+                "the longest, seconds": max(seconds, default=0.0),
+                "partitions moved": sum(row["moved"] or 0 for row in rows),
+            }
+        ),
+        page.section(
+            "When, and why", "Rebalances by what caused them.", _chart(rows) if rows else _NONE
+        ),
+        page.section(
+            "Churn", "Who came and who went, by group.", page.table(churn, "Nobody came or went.")
+        ),
+        page.section(
+            "Each rebalance",
+            "The longest first. Awaited are the members that did not come back in time; moved "
+            "are partitions that another member had before.",
+            page.table([_told(row) for row in rows[:MAX_ROWS]], "There was none."),
+        ),
+    ]
 
 
-def _told(row: dict[str, object]) -> dict[str, object]:
+_NONE: Final = '<p class="faint">There was none.</p>'
+
+
+def _chart(rows: Rows) -> str:
+    moments = [(_begun_ms(row), row["cause"]) for row in rows]
+    span, bucket_ms = buckets([at_ms for at_ms, _ in moments], MAX_BARS, least_ms=1000)
+    bars: dict[str, Counter[int]] = {name: Counter() for name in CAUSES}
+    for at_ms, cause in moments:
+        bars[cause][at_ms - at_ms % bucket_ms] += 1
+    series = {CAUSES[name]: sorted(counted.items()) for name, counted in bars.items() if counted}
+    return charts.bar_chart(series, span, bucket_ms, "rebalances")
+
+
+def _begun_ms(row: dict[str, Any]) -> int:
+    """When it began, or the first that is known of it."""
+    return int(row["started_ms"] or row["completed_ms"] or row["assigned_ms"])
+
+
+def _each_once(rows: Rows) -> Rows:
+    """Every rebalance once, as its last day tells it: one over midnight stands in both days."""
+    found = {}
+    for row in rows:
+        # one whose beginning is not known has no seq
+        which = ("seq", row["seq"]) if row["seq"] is not None else ("ms", _begun_ms(row))
+        found[row["store"], row["group"], which] = row
+    return sorted(found.values(), key=lambda row: -(row["duration_ms"] or 0))
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
     duration = row["duration_ms"]
-    awaited = row["awaited_names"] or []
-    assert isinstance(awaited, list)
     return {
-        "time (UTC)": charts.moment(row["started_ms"]),  # type: ignore[arg-type]
+        "time (UTC)": charts.moment(row["started_ms"]),
         "group": row["name"],
         "reason": str(row["reason"] or "").replace("_", " "),
         "caused by": row["caused_by"] or row["member_id"],
-        "seconds": None if duration is None else duration / 1000,  # type: ignore[operator]
+        "seconds": None if duration is None else duration / 1000,
         "members": row["members"],
-        "awaited": ", ".join(awaited),
+        "awaited": ", ".join(row["awaited_names"] or []),
         "moved": row["moved"],
         "of": row["assigned"],
     }
@@ -99,7 +115,8 @@ def _told(row: dict[str, object]) -> dict[str, object]:
 
 def _churn(scope: Scope) -> Rows:
     """Count joins and ends by group; a session stands in every day that it reaches into."""
-    sessions = read_table(scope.spark, scope.lake.silver("member_sessions"))
+    place = scope.lake.silver("member_sessions")
+    sessions = read_table(scope.spark, place, MEMBER_SESSIONS_SCHEMA)
     names = scope.gold("group_daily").select("dt", "store", "group", "name")
     rows = sessions.join(names, ["dt", "store", "group"])
     joined = F.to_date(F.timestamp_millis("joined_ms")) == F.col("dt")

@@ -106,7 +106,7 @@ def report_command(  # noqa: PLR0913  the options of a command
     spark = start_spark("report", master, memory)
     from pipeline.failure import why
     from pipeline.lake import Lake
-    from pipeline.report import Scope
+    from pipeline.report import NoTables, Scope
     from pipeline.report_jobs import REPORTS, write_reports
     from pipeline.session import SPARK_ERRORS
 
@@ -115,12 +115,14 @@ def report_command(  # noqa: PLR0913  the options of a command
     )
     try:
         written = write_reports(scope, names or list(REPORTS), folder, _say)
+    except NoTables as error:
+        fail(str(error), NOTHING_MATCHED)
     except SPARK_ERRORS as error:
         fail(why(error), FAILED)
     for path in written:
         print(path)
     if not written:
-        fail("nothing is published for that; `groupkeeper pipeline run` publishes", NOTHING_MATCHED)
+        fail(f"there is nothing to report; the pages in {folder} say why", NOTHING_MATCHED)
 
 
 def start_spark(name: str, master: str | None, memory: str) -> Any:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from datetime import date
 from html.parser import HTMLParser
 
 import pyarrow.parquet as pq
@@ -16,15 +17,18 @@ from typer.testing import CliRunner
 
 from coordinator.cli.main import app
 from coordinator.cli.tables import ReportName
+from coordinator.core import events as core
 from pipeline import charts, page
 from pipeline.lake import Lake
-from pipeline.report import Scope, buckets
+from pipeline.publish import GOLD_TABLES
+from pipeline.report import NoTables, Scope, buckets
 from pipeline.report_jobs import REPORTS, write_reports
+from pipeline.report_schema import GOLD_SCHEMAS, MEMBER_SESSIONS_SCHEMA
 from pipeline.run import told
 from tests.helpers.printed_docs import ROOT
 from tests.pipeline.conftest import a_site
-from tests.pipeline.events import commit
-from tests.pipeline.test_silver_gold import STORY
+from tests.pipeline.events import DAY_MS, at, commit
+from tests.pipeline.test_silver_gold import STORY, end_of
 
 SPAN = charts.Span(0, 3_600_000)
 EVIL = '<script>alert("&")</script>'
@@ -110,10 +114,9 @@ def test_a_refused_commit_counts_as_often_as_it_was_refused(written):
     assert cells(written, "lag")[-1]["commits refused"] == "3"
 
 
-def cells(written, name):
-    """The rows of a page's last table, by their headings."""
-    text = (written / f"{name}.html").read_text()
-    body = text[text.rindex("<tbody>") :]
+def cells(written, name, which=-1):
+    """The rows of a page's last table, or of another, by their headings."""
+    body = (written / f"{name}.html").read_text().split("<tbody>")[which].partition("</tbody>")[0]
     return [
         dict(re.findall(r'data-name="([^"]*)">([^<]*)<', row)) for row in body.split("</tr>")[:-1]
     ]
@@ -136,16 +139,117 @@ def test_a_request_for_two_topics_is_one_commit(spark, tmp_path):
     assert tiles(tmp_path, "lag")["commits"] == "1"
 
 
-def test_a_report_of_one_group_has_no_other(story, tmp_path):
+def test_an_empty_report_says_so_and_takes_the_place_of_an_older_one(story, tmp_path):
+    write_reports(Scope(story.spark, story.lake), REPORTS, tmp_path, lambda _: None)
     scope = Scope(story.spark, story.lake, group="nobody")
     said: list[str] = []
     assert write_reports(scope, REPORTS, tmp_path, said.append) == []
-    assert said == [f"{name}: nothing to report" for name in REPORTS]
+    why = "Nothing is known of a group nobody on these days"
+    assert [line.partition(". ")[0] for line in said] == [
+        f"{n}: nothing to report" for n in REPORTS
+    ]
+    for name in REPORTS:
+        text = (tmp_path / f"{name}.html").read_text()
+        assert "group nobody, 1970-01-01 to 1970-01-02" in text
+        assert why in text
+        assert "ann" not in text.partition("</style>")[2]
+        assert json.loads((tmp_path / f"{name}.json").read_text()) == []
+        table = pq.read_table(tmp_path / f"{name}.parquet")
+        assert (table.num_rows, "name" in table.column_names) == (0, True)
+        assert (tmp_path / f"{name}.csv").read_text().strip() == ",".join(table.column_names)
 
 
-def test_a_report_without_tables_says_what_to_do(spark, tmp_path):
-    scope = Scope(spark, Lake(str(tmp_path / "nothing")))
+def test_a_report_of_days_that_are_not_published_says_which_are(story, tmp_path):
+    scope = Scope(story.spark, story.lake, since=date(1970, 1, 3))
     assert write_reports(scope, REPORTS, tmp_path, lambda _: None) == []
+    for name in REPORTS:
+        text = (tmp_path / f"{name}.html").read_text()
+        assert "is published; those that are: 1970-01-01 to 1970-01-02." in text
+
+
+def test_a_report_without_tables_says_what_to_do_and_leaves_the_pages_that_are_there(
+    spark, tmp_path
+):
+    (tmp_path / "lag.html").write_text("of another place")
+    scope = Scope(spark, Lake(str(tmp_path / "nothing")))
+    with pytest.raises(NoTables, match=r"there are no tables in .*/nothing: is that the --out of"):
+        write_reports(scope, REPORTS, tmp_path, lambda _: None)
+    assert [path.name for path in tmp_path.iterdir()] == ["lag.html"]
+
+
+def test_the_schemas_of_reports_are_those_of_the_tables(story):
+    def names_and_types(schema):
+        return sorted((field.name, field.dataType.simpleString()) for field in schema)
+
+    paths = {name: story.lake.gold(name) for name in GOLD_TABLES}
+    schemas = {**GOLD_SCHEMAS, "member_sessions": MEMBER_SESSIONS_SCHEMA}
+    paths["member_sessions"] = story.lake.silver("member_sessions")
+    assert {name: names_and_types(schema) for name, schema in schemas.items()} == {
+        name: names_and_types(story.spark.read.parquet(path).schema) for name, path in paths.items()
+    }
+
+
+def test_every_report_stands_alone(spark, tmp_path):
+    """Members that came before the log began: no session; and two rebalances in one millisecond."""
+    site = a_site(spark, tmp_path)
+    again = core.RebalanceStart(group="g", member_id="m", reason="leader_rejoin", members=1)
+    ends = [core.RebalanceEnd(group="g", generation=n, duration_ms=n - 4) for n in (4, 5)]
+    site.seal([at(1, again, 1000), at(2, ends[0], 1000), at(3, again, 1000), at(4, ends[1], 1001)])
+    site.run()
+    said: list[str] = []
+    (only,) = write_reports(Scope(spark, site.lake), REPORTS, tmp_path, said.append)
+    assert only == tmp_path / "rebalances.html"
+    found = json.loads((tmp_path / "rebalances.json").read_text())
+    assert [(row["seq"], row["generation"], row["duration_ms"]) for row in found] == [
+        (3, 5, 1),
+        (1, 4, 0),
+    ]
+    assert tiles(tmp_path, "rebalances")["rebalances"] == "2"
+    assert said == [
+        "lag: nothing to report. No group had a committed offset.",
+        "rebalances: 2 rows",
+        "audit: nothing to report. Nobody took offsets back, reset, restored or deleted them, and "
+        "no commit was refused.",
+    ]
+
+
+def test_where_groups_stand_has_the_idle_ones_and_none_that_was_deleted(spark, tmp_path):
+    site = a_site(spark, tmp_path)
+    minute = 60_000
+    lost = core.LostTopic("orders", "", [core.LostPartition(1, 50, 3, "note", 5)])
+    site.seal(
+        [
+            commit(1, [("orders", 0, 40), ("orders", 2, 1)], group="idle", ts_ms=minute),
+            commit(2, [("orders", 1, 50)], group="gone", ts_ms=minute),
+            at(3, end_of((0, 800), (1, 90), (2, 1)), minute),
+            commit(4, [("orders", 2, 2, 1)], group="idle", ts_ms=2 * minute),
+            at(5, core.OffsetDeleted(group="gone", reason="deleted", topics=[lost]), 3 * minute),
+            commit(6, [("orders", 0, 790)], group="busy", ts_ms=DAY_MS + 5 * minute),
+        ]
+    )
+    site.run()
+
+    def told(**days):
+        scope = Scope(spark, site.lake, **days)
+        write_reports(scope, ["lag"], tmp_path, lambda _: None)
+        stands = {row["group"]: row["behind"] for row in cells(tmp_path, "lag", -2)}
+        rows = json.loads((tmp_path / "lag.json").read_text())
+        lines: dict[str, dict[int, int]] = {}
+        for row in rows:
+            lines.setdefault(row["name"], {})[row["time_ms"]] = row["largest_lag"]
+        return stands, lines
+
+    stands, lines = told(since=date(1970, 1, 2))
+    assert stands == {"idle": "760", "busy": "10"}
+    assert set(lines["idle"].values()) == {760}
+    assert "gone" not in lines
+    stands, lines = told(until=date(1970, 1, 1))
+    assert stands == {"idle": "760"}
+    # the one that moves does not hide the one that stands still, and what went has no lag
+    assert lines == {
+        "idle": {minute: 760, 2 * minute: 760, 3 * minute: 760},
+        "gone": {minute: 40, 2 * minute: 40},
+    }
 
 
 def test_a_day_that_is_missing_is_said_at_the_head_of_every_page(spark, tmp_path):
@@ -157,11 +261,11 @@ def test_a_day_that_is_missing_is_said_at_the_head_of_every_page(spark, tmp_path
     assert "events 4 to 5 of log log are missing" in line
     assert "--accept-gap 1970-01-01" in line
     scope = Scope(spark, site.lake)
-    assert scope.warnings() == [
-        "1970-01-01 is not in this report: events 4 to 5 of log log are missing."
-    ]
-    (first, *_) = write_reports(scope, REPORTS, tmp_path, lambda _: None)
-    assert "events 4 to 5 of log log are missing" in first.read_text()
+    first, *_ = scope.warnings()
+    assert first == "1970-01-01 is not in this report: events 4 to 5 of log log are missing."
+    write_reports(scope, REPORTS, tmp_path, lambda _: None)
+    for name in REPORTS:
+        assert first in (tmp_path / f"{name}.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -227,6 +331,14 @@ def test_a_line_holds_its_value_until_the_next():
     root = ET.fromstring(f"<all>{drawn}</all>")
     path = next(root.iter("path")).get("d")
     assert re.sub(r"[^A-Z]", "", path or "") == "MHVH"
+
+
+def test_a_line_ends_where_nothing_is_known_any_more():
+    drawn = charts.line_chart(
+        {"g": [(0, 1.0), (60_000, 2.0), (600_000, 1.0)]}, SPAN, "messages", holds_ms=60_000
+    )
+    path = next(ET.fromstring(f"<all>{drawn}</all>").iter("path")).get("d") or ""
+    assert re.sub(r"[^A-Z]", "", path) == "MHVHMH"
 
 
 def test_the_daemon_imports_nothing_of_the_pipeline():

@@ -210,7 +210,9 @@ def test_rebalances_of_one_millisecond_have_their_own_causes_and_names(spark, tm
     ]
     site.seal([*joins, *rebalances])
     site.run()
-    found = [(row["seq"], row["caused_by"], row["awaited_names"]) for row in site.gold("rebalances")]
+    found = [
+        (row["seq"], row["caused_by"], row["awaited_names"]) for row in site.gold("rebalances")
+    ]
     assert sorted(found) == [
         (3, "a (/10.0.0.1)", ["a (/10.0.0.1)"]),
         (5, "b (/10.0.0.1)", ["b (/10.0.0.1)"]),
