@@ -211,8 +211,9 @@ def verify(coordinator: Coordinator, groups: Sequence[GroupPlan]) -> Iterator[Ou
             group.group,
             Result.REFUSED,
             len(other),
-            f"{_count(len(other))} not as the plan wants: {_values(other, now)}. Consumers that "
-            "run commit on; where none does, apply the plan, or make a new one",
+            f"{_partitions(len(other), 'is', 'are')} not as the plan wants: "
+            f"{_values(other, now)}. Consumers that run commit on; where none does, apply the "
+            "plan, or make a new one",
         )
 
 
@@ -282,8 +283,8 @@ def _read_back(coordinator: Coordinator, group: GroupPlan, changed: int) -> Outc
         group.group,
         Result.FAILED,
         changed,
-        f"written, but {_count(len(other))} read back as something else: {_values(other, now)}. "
-        "Somebody commits to this group: stop that, and make a new plan",
+        f"written, but {_partitions(len(other), 'reads', 'read')} back as something else: "
+        f"{_values(other, now)}. Somebody commits to this group: stop that, and make a new plan",
     )
 
 
@@ -303,7 +304,8 @@ def _refusal(
             group.group,
             Result.REFUSED,
             0,
-            f"{_count(len(drifted))} changed since the plan was made: {_values(drifted, now)}. "
+            f"{_partitions(len(drifted), 'has', 'have')} changed since the plan was made: "
+            f"{_values(drifted, now)}. "
             "Nothing was changed; look who commits there, and make a new plan",
         )
     if pending and listed is not None and listed.state and not listed.is_idle:
@@ -353,8 +355,8 @@ def _some(texts: Sequence[str], between: str = ", ") -> str:
     return between.join(texts[:NAMED]) + more
 
 
-def _count(partitions: int) -> str:
-    return "1 partition is" if partitions == 1 else f"{partitions} partitions are"
+def _partitions(number: int, one: str, many: str) -> str:
+    return f"1 partition {one}" if number == 1 else f"{number:,} partitions {many}"
 
 
 def _key(each: Change) -> Partition:

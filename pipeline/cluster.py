@@ -344,7 +344,7 @@ class Cluster:
                 partition, error = min(refused.items())
                 raise ClusterError(
                     f"{self.address}: group {group!r}: {partition}: {error}"
-                    + (f", and {len(refused) - 1} partitions more" if len(refused) > 1 else "")
+                    + (f", and {len(refused) - 1} more" if len(refused) > 1 else "")
                 )
             self._wait(errors)
 

@@ -17,7 +17,17 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from pipeline.apply import Outcome, Purpose, Result, apply, check, make_sealed, plan_groups, verify
+from pipeline.apply import (
+    NAMED,
+    Outcome,
+    Purpose,
+    Result,
+    apply,
+    check,
+    make_sealed,
+    plan_groups,
+    verify,
+)
 from pipeline.cluster import ClusterError, Endpoint, ListedGroup
 from pipeline.plan import Committed, GroupPlan, Kind, Partition, Plan, renamed
 
@@ -206,20 +216,33 @@ def _source_task(
         return
     for each in groups:
         there = renamed(now[each.group], topics)
-        moved = [
-            one
-            for one in each.changes
-            if (found := there.get(Partition(one.topic, one.partition))) is None
-            or found.offset != one.asked_for
-        ]
-        new = there.keys() - {Partition(one.topic, one.partition) for one in each.changes}
-        count = len(moved) + len(new)
-        message = f"{count} partitions moved on at the source since the plan was made"
-        yield (
-            Outcome(each.group, Result.REFUSED, count, message)
-            if count
-            else Outcome(each.group, Result.DONE_BEFORE)
-        )
+        yield moved_on(each, there)
+
+
+def moved_on(group: GroupPlan, there: Mapping[Partition, Committed]) -> Outcome:
+    """Say whether a group is at its source, in the target's names, as it was when planned."""
+    planned = {Partition(each.topic, each.partition): each.asked_for for each in group.changes}
+    found = {key: committed.offset for key, committed in there.items()}
+    moved = [
+        f"{key.topic}-{key.partition} was {_offset(planned.get(key))}, is {_offset(found.get(key))}"
+        for key in sorted(planned.keys() | found.keys())
+        if planned.get(key) != found.get(key)
+    ]
+    if not moved:
+        return Outcome(group.group, Result.DONE_BEFORE)
+    have = "1 partition has" if len(moved) == 1 else f"{len(moved):,} partitions have"
+    more = f"; and {len(moved) - NAMED} more" if len(moved) > NAMED else ""
+    return Outcome(
+        group.group,
+        Result.REFUSED,
+        len(moved),
+        f"{have} moved on at the source since the plan was made: {'; '.join(moved[:NAMED])}{more}. "
+        "Stop its consumers there, undo what was applied of this plan, and plan again",
+    )
+
+
+def _offset(offset: int | None) -> str:
+    return "none" if offset is None else str(offset)
 
 
 Task: TypeAlias = Callable[[Sequence[str]], Iterator[msgspec.Struct]]

@@ -238,7 +238,9 @@ def decode(data: bytes) -> Plan:
     try:
         head = msgspec.json.decode(data, type=_Head)
         if head.format != FORMAT:
-            raise PlanError("this is no plan: make one with `groupkeeper pipeline restore`")
+            raise PlanError(
+                "this is no plan: make one with `groupkeeper pipeline restore` or `migrate`"
+            )
         if head.version != FORMAT_VERSION:
             raise PlanError(
                 f"a plan of format version {head.version}, and this program knows "

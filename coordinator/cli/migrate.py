@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 import typer
 
 from coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
@@ -23,7 +24,16 @@ from coordinator.cli.pipeline_options import (
     UndoOption,
 )
 from coordinator.cli.plain_text import plain
-from coordinator.cli.plan_view import print_plan, write_plan
+from coordinator.cli.plan_view import (
+    AT_SOURCE,
+    AT_TARGET,
+    as_json,
+    counted,
+    print_facts_of,
+    print_outcomes,
+    print_plan,
+    write_plan,
+)
 from coordinator.cli.restore import (
     NO_DATA,
     SPARK_MEMORY,
@@ -39,6 +49,7 @@ if TYPE_CHECKING:
     from pipeline.apply import Outcome
     from pipeline.cluster import Endpoint
     from pipeline.migrate import Migration
+    from pipeline.plan import Plan
 
 
 def migrate_command(  # noqa: PLR0913  the options of a command
@@ -88,9 +99,10 @@ def migrate_command(  # noqa: PLR0913  the options of a command
     away = None if source is None else Endpoint(source, from_properties, timeout)
     spark_master = master
     left_out: list[Outcome] = []
+    _check_options(plan, (verify, undo, apply), (group, topics))
     if plan is None:
-        if away is None or server is None or undo or verify:
-            fail("name --from and --server, or a plan that is made with --plan", USAGE)
+        if away is None or server is None:
+            fail("name --from and --server, or with --plan FILE a plan that was made", USAGE)
         target = Endpoint(server, properties, timeout)
         migration = _planned(away, target, data, (topics, group), spark_master)
         made = migration.plan
@@ -101,11 +113,28 @@ def migrate_command(  # noqa: PLR0913  the options of a command
     else:
         made, path = opened_plan(plan, undo), plan
         target = Endpoint(server or made.content.server, properties, timeout)
+    if verify:
+        _verify(made, path, (target, away), spark_master, output)
+        return
     if output is Output.TABLE:
         print_plan(made)
         print()
-    outcomes = _run(made, (target, away), (apply, verify), spark_master)
-    tell(made, path, outcomes + left_out, apply and not verify, output)
+    outcomes = _run(made, target, apply, spark_master)
+    tell(made, path, outcomes + left_out, apply, output)
+
+
+def _check_options(
+    plan: Path | None,
+    what: tuple[bool, bool, bool],
+    selection: tuple[list[str] | None, list[str] | None],
+) -> None:
+    verify, undo, apply = what
+    if plan is None and (verify or undo):
+        fail("--verify and --undo are about a plan that was made: name it with --plan FILE", USAGE)
+    if plan is not None and any(selection):
+        fail("--plan names a plan that was made: leave out --group and --map", USAGE)
+    if verify and apply:
+        fail("--verify only looks: leave out --apply, or --verify", USAGE)
 
 
 def _planned(
@@ -128,8 +157,10 @@ def _planned(
         fail(str(error), FAILED)
     if not migration.plan.content.groups:
         if not migration.failed:
+            like = f" like {' or '.join(patterns)}" if patterns else ""
             fail(
-                f"{source.address}: no group there has a committed offset to move", NOTHING_MATCHED
+                f"{source.address}: no group there{like} has a committed offset to move",
+                NOTHING_MATCHED,
             )
         name, why = next(iter(sorted(migration.failed.items())))
         others = f" (and {len(migration.failed) - 1} more)" if len(migration.failed) > 1 else ""
@@ -150,36 +181,75 @@ def _topic_map(pairs: Any) -> dict[str, str]:
 def _tell_before(migration: Migration) -> None:
     """Say what a person should know before anything is applied."""
     if migration.empty:
+        has = "has" if len(migration.empty) == 1 else "have"
         typer.echo(
-            f"groupkeeper: {len(migration.empty)} groups have no committed offset: left out",
+            f"groupkeeper: {counted(len(migration.empty), 'group')} {has} no committed offset, and "
+            "nothing to be moved: left out",
             err=True,
         )
     if migration.active:
-        some = plain(", ".join(migration.active[:3]))
+        has = "has" if len(migration.active) == 1 else "have"
+        more = ", ..." if len(migration.active) > GROUPS_NAMED else ""
+        some = plain(", ".join(migration.active[:GROUPS_NAMED]) + more)
         typer.echo(
-            f"groupkeeper: {len(migration.active)} groups have members at the source "
-            f"({some} ...): their offsets move on; stop the consumers "
-            "and plan again before you apply, or --verify with --from afterwards",
+            f"groupkeeper: {counted(len(migration.active), 'group')} {has} members at the source "
+            f"({some}), who commit on. Stop them and plan again before you apply; whether any "
+            "offset moved on is told by --plan FILE --verify --from",
             err=True,
         )
 
 
-def _run(
-    made: Any,
+GROUPS_NAMED: Final = 3
+"""Groups that a message names."""
+
+
+def _run(made: Plan, target: Endpoint, apply: bool, master: str | None) -> list[Outcome]:
+    """Check or apply a plan."""
+    from pipeline.migrate import Step, run_plan
+
+    return run_plan(_spark(master), target, made, Step.APPLY if apply else Step.CHECK)
+
+
+def _verify(
+    made: Plan,
+    path: Path,
     servers: tuple[Endpoint, Endpoint | None],
-    what: tuple[bool, bool],
     master: str | None,
-) -> list[Outcome]:
-    """Check, verify or apply a plan."""
+    output: Output,
+) -> None:
+    """Say what is not as the plan has it, there and where it came from. Changes nothing."""
     from pipeline.migrate import Step, run_plan, source_drift
 
     target, source = servers
-    apply, verify = what
-    step = Step.VERIFY if verify else Step.APPLY if apply else Step.CHECK
-    outcomes: list[Outcome] = run_plan(_spark(master), target, made, step)
-    if verify and source is not None:
-        outcomes += source_drift(_spark(master), source, made)
-    return outcomes
+    there = run_plan(_spark(master), target, made, Step.VERIFY)
+    here = [] if source is None else source_drift(_spark(master), source, made)
+    places = (target.address, None if source is None else source.address)
+    tell_verified(made, path, places, (there, here), output)
+
+
+def tell_verified(
+    made: Plan,
+    path: Path,
+    places: tuple[str, str | None],
+    outcomes: tuple[list[Outcome], list[Outcome]],
+    output: Output,
+) -> None:
+    """Print what a look at the target, and at the source where it is named, found."""
+    there, here = outcomes
+    target, source = places
+    if output is Output.JSON:
+        at_source = [msgspec.to_builtins(outcome) for outcome in here]
+        print(as_json(made, path, there, applied=False, source_outcomes=at_source))
+    else:
+        print_facts_of(made)
+        print(f"\nAt the target, {target}:")
+        print_outcomes(there, AT_TARGET)
+        if source is not None:
+            print(f"\nAt the source, {source}:")
+            print_outcomes(here, AT_SOURCE)
+        print("\nNothing was changed: --verify only looks.")
+    if not all(outcome.is_well for outcome in there + here):
+        raise typer.Exit(FAILED)
 
 
 def dump_command(
@@ -216,7 +286,8 @@ def dump_command(
     except DumpError as error:
         fail(str(error), FAILED)
     print(
-        f"{done.records:,} records of {len(done.partitions)} partitions in {out}. "
+        f"{counted(done.records, 'record')} of {counted(len(done.partitions), 'partition')} in "
+        f"{out}. "
         f"Next: groupkeeper pipeline import {out} --tables DIR"
     )
 
@@ -238,7 +309,10 @@ def import_command(
         done = import_dump(_spark(master), dump, Lake(tables), skip_unreadable=skip_unreadable)
     except DumpError as error:
         fail(str(error), FAILED)
-    print(f"{done.events:,} events out of {done.records:,} records, as batch {done.batch_id}")
+    print(
+        f"{counted(done.events, 'event')} out of {counted(done.records, 'record')} in {tables}, as "
+        f"batch {done.batch_id}. Next: groupkeeper pipeline restore --tables {tables}"
+    )
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -56,8 +56,13 @@ def moment(ts_ms: int) -> str:
     return text.replace("+00:00", "Z")
 
 
-def print_plan(plan: Plan) -> None:
-    """Print what a plan would do, one row a partition; of many, the first."""
+def counted(number: int, noun: str) -> str:
+    """Write a number with what it counts: 1 group, 2,000 groups."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def print_facts_of(plan: Plan) -> None:
+    """Print what a plan is, without its partitions."""
     content = plan.content
     facts = {
         "PLAN": f"{plan.id} ({content.kind}, made {moment(content.created_ms)})",
@@ -71,6 +76,12 @@ def print_plan(plan: Plan) -> None:
     if content.undoes is not None:
         facts["TAKES BACK"] = content.undoes
     print_facts(facts)
+
+
+def print_plan(plan: Plan) -> None:
+    """Print what a plan would do, one row a partition; of many, the first."""
+    print_facts_of(plan)
+    content = plan.content
     changes = [(group.group, each) for group in content.groups for each in group.changes]
     shown = [(group, each) for group, each in changes if each.changes or each.wanted is not None]
     if shown:
@@ -118,36 +129,59 @@ def summary(plan: Plan) -> str:
     to_do = [each for each in changes if each.changes]
     again = -sum(each.delta for each in to_do if each.delta is not None and each.delta < 0)
     skipped = sum(each.delta for each in to_do if each.delta is not None and each.delta > 0)
-    clamped = sum(each.wanted is not None for each in changes)
-    parts = [f"{len(to_do):,} of {len(changes):,} partitions change"]
+    clamped = sum(each.clamp in ("log_start", "log_end") for each in changes)
+    absent = sum(each.clamp == "no_partition" for each in changes)
+    verb = "changes" if len(to_do) == 1 else "change"
+    parts = [f"{len(to_do):,} of {counted(len(changes), 'partition')} {verb}"]
     if again:
-        parts.append(f"{again:,} messages are read again")
+        parts.append(f"{_messages(again)} read again")
     if skipped:
-        parts.append(f"{skipped:,} are skipped")
+        parts.append(f"{_messages(skipped)} skipped")
     if clamped:
-        parts.append(f"{clamped:,} clamped")
+        parts.append(f"{clamped:,} clamped to what the log holds")
+    if absent:
+        parts.append(f"{absent:,} left alone")
     return ", ".join(parts) + "."
 
 
-def print_outcomes(outcomes: Sequence[Outcome]) -> None:
-    """Print what was done, and of each group that needs a person, why."""
+def _messages(number: int) -> str:
+    return f"{counted(number, 'message')} {'is' if number == 1 else 'are'}"
+
+
+Words = Mapping[str, str]
+"""What is said of the groups of each result, after "1 group " and "2 groups "."""
+
+CARRIED_OUT: Final[Words] = {
+    "applied": "changed, and read back as planned",
+    "done_before": "as the plan wants it already, nothing to do",
+    "pending": "ready to be changed",
+    "refused": "REFUSED",
+    "failed": "FAILED",
+}
+AT_TARGET: Final[Words] = {
+    "done_before": "as the plan wants it",
+    "refused": "NOT as the plan wants it",
+    "failed": "could not be looked at",
+}
+AT_SOURCE: Final[Words] = {
+    "done_before": "as it was when the plan was made",
+    "refused": "moved on since the plan was made",
+    "failed": "could not be looked at",
+}
+
+
+def print_outcomes(outcomes: Sequence[Outcome], words: Words = CARRIED_OUT) -> None:
+    """Print how it went, and of each group that needs a person, why."""
     counts = Counter(str(outcome.result) for outcome in outcomes)
-    words = {
-        "applied": "changed, and read back as planned",
-        "done_before": "as the plan wants it already; nothing was changed",
-        "pending": "ready to be changed",
-        "refused": "REFUSED",
-        "failed": "FAILED",
-    }
     for result, text in words.items():
         if counts[result]:
-            groups = "1 group" if counts[result] == 1 else f"{counts[result]:,} groups"
-            print(f"{groups} {text}")
+            print(f"{counted(counts[result], 'group')} {text}")
     bad = [outcome for outcome in outcomes if not outcome.is_well]
     for outcome in bad[:GROUPS_NAMED]:
         typer.echo(f"groupkeeper: {plain(f'{outcome.group}: {outcome.message}')}", err=True)
     if len(bad) > GROUPS_NAMED:
-        typer.echo(f"groupkeeper: and {len(bad) - GROUPS_NAMED} groups more", err=True)
+        more = counted(len(bad) - GROUPS_NAMED, "group")
+        typer.echo(f"groupkeeper: and {more} more; -o json names them all", err=True)
 
 
 def as_json(plan: Plan, path: Path, outcomes: Sequence[Outcome], **more: Any) -> str:

@@ -113,7 +113,7 @@ def restore_command(  # noqa: PLR0913  the options of a command
     if undo:
         fail("--undo takes back a plan that was applied: name it with --plan FILE", USAGE)
     if group is None or as_of is None or server is None:
-        fail("name --group, --as-of and --server, or a plan that is made with --plan", USAGE)
+        fail("name --group, --as-of and --server, or with --plan FILE a plan that was made", USAGE)
     if (store is None and log is None) == (tables is None):
         fail("name where the history is: --store FILE, --log-dir DIR or --tables DIR", USAGE)
     from pipeline.cluster import Endpoint
@@ -306,10 +306,15 @@ def tell(plan: Plan, path: Path, outcomes: list[Outcome], apply: bool, output: O
         undo = " --undo" if plan.content.undoes is not None else ""
         back = "" if undo else " --undo"
         again = f"groupkeeper pipeline {command_of(plan)} --plan {path}"
-        if not apply:
+        results = {str(outcome.result) for outcome in outcomes}
+        if "pending" in results:
             print(f"Nothing was changed. To do it: {again}{undo} --apply")
-        elif any(outcome.result == "applied" for outcome in outcomes):
+        elif "applied" in results:
             print(f"To take it back: {again}{back} --apply")
+        elif results == {"done_before"}:
+            print(f"Nothing was changed: all is done. To take it back: {again}{back} --apply")
+        else:
+            print("Nothing was changed.")
     if not all(outcome.is_well for outcome in outcomes):
         raise typer.Exit(FAILED)
 

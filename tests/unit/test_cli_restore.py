@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_type_hints
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
-from coordinator.cli.migrate import import_command
-from coordinator.cli.plan_view import moment, print_outcomes, print_plan
+from coordinator.cli.group import Output
+from coordinator.cli.main import app
+from coordinator.cli.migrate import import_command, tell_verified
+from coordinator.cli.plan_view import moment, print_outcomes, print_plan, summary
 from coordinator.cli.restore import (
     file_name,
     parse_moment,
@@ -21,6 +25,7 @@ from coordinator.cli.restore import (
 from coordinator.cli.tables import report_command
 from pipeline.apply import Outcome, Purpose, Result, make_plan
 from pipeline.cluster import Endpoint
+from pipeline.migrate import moved_on
 from pipeline.plan import Committed, Kind, Log, Partition, Plan
 from tests.helpers.fake_cluster import FakeCluster
 
@@ -83,7 +88,7 @@ def test_a_plan_is_a_table_that_a_person_reads(capsys: pytest.CaptureFixture[str
         "orders 1 50 'now' 25 -25 -",
         "orders 2 50 'now' 45 -5 -",
     ]
-    assert "2 of 3 partitions change, 30 messages are read again, 1 clamped." in said
+    assert "2 of 3 partitions change, 30 messages are read again, 1 left alone." in said
 
 
 def test_of_many_rows_the_first_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,12 +120,51 @@ def test_what_needs_a_person_is_said_of_each_group(capsys: pytest.CaptureFixture
     assert "1 group changed, and read back as planned" in said.out
     assert "12 groups REFUSED" in said.out
     assert "groupkeeper: g0: has members" in said.err
-    assert "and 2 groups more" in said.err
+    assert "and 2 groups more; -o json names them all" in said.err
+
+
+@pytest.mark.parametrize(
+    ("partitions", "wanted", "said"),
+    [
+        (1, 49, "1 of 1 partition changes, 1 message is read again."),
+        (1, 51, "1 of 1 partition changes, 1 message is skipped."),
+        (2, 60, "2 of 2 partitions change, 20 messages are skipped."),
+        (1, 500, "1 of 1 partition changes, 50 messages are skipped, 1 clamped to what the log"),
+        (2, 50, "0 of 2 partitions change."),
+    ],
+)
+def test_a_plan_is_summed_up_as_a_person_would(partitions: int, wanted: int, said: str) -> None:
+    there = [Partition("orders", number) for number in range(partitions)]
+    now = {"g": dict.fromkeys(there, Committed(50))}
+    cluster = FakeCluster(now, dict.fromkeys(there, Log(10, 100)))
+    purpose = Purpose(Kind.RESTORE, "a log", NOW, NOW - 1000)
+    plan = make_plan(cluster, {"g": dict.fromkeys(there, Committed(wanted))}, cluster, purpose)
+    assert summary(plan).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (Result.PENDING, "Nothing was changed. To do it: groupkeeper pipeline restore --plan p.js"),
+        (Result.DONE_BEFORE, "Nothing was changed: all is done. To take it back: groupkeeper pip"),
+    ],
+)
+def test_what_comes_next_fits_what_was_found(
+    capsys: pytest.CaptureFixture[str], result: Result, said: str
+) -> None:
+    tell(a_plan(), Path("p.json"), [Outcome("billing", result)], False, Output.TABLE)
+    assert said in capsys.readouterr().out
+
+
+def test_a_group_that_was_refused_is_not_said_to_be_ready(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(typer.Exit):
+        tell(a_plan(), Path("p"), [Outcome("g", Result.REFUSED)], False, Output.TABLE)
+    assert capsys.readouterr().out.splitlines() == ["1 group REFUSED", "Nothing was changed."]
 
 
 def test_after_an_apply_the_way_back_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    from coordinator.cli.group import Output
-
     plan = a_plan()
     tell(plan, Path("p.json"), [Outcome("billing", Result.APPLIED, 2)], True, Output.TABLE)
     said = capsys.readouterr().out
@@ -131,6 +175,59 @@ def test_after_an_apply_the_way_back_is_printed(capsys: pytest.CaptureFixture[st
     assert "To do it: groupkeeper pipeline restore --plan p.json --undo --apply" in said
     with pytest.raises(typer.Exit):
         tell(plan, Path("p.json"), [Outcome("g", Result.FAILED)], True, Output.TABLE)
+
+
+def test_a_look_counts_each_group_once_at_each_place(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = a_plan()
+    there = [Outcome("a", Result.DONE_BEFORE), Outcome("b", Result.DONE_BEFORE)]
+    here = [Outcome("a", Result.DONE_BEFORE), Outcome("b", Result.REFUSED, 1, "1 partition has")]
+    with pytest.raises(typer.Exit):
+        tell_verified(plan, Path("p"), ("new:1", "old:1"), (there, here), Output.TABLE)
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-8:] == [
+        "At the target, new:1:",
+        "2 groups as the plan wants it",
+        "",
+        "At the source, old:1:",
+        "1 group as it was when the plan was made",
+        "1 group moved on since the plan was made",
+        "",
+        "Nothing was changed: --verify only looks.",
+    ]
+    assert said.err == "groupkeeper: b: 1 partition has\n"
+    tell_verified(plan, Path("p"), ("new:1", "old:1"), (there, there), Output.JSON)
+    shown = json.loads(capsys.readouterr().out)
+    assert (len(shown["outcomes"]), len(shown["source_outcomes"])) == (2, 2)
+
+
+def test_a_group_that_moved_on_at_its_source_is_told_with_its_partitions() -> None:
+    plan = a_plan().content.groups[0]
+    there = {Partition("orders", n): Committed(5 + 20 * n) for n in range(3)}
+    assert moved_on(plan, there) == Outcome("billing", Result.DONE_BEFORE)
+    one = moved_on(plan, {**there, Partition("orders", 1): Committed(26)})
+    assert (one.result, one.changed) == (Result.REFUSED, 1)
+    assert one.message.startswith(
+        "1 partition has moved on at the source since the plan was made: orders-1 was 25, is 26. "
+    )
+    many = moved_on(plan, {Partition("clicks", 0): Committed(3)})
+    assert many.message.startswith(
+        "4 partitions have moved on at the source since the plan was made: clicks-0 was none, is 3;"
+        " orders-0 was 5, is none; orders-1 was 25, is none; and 1 more. "
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--verify"], "name it with --plan FILE"),
+        (["--undo", "--apply"], "name it with --plan FILE"),
+        (["--plan", "p.json", "--verify", "--apply"], "--verify only looks"),
+        (["--plan", "p.json", "--group", "g"], "leave out --group and --map"),
+    ],
+)
+def test_options_that_do_not_go_together_are_told(options: list[str], said: str) -> None:
+    done = CliRunner().invoke(app, ["pipeline", "migrate", *options])
+    assert (done.exit_code, said in done.output) == (2, True), done.output
 
 
 def test_one_file_of_settings_serves_both_clients(

@@ -79,7 +79,7 @@ def test_a_refusal_because_of_members_is_told_apart(endpoint: Endpoint) -> None:
 def test_another_error_is_told_in_kafkas_words(endpoint: Endpoint) -> None:
     with pytest.raises(ClusterError, match="fetch offsets: GROUP_AUTHORIZATION_FAILED"):
         Scripted(endpoint, Admin([errors.GroupAuthorizationFailedError])).offsets(["g"])
-    with pytest.raises(ClusterError, match="t-0: TOPIC_AUTHORIZATION_FAILED, and 1 partitions"):
+    with pytest.raises(ClusterError, match="t-0: TOPIC_AUTHORIZATION_FAILED, and 1 more"):
         Scripted(endpoint, Admin([errors.TopicAuthorizationFailedError])).commit(
             "g", {Partition("t", number): Committed(-1) for number in range(2)}
         )
