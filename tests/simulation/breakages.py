@@ -33,6 +33,7 @@ from storage.event_codec import Stamp
 from storage.log_clock import LogClock
 from storage.memory import MemoryOffsetStorage
 from storage.sqlite_keyed import LoadedKeys
+from tests.simulation.breakages_of_members import MEMBERS
 from tests.simulation.breakages_of_timers import TIMERS
 
 Patch = pytest.MonkeyPatch
@@ -408,12 +409,13 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     "a load that loses records": (load_loses_a_slice, "replayed"),
     "a fold that runs ahead of the log": (fold_runs_ahead, "replayed|loaded"),
     "a table that misses what a row set": (load_leaves_keys_out_of_their_table, "replayed"),
-    "a heartbeat that does not count": (heartbeat_does_not_count, "silent for"),
+    "a heartbeat that does not count": (heartbeat_does_not_count, "silent for|before its session"),
     "offsets that expire at once": (expires_at_once, "ms early|is consumed"),
     "offsets that expire while they are consumed": (consumed_offsets_expire, "is consumed"),
     "a retention of a commit that is ignored": (retention_of_a_commit_is_ignored, "ms early"),
     "a seq that is used twice": (seq_used_twice, "of the log"),
     "a log whose time goes back": (log_time_goes_back, "ts_ms"),
+    **MEMBERS,
     **TIMERS,
 }
 """What is broken, as docs/reliability.md names it: how, and what a world says of it (a regex)."""

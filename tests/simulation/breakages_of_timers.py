@@ -1,4 +1,4 @@
-"""Faults of ours in what time brings about: what ends too late, or never.
+"""Faults of ours in what time brings about: what ends too late, never, or too early.
 
 Of the same kind as ``breakages``, which has them in its table.
 """
@@ -6,13 +6,15 @@ Of the same kind as ``breakages``, which has them in its table.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from coordinator.core import membership, rebalance
+from coordinator.core import membership, offset_commit, rebalance
+from coordinator.core.deadlines import DeadlineKind, Deadlines
 from coordinator.core.group import Group
-from coordinator.core.requests import GroupState
+from coordinator.core.requests import GroupState, Heartbeat, OffsetCommit
+from coordinator.core.shard import _HANDLERS
 from coordinator.core.state import ShardState
 from coordinator.runtime.alarm import Alarm
 
@@ -72,7 +74,8 @@ def join_phase_goes_on(patch: Patch) -> None:
         if group.is_initial_rebalance:
             due(shard, group)
         elif group.state is GroupState.PREPARING_REBALANCE:
-            rebalance._arm_join_phase(shard, group, group.largest_rebalance_timeout_ms())
+            at_ms = shard.now.monotonic_ms + group.largest_rebalance_timeout_ms()
+            shard.deadlines.arm(group.join_phase, at_ms)  # beyond rebalance.max.join.ms too
 
     patch.setattr(rebalance, "join_phase_due", patient)
 
@@ -97,8 +100,70 @@ def sync_phase_evicts_nobody(patch: Patch) -> None:
     patch.setattr(rebalance, "sync_phase_due", forgiving)
 
 
+def _ends_early(kind: DeadlineKind) -> Callable[[Patch], None]:
+    """After a twentieth of its time."""
+
+    def breakage(patch: Patch) -> None:
+        clocks: list[ShardState] = []
+        arm_join, complete = rebalance._arm_join_phase, rebalance.complete_join_phase
+        arm = Deadlines.arm
+
+        def hasty(self: Deadlines, deadline: Any, at_ms: int) -> None:
+            if deadline.kind is kind and clocks:
+                now_ms = clocks[-1].now.monotonic_ms
+                at_ms = now_ms + (at_ms - now_ms) // 20
+            arm(self, deadline, at_ms)
+
+        def noting(function: Callable[..., None]) -> Callable[..., None]:
+            def noted(shard: ShardState, *arguments: Any) -> None:
+                clocks.append(shard)
+                function(shard, *arguments)
+                clocks.pop()
+
+            return noted
+
+        patch.setattr(Deadlines, "arm", hasty)
+        patch.setattr(rebalance, "_arm_join_phase", noting(arm_join))
+        patch.setattr(rebalance, "complete_join_phase", noting(complete))
+
+    return breakage
+
+
+def _unheard(function: Callable[..., None]) -> Callable[..., None]:
+    """The same, but the sign of life in it does not begin a session again."""
+
+    def unheard(*arguments: Any) -> None:
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(rebalance, "restart_session", lambda *_: None)
+            function(*arguments)
+
+    return unheard
+
+
+def heartbeat_counts_in_stable_alone(patch: Patch) -> None:
+    beat, unheard_beat = membership.heartbeat, _unheard(membership.heartbeat)
+
+    def handle(shard: ShardState, request: Heartbeat, ticket: Any) -> None:
+        group = shard.groups.get(request.group_id)
+        is_stable = group is None or group.state is GroupState.STABLE
+        (beat if is_stable else unheard_beat)(shard, request, ticket)
+
+    patch.setitem(_HANDLERS, Heartbeat, handle)
+
+
+def commit_does_not_count(patch: Patch) -> None:
+    patch.setitem(_HANDLERS, OffsetCommit, _unheard(offset_commit.commit_offsets))
+
+
+def answered_sync_does_not_count(patch: Patch) -> None:
+    patch.setattr(rebalance, "answer_sync", _unheard(rebalance.answer_sync))
+
+
 LATE: Final = "is silent since|should be over|should have (synced|joined)"
 """What a world says of a timer."""
+
+EARLY: Final = "ms before the phase may end"
+SHORT: Final = "ms before its session ends|lives for ever"
 
 TIMERS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     "timers that never ring": (alarm_never_rings, LATE),
@@ -109,6 +174,11 @@ TIMERS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     "a join phase without a timer": (join_phase_is_not_armed, "join phase"),
     "a join phase that never ends": (join_phase_goes_on, "in PreparingRebalance.*should be over"),
     "a sync phase that never ends": (sync_phase_goes_on, "in CompletingRebalance.*should be over"),
+    "a join phase that ends early": (_ends_early(DeadlineKind.JOIN_PHASE), EARLY),
+    "a sync phase that ends early": (_ends_early(DeadlineKind.SYNC_PHASE), EARLY),
+    "a heartbeat that counts in Stable alone": (heartbeat_counts_in_stable_alone, SHORT),
+    "a commit that does not count": (commit_does_not_count, SHORT),
+    "a sync whose answer does not count": (answered_sync_does_not_count, SHORT),
     "a member that never synced and stays": (sync_phase_evicts_nobody, "should have synced"),
 }
 """As ``breakages.BREAKAGES``."""

@@ -16,6 +16,7 @@ from coordinator.core.step import Step, Ticket
 from coordinator.core.topic_image import TopicImage
 from tests.simulation.history import Durable
 from tests.simulation.patience import Patience
+from tests.simulation.roll_call import RollCall, check_left, check_waits
 
 
 class CheckedShard(Shard):
@@ -28,11 +29,15 @@ class CheckedShard(Shard):
         self._durable = durable
         self._is_loaded = False
         self._patience = Patience()
+        self._roll_call = RollCall()
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
         step = super().handle(request, ticket, now)
         result = next((reply.result for reply in step.replies if reply.ticket is ticket), None)
-        self._patience.took(self, request, result)
+        with self._durable.noting():
+            check_left(self, request, result)
+        with self._durable.noting():
+            self._patience.took(self, step, request, result)
         return self._checked(step, now)
 
     def expire(self, now: Now) -> Step:
@@ -59,7 +64,8 @@ class CheckedShard(Shard):
 
     def _took(self, step: Step, now: Now) -> Step:
         if self._is_loaded:
-            self._patience.took(self)
+            with self._durable.noting():
+                self._patience.took(self, step)
         return self._checked(step, now)
 
     def _checked(self, step: Step, now: Now) -> Step:
@@ -67,4 +73,8 @@ class CheckedShard(Shard):
             self.check_timers(now)
             with self._durable.noting():
                 check(self)
+            with self._durable.noting():
+                self._roll_call.took(self, step)
+            with self._durable.noting():
+                check_waits(step)
         return step

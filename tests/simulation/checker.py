@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import OffsetExpired
@@ -24,6 +25,7 @@ from coordinator.core.requests import (
     SyncGroup,
 )
 from protocol.consumer_protocol import decode_assignment, subscribed_topics
+from storage.segment_lines import EventDict
 from tests.simulation.history import NOTHING, Durable, OffsetKey, Op, Stored
 
 NONE = ErrorCode.NONE
@@ -284,6 +286,15 @@ def check_ownership(durable: Durable, history: Iterable[Op]) -> None:
                 f"by {other} and {request.member_id}"
             )
         members[request.member_id] = op
+
+
+def check_log(events: Sequence[EventDict], number: int) -> None:
+    """The log has as many events: no gap, none twice, and no time that goes back within a log."""
+    seqs = [event["seq"] for event in events]
+    assert seqs == list(range(1, number + 1)), f"of the log: {seqs}"
+    for before, after in pairwise(events):
+        if before["log_id"] == after["log_id"]:
+            assert before["ts_ms"] <= after["ts_ms"], after
 
 
 # --- Windows ----------------------------------------------------------------------------------

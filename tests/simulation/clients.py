@@ -28,7 +28,7 @@ from protocol.consumer_protocol import (
     encode_subscription,
 )
 from tests.simulation.network import Channel
-from tests.simulation.world import REBALANCE_MS, SESSION_MS, TOPIC, Disconnected, World
+from tests.simulation.world import SESSION_MS, TOPIC, Disconnected, World
 
 CLOSE_S = 30
 """How long a client that is closed waits for an answer."""
@@ -132,7 +132,7 @@ class Member:
             "consumer",
             (JoinProtocol("range", metadata), JoinProtocol("roundrobin", metadata)),
             SESSION_MS,
-            REBALANCE_MS,
+            self.world.rebalance_ms,
             self.world.mint("member"),
             True,
             True,
@@ -193,6 +193,10 @@ class Member:
     async def _work(self) -> None:
         """Heartbeat, and perhaps commit, or read."""
         random = self.world.random
+        if self.assignment and self._channel and self._is_unlucky(0.03):
+            code = await self._commit_alone()
+            if code is not ErrorCode.NONE:
+                await (self._again(code) if code in RETRIABLE else self._give_way(code))
         await asyncio.sleep(random.uniform(0.2, 2.0))
         code = await self._ask(self._heartbeat())
         if code is ErrorCode.NONE:
@@ -235,7 +239,16 @@ class Member:
             return code
         return ErrorCode.NONE
 
-    async def _commit(self) -> ErrorCode:
+    async def _commit_alone(self) -> ErrorCode:
+        """Commit again and again with no heartbeat, for longer than a session: a commit is one."""
+        for _ in range(self.world.random.randrange(4, 9)):
+            await asyncio.sleep(self.world.random.uniform(1.0, 2.0))
+            code = await self._commit(is_alone=True)
+            if code is not ErrorCode.NONE:
+                return code
+        return ErrorCode.NONE
+
+    async def _commit(self, *, is_alone: bool = False) -> ErrorCode:
         """Commit some partitions, perhaps several times without waiting (commitAsync)."""
         random = self.world.random
         assert self._channel is not None
@@ -244,7 +257,7 @@ class Member:
             self.world.send(self._channel, self._client, self._commit_request())
             for _ in range(random.choice((1, 1, 1, 2, 4)))
         ]
-        if random.random() < 0.3:  # the other thread of the client
+        if not is_alone and random.random() < 0.3:  # the other thread of the client
             waiting.append(self.world.send(self._channel, self._client, self._heartbeat()))
         codes = [self._code_of(await answer) for answer in waiting]
         return next((code for code in codes if code is not ErrorCode.NONE), ErrorCode.NONE)

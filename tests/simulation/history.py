@@ -16,6 +16,8 @@ from coordinator.core.events import (
     Assignment,
     Event,
     GroupDeleted,
+    MemberEvicted,
+    MemberLeave,
     OffsetDeleted,
     OffsetExpired,
 )
@@ -116,6 +118,9 @@ class Durable:
     void_at: dict[tuple[ShardId, LeaseEpoch], int] = field(default_factory=dict)
     """Where a lease was lost to a newer one."""
     _granted: dict[ShardId, LeaseEpoch] = field(default_factory=dict)
+    _went: set[tuple[ShardId, LeaseEpoch, str, str]] = field(default_factory=set)
+    """Whom an event told to have gone: under the next lease that may be so again, where the group
+    was not stored without the member."""
 
     def granted(self, shard: ShardId, epoch: LeaseEpoch) -> None:
         """A newer lease is durable: nothing may be stored under an older one from here on."""
@@ -150,6 +155,10 @@ class Durable:
             _check_lost_values(self, batch.events)
             for event in batch.events:
                 self.on_event(event)
+                if isinstance(event, MemberEvicted | MemberLeave):
+                    went = (shard, fence, event.group, event.member_id)
+                    assert went not in self._went, f"told twice to have gone: {event}"
+                    self._went.add(went)
             for record in batch.records:
                 self._apply(shard, record)
             _check_events(self, batch.events)

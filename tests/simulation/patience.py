@@ -1,12 +1,13 @@
 """Until when a shard may wait for what it waits for, told from its steps alone: a second account of
 its timers (spec 6.3 to 6.7), which knows nothing of how the shard keeps them.
 
-It says what ends too late, or never. What ends too early is held where the event becomes durable.
+It says what ends too late, or never; and, of sessions and phases that put out a member, too early.
 """
 
 from __future__ import annotations
 
 from coordinator.core.errors import ErrorCode
+from coordinator.core.events import MemberEvicted, RebalanceEnd
 from coordinator.core.group import Group, Member
 from coordinator.core.requests import (
     GroupState,
@@ -18,6 +19,7 @@ from coordinator.core.requests import (
     SyncGroup,
 )
 from coordinator.core.state import ShardState
+from coordinator.core.step import Step
 
 LATE_MS = 1_100
 """How late a timer may ring: a clock that adds one second after a stall, and the turn of the loop
@@ -34,9 +36,16 @@ class Patience:
         self._groups: dict[str, GroupPatience] = {}
 
     def took(
-        self, shard: ShardState, request: Request | None = None, result: Result | None = None
+        self,
+        shard: ShardState,
+        step: Step,
+        request: Request | None = None,
+        result: Result | None = None,
     ) -> None:
-        """Take note of a step, and of the answer that its request got in it."""
+        """Take note of a step, and of the answer that its request got in it; raises AssertionError
+        where something ended in it too early.
+        """
+        early = []
         for group_id in self._groups.keys() - shard.groups.keys():
             del self._groups[group_id]
         asked = getattr(request, "group_id", None)
@@ -47,7 +56,10 @@ class Patience:
                 patience = self._groups[group_id] = GroupPatience(group)
             if group_id == asked:
                 patience.hear(group, request, result, now_ms)
-            patience.follow(group, _initial_delay_ms(shard, group), now_ms)
+            early += patience.ended_early(group, step, now_ms)
+            bound_ms = shard.settings_of(group).rebalance_max_join_ms
+            patience.follow(group, _initial_delay_ms(shard, group), bound_ms, now_ms)
+        assert not early, early[0]
 
     def check(self, shard: ShardState, now_ms: int) -> None:
         """Raise AssertionError where something should have ended by now."""
@@ -62,6 +74,13 @@ class GroupPatience:
         self._phase = (GroupState.EMPTY, group.generation_id)
         self._until_ms = 0
         """When the phase has to be over."""
+        self._began_ms = 0
+        self._from_ms = 0
+        """Before this the phase ends only where nobody is awaited any more."""
+        self._is_first = False
+        """Whether it is a group's first join phase, which lasts for the initial delay at least."""
+        self._sessions_ms: dict[str, int] = {}
+        """How long they are, of the members after the last step."""
         self._unsynced: set[str] = set()
         """Who joined this generation and did not sync: a static member's successor may."""
         self._heard_ms: dict[str, int] = {}
@@ -86,19 +105,51 @@ class GroupPatience:
             case JoinGroup(), _ if request.new_member_id in group.pending_members:
                 self._handed_out[request.new_member_id] = now_ms + request.session_timeout_ms
 
-    def follow(self, group: Group, initial_delay_ms: int, now_ms: int) -> None:
-        """Follow the group through a step."""
+    def ended_early(self, group: Group, step: Step, now_ms: int) -> list[str]:
+        """What ended in this step before its time, by the events; asked before ``follow``."""
+        told = []
+        for event in step.events:
+            if event.group != group.group_id:
+                continue
+            left_ms = self._from_ms - now_ms
+            is_open = self._phase[0] is GroupState.PREPARING_REBALANCE
+            lost = any(isinstance(other, MemberEvicted) for other in step.events)
+            awaited = isinstance(event, RebalanceEnd) and (
+                event.awaited or (self._is_first and is_open and not lost)
+            )
+            reason = event.reason if isinstance(event, MemberEvicted) else ""
+            if left_ms > 0 and (awaited or reason in ("join_timeout", "sync_timeout")):
+                told.append(f"{event}: {left_ms} ms before the phase may end")
+            if reason == "session_timeout" and event.member_id not in self._waiting:
+                heard_ms = self._heard_ms.get(event.member_id, now_ms)
+                left_ms = heard_ms + self._sessions_ms.get(event.member_id, 0) - now_ms
+                if left_ms > 0:
+                    told.append(f"{event}: {left_ms} ms before its session ends")
+        return told
+
+    def follow(
+        self, group: Group, initial_delay_ms: int, bound_ms: int | None, now_ms: int
+    ) -> None:
+        """Follow the group through a step; ``bound_ms`` is the most that a join phase may last."""
         members = group.members
         longest_ms = max((m.rebalance_timeout_ms for m in members.values()), default=0)
         phase = (group.state, group.generation_id)
         if phase != self._phase:
+            shortest_ms = min((m.rebalance_timeout_ms for m in members.values()), default=0)
+            is_first = self._phase[0] is GroupState.EMPTY
             self._phase = phase
             if group.state is GroupState.PREPARING_REBALANCE:
                 self._until_ms = now_ms + max(initial_delay_ms, longest_ms)
+                self._began_ms = now_ms
+                self._from_ms = now_ms + (initial_delay_ms if is_first else shortest_ms)
+                self._is_first = is_first
             elif group.state is GroupState.COMPLETING_REBALANCE:
                 self._until_ms = now_ms + longest_ms
+                self._from_ms = now_ms + shortest_ms
                 self._unsynced = {_name(member) for member in members.values()}
                 self._heard_ms = dict.fromkeys(members, now_ms)
+        if group.state is GroupState.PREPARING_REBALANCE and bound_ms is not None:
+            self._from_ms = min(self._from_ms, self._began_ms + bound_ms)
         waiting = {m for m, member in members.items() if _waits(member)}
         if (
             group.state is GroupState.PREPARING_REBALANCE
@@ -112,6 +163,7 @@ class GroupPatience:
             m: now_ms if m in told else self._heard_ms.get(m, now_ms) for m in members
         }
         self._waiting = waiting
+        self._sessions_ms = {m: member.session_timeout_ms for m, member in members.items()}
         self._handed_out = {
             m: at_ms for m, at_ms in self._handed_out.items() if m in group.pending_members
         }

@@ -12,7 +12,7 @@ from tests.simulation.breakages import BREAKAGES
 from tests.simulation.seeds import FOUND
 from tests.simulation.worlds import run_world
 
-SEEDS = [*range(12), *FOUND]
+SEEDS = [*range(20), *FOUND]
 
 
 @pytest.mark.parametrize("name", BREAKAGES)

@@ -7,7 +7,14 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.errors import ErrorCode
-from coordinator.core.events import Assignment, LostPartition, LostTopic, OffsetDeleted
+from coordinator.core.events import (
+    Assignment,
+    LostPartition,
+    LostTopic,
+    MemberEvicted,
+    MemberLeave,
+    OffsetDeleted,
+)
 from coordinator.core.records import (
     CommittedPartition,
     CommittedTopic,
@@ -36,7 +43,7 @@ from coordinator.core.requests import (
 )
 from protocol.consumer_protocol import ConsumerAssignment, encode_assignment
 from storage.base import Batch
-from tests.simulation.checker import check_acknowledged, check_history
+from tests.simulation.checker import check_acknowledged, check_history, check_log
 from tests.simulation.history import Durable, Op
 
 CLIENT = Client("app", "/10.0.0.1")
@@ -423,6 +430,35 @@ def test_an_assignment_event_does_not_precede_its_record(story):
     event = Assignment(group="g", generation=3, protocol_type="consumer")
     story.store(events=[event])
     assert "and no group" in problem(story)
+
+
+@pytest.mark.parametrize("kind", [MemberEvicted, MemberLeave])
+def test_nobody_goes_twice_under_one_lease(story, kind):
+    event = kind(group="g", generation=3, member_id="m1", reason="")
+    story.store(events=[event, kind(group="g", generation=3, member_id="m2", reason="")])
+    assert story.durable.problems == []
+    story.store(events=[event])
+    assert "told twice to have gone" in problem(story)
+
+
+def test_one_that_a_crash_brought_back_may_go_again(story):
+    event = MemberEvicted(group="g", generation=3, member_id="m1", reason="session_timeout")
+    story.store(events=[event])
+    story.durable.granted(0, 2)
+    story.durable.stored(0, 2, [Batch((), (event,))])
+    assert story.durable.problems == []
+
+
+def test_a_log_is_whole_and_its_time_does_not_go_back():
+    events = [{"seq": n, "log_id": "a" if n < 3 else "b", "ts_ms": 10 - n // 3} for n in (1, 2, 3)]
+    check_log(events, 3)
+    with pytest.raises(AssertionError, match="of the log"):
+        check_log(events, 4)
+    with pytest.raises(AssertionError, match="of the log"):
+        check_log([events[0], *events], 4)
+    events[2]["log_id"] = "a"
+    with pytest.raises(AssertionError):
+        check_log(events, 3)
 
 
 @pytest.mark.parametrize(("epoch", "metadata"), [(3, ""), (-1, "note")])

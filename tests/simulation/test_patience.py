@@ -1,5 +1,5 @@
-"""What should have ended is told, and nothing else: time passes here with nobody who looks at the
-timers of the shard.
+"""What should have ended is told, what ends too early as well, and nothing else: for the former,
+time passes with nobody who looks at the timers of the shard; for the latter, one is set back.
 """
 
 from __future__ import annotations
@@ -8,7 +8,11 @@ import re
 
 import pytest
 
+from coordinator.core.deadlines import Deadline
 from coordinator.core.errors import ErrorCode
+from coordinator.core.events import MemberEvicted, RebalanceEnd
+from coordinator.core.group import Group
+from coordinator.core.group_configs import GroupSettings
 from coordinator.core.requests import Now
 from tests.helpers.shard_driver import ShardDriver, a_member, a_stable_group, completing, stable
 from tests.simulation.checked_shard import CheckedShard
@@ -18,7 +22,9 @@ from tests.simulation.patience import LATE_MS
 SESSION_MS = 60_000
 REBALANCE_MS = 8_000
 TIMEOUTS = {"session_timeout_ms": SESSION_MS, "rebalance_timeout_ms": REBALANCE_MS}
+LONG_PHASE = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 40_000}
 INITIAL_DELAY_MS = 3_000
+EARLY_BY_ONE = ": 1 ms before the phase may end"
 
 
 class Story(ShardDriver):
@@ -29,6 +35,17 @@ class Story(ShardDriver):
         self.durable = Durable()
         self.shard = CheckedShard(0, self.limits, self.image, self.durable)
         self._take(self.shard.loaded(self.now))
+
+    @property
+    def group(self) -> Group:
+        return self.shard.groups["g"]
+
+    def hurry(self, deadline: Deadline, ms: int) -> list[str]:
+        """Let something end in so many ms, whenever it should; returns what is said of it."""
+        self.shard.deadlines.arm(deadline, self.now.monotonic_ms + ms)
+        self.durable.problems.clear()
+        self.advance(ms)
+        return self.durable.problems
 
     def pass_by(self, ms: int) -> list[str]:
         """Let time pass, and nothing end; returns what is said of it."""
@@ -166,8 +183,7 @@ def test_a_sync_that_is_refused_is_none(story):
 
 
 def test_a_session_begins_when_a_sync_is_answered_that_waited_for_the_leader(story):
-    short = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 40_000}
-    leader, other = completing(story, *(a_member(story, **short) for _ in range(2)))
+    leader, other = completing(story, *(a_member(story, **LONG_PHASE) for _ in range(2)))
     waits = other.sync()
     story.advance(9_000)
     assert leader.sync({}).error is waits.error is ErrorCode.NONE
@@ -196,3 +212,116 @@ def test_an_id_that_was_joined_with_is_a_member_and_no_longer_awaited(story):
     handed_out = story.join(session_timeout_ms=7_000)
     assert story.join("g", handed_out.member_id, **TIMEOUTS).parked
     story.ends_within(REBALANCE_MS, "g in PreparingRebalance")
+
+
+# --- Too early --------------------------------------------------------------------------------
+
+
+def test_a_member_is_not_evicted_before_its_session_ends(story):
+    (member,) = a_stable_group(story, members=1, **TIMEOUTS)
+    session = story.group.members[member.member_id].session
+    (problem,) = story.hurry(session, SESSION_MS - 1)
+    assert problem.startswith("MemberEvicted")
+    assert "1 ms before its session ends" in problem
+
+
+@pytest.mark.parametrize("sign", ["heartbeat", "commit"])
+def test_nor_before_the_session_that_a_sign_of_life_begins(story, sign):
+    (member,) = a_stable_group(story, members=1, **TIMEOUTS)
+    story.advance(40_000)
+    assert getattr(member, sign)().error is ErrorCode.NONE
+    session = story.group.members[member.member_id].session
+    (problem,) = story.hurry(session, SESSION_MS - 40_000)
+    assert "40000 ms before its session ends" in problem
+
+
+def test_nor_before_the_one_that_the_answer_to_a_sync_begins(story):
+    leader, other = completing(story, *(a_member(story, **LONG_PHASE) for _ in range(2)))
+    assert other.sync().parked
+    story.advance(9_000)
+    assert leader.sync({}).error is ErrorCode.NONE
+    session = story.group.members[other.member_id].session
+    (problem,) = story.hurry(session, 1_000)
+    assert "9000 ms before its session ends" in problem
+
+
+def test_with_its_session_it_may_go(story):
+    a_stable_group(story, members=1, **TIMEOUTS)
+    story.advance(SESSION_MS)
+    assert [event.reason for event in story.events_of(MemberEvicted)] == ["session_timeout"]
+    assert story.durable.problems == []
+
+
+def preparing(story: Story) -> None:
+    """Two members of three are awaited."""
+    a_stable_group(story, **TIMEOUTS)
+    assert a_member(story, **TIMEOUTS).join().parked
+
+
+def test_a_join_phase_puts_nobody_out_before_the_rebalance_timeout(story):
+    preparing(story)
+    assert EARLY_BY_ONE in story.hurry(story.group.join_phase, REBALANCE_MS - 1)[0]
+
+
+def test_with_the_rebalance_timeout_it_may(story):
+    preparing(story)
+    story.advance(REBALANCE_MS)
+    assert len(story.events_of(RebalanceEnd)[-1].awaited) == 2
+    assert story.durable.problems == []
+
+
+def test_it_may_end_as_soon_as_nobody_is_awaited(story):
+    (leader,) = a_stable_group(story, members=1, **TIMEOUTS)
+    new = a_member(story, **TIMEOUTS)
+    waits = new.join()
+    assert leader.join().error is waits.error is ErrorCode.NONE
+    assert story.durable.problems == []
+
+
+def test_it_may_end_with_what_is_set_for_the_group(story):
+    preparing(story)
+    settings = GroupSettings(rebalance_max_join_ms=2_000)
+    story._take(story.shard.configs_changed({"g": settings}, story.now))
+    story.advance(2_000)
+    assert len(story.events_of(RebalanceEnd)[-1].awaited) == 2
+    assert story.durable.problems == []
+
+
+def test_but_not_sooner(story):
+    preparing(story)
+    settings = GroupSettings(rebalance_max_join_ms=2_000)
+    story._take(story.shard.configs_changed({"g": settings}, story.now))
+    assert EARLY_BY_ONE in story.hurry(story.group.join_phase, 1_999)[0]
+
+
+def test_a_first_join_phase_lasts_for_the_initial_delay(story):
+    assert a_member(story, **TIMEOUTS).join().parked
+    assert EARLY_BY_ONE in story.hurry(story.group.join_phase, INITIAL_DELAY_MS - 1)[0]
+
+
+def test_and_may_end_with_it(story):
+    waits = a_member(story, **TIMEOUTS).join()
+    story.advance(INITIAL_DELAY_MS)
+    assert waits.error is ErrorCode.NONE
+    assert story.durable.problems == []
+
+
+def test_a_sync_phase_puts_nobody_out_before_the_rebalance_timeout(story):
+    completing(story, a_member(story, **TIMEOUTS))
+    (problem,) = story.hurry(story.group.sync_phase, REBALANCE_MS - 1)
+    assert problem.startswith("MemberEvicted")
+    assert EARLY_BY_ONE in problem
+
+
+def test_nor_does_it_where_the_group_is_stable(story):
+    leader, _ = completing(story, *(a_member(story, **TIMEOUTS) for _ in range(2)))
+    assert leader.sync({}).error is ErrorCode.NONE
+    (problem,) = story.hurry(story.group.sync_phase, REBALANCE_MS - 1)
+    assert problem.startswith("MemberEvicted")
+
+
+def test_with_the_rebalance_timeout_it_may_put_out_who_never_synced(story):
+    completing(story, a_member(story, **TIMEOUTS))
+    story.advance(REBALANCE_MS)
+    assert [event.reason for event in story.events_of(MemberEvicted)] == ["sync_timeout"]
+    assert story.durable.problems == []

@@ -14,14 +14,20 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from itertools import pairwise
 from random import Random
 from typing import Any
 
 from coordinator.core.cluster import ClusterShard
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import Event, MemberEvicted, OffsetExpired
-from coordinator.core.requests import Client, Heartbeat, JoinGroup, Request, SyncGroup
+from coordinator.core.requests import (
+    Client,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    Request,
+    SyncGroup,
+)
 from coordinator.core.routing import shard_of
 from coordinator.core.shard import Shard
 from coordinator.handlers.services import Services
@@ -33,11 +39,10 @@ from coordinator.server.listener import Listener
 from coordinator.service import GroupCoordinator
 from coordinator.topics import ConfiguredTopic, Topics
 from storage.base import CLUSTER_SHARD
-from storage.segment_lines import EventDict
 from tests.helpers.virtual_loop import START_WALL_MS, VirtualLoop, virtual_timer
 from tests.simulation.backends import Backend, MemoryBackend, SqliteBackend
 from tests.simulation.checked_shard import CheckedShard
-from tests.simulation.checker import check_acknowledged, check_expired
+from tests.simulation.checker import check_acknowledged, check_expired, check_log
 from tests.simulation.client_codec import MIDDLE, NEW, OLD
 from tests.simulation.history import Durable, Op
 from tests.simulation.network import Channel, Direct, Wire
@@ -51,7 +56,8 @@ SHARDS = 4
 PARTITIONS = 6
 TOPIC = "orders"
 SESSION_MS = 6_000
-REBALANCE_MS = 5_000
+REBALANCE_MS = (5_000, 9_000)
+"""Shorter than a session, and longer: what begins one again shows within a long phase."""
 SLOW_READER_S = 3.0
 COMMIT_RETENTION_MS = 20_000
 """What some commits bring along (OffsetCommit v2-4); groups set a minute."""
@@ -215,6 +221,7 @@ class World:
         self.share_of_wire = random.choice((0.0, 0.5, 1.0))
         self.retention_ms = random.choice((15_000, 60_000, 600_000))
         self.append_timeout_ms = random.choice((500, 2_000))
+        self.rebalance_ms = random.choice(REBALANCE_MS)
         self.initial_delay_ms = random.choice((0, 300, 3_000))
         self.server_limits = ServerLimits(
             max_waiting_requests=random.choice((2, 1_000)),
@@ -343,12 +350,13 @@ class World:
 
     def _allowed_ms(self, request: Request) -> float:
         """How long the coordinator may keep somebody waiting: two appends, the one in flight and
-        the one that gathers, and before them the phases of a rebalance.
+        the one that gathers, and before them the phases of a rebalance. A member that is closed
+        leaves over the connection on which its join or sync is parked, and is answered behind it.
         """
         storing_ms = 2.0 * self.append_timeout_ms
-        if isinstance(request, JoinGroup):
-            return storing_ms + REBALANCE_MS + self.initial_delay_ms
-        return storing_ms + (REBALANCE_MS if isinstance(request, SyncGroup) else 0)
+        if isinstance(request, JoinGroup | LeaveGroup):
+            return storing_ms + self.rebalance_ms + self.initial_delay_ms
+        return storing_ms + (self.rebalance_ms if isinstance(request, SyncGroup) else 0)
 
     def next_commit(self, partition: int) -> tuple[int, int, int, str]:
         """What to commit of a partition: an offset that nobody has used, so that it names the one
@@ -455,7 +463,7 @@ class World:
         for group_id, stored in self.durable.saved.items():
             again = loaded[shard_of(group_id, SHARDS)]
             assert again.saved(group_id) == stored, f"not loaded: {stored}"
-        self._check_log(self.backend.events())
+        check_log(self.backend.events(), self.durable.events)
 
     async def _load(self, node: Node) -> tuple[dict[int, Shard], ClusterShard]:
         """Load every shard, as the runtime does: with nothing in flight, for a store goes on from
@@ -476,14 +484,6 @@ class World:
         for lane in lanes:
             lane.let_go()
         return loaded, cluster
-
-    def _check_log(self, events: list[EventDict]) -> None:
-        """No gap, no event twice, and no time that goes back within a log."""
-        seqs = [event["seq"] for event in events]
-        assert seqs == list(range(1, self.durable.events + 1)), f"of the log: {seqs}"
-        for before, after in pairwise(events):
-            if before["log_id"] == after["log_id"]:
-                assert before["ts_ms"] <= after["ts_ms"], after
 
 
 async def _end(node: Node) -> None:

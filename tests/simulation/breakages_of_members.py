@@ -1,0 +1,90 @@
+"""Faults of ours in who is a member, and in what is told of it.
+
+Of the same kind as ``breakages``, which has them in its table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from coordinator.core import membership, rebalance
+from coordinator.core.events import Event, MemberEvicted
+from coordinator.core.group import Group
+from coordinator.core.requests import LeaveGroupResult
+from coordinator.core.state import ShardState
+from coordinator.runtime.owner import ShardOwner
+from coordinator.runtime.slot import Slot
+
+Patch = pytest.MonkeyPatch
+
+
+def _evictions_are_told(patch: Patch, times: int) -> None:
+    event = ShardState.event
+
+    def told(self: ShardState, fact: Event) -> None:
+        for _ in range(times if isinstance(fact, MemberEvicted) else 1):
+            event(self, fact)
+
+    patch.setattr(ShardState, "event", told)
+
+
+def evictions_are_told_twice(patch: Patch) -> None:
+    _evictions_are_told(patch, 2)
+
+
+def evictions_are_not_told(patch: Patch) -> None:
+    _evictions_are_told(patch, 0)
+
+
+def evictions_are_written_twice(patch: Patch) -> None:
+    """By the runtime, of what the core told once."""
+    admit = ShardOwner.admit_events
+
+    def twice(self: ShardOwner, slot: Slot, events: list[Event]) -> list[Event]:
+        admitted = admit(self, slot, events)
+        return admitted + [event for event in admitted if isinstance(event, MemberEvicted)]
+
+    patch.setattr(ShardOwner, "admit_events", twice)
+
+
+def who_leaves_stays(patch: Patch) -> None:
+    leave = membership._leave
+
+    def forgetful(*arguments: Any) -> Any:
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(rebalance, "remove_member", lambda *_: None)
+            return leave(*arguments)
+
+    patch.setattr(membership, "_leave", forgetful)
+
+
+def who_leaves_stays_untold(patch: Patch) -> None:
+    """The answer is all that is made."""
+
+    def nothing(shard: ShardState, group: Group, leaving: Any, request: Any) -> Any:
+        return group.identity_error(leaving.member_id, leaving.group_instance_id)
+
+    patch.setattr(membership, "_leave", nothing)
+
+
+def leave_does_not_wait(patch: Patch) -> None:
+    reply = ShardState.reply
+
+    def hasty(self: ShardState, ticket: Any, result: Any, waits: bool = True) -> None:
+        reply(self, ticket, result, waits and not isinstance(result, LeaveGroupResult))
+
+    patch.setattr(ShardState, "reply", hasty)
+
+
+MEMBERS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
+    "an eviction that is told twice": (evictions_are_told_twice, "told to have gone"),
+    "an eviction that is written twice": (evictions_are_written_twice, "told twice to have gone"),
+    "an eviction that nobody is told of": (evictions_are_not_told, "told to have gone: {}"),
+    "a member that leaves and stays": (who_leaves_stays, "told to have gone|stays"),
+    "a member that leaves by the answer alone": (who_leaves_stays_untold, "said to have left"),
+    "a leave that does not wait for its record": (leave_does_not_wait, "does not wait"),
+}
+"""As ``breakages.BREAKAGES``."""

@@ -1,0 +1,115 @@
+"""Who goes is told of exactly once, and has gone; and no answer that a crash may take back goes out
+ahead of its records.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from coordinator.core import membership, rebalance
+from coordinator.core.errors import ErrorCode
+from coordinator.core.events import MemberEvicted, MemberLeave
+from coordinator.core.requests import LeaveGroupResult, LeavingMember
+from coordinator.core.state import ShardState
+from coordinator.core.step import Reply, Step
+from tests.helpers.shard_driver import SESSION_MS, ShardDriver, a_member, a_stable_group, stable
+from tests.simulation.checked_shard import CheckedShard
+from tests.simulation.history import Durable
+from tests.simulation.roll_call import check_waits
+
+
+class Story(ShardDriver):
+    """Drives a shard of a world."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.durable = Durable()
+        self.shard = CheckedShard(0, self.limits, self.image, self.durable)
+        self._take(self.shard.loaded(self.now))
+
+    @property
+    def problems(self) -> list[str]:
+        return [problem.splitlines()[0] for problem in self.durable.problems]
+
+
+@pytest.fixture
+def story():
+    return Story()
+
+
+def told_times(monkeypatch: pytest.MonkeyPatch, kind: type, times: int) -> None:
+    """Events of this kind are told so often."""
+    event = ShardState.event
+
+    def told(self, fact):
+        for _ in range(times if isinstance(fact, kind) else 1):
+            event(self, fact)
+
+    monkeypatch.setattr(ShardState, "event", told)
+
+
+def test_members_that_come_and_go_as_they_are_told_to_are_fine(story):
+    of_two = [a_member(story, instance_id=name) for name in "ab"]
+    stable(story, *of_two, a_member(story))
+    a_member(story, instance_id="a").join()  # takes the place of one
+    of_two[1].leave()
+    story.advance(2 * SESSION_MS)
+    assert {type(event) for event in story.events} >= {MemberEvicted, MemberLeave}
+    assert story.problems == []
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_an_eviction_is_told_once(story, monkeypatch, times):
+    (member,) = a_stable_group(story, members=1)
+    told_times(monkeypatch, MemberEvicted, times)
+    story.advance(SESSION_MS)
+    gone = ("g", member.member_id)
+    told = {gone: times} if times else {}
+    assert f"went: { {gone: 1} }, told to have gone: {told}" in story.problems[0]
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_a_leave_is_told_once(story, monkeypatch, times):
+    (member,) = a_stable_group(story, members=1)
+    told_times(monkeypatch, MemberLeave, times)
+    member.leave()
+    assert "told to have gone" in story.problems[0]
+
+
+@pytest.mark.parametrize("is_static", [False, True])
+def test_who_is_told_to_have_left_is_no_member(story, monkeypatch, is_static):
+    member = a_member(story, instance_id="a" if is_static else None)
+    stable(story, member)
+    monkeypatch.setattr(membership, "_leave", lambda *_: ErrorCode.NONE)
+    leaving = LeavingMember("" if is_static else member.member_id, member.instance_id)
+    story.leave("g", leaving)
+    assert story.problems[0].endswith("said to have left, stays")
+
+
+def test_who_is_told_to_have_gone_has_gone(story, monkeypatch):
+    (member,) = a_stable_group(story, members=1)
+    monkeypatch.setattr(rebalance, "remove_member", lambda *_: None)
+    member.leave()
+    assert any("told to have gone" in problem for problem in story.problems)
+
+
+def test_who_was_refused_may_stay(story):
+    (member,) = a_stable_group(story, members=1)
+    story.leave("g", LeavingMember(member.member_id, "another"), LeavingMember("stranger", None))
+    assert story.problems == []
+
+
+@pytest.mark.parametrize("result", [ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS])
+def test_a_good_answer_to_a_heartbeat_may_hurry(result):
+    check_waits(Step([Reply(None, result, waits=False)]))
+
+
+@pytest.mark.parametrize(
+    "result", [ErrorCode.UNKNOWN_MEMBER_ID, LeaveGroupResult(ErrorCode.NONE, ())]
+)
+def test_no_other_answer_may(result):
+    reply = Reply(None, result)
+    check_waits(Step([reply]))
+    with pytest.raises(AssertionError, match="does not wait for its records"):
+        check_waits(Step([msgspec.structs.replace(reply, waits=False)]))
