@@ -10,18 +10,19 @@ from contextlib import closing
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from storage import sqlite_log
+from storage.base import StoreRefused
 from storage.job_thread import JobThread
 from storage.manifest import listed_and_found
 from storage.record_codec import payload_events
 from storage.segment_lines import EventDict
 from storage.segments import Segment, SegmentError, check_version, has_group, read_segment
 from storage.settling import own_segments, own_snapshots
-from storage.sqlite_schema import connect_reader
+from storage.sqlite_schema import connect_reader, refuse_other
 
 _BUSY_TIMEOUT_S = 5.0
 
@@ -29,6 +30,10 @@ _CHUNK_EVENTS = 200
 
 TellGap: TypeAlias = Callable[[int, int], None]
 """Called with the first and the last seq of events that are nowhere."""
+
+
+TellDamage: TypeAlias = Callable[[Segment, str], None]
+"""Called with a file that is damaged, and with how, once what comes before the damage was read."""
 
 
 def no_gap_told(first_seq: int, last_seq: int) -> None:
@@ -45,6 +50,7 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
     live_only: bool = False,
     tell_gap: TellGap = no_gap_told,
     passes_absent: bool = False,
+    tell_damage: TellDamage | None = None,
 ) -> Generator[EventDict, None, None]:
     """Yield the events above a seq, oldest first, as one moment shows them. Blocks.
 
@@ -53,16 +59,18 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
     ``live_only`` leaves them out. ``group_id`` and ``since_ms`` leave out other groups and older
     events; files that hold nothing else are not opened. ``tell_gap`` hears of events that are
     neither in rows nor in files, in passing. Raises SegmentError for a file that is listed and
-    missing, or damaged; with ``passes_absent`` what was in a missing one is a gap like any other.
+    missing, or damaged; with ``passes_absent`` what was in a missing one is a gap like any other,
+    and ``tell_damage`` hears of a damaged one instead. Raises StoreRefused for what is no store.
     """
     wanted = _Wanted(after_seq, group_id, since_ms)
-    with closing(connect_reader(Path(path), _BUSY_TIMEOUT_S)) as connection:
+    with closing(_connect(Path(path))) as connection:
         connection.execute("BEGIN")  # what is trimmed from now on is still here, or in files
         directory = log_dir or sqlite_log.read_note(connection).log_dir
         # A reader that follows finds all in rows.
         follows = after_seq + 1 >= sqlite_log.first_seq(connection)
         if directory is not None and not live_only and not follows:
-            files = _Files(connection, Path(directory), wanted, tell_gap, passes_absent)
+            lost = _Lost(tell_gap, passes_absent, tell_damage)
+            files = _Files(connection, Path(directory), wanted, lost)
             yield from files.events()
             after_seq = files.done_seq
         for row in sqlite_log.iterate_rows(connection, after_seq, wanted.group_bytes):
@@ -74,9 +82,28 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
 
 
 def last_seq(path: str | Path) -> int:
-    """The seq of the last event that is durable in a store; 0 before the first."""
-    with closing(connect_reader(Path(path), _BUSY_TIMEOUT_S)) as connection:
+    """The seq of the last event that is durable in a store; 0 before the first.
+
+    Raises StoreRefused for what is no store.
+    """
+    with closing(_connect(Path(path))) as connection:
         return sqlite_log.last_row(connection)[1]
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Open a store to read. SQLite's own words for what is none help nobody."""
+    if path.is_dir():
+        raise StoreRefused(f"{path}: is a directory, and not the SQLite file of a store")
+    if not path.exists():
+        raise StoreRefused(f"{path}: there is no such file")
+    connection = connect_reader(path, _BUSY_TIMEOUT_S)
+    try:
+        if refuse_other(connection, path):
+            raise StoreRefused(f"{path}: is empty, no daemon has written to it yet")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 class _Wanted:
@@ -99,6 +126,14 @@ class _Wanted:
         return self._group_id is None or has_group(directory, segment.name, self._group_id)
 
 
+class _Lost(NamedTuple):
+    """What is done about events that cannot be read."""
+
+    tell_gap: TellGap
+    passes_absent: bool
+    tell_damage: TellDamage | None
+
+
 class _Files:
     """What is in files alone; what is in rows as well is left to them."""
 
@@ -107,8 +142,7 @@ class _Files:
         connection: sqlite3.Connection,
         directory: Path,
         wanted: _Wanted,
-        tell_gap: TellGap,
-        passes_absent: bool,
+        lost: _Lost,
     ) -> None:
         self.done_seq = wanted.after_seq
         """Up to here everything was yielded, or is told of by a snapshot. The rows go on above it:
@@ -117,8 +151,7 @@ class _Files:
         self._below_seq = sqlite_log.first_seq(connection)
         self._directory = directory
         self._wanted = wanted
-        self._tell_gap = tell_gap
-        self._passes_absent = passes_absent
+        self._lost = lost
         self._absent: set[str] = set()
         """Files that are listed and missing."""
 
@@ -131,7 +164,7 @@ class _Files:
             except FileNotFoundError as error:
                 if missing != error.filename:
                     missing = error.filename
-                elif self._passes_absent:
+                elif self._lost.passes_absent:
                     self._absent.add(missing)
                 else:
                     raise SegmentError(
@@ -175,10 +208,20 @@ class _Files:
 
     def _expect(self, seq: int) -> None:
         if self.done_seq + 1 < seq:
-            self._tell_gap(self.done_seq + 1, seq - 1)
+            self._lost.tell_gap(self.done_seq + 1, seq - 1)
             self.done_seq = seq - 1
 
     def _wanted_of(self, segment: Segment) -> Iterator[EventDict]:
+        try:
+            yield from self._read(segment)
+        except FileNotFoundError:
+            raise
+        except (SegmentError, OSError) as error:
+            if self._lost.tell_damage is None:
+                raise
+            self._lost.tell_damage(segment, str(error))
+
+    def _read(self, segment: Segment) -> Iterator[EventDict]:
         check_version(segment)
         if self._wanted.may_be_in(self._directory, segment):
             for event in read_segment(self._directory / segment.file, self._wanted.group_bytes):

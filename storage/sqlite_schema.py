@@ -156,8 +156,8 @@ JOURNAL_SIZE_LIMIT_BYTES: Final = 64 * 1024 * 1024
 """A WAL that a long reader has let grow is cut back to this once it has been copied."""
 
 
-def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Set up the connection of the writer. Raises StoreRefused for a file that is not ours."""
+def refuse_other(connection: sqlite3.Connection, path: Path) -> bool:
+    """Raise StoreRefused for a file that is not ours; return whether it is an empty one."""
     try:
         application_id = _pragma(connection, "application_id")
         is_empty = not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
@@ -167,6 +167,12 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
         raise StoreRefused(f"{path}: is not a SQLite database") from error
     if application_id != APPLICATION_ID and not is_empty:
         raise StoreRefused(f"{path}: is a SQLite database, but not one of groupkeeper")
+    return is_empty
+
+
+def prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Set up the connection of the writer. Raises StoreRefused for a file that is not ours."""
+    is_empty = refuse_other(connection, path)
     refuse_newer(connection, path, len(MIGRATIONS))
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":

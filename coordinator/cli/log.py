@@ -23,6 +23,7 @@ from coordinator.config_load import ConfigError, load_settings
 
 if TYPE_CHECKING:
     from storage.log_check import DirectoryReport, LogReport
+    from storage.segments import Segment
 
 app = typer.Typer(
     help="Check the event log, or watch it.", no_args_is_help=True, rich_markup_mode=None
@@ -85,6 +86,10 @@ class _Source:
     group_id: str | None
     gaps: set[tuple[int, int]] = field(default_factory=set)
     """First and last seq of what was found to be nowhere."""
+    damaged: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """Of each file that could not be read to its end: its last seq, and what is wrong with it."""
+    told: set[object] = field(default_factory=set)
+    """What of both a person was told of."""
 
     def read(self, after_seq: int = 0, since_ms: int = 0) -> Iterator[dict[str, Any]]:
         """Read from files and rows."""
@@ -97,7 +102,30 @@ class _Source:
             since_ms=since_ms,
             tell_gap=lambda *gap: self.gaps.add(gap),
             passes_absent=True,
+            tell_damage=self._keep_damage,
         )
+
+    def _keep_damage(self, segment: Segment, why: str) -> None:
+        self.damaged[segment.file] = segment.last_seq, why
+
+    def tell_lost(self, above_seq: int = 0) -> None:
+        """Tell a person, once, what is lacking above a seq of what was read."""
+        for first, last in sorted(self.gaps - self.told):
+            if last > above_seq:
+                self.told.add((first, last))
+                typer.echo(
+                    f"events {first} to {last} are neither in {self.store} nor in its files; "
+                    "groupkeeper log verify says what is wrong with those",
+                    err=True,
+                )
+        for file, (last, why) in sorted(self.damaged.items()):
+            if last > above_seq and file not in self.told:
+                self.told.add(file)
+                typer.echo(
+                    f"{plain(why)}. What it holds behind that is left out here. Put a good copy of "
+                    "the file in its place; groupkeeper log verify names all that are damaged",
+                    err=True,
+                )
 
 
 @app.command("tail")
@@ -126,7 +154,7 @@ def tail_command(
     Times are UTC. A commit that goes back is red, with the step of each partition in brackets.
     Exits 4 when there is none.
     """
-    from storage.base import StorageError
+    from storage.base import StorageError, StoreRefused
     from storage.event_log import last_seq
     from storage.segments import SegmentError
 
@@ -140,7 +168,10 @@ def tail_command(
             if until_seq > seq:
                 new = (e for e in source.read(after_seq=seq) if e["seq"] <= until_seq)
                 _print_events(new, group, output)
+                source.tell_lost(seq)
                 seq = until_seq
+    except StoreRefused as error:
+        fail(f"{error}. --store names the daemon's SQLite file", FAILED)
     except (sqlite3.Error, StorageError, SegmentError, OSError) as error:
         fail(f"{source.store} cannot be read: {error}", FAILED)
     except KeyboardInterrupt:
@@ -159,13 +190,7 @@ def _last_events(source: _Source, count: int) -> list[dict[str, Any]]:
         if len(found) == count:
             break
     shown_from = found[0]["seq"] if len(found) == count else 0
-    for first, last in sorted(source.gaps):
-        if last > shown_from:
-            typer.echo(
-                f"events {first} to {last} are neither in {source.store} nor in its files; "
-                "groupkeeper log verify says what is wrong with those",
-                err=True,
-            )
+    source.tell_lost(shown_from)
     return list(found)
 
 

@@ -147,6 +147,7 @@ def _found(history: _History, master: str | None) -> Standing:
     from pipeline.failure import why
     from pipeline.restore import IncompleteHistory, RestoreError, group_as_of
     from pipeline.session import SPARK_ERRORS
+    from storage.base import StoreRefused
     from storage.segments import SegmentError
 
     spark = start_spark("restore", master, SPARK_MEMORY)
@@ -159,6 +160,8 @@ def _found(history: _History, master: str | None) -> Standing:
             fail(str(error), FAILED)
         except RestoreError as error:
             fail(str(error), NOTHING_MATCHED)
+        except StoreRefused as error:
+            fail(f"{error}. --store names the daemon's SQLite file", FAILED)
         except (OSError, sqlite3.Error, SegmentError) as error:
             fail(f"{history} cannot be read: {error}", FAILED)
         except SPARK_ERRORS as error:

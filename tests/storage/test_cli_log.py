@@ -224,9 +224,29 @@ def test_a_damaged_file_without_a_line_is_a_line_and_what_becomes_of_it_is_told(
 
 def test_no_log_is_a_code_of_its_own(tmp_path: Path) -> None:
     assert run("verify", "--dir", tmp_path / "nothing").exit_code == 4
-    result = run("tail", "--store", tmp_path / "nothing.db")
-    assert result.exit_code == 1
-    assert "cannot be read" in result.output
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "store: there is no such file. --store names the daemon's SQLite file"),
+        ("directory", "store: is a directory, and not the SQLite file of a store. --store names"),
+        (b"", "store: is empty, no daemon has written to it yet. --store names"),
+        (b"text" * 1000, "store: is not a SQLite database. --store names"),
+    ],
+    ids=["nothing", "directory", "empty", "text"],
+)
+def test_what_is_no_store_is_told_in_words(
+    tmp_path: Path, content: bytes | str | None, says: str
+) -> None:
+    place = tmp_path / "store"
+    if isinstance(content, bytes):
+        place.write_bytes(content)
+    elif content is not None:
+        place.mkdir()
+    result = run("tail", "--store", place)
+    assert (result.exit_code, says in result.stderr) == (1, True), result.output
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -87,6 +90,33 @@ def test_who_looks_at_the_last_events_hears_of_those_that_are_nowhere(store: Sea
     assert f"events 1 to 8 are neither in {store.path} nor in its files" in told.stderr
     last_alone = CliRunner().invoke(app, [*tail, "-n", "1"])
     assert (last_alone.stdout, last_alone.stderr) == (told.stdout, "")
+
+
+@pytest.mark.parametrize(
+    ("damage", "what", "least"),
+    [
+        (lambda content: content[:40], "cannot be unpacked", []),
+        (lambda _: gzip.compress(b"no json\n"), "holds a line that is no event", []),
+        (lambda content: content + b"behind", "cannot be unpacked", [4, 5, 6]),
+    ],
+    ids=["cut off", "no event", "something behind its end"],
+)
+def test_a_damaged_file_is_told_to_who_looks_and_the_rest_is_shown(
+    store: SealedStore, damage: Callable[[bytes], bytes], what: str, least: list[int]
+) -> None:
+    file = next(store.log_dir.glob("dt=*/events-*-4-6.jsonl.gz"))
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(SegmentError, match=what):
+        store.read()
+    tail = ["log", "tail", "--store", str(store.path)]
+    told = CliRunner().invoke(app, [*tail, "-o", "json"])
+    assert told.exit_code == 0, told.output
+    seqs = [json.loads(line)["seq"] for line in told.stdout.splitlines()]
+    assert seqs == [1, 2, 3, *least, *(event["seq"] for event in store.appended[6:])]
+    (line,) = told.stderr.splitlines()
+    assert line.startswith(f"{file}: {what}")
+    assert "Put a good copy of the file in its place" in line
+    assert CliRunner().invoke(app, [*tail, "-n", "2"]).stderr == ""
 
 
 def test_a_file_that_is_listed_and_missing_is_damage_or_a_gap(store: SealedStore) -> None:
