@@ -31,6 +31,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipeline.schema import EVENT_SCHEMA
@@ -145,17 +146,28 @@ class _Reader(DataSourceReader):
         yield from self._log.rows(partition)
 
 
-class _StreamReader(DataSourceStreamReader):
+class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets are seqs: ``{"seq": 17}`` is after event 17."""
 
     def __init__(self, log: _Log) -> None:
         self._log = log
+        self._until_seq: int | None = None
+        """Where a query ends that reads what is there when it begins; None: it goes on."""
 
     def initialOffset(self) -> dict[str, int]:
         return {"seq": self._log.after_seq}
 
-    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:
-        return {"seq": min(self._log.last_seq(), start["seq"] + self._log.max_events)}
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._until_seq = self._log.last_seq()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._log.max_events)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        last_seq = self._log.last_seq() if self._until_seq is None else self._until_seq
+        if isinstance(limit, ReadMaxRows):  # else all of it is asked for, whatever the options say
+            last_seq = min(last_seq, start["seq"] + limit.max_rows)
+        return {"seq": max(last_seq, start["seq"])}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         if start["seq"] >= end["seq"]:

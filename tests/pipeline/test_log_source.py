@@ -123,6 +123,22 @@ def test_a_stream_reads_each_event_once_and_goes_on_where_it_was(spark, daemon, 
     assert {event["seq"] for event in read_events(store)} - set(seen) <= {seen[-1] + 1}
 
 
+def test_a_stream_of_what_is_available_reads_all_of_it_in_batches(spark, store):
+    spark.dataSource.register(EventLogSource)
+    batches: list[list[int]] = []
+
+    def keep(batch, _):
+        batches.append([row["seq"] for row in batch.select("seq").collect()])
+
+    there = [event["seq"] for event in read_events(store)]
+    stream = spark.readStream.format(FORMAT).option("max_events", 5).load(store)
+    query = stream.writeStream.foreachBatch(keep).trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    assert len(there) > 10
+    assert [len(batch) for batch in batches[:2]] == [5, 5]
+    assert [seq for batch in batches for seq in batch][: len(there)] == there
+
+
 def test_a_source_without_a_path_says_what_it_needs(spark):
     spark.dataSource.register(EventLogSource)
     with pytest.raises(Exception, match="needs a path: the daemon's SQLite file"):
