@@ -48,7 +48,7 @@ def handle(exchange: Exchange, services: Services) -> None:
     with_operations = version >= 3 and wire.include_authorized_operations
 
     def render_part(result: DescribeGroupResult, _index: int) -> bytes:
-        exchange.error = exchange.error or result.error
+        exchange.error = exchange.error or _told(result, version)
         return render_group(result, version, with_operations=with_operations)
 
     def render_all(parts: list[bytes]) -> bytes:
@@ -66,15 +66,19 @@ def handle(exchange: Exchange, services: Services) -> None:
     Gather(exchange, services, requests, render_part, render_all).begin()
 
 
+def _told(result: DescribeGroupResult, version: int) -> ErrorCode:
+    """The error of a group; that it is absent is one since version 6 alone."""
+    absent = result.error is ErrorCode.GROUP_ID_NOT_FOUND
+    return ErrorCode.NONE if absent and version < 6 else result.error
+
+
 def render_group(result: DescribeGroupResult, version: int, *, with_operations: bool) -> bytes:
     """Render one group for the version asked."""
     flexible = version >= FIRST_FLEXIBLE
-    error = result.error
-    if version < 6 and error is ErrorCode.GROUP_ID_NOT_FOUND:
-        error = ErrorCode.NONE
+    error = _told(result, version)
     out = bytearray(_ERROR.pack(error))
     if version >= 6:
-        out += wire_string(None if error is ErrorCode.NONE else result.message, flexible)
+        out += wire_string(result.message, flexible)
     out += wire_string(result.group_id, flexible)
     out += wire_string(result.state if error in _WITH_STATE else "", flexible)
     out += wire_string(result.protocol_type, flexible)

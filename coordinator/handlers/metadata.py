@@ -181,9 +181,7 @@ def render(
     )
     _pack_topics(out, shown, version, node, operations)
     asked_for_cluster = 8 <= version <= 10 and wire.include_cluster_authorized_operations
-    return _end(
-        out, version, CLUSTER_OPERATIONS if asked_for_cluster else NO_OPERATIONS, ErrorCode.NONE
-    )
+    return _end(out, version, CLUSTER_OPERATIONS if asked_for_cluster else NO_OPERATIONS)
 
 
 def _render_invalid(wire: Any, exchange: Exchange) -> bytes:
@@ -196,7 +194,7 @@ def _render_invalid(wire: Any, exchange: Exchange) -> bytes:
         for t in wire.topics
     ]
     _pack_topics(out, topics, version, -1, NO_OPERATIONS)
-    return _end(out, version, NO_OPERATIONS, ErrorCode.INVALID_REQUEST)
+    return _end(out, version, NO_OPERATIONS)
 
 
 def _begin(
@@ -258,11 +256,11 @@ def _partitions(version: int, node: int, count: int) -> bytes:
     return bytes(out)
 
 
-def _end(out: bytearray, version: int, cluster_operations: int, error: ErrorCode) -> bytes:
+def _end(out: bytearray, version: int, cluster_operations: int) -> bytes:
     if 8 <= version <= 10:
         out += _INT32.pack(cluster_operations)
     if version >= 13:
-        out += _INT16.pack(error)
+        out += _INT16.pack(ErrorCode.NONE)  # errors are told of topics
     if version >= FIRST_FLEXIBLE:
         out.append(0)
     return finish(out)

@@ -60,7 +60,7 @@ def handle(exchange: Exchange, services: Services) -> None:
         return
 
     def render_part(result: OffsetFetchResult, index: int) -> bytes:
-        exchange.error = exchange.error or result.error
+        exchange.error = exchange.error or _first_error(result, version)
         topics: Any = result.topics
         group = (requests[index].group_id, topics, result.error)
         return pack_offset_fetch_groups(version, 0, [group])[_GROUP_OFFSET:-1]
@@ -80,7 +80,7 @@ def render(result: OffsetFetchResult, exchange: Exchange) -> bytes:
     """Render the answer to one group for the version asked."""
     version = exchange.version
     request: OffsetFetch = exchange.asked
-    exchange.error = result.error
+    exchange.error = _first_error(result, version)
     topics: Any = result.topics  # ErrorCode where packing says int: lists are invariant
     if version >= MANY_GROUPS:
         group = (request.group_id, topics, result.error)
@@ -88,6 +88,15 @@ def render(result: OffsetFetchResult, exchange: Exchange) -> bytes:
     if version < 2 and result.error is not ErrorCode.NONE:
         topics = _on_every_partition(request.topics or [], result.error)
     return pack_offset_fetch(version, exchange.correlation_id, topics, result.error)
+
+
+def _first_error(result: OffsetFetchResult, version: int) -> ErrorCode:
+    """What the metrics count. Of partitions, only those of a topic id that is not known have one,
+    and then all of them.
+    """
+    if result.error or version < TOPIC_IDS:
+        return result.error
+    return next((rows[0][4] for _, _, rows in result.topics if rows and rows[0][4]), result.error)
 
 
 def _on_every_partition(

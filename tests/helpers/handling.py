@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kio.index import load_response_schema
@@ -152,11 +152,23 @@ def ask(
     services: Services | None = None,
     **values: Any,
 ) -> dict[str, Any]:
-    """One request that is answered at once; returns the reply."""
-    _, channel = begin(services or make_services(answer), api, version, **values)
+    """One request that is answered at once; returns the reply, whose first error is counted."""
+    exchange, channel = begin(services or make_services(answer), api, version, **values)
     assert channel.failures == []
     (reply,) = channel.replies
-    return decode(api, version, reply)
+    decoded = decode(api, version, reply)
+    told = next(filter(None, errors_in(decoded)), ErrorCode.NONE)
+    assert exchange.error == told, "what the metrics count is not what the client is told"
+    return decoded
+
+
+def errors_in(reply: Any) -> Iterator[int]:
+    """The error codes of a decoded reply: its own, then those of its parts in their order."""
+    if isinstance(reply, dict):
+        yield reply.get("error_code", ErrorCode.NONE)
+    for part in reply.values() if isinstance(reply, dict) else reply:
+        if isinstance(part, dict | list):
+            yield from errors_in(part)
 
 
 def asked(api: str, version: int, **values: Any) -> Any:

@@ -374,6 +374,7 @@ def test_delete_topics_by_name_or_id() -> None:
         ("delete_topics", 6, "topics", 2),
         ("leave_group", 5, "members", 2),
         ("metadata", 12, "topics", 2),
+        ("offset_delete", 0, "topics", 2),
         ("describe_groups", 6, "groups", 1),
     ],
 )
@@ -388,6 +389,8 @@ def test_what_costs_the_loop_more_counts_as_several_elements(
         elements = [{"member_id": "m"}] * 50
     elif api in ("delete_topics", "metadata"):
         elements = [{"name": "a", "topic_id": None}] * 50
+    elif api == "offset_delete":
+        elements = [{"name": "a", "partitions": []}] * 50
     begin(services, api, version, **{field: elements})
     with pytest.raises(ProtocolError, match="too_many_elements"):
         begin(services, api, version, **{field: [*elements, elements[0]]})

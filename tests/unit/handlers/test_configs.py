@@ -156,6 +156,7 @@ def test_the_settings_of_this_server_are_told_under_a_brokers_names() -> None:
     assert shown["auto.create.topics.enable"]["value"] == "false"
     int_, long = shown["group.max.size"], shown["connections.max.idle.ms"]
     assert (int_["config_type"], long["config_type"]) == (3, 5)
+    assert shown["listeners"]["config_type"] == 7
     assert shown["offsets.retention.check.interval.ms"]["config_type"] == 5
     assert all(c["read_only"] for c in result["configs"])
     assert "advertised.listeners" not in shown, "nothing is advertised but where one came in"

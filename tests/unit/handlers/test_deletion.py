@@ -66,6 +66,12 @@ def test_offset_delete_answers_each_partition() -> None:
     assert exchange.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_offset_delete_without_errors_counts_none() -> None:
+    result = OffsetDeleteResult(ErrorCode.NONE, (("orders", [(0, ErrorCode.NONE)]),))
+    exchange, _ = begin(make_services(lambda _: result), "offset_delete", 0, group_id="g")
+    assert exchange.error is ErrorCode.NONE
+
+
 def test_an_error_of_the_group_stands_before_the_throttle_time() -> None:
     result = OffsetDeleteResult(ErrorCode.NON_EMPTY_GROUP)
     exchange, channel = begin(make_services(lambda _: result), "offset_delete", 0, group_id="g")

@@ -118,15 +118,16 @@ def test_commits_that_kafka_dropped_are_served(version: int) -> None:
     assert reply["topics"][0]["partitions"] == [{"partition_index": 2, "error_code": 0}]
 
 
+@pytest.mark.parametrize("error", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE])
 @pytest.mark.parametrize("version", versions_of("offset_commit"))
-def test_commit_reply_lists_the_partitions_as_the_core_does(version: int) -> None:
-    rows = [(2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (0, ErrorCode.NONE)]
+def test_commit_reply_lists_the_partitions_as_the_core_does(version: int, error: ErrorCode) -> None:
+    rows = [(2, error), (0, ErrorCode.NONE)]
     result = OffsetCommitResult(ErrorCode.NONE, [(*name_of(version), rows)])
     reply = ask("offset_commit", version, lambda _: result, **COMMIT)
     (topic,) = reply["topics"]
     assert named(version, topic)
     assert [(p["partition_index"], p["error_code"]) for p in topic["partitions"]] == [
-        (2, 3),
+        (2, error),
         (0, 0),
     ]
 
@@ -172,7 +173,9 @@ def test_null_topics_ask_for_everything(version: int) -> None:
 def test_fetch_reply_of_every_version(version: int) -> None:
     rows = [(0, 100, 2, "note", ErrorCode.NONE), (2, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)]
     result = OffsetFetchResult(ErrorCode.NONE, [("orders", ORDERS.topic_id, rows)])
-    reply = ask("offset_fetch", version, lambda _: result, **fetch_values(version, [0, 2]))
+    services = make_services(lambda _: result)
+    _, channel = begin(services, "offset_fetch", version, **fetch_values(version, [0, 2]))
+    reply = decode("offset_fetch", version, channel.replies[0])
     if version >= 8:
         (reply,) = reply["groups"]
         assert reply["group_id"] == "g"
@@ -183,6 +186,18 @@ def test_fetch_reply_of_every_version(version: int) -> None:
     assert (first["committed_offset"], first["metadata"], first["error_code"]) == (100, "note", 0)
     assert first.get("committed_leader_epoch", 2) == 2
     assert (second["committed_offset"], second["error_code"]) == (-1, 88)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_topic_id_that_is_not_known_is_told_and_counted(groups: int) -> None:
+    known = ("orders", ORDERS.topic_id, [(0, 100, 2, "", ErrorCode.NONE)])
+    empty = ("orders", ORDERS.topic_id, [])
+    unknown = ("", ORDERS.topic_id, [(0, -1, -1, "", ErrorCode.UNKNOWN_TOPIC_ID)])
+    result = OffsetFetchResult(ErrorCode.NONE, [known, empty, unknown])
+    asked_for = fetch_values(10, [0])["groups"] * groups
+    reply = ask("offset_fetch", 10, lambda _: result, groups=asked_for)
+    codes = [t["partitions"][0]["error_code"] for g in reply["groups"] for t in g["topics"][::2]]
+    assert codes == [0, 100] * groups
 
 
 @pytest.mark.parametrize("version", versions_of("offset_fetch"))
