@@ -92,6 +92,7 @@ class Call:
         """An OffsetCommit's answer by (name, or id where no name is known, and partition)."""
         result: OffsetCommitResult = self.result
         if result.topics is not None:
+            assert result.error is ErrorCode.NONE, "each partition has its own"
             assert len({(name, tid) for name, tid, _ in result.topics}) == len(result.topics)
             return {
                 (name or tid, index): error

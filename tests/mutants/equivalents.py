@@ -12,6 +12,17 @@ EQUIVALENTS: Final[dict[str, str]] = {
     "self._first_level -> node < self._first_pool <= to <= self._first_level": (
         "a member goes on to first_level + its load + 1, never to first_level itself"
     ),
+    "coordinator/core/assignors/flow.py Flow._low_member: return None -> pass": (
+        "a shortcut: its members' loads are as high, and the look at them comes to None too"
+    ),
+    "coordinator/core/joining.py _rejoin: ErrorCode.UNKNOWN_MEMBER_ID -> "
+    "ErrorCode.UNKNOWN_SERVER_ERROR": (
+        "no request comes so far: an Empty group has no members, and a shard keeps no Dead one"
+    ),
+    "coordinator/handlers/incremental_alter_configs.py handle: ErrorCode.NONE -> "
+    "ErrorCode.POLICY_VIOLATION": (
+        "every resource was refused here already: what the shard is said to answer is not looked at"
+    ),
     "coordinator/core/offset_commit.py _judge: len(set(map(_INDEX, partitions))) < len(partitions) "
     "-> len(set(map(_INDEX, partitions))) <= len(partitions)": (
         "over partitions that are named once, an overlay shows what is stored: only slower"

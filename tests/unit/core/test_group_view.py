@@ -36,6 +36,14 @@ def test_a_member_is_shown_while_its_join_is_parked(driver: ShardDriver):
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (10_000, 20_000)
 
 
+def test_the_first_member_leads_before_there_is_a_generation(driver: ShardDriver):
+    """Kafka's ClassicGroup.add; whether it still does is told when the join phase ends."""
+    driver.join("g", version=3)
+    driver.join("g", version=3)
+    group = view(driver)
+    assert (group.generation_id, group.leader_id) == (0, group.members[0].member_id)
+
+
 def test_the_last_heartbeat_is_told_by_the_wall_clock(driver: ShardDriver):
     joined = driver.join("g", version=3, session_timeout_ms=10_000)
     driver.advance(3_000)

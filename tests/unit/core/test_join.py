@@ -442,6 +442,16 @@ def test_completed_join_phase_writes_nothing(driver):
 # --- Rejoining ----------------------------------------------------------------------------------
 
 
+def test_the_older_of_two_joins_of_one_member_is_told_that_the_group_rebalances(driver):
+    """Deviation 1: its client gave up waiting and asked again; Kafka never answers it."""
+    leader, follower = a_stable_group(driver)
+    first = leader.join()
+    second = leader.join()
+    assert (first.error, first.member_id) == (ErrorCode.REBALANCE_IN_PROGRESS, leader.member_id)
+    follower.join()
+    assert second.error is ErrorCode.NONE
+
+
 def test_follower_rejoining_stable_group_with_same_protocols_gets_current_generation(driver):
     """Edge 15."""
     leader, follower = a_stable_group(driver)

@@ -128,6 +128,13 @@ def test_rejected_partitions_are_listed_before_the_accepted_ones(driver):
     assert [topic[0] for topic in call.result.topics] == ["nowhere", "orders"]
 
 
+def test_unknown_topic_ids_are_listed_before_the_accepted_ones(driver):
+    """Spec 7.1, last sentences."""
+    nowhere = "BBBBBBBBBBBBBBBBBBBBBA"
+    call = driver.commit("g", {ORDERS.topic_id: {0: 1}, nowhere: {0: 2}}, by_topic_id=True)
+    assert [topic[1] for topic in call.result.topics] == [nowhere, ORDERS.topic_id]
+
+
 def test_topic_named_twice_appears_once_in_the_reply(driver):
     """Spec 7.1, last sentence."""
     topics = [

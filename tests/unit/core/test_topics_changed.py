@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.core import topic_sweep
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import OffsetDeleted
 from coordinator.core.records import OffsetsRemoved, PartitionEnd
+from coordinator.core.requests import DeleteGroup
 from coordinator.core.topic_image import TopicImage, TopicInfo
-from tests.helpers.shard_driver import ORDERS, PAYMENTS, a_stable_group
+from tests.helpers.shard_driver import CLIENT, ORDERS, PAYMENTS, a_stable_group
 
 NEW_ORDERS = TopicInfo("orders", "CCCCCCCCCCCCCCCCCCCCCA", 12)
 
@@ -61,6 +63,14 @@ def test_offsets_of_a_deleted_topic_go_from_every_group(driver):
         ("i", "orders", 1),
     }
     assert driver.state("i") == "Stable"
+
+
+def test_group_that_loses_nothing_by_a_deleted_topic_is_told_nothing(driver):
+    driver.commit("g", {"payments": {0: 3}})
+    driver.change_topics(PAYMENTS)
+    driver.advance(0)
+    assert driver.records_of(OffsetsRemoved) == []
+    assert driver.events_of(OffsetDeleted) == []
 
 
 def test_deleted_offset_is_an_event_with_its_last_value(driver):
@@ -124,6 +134,34 @@ def test_host_without_topics_loses_nothing_by_a_load(make_driver):
     driver.reload()
     driver.advance(0)
     assert driver.fetch("g").offsets() == {("anything", 0): 1}
+
+
+def groups_per_step(steps):
+    """How many groups lose offsets, in each of the steps in which any does."""
+    removed = [sum(isinstance(r, OffsetsRemoved) for r in step.records) for step in steps]
+    return [count for count in removed if count]
+
+
+def test_step_of_a_sweep_counts_the_groups_and_offsets_that_it_looks_at(driver, monkeypatch):
+    monkeypatch.setattr(topic_sweep, "MAX_OFFSETS_PER_STEP", 6)
+    for name in "abcdef":
+        driver.commit(name, {"orders": {0: 1}})
+    driver.change_topics(PAYMENTS)
+    driver.advance(1_000)
+    assert groups_per_step(driver.steps) == [3, 3]
+
+
+def test_step_of_a_sweep_counts_a_group_that_went_meanwhile_as_one(driver, monkeypatch):
+    for name in "abcdef":
+        driver.commit(name, {"orders": {0: 1}})
+    monkeypatch.setattr(topic_sweep, "MAX_OFFSETS_PER_STEP", 1)
+    driver.change_topics(PAYMENTS)
+    for name in driver.shard.sweep_left[-2:]:
+        driver.send(DeleteGroup(name, CLIENT))
+    since = len(driver.steps)
+    monkeypatch.setattr(topic_sweep, "MAX_OFFSETS_PER_STEP", 4)
+    driver.advance(1_000)
+    assert groups_per_step(driver.steps[since:]) == [1, 2]
 
 
 # --- Ends ---------------------------------------------------------------------------------------

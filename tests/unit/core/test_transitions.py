@@ -13,12 +13,20 @@ import pytest
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import GroupState
 from coordinator.core.transitions import (
+    AFTER_JOIN,
+    AFTER_LEAVE,
     COMMIT_ANSWER,
+    COMMIT_EXTENDS_SESSION,
     HEARTBEAT_ANSWER,
     PREDECESSORS,
     REJOIN_ACTION,
+    STATIC_REJOIN_ACTION,
+    SYNC_ACTION,
     SYNC_REFUSAL,
+    MembershipChange,
     RejoinAction,
+    StaticRejoinAction,
+    SyncAction,
 )
 from tests.helpers.shard_driver import (
     SESSION_MS,
@@ -66,10 +74,85 @@ def test_heartbeat_answers_are_kafkas():
     }
 
 
-@pytest.mark.parametrize("table", [HEARTBEAT_ANSWER, SYNC_REFUSAL, COMMIT_ANSWER])
-def test_dead_group_is_not_available(table):
-    """Spec 6.4 step 1, 6.5, 7.2."""
-    assert table[DEAD] is ErrorCode.COORDINATOR_NOT_AVAILABLE
+def test_a_sync_waits_where_the_assignment_is_awaited_and_is_answered_where_it_is_there():
+    """Spec 6.4 step 5."""
+    assert SYNC_ACTION == {
+        EMPTY: SyncAction.REFUSE,
+        PREPARING: SyncAction.REFUSE,
+        COMPLETING: SyncAction.PARK,
+        STABLE: SyncAction.ANSWER,
+        DEAD: SyncAction.REFUSE,
+    }
+
+
+def test_refusals_of_a_sync_are_kafkas():
+    """Spec 6.4 steps 1, 3 and 5; in an Empty group nobody is a member, and hears of it before."""
+    assert SYNC_REFUSAL == {
+        EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
+        PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
+        DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    }
+
+
+def test_answers_to_commits_are_kafkas():
+    """Spec 7.2; in an Empty group nobody is a member, and hears of it before."""
+    assert COMMIT_ANSWER == {
+        EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
+        PREPARING: ErrorCode.NONE,
+        COMPLETING: ErrorCode.REBALANCE_IN_PROGRESS,
+        STABLE: ErrorCode.NONE,
+        DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    }
+
+
+def test_a_commit_extends_the_session_where_kafka_does():
+    """Spec 7.1 step 7."""
+    assert {PREPARING, STABLE} == COMMIT_EXTENDS_SESSION
+
+
+@pytest.mark.parametrize(
+    ("state", "is_leader", "changed", "action"),
+    [
+        (PREPARING, False, False, RejoinAction.PARK),
+        (PREPARING, False, True, RejoinAction.PARK),
+        (PREPARING, True, False, RejoinAction.PARK),
+        (PREPARING, True, True, RejoinAction.PARK),
+        (COMPLETING, False, False, RejoinAction.ANSWER),
+        (COMPLETING, False, True, RejoinAction.REBALANCE),
+        (COMPLETING, True, False, RejoinAction.ANSWER),
+        (COMPLETING, True, True, RejoinAction.REBALANCE),
+        (STABLE, False, False, RejoinAction.ANSWER),
+        (STABLE, False, True, RejoinAction.REBALANCE),
+        (STABLE, True, False, RejoinAction.REBALANCE),
+        (STABLE, True, True, RejoinAction.REBALANCE),
+    ],
+)
+def test_a_member_that_joins_again_is_parked_answered_or_starts_a_rebalance(
+    state, is_leader, changed, action
+):
+    """Spec 6.3, "Existing member rejoining, by state"."""
+    assert REJOIN_ACTION[state, is_leader, changed] is action
+
+
+def test_a_static_member_that_comes_back_keeps_its_generation_in_a_stable_group_alone():
+    """Spec 6.9."""
+    assert STATIC_REJOIN_ACTION == {
+        STABLE: StaticRejoinAction.KEEP,
+        COMPLETING: StaticRejoinAction.REBALANCE,
+        PREPARING: StaticRejoinAction.PARK,
+    }
+
+
+def test_members_that_come_and_go_start_a_rebalance_or_complete_the_one_that_runs():
+    """Spec 6.3 and 6.6; whom an Empty group loses was no member."""
+    of_change = {
+        PREPARING: MembershipChange.TRY_COMPLETE,
+        COMPLETING: MembershipChange.PREPARE,
+        STABLE: MembershipChange.PREPARE,
+        DEAD: MembershipChange.NOTHING,
+    }
+    assert {**of_change, EMPTY: MembershipChange.PREPARE} == AFTER_JOIN
+    assert {**of_change, EMPTY: MembershipChange.NOTHING} == AFTER_LEAVE
 
 
 @pytest.mark.parametrize("state", [EMPTY, DEAD])

@@ -204,6 +204,19 @@ async def test_a_group_deleted_and_named_again_does_not_come_back() -> None:
 
 
 @virtual_time
+async def test_a_group_that_the_shard_has_is_not_read_again() -> None:
+    store = a_store()
+    async with a_world(store) as world:
+        await world.until(world.commit("g", 9))
+        reads = store.inner.calls["fetch_all"]
+        world.coordinator._routed.clear()  # as beyond MAX_ROUTED_GROUPS
+        fetch = world.fetch()
+        await world.until(fetch)
+        assert fetch.offsets() == {("orders", 0): 9}
+        assert store.inner.calls["fetch_all"] == reads
+
+
+@virtual_time
 async def test_a_delete_that_is_not_written_yet_is_waited_for_before_the_group_is_read() -> None:
     store = a_store()
     async with a_world(store) as world:

@@ -342,6 +342,20 @@ async def test_readers_behind_a_slow_append_are_bounded() -> None:
 
 
 @virtual_time
+async def test_who_flushes_a_lane_that_is_held_waits_and_lets_others_go_on() -> None:
+    async with a_pipeline() as pipeline:
+        (lane,) = pipeline.owner.lanes
+        await lane.hold()
+        commit = pipeline.commit(1)
+        flushing = asyncio.ensure_future(lane.flush())
+        await turns(4)
+        assert (flushing.done(), commit.is_waiting) == (False, True)
+        lane.let_go()
+        await flushing
+        assert commit.error is ErrorCode.NONE
+
+
+@virtual_time
 async def test_a_store_that_writes_a_shard_at_a_time_has_a_lane_a_shard() -> None:
     async with a_pipeline(one_lane=False) as pipeline:
         gate = pipeline.storage.hold_next_append()
