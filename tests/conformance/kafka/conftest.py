@@ -35,17 +35,14 @@ def benches(request: pytest.FixtureRequest) -> Iterator[dict[bool, Bench]]:
     wanted = {scripted.small for scripted, _ in _selected(request)} or {False}
     if any("told_by" in getattr(item, "fixturenames", ()) for item in request.session.items):
         wanted.add(False)
-    started: list[servers.Servers] = []
-    try:
-        with ThreadPoolExecutor(2) as pool:
-            both = [pool.submit(servers.start, small=small) for small in sorted(wanted)]
-            started.extend(one.result() for one in both)
-        yield {one.kafka.small: Bench.of(one) for one in started}
-    except Unavailable as lack:
-        pytest.skip(str(lack))
-    finally:
-        for one in started:
-            one.stop()
+    with ThreadPoolExecutor(2) as pool:
+        starting = [pool.submit(servers.start, small=small) for small in sorted(wanted)]
+        with servers.stopped_in_the_end(starting):
+            try:
+                started = [one.result() for one in starting]
+            except Unavailable as lack:
+                pytest.skip(str(lack))
+            yield {one.kafka.small: Bench.of(one) for one in started}
 
 
 @pytest.fixture(scope="session")

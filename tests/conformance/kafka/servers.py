@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,3 +102,26 @@ def start(*, small: bool) -> Servers:
         servers.stop()
         raise
     return servers
+
+
+@contextmanager
+def stopped_in_the_end(starting: Sequence[Future[Servers]]) -> Iterator[None]:
+    """Stop them when the block ends, and at once when the run is told to end by SIGTERM: what is
+    under way fails then, and nobody waits for it.
+    """
+
+    def stop() -> None:
+        for one in starting:
+            if one.exception() is None:  # waits until it is up, or is not
+                one.result().stop()
+
+    def end_of_the_run(*_: object) -> None:
+        stop()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end_of_the_run)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        stop()
