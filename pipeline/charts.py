@@ -52,8 +52,8 @@ class Span:
         if step_ms < 60_000:
             form = "%H:%M:%S"
         elif step_ms < _DAY_MS:
-            # Steps of hours divide a day: where there are several days, each has its midnight.
-            has_days = self.until_ms - self.since_ms > _DAY_MS
+            # Steps of hours divide a day: where another day begins, its midnight names it.
+            has_days = self.since_ms < at_ms or self.until_ms - self.since_ms > _DAY_MS
             form = "%d %b" if has_days and at_ms % _DAY_MS == 0 else "%H:%M"
         else:
             form = "%d %b" if step_ms < _MONTHS_MS else "%b %Y"
@@ -226,7 +226,8 @@ def dot_chart(series: Mapping[str, Sequence[tuple[int, str]]], span: Span) -> st
 
     def draw(width: int, _: int) -> str:
         height = 34 * len(series) + 30
-        frame = _Frame(width, height, span, 1.0, left=96)
+        longest = max(map(len, series), default=0)
+        frame = _Frame(width, height, span, 1.0, left=max(96, 12 + 7 * longest))
         parts = []
         for number, (name, dots) in enumerate(series.items(), 1):
             y = 34 * number - 10
@@ -242,12 +243,15 @@ def dot_chart(series: Mapping[str, Sequence[tuple[int, str]]], span: Span) -> st
     return both_widths(draw)
 
 
-def legend(names: Mapping[str, object]) -> str:
-    """Name the colours; a name too long for its line is cut, and shown whole to a pointer."""
+def legend(series: Mapping[str, Sequence[object]]) -> str:
+    """Name the colours of what is drawn; a name too long for its line is cut, and shown whole to a
+    pointer.
+    """
     items = (
         f'<span class="key" title="{escape(name)}"><i class="swatch s{number}"></i>'
         f"{escape(name)}</span>"
-        for number, name in enumerate(names, 1)
+        for number, (name, points) in enumerate(series.items(), 1)
+        if points
     )
     return f'<p class="legend">{"".join(items)}</p>'
 

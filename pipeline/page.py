@@ -58,15 +58,17 @@ tr:last-child td { border-bottom: 0; } td { overflow-wrap: break-word; min-width
 td.long { overflow-wrap: anywhere; min-width: 280px; }
 .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th { vertical-align: bottom; } th.n { white-space: normal; }
+.n + :not(.n) { padding-left: 14px; }
 .t { white-space: nowrap; font-variant-numeric: tabular-nums; }
 @media (max-width: 640px) { main { padding: 16px 10px 32px; } section { padding: 12px; }
   .wide { display: none; } .narrow { display: block; } h1 { font-size: 20px; }
   .tiles { grid-template-columns: 1fr 1fr; gap: 8px; }
   thead { display: none; } table, tbody, tr, td { display: block; width: 100%; }
   tr { padding: 8px 0; border-bottom: 1px solid var(--rule); } tr:last-child { border-bottom: 0; }
-  td, .n, td.long { overflow-wrap: anywhere; min-width: 0; border: 0; padding: 1px 0;
+  td, td.n, td.long, .n + td:not(.n) { overflow-wrap: anywhere; min-width: 0; border: 0;
+    padding: 1px 0;
     display: flex; gap: 10px; text-align: left; white-space: normal; }
-  td::before { content: attr(data-name); color: var(--faint); flex: 0 0 96px; }
+  td::before { content: attr(data-name); color: var(--faint); flex: 0 0 116px; }
   td:empty { display: none; } }
 """
 

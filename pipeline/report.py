@@ -33,6 +33,9 @@ CHART_POINTS: Final = 240
 MAX_ROWS: Final = 500
 """Rows that a page lists; the files beside it have all."""
 
+MAX_WARNINGS: Final = 5
+"""Days with missing events that a page names."""
+
 Rows = list[dict[str, Any]]
 
 
@@ -97,14 +100,19 @@ class Scope:
             )
 
     def warnings(self) -> list[str]:
-        """Say which days are not in the report, and why."""
-        return [
+        """Say which days are not in the report, and why; of many, the last."""
+        told = [
             f"{row['dt']} is not in this report: {row['missing']}."
             if row["state"] == HELD_BACK
             else f"{row['dt']} is published although {row['missing']}."
             for row in self._notes
             if row["missing"]
         ]
+        more = len(told) - MAX_WARNINGS
+        if more <= 0:
+            return told
+        days = "1 day" if more == 1 else f"{more} days"
+        return [f"Of {days} before these, events are missing as well.", *told[more:]]
 
     def about(self) -> str:
         """Name the groups and the days."""

@@ -17,13 +17,25 @@ ACTIONS: Final = {
     "rewind": "rewind",
     "reset": "reset",
     "restore": "restore",
-    "delete": "delete",
-    "group_delete": "group delete",
+    "delete": "offset deletion",
+    "group_delete": "group deletion",
     "expire": "expiry",
-    "rejected": "refused",
-    "admin": "admin",
+    "rejected": "refusal",
+    "admin": "administration",
 }
 """What the page calls the actions of ``gold.audit``."""
+
+COUNTED: Final = {
+    "rewind": "rewinds",
+    "reset": "resets",
+    "restore": "restores",
+    "delete": "deletions of offsets",
+    "group_delete": "groups deleted",
+    "expire": "expiries of offsets",
+    "rejected": "commits refused",
+    "admin": "acts of administration",
+}
+"""What a number of them is called."""
 
 MAX_NAMED: Final = 4
 """Partitions that a line names."""
@@ -54,13 +66,13 @@ def _parts(rows: Rows) -> list[str]:
         dots[ACTIONS[row["action"]]].append((row["ts_ms"], says))
     ordered = {name: dots[name] for name in ACTIONS.values() if name in dots}
     return [
-        page.tiles({ACTIONS[name]: counted[name] for name in ACTIONS if counted[name]}),
+        page.tiles({COUNTED[name]: counted[name] for name in COUNTED if counted[name]}),
         page.section("When", "Point at a dot to see what it was.", charts.dot_chart(ordered, span)),
         page.section(
             "What was done, and by whom",
             "A reset is a commit from outside a group: an administrator's, or that of a "
-            "consumer without a group. Refused are commits of members whose time is over: "
-            "zombies.",
+            "consumer without a group. A refusal is a commit of a member whose time is over, of a "
+            "zombie. Messages are those that lie between the old offsets and the new.",
             page.table([_told(row) for row in rows[:MAX_ROWS]], "Nothing of the kind."),
         ),
     ]

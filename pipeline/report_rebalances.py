@@ -109,7 +109,7 @@ def _told(row: dict[str, Any]) -> dict[str, Any]:
         "members": row["members"],
         "awaited": ", ".join(row["awaited_names"] or []),
         "moved": row["moved"],
-        "of": row["assigned"],
+        "of partitions": row["assigned"],
     }
 
 

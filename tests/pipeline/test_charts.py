@@ -39,13 +39,18 @@ def test_neighbours_on_an_axis_have_different_labels(since_ms, length_ms, most):
     [
         (60_000, 4, ["00:00:00", "00:00:15", "00:00:30", "00:00:45", "00:01:00"]),
         (4 * 60_000, 4, ["00:00", "00:01", "00:02", "00:03", "00:04"]),
-        (DAY_MS, 4, ["00:00", "06:00", "12:00", "18:00", "00:00"]),
+        (DAY_MS, 4, ["00:00", "06:00", "12:00", "18:00", "23 Nov"]),
         (2 * DAY_MS, 4, ["22 Nov", "12:00", "23 Nov", "12:00", "24 Nov"]),
         (4 * DAY_MS, 4, ["22 Nov", "23 Nov", "24 Nov", "25 Nov", "26 Nov"]),
     ],
 )
 def test_a_label_is_as_short_as_the_step_allows(length_ms, most, told):
     assert labels(NOVEMBER_22_MS, length_ms, most) == told
+
+
+def test_the_midnight_between_two_evenings_names_its_day():
+    told = labels(NOVEMBER_22_MS - 2 * HOUR_MS, 6 * HOUR_MS, 6)
+    assert told == ["22:00", "23:00", "22 Nov", "01:00", "02:00", "03:00", "04:00"]
 
 
 def test_steps_of_months_name_the_year():

@@ -20,11 +20,12 @@ from coordinator.cli.tables import ReportName
 from coordinator.core import events as core
 from pipeline import charts, page
 from pipeline.lake import Lake
-from pipeline.publish import GOLD_TABLES
+from pipeline.publish import GOLD_TABLES, HELD_BACK
 from pipeline.report import NoTables, Scope, buckets
 from pipeline.report_jobs import REPORTS, write_reports
 from pipeline.report_schema import GOLD_SCHEMAS, MEMBER_SESSIONS_SCHEMA
 from pipeline.run import told
+from pipeline.schema import PUBLICATION_SCHEMA
 from tests.helpers.printed_docs import ROOT
 from tests.pipeline.conftest import a_site
 from tests.pipeline.events import DAY_MS, at, commit
@@ -110,7 +111,7 @@ def tiles(written, name):
 
 
 def test_a_refused_commit_counts_as_often_as_it_was_refused(written):
-    assert tiles(written, "audit")["refused"] == "3"
+    assert tiles(written, "audit")["commits refused"] == "3"
     assert cells(written, "lag")[-1]["commits refused"] == "3"
 
 
@@ -268,6 +269,22 @@ def test_a_day_that_is_missing_is_said_at_the_head_of_every_page(spark, tmp_path
         assert first in (tmp_path / f"{name}.html").read_text()
 
 
+def test_of_many_days_with_missing_events_the_last_are_named(story, tmp_path):
+    missing = "event {} of log log is missing"
+    notes = [
+        {"dt": date(1970, 1, day), "state": HELD_BACK, "missing": missing.format(day)}
+        for day in range(1, 9)
+    ]
+    lake = Lake(str(tmp_path))
+    table = story.spark.createDataFrame(notes, PUBLICATION_SCHEMA)
+    table.write.parquet(lake.publications)
+    scope = Scope(story.spark, lake)
+    first, *others = scope.warnings()
+    assert first == "Of 3 days before these, events are missing as well."
+    assert [line[:10] for line in others] == [f"1970-01-0{day}" for day in range(4, 9)]
+    assert scope.why_nothing("").startswith("No day is published yet.")
+
+
 @pytest.mark.parametrize(
     "drawn",
     [
@@ -292,7 +309,7 @@ def test_a_table_cannot_be_broken_by_what_is_in_it():
 
 def test_a_name_too_long_for_a_line_is_cut_in_the_legend_and_broken_in_a_table():
     name = "x" * 240
-    (key,) = ET.fromstring(charts.legend({name: []})).iter("span")
+    (key,) = ET.fromstring(charts.legend({"not drawn": [], name: [1]})).iter("span")
     assert key.get("title") == name
     rule = re.search(r"\.key {([^}]*)}", page.page("", "", []))
     assert rule is not None
