@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.mutants.forks import ForkServer, Job, Outcome
-from tests.mutants.mutator import Mutant, draw, mutants_of
+from tests.mutants.mutant import Mutant, draw
+from tests.mutants.mutator import mutants_of
 
 LEAST_CAUGHT = 0.95
 """Of all mutants that are not equivalent."""

@@ -7,13 +7,12 @@ messages of ``assert`` and of exceptions, ``__all__``.
 from __future__ import annotations
 
 import ast
-import hashlib
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise, zip_longest
+from itertools import accumulate, pairwise
 from typing import Final, TypeAlias
+
+from tests.mutants.mutant import Mutant, numbered
 
 _OPERATOR: Final = re.compile(r"[<>=!]=|[<>]|is\s+not|not\s+in|is|in|and|or")
 _OPPOSITE: Final = {"<": ">=", ">": "<=", "==": "!=", "is": "is not", "in": "not in", "and": "or"}
@@ -23,60 +22,16 @@ _LOGGERS: Final = ("log.", "logger.", "logging.")
 _RECORDS: Final = re.compile(r"(\.(record|event)|\b(records|events)\.(append|extend))$")
 """What is called to hand on a record or an event."""
 
+_PLACE: Final = ("lineno", "col_offset", "end_lineno", "end_col_offset")
+
 _Span: TypeAlias = tuple[int, int]
 _Change: TypeAlias = tuple[str, _Span, _Span, str]
 """Operator, what people are shown, what is changed within it, and into what."""
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """One change: ``new`` stands where ``old`` stood, ``start`` bytes into the file."""
-
-    path: str
-    function: str
-    operator: str
-    text: str
-    """What becomes what, as people are shown it."""
-    start: int
-    old: bytes
-    new: bytes
-
-    @property
-    def key(self) -> str:
-        """What names it in the table of equivalents; without a line number, so that it lasts."""
-        return f"{self.path} {self.function}: {self.text}"
-
-    def source(self, original: bytes) -> bytes:
-        """The mutated file."""
-        end = self.start + len(self.old)
-        assert original[self.start : end] == self.old, f"{self.path} changed meanwhile"
-        return original[: self.start] + self.new + original[end:]
-
-
 def mutants_of(path: str, source: bytes) -> list[Mutant]:
     """Every mutant of one file."""
-    found = _Finder(path, source).walk(ast.parse(source), (), in_function=False)
-    seen: Counter[str] = Counter()
-    numbered = []
-    for mutant in sorted(found, key=lambda mutant: mutant.start):
-        seen[mutant.key] += 1
-        nth = f" (no. {seen[mutant.key]})" if seen[mutant.key] > 1 else ""
-        numbered.append(replace(mutant, text=mutant.text + nth))
-    return numbered
-
-
-def draw(mutants: Iterable[Mutant], count: int, seed: int) -> list[Mutant]:
-    """Some of them, the operators in turn; a larger drawing begins with the smaller one.
-
-    The place of each in the lot comes from its own key, so a change elsewhere draws no others.
-    """
-    piles: dict[str, list[Mutant]] = {}
-    for mutant in sorted(
-        mutants, key=lambda m: hashlib.sha256(f"{seed} {m.key}".encode()).digest()
-    ):
-        piles.setdefault(mutant.operator, []).append(mutant)
-    rounds = zip_longest(*(piles[operator] for operator in sorted(piles)))
-    return [mutant for in_turn in rounds for mutant in in_turn if mutant is not None][:count]
+    return numbered(_Finder(path, source).walk(ast.parse(source), (), in_function=False))
 
 
 def _looked_into(node: ast.AST) -> Iterable[ast.AST]:
@@ -113,11 +68,10 @@ def _called(node: ast.Expr) -> str:
     return ast.unparse(inner.func) if isinstance(inner, ast.Call) else ""
 
 
-def _is_kept(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> bool:
-    """Whether it sets what outlives the function, or counts on."""
+def _is_kept(node: ast.Assign | ast.AnnAssign) -> bool:
+    """Whether it sets what outlives the function."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    is_local = any(not isinstance(one, ast.Attribute | ast.Subscript) for one in targets)
-    return not is_local or isinstance(node, ast.AugAssign)
+    return all(isinstance(one, ast.Attribute | ast.Subscript) for one in targets)
 
 
 class _Finder:
@@ -150,13 +104,14 @@ class _Finder:
 
     def _changes(self, node: ast.AST) -> Iterator[_Change]:
         match node:
-            case ast.Return() | ast.Raise() | ast.Continue() | ast.Break() | ast.Delete():
+            case ast.Expr() if _RECORDS.search(_called(node)):
+                yield self._whole("dropped record", node, "pass")
+            case ast.Expr() | ast.Return() | ast.Raise() | ast.Continue() | ast.Break():
                 yield self._whole("dropped statement", node, "pass")
-            case ast.AugAssign() | ast.Assign() | ast.AnnAssign() if _is_kept(node):
+            case ast.Delete() | ast.AugAssign():
                 yield self._whole("dropped statement", node, "pass")
-            case ast.Expr():
-                dropped = "record" if _RECORDS.search(_called(node)) else "statement"
-                yield self._whole(f"dropped {dropped}", node, "pass")
+            case ast.Assign() | ast.AnnAssign() if _is_kept(node):
+                yield self._whole("dropped statement", node, "pass")
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 yield self._whole("comparison", node, f"({self._text(self._span(operand))})")
             case ast.BoolOp(values=values):
@@ -211,8 +166,5 @@ class _Finder:
         return self._source[slice(*span)].decode()
 
     def _span(self, node: ast.AST) -> _Span:
-        at: ast.expr = node  # type: ignore[assignment]
-        assert at.end_lineno is not None
-        assert at.end_col_offset is not None
-        start = self._line_starts[at.lineno - 1] + at.col_offset
-        return start, self._line_starts[at.end_lineno - 1] + at.end_col_offset
+        line, column, last_line, last_column = (getattr(node, name) for name in _PLACE)
+        return self._line_starts[line - 1] + column, self._line_starts[last_line - 1] + last_column

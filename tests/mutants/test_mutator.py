@@ -7,7 +7,8 @@ from textwrap import dedent
 
 import pytest
 
-from tests.mutants.mutator import Mutant, draw, mutants_of
+from tests.mutants.mutant import Mutant, draw
+from tests.mutants.mutator import mutants_of
 
 
 def mutants(source: str) -> list[Mutant]:
