@@ -207,7 +207,9 @@ def _run(made: Plan, target: Endpoint, apply: bool, master: str | None) -> list[
     """Check or apply a plan."""
     from pipeline.migrate import Step, run_plan
 
-    return run_plan(_spark(master), target, made, Step.APPLY if apply else Step.CHECK)
+    step = Step.APPLY if apply else Step.CHECK
+    outcomes: list[Outcome] = run_plan(_spark(master), target, made, step)
+    return outcomes
 
 
 def _verify(
