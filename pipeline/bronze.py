@@ -7,7 +7,7 @@ writes the same folders again: nothing is lost and nothing is doubled.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import date
 from typing import Final
 
@@ -15,21 +15,28 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.coverage import Coverage, HeldSegment
-from pipeline.lake import DAY, Lake, read_table, write_days
+from pipeline.lake import DAY, Lake, read_table, write_days, write_small
 from pipeline.schema import (
     BRONZE_SCHEMA,
     EVENT_SCHEMA,
+    LACKING_SCHEMA,
     LINE_SCHEMA,
     PARTITION_SCHEMA,
     ROW_FIELDS,
     SEGMENT_SCHEMA,
+    VERDICT_SCHEMA,
+)
+from pipeline.segment_files import (
+    Judged,
+    Lacking,
+    Verdict,
+    judged,
+    newest_verdicts,
+    parse_name,
 )
 
 SEGMENT_GLOB: Final = "events-*.jsonl.gz"
 """The names of sealed segments; what is still being written has another one."""
-
-MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
-"""Compressed segments that one batch takes at most: bounds what a crash makes again."""
 
 _READ_OPTIONS: Final = {
     "pathGlobFilter": SEGMENT_GLOB,
@@ -39,19 +46,10 @@ _READ_OPTIONS: Final = {
 }
 
 
-def read_segments(spark: SparkSession, log_dir: str) -> DataFrame:
-    """Read every sealed segment below a folder, now."""
+def read_segments(spark: SparkSession, *paths: str) -> DataFrame:
+    """Read sealed segments: those named, and every one below the folders named, now."""
     reader = spark.read.schema(LINE_SCHEMA).options(**_READ_OPTIONS)
-    return _from_lines(reader.json(log_dir))
-
-
-def stream_segments(spark: SparkSession, log_dir: str) -> DataFrame:
-    """Read sealed segments as they come, each once."""
-    reader = spark.readStream.schema(LINE_SCHEMA).options(**_READ_OPTIONS)
-    reader = reader.option("maxBytesPerTrigger", str(MAX_BATCH_BYTES))
-    # Spark would pass over a file that is a week older than the newest: a late segment is read too
-    reader = reader.option("maxFileAge", "36500d")
-    return _from_lines(reader.json(log_dir))
+    return _from_lines(reader.json(list(paths)))
 
 
 def _from_lines(lines: DataFrame) -> DataFrame:
@@ -88,22 +86,31 @@ def write_batch(events: DataFrame, lake: Lake, batch_id: str | int) -> None:
     A batch of the same id is replaced, so the same call again changes nothing. What does not come
     from the stream of segments (an import) chooses ids that are no numbers.
     """
+    write_held(events.sparkSession, lake, write_events(events, lake, batch_id))
+
+
+def write_events(events: DataFrame, lake: Lake, batch_id: str | int) -> list[HeldSegment]:
+    """Write the events of a batch, and return what there is of each segment, for ``write_held``.
+
+    They do not count before that was written too.
+    """
     batch = with_day(events).withColumn("batch_id", F.lit(str(batch_id)))
     write_days(batch.select(BRONZE_SCHEMA.names), lake.events, "batch_id")
     written = read_bronze(events.sparkSession, lake).where(F.col("batch_id") == str(batch_id))
-    one_file = held_segments(written).coalesce(1)
-    writer = one_file.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
-    writer.partitionBy("batch_id").parquet(lake.segments)
-
-
-def held_segments(bronze: DataFrame) -> DataFrame:
-    """Sum up which seqs of which segment there are: rows of ``SEGMENT_SCHEMA``."""
-    return bronze.groupBy("log_id", "segment", DAY, "batch_id").agg(
+    found = written.groupBy("log_id", "segment", DAY, "batch_id").agg(
         F.min("seq").alias("first_seq"),
         F.max("seq").alias("last_seq"),
         F.count("*").alias("events"),
         F.sum("seq").alias("seq_sum"),
     )
+    return [HeldSegment(**row.asDict()) for row in found.collect()]
+
+
+def write_held(spark: SparkSession, lake: Lake, held: Sequence[HeldSegment]) -> None:
+    """Say what a batch brought."""
+    rows = [tuple(getattr(each, name) for name in SEGMENT_SCHEMA.names) for each in held]
+    if rows:
+        write_small(spark.createDataFrame(rows, SEGMENT_SCHEMA), lake.segments, "batch_id")
 
 
 def read_bronze(spark: SparkSession, lake: Lake) -> DataFrame:
@@ -111,10 +118,36 @@ def read_bronze(spark: SparkSession, lake: Lake) -> DataFrame:
     return read_table(spark, lake.events, BRONZE_SCHEMA)
 
 
-def read_coverage(spark: SparkSession, lake: Lake) -> Coverage:
+def read_judged(spark: SparkSession, lake: Lake) -> Judged:
     """Read which segments bronze holds; small, whatever the size of the events."""
     rows = read_table(spark, lake.segments, SEGMENT_SCHEMA).collect()
-    return Coverage(HeldSegment(**row.asDict()) for row in rows)
+    held = [
+        HeldSegment(**{name: value for name, value in row.asDict().items() if value is not None})
+        for row in rows
+    ]
+    return judged(held, read_verdicts(spark, lake))
+
+
+def read_verdicts(spark: SparkSession, lake: Lake) -> dict[str, Verdict]:
+    """Read what was found out last of each file."""
+    rows = read_table(spark, lake.verdicts, VERDICT_SCHEMA).collect()
+    return newest_verdicts(Verdict(**row.asDict()) for row in rows)
+
+
+def read_lacking(spark: SparkSession, lake: Lake) -> list[Lacking]:
+    """Read what the log's folder ought to have and has not, as it was last seen."""
+    rows = read_table(spark, lake.lacking, LACKING_SCHEMA).collect()
+    return sorted(Lacking(row["file"], row["problem"], parse_name(row["file"])) for row in rows)
+
+
+def read_coverage(spark: SparkSession, lake: Lake) -> Coverage:
+    """Read which segments bronze holds, and which it lacks."""
+    return _coverage(read_judged(spark, lake), read_lacking(spark, lake))
+
+
+def _coverage(found: Judged, lacking: Iterable[Lacking]) -> Coverage:
+    expected = (each.as_expected() for each in lacking)
+    return Coverage([*found.held, *(each for each in expected if each is not None)])
 
 
 def read_events(spark: SparkSession, lake: Lake, days: Collection[date] | None = None) -> DataFrame:
@@ -122,9 +155,14 @@ def read_events(spark: SparkSession, lake: Lake, days: Collection[date] | None =
 
     This is what every other table is computed from.
     """
-    coverage = read_coverage(spark, lake)
+    found = read_judged(spark, lake)
+    coverage = _coverage(found, read_lacking(spark, lake))
     wanted = coverage.days() if days is None else sorted(days)
     events = read_bronze(spark, lake).where(F.col(DAY).isin(wanted))
+    if found.superseded:
+        of_batch = F.struct("segment", "batch_id")
+        gone = [F.struct(F.lit(segment), F.lit(batch)) for segment, batch in found.superseded]
+        events = events.where(~of_batch.isin(*gone))
     if coverage.has_overlaps(wanted):
         events = distinct_events(events)
     return with_store(events, coverage.stores())

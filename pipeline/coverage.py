@@ -2,7 +2,8 @@
 
 ``seq`` counts from 1 in a store, across its logs, without gaps by construction. So a number that
 is missing, between two that are there or before the first, is an event that was lost, or one whose
-segment has not arrived yet. What follows the last segment is neither: it has not been sealed. And
+segment has not arrived yet. What follows the last segment is neither: it has not been sealed;
+unless its file is known of, by a manifest or because it was refused (a segment without events). And
 what went by retention is not missing: the snapshot ``<log_id>.<seq>`` stands for the offsets of all
 up to its ``seq``, and history begins behind it. Imported logs count from 1 as well.
 """
@@ -10,11 +11,15 @@ up to its ``seq``, and history begins behind it. Imported logs count from 1 as w
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from datetime import date, timedelta
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+NAMED_FILES: Final = 3
+"""Files of a gap that a message names."""
 
 
 class HeldSegment(NamedTuple):
@@ -26,8 +31,15 @@ class HeldSegment(NamedTuple):
     first_seq: int
     last_seq: int
     events: int
+    """0: the segment ought to be there, and nothing of it is."""
     seq_sum: int
     batch_id: str = ""
+    file: str = ""
+    """Its path below the log's folder; "" where it came otherwise (an import)."""
+    sha256: str = ""
+    """Of the file that it was read from."""
+    problem: str = ""
+    """Why there is nothing of it: the file, and what is wrong with it."""
 
     @property
     def is_whole(self) -> bool:
@@ -46,11 +58,29 @@ class Gap(NamedTuple):
     to_day: date
     in_log: str = ""
     """A log that has events of these numbers and goes on: where an older copy of a store is put in
-    its place, a new log begins in the middle of the old one."""
+    a new log begins in the middle of the old one."""
+    problems: tuple[str, ...] = ()
+    """What is known of the files that hold the events."""
+
+    def touches(self, day: date) -> bool:
+        """Whether the day may have lost events to it."""
+        return self.from_day <= day <= self.to_day
+
+    @property
+    def days_text(self) -> str:
+        """The days that it may have lost events of, for a person."""
+        if self.from_day == self.to_day:
+            return str(self.from_day)
+        return f"{self.from_day} to {self.to_day}"
 
     def __str__(self) -> str:
         """Say it to a person."""
         text = missing_text(self.log_id, self.first_seq, self.last_seq)
+        if self.problems:
+            named = list(self.problems[:NAMED_FILES])
+            if more := len(self.problems[NAMED_FILES:]):
+                named.append(f"and {more} files more")
+            return f"{text} ({'; '.join(named)})"
         if not self.in_log:
             return text
         return (
@@ -173,6 +203,8 @@ class Coverage:
         for parts in self._by_log.values():
             last = 0
             for part in parts:
+                if not part.events:
+                    continue
                 if part.dt in wanted and (part.first_seq <= last or not part.is_whole):
                     return True
                 last = max(last, part.last_seq)
@@ -188,7 +220,7 @@ class Coverage:
         Not a snapshot of what is held anyway: there is a new one each day, at the end of the log.
         """
         held = sorted(
-            (s.log_id, s.first_seq, s.last_seq, s.events)
+            (s.log_id, s.first_seq, s.last_seq, s.events, s.sha256)
             for s in self.segments
             if s.dt == day and not self._tells_nothing_new(s)
         )
@@ -233,15 +265,6 @@ def missing_text(log_id: str, first_seq: int, last_seq: int) -> str:
     return f"events {first_seq} to {last_seq} of log {log_id} are missing"
 
 
-def gaps_by_day(gaps: Iterable[Gap]) -> Mapping[date, list[Gap]]:
-    """Return the gaps that a day may have lost events to."""
-    by_day: dict[date, list[Gap]] = defaultdict(list)
-    for gap in gaps:
-        for number in range((gap.to_day - gap.from_day).days + 1):
-            by_day[gap.from_day + timedelta(days=number)].append(gap)
-    return by_day
-
-
 def base_log(log_id: str) -> str:
     """Return the log that a snapshot was taken from; any other log is its own."""
     base, dot, seq = log_id.rpartition(".")
@@ -250,12 +273,15 @@ def base_log(log_id: str) -> str:
 
 def _gaps_of(parts: list[HeldSegment], through: int) -> list[Gap]:
     """Return the gaps of one store, whose events up to ``through`` a snapshot stands for."""
-    if not parts:
+    held = [part for part in parts if part.events]
+    gaps = _lacking(held, [part for part in parts if not part.events], through)
+    # what is told of by its file is not looked for once more
+    held += [_as_if_held(gap) for gap in gaps]
+    if not held:
         return []
-    parts.sort(key=lambda s: (s.first_seq, s.last_seq))
-    last, last_day = min(through, parts[0].first_seq - 1), parts[0].dt
-    gaps = []
-    for part in parts:
+    held.sort(key=lambda s: (s.first_seq, s.last_seq))
+    last, last_day = min(through, held[0].first_seq - 1), held[0].dt
+    for part in held:
         if part.first_seq > last + 1:
             days = sorted((last_day, part.dt))
             gaps.append(Gap(part.log_id, last + 1, part.first_seq - 1, days[0], days[1]))
@@ -264,5 +290,64 @@ def _gaps_of(parts: list[HeldSegment], through: int) -> list[Gap]:
         if part.last_seq > last:
             last, last_day = part.last_seq, part.dt
     if through > last:
-        gaps.append(Gap(parts[-1].log_id, last + 1, through, last_day, last_day))
+        gaps.append(Gap(held[-1].log_id, last + 1, through, last_day, last_day))
+    return sorted(gaps, key=lambda gap: (gap.first_seq, gap.last_seq))
+
+
+def _as_if_held(gap: Gap) -> HeldSegment:
+    events = gap.last_seq - gap.first_seq + 1
+    return HeldSegment(gap.log_id, "", gap.to_day, gap.first_seq, gap.last_seq, events, 0)
+
+
+def _lacking(
+    held: Sequence[HeldSegment], expected: Sequence[HeldSegment], through: int
+) -> list[Gap]:
+    """Return what no segment holds of those that ought to be there; one gap where they adjoin."""
+    spans = _merged(held)
+    begins = spans[0][0] if spans else through + 1
+    gaps: list[Gap] = []
+    told = 0
+    for part in sorted(expected, key=lambda s: (s.first_seq, s.last_seq)):
+        if part.last_seq <= through and part.last_seq < begins:
+            continue  # retention took it: the snapshot stands for it
+        for first, last in _uncovered(max(part.first_seq, told + 1), part.last_seq, spans):
+            problems = (part.problem,) if part.problem else ()
+            gap = Gap(part.log_id, first, last, part.dt, part.dt, "", problems)
+            before = gaps[-1] if gaps else None
+            if before and (before.log_id, before.last_seq + 1) == (part.log_id, first):
+                days = sorted((before.from_day, before.to_day, part.dt))
+                gap = gap._replace(
+                    first_seq=before.first_seq,
+                    from_day=days[0],
+                    to_day=days[-1],
+                    problems=tuple(dict.fromkeys((*before.problems, *problems))),
+                )
+                gaps.pop()
+            gaps.append(gap)
+        told = max(told, part.last_seq)
     return gaps
+
+
+def _merged(held: Iterable[HeldSegment]) -> list[tuple[int, int]]:
+    """The seqs that segments hold, as spans with something between them."""
+    spans: list[tuple[int, int]] = []
+    for first, last in sorted((part.first_seq, part.last_seq) for part in held):
+        if spans and first <= spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], last))
+        else:
+            spans.append((first, last))
+    return spans
+
+
+def _uncovered(first: int, last: int, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What lies between two seqs, both included, and in none of the spans."""
+    found = []
+    for begin, end in spans[max(bisect_right(spans, (first, first)) - 1, 0) :]:
+        if begin > last:
+            break
+        if begin > first:
+            found.append((first, begin - 1))
+        first = max(first, end + 1)
+    if first <= last:
+        found.append((first, last))
+    return found

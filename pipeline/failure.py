@@ -11,6 +11,12 @@ _CAUSE: Final = re.compile(r"^(?:Caused by)?: (.+)$", re.MULTILINE)
 _LONGEST: Final = 300
 
 
+def damaged_file(error: BaseException) -> str | None:
+    """Return the path of the file that could not be read, where that was why."""
+    found = _FILE.search(f"{error}\n")
+    return None if found is None else found[1]
+
+
 def why(error: BaseException) -> str:
     """Say what happened, and what to do where that is known. For one of ``SPARK_ERRORS``."""
     text = f"{error}\n"

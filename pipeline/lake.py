@@ -41,8 +41,25 @@ class Lake:
         return f"{self.root}/bronze/segments"
 
     @property
+    def verdicts(self) -> str:
+        """Bronze: what was found out of each file of the log's folder, batch by batch."""
+        return f"{self.root}/bronze/verdicts"
+
+    @property
+    def lacking(self) -> str:
+        """Bronze: segments that ought to be in the log's folder and are not, or not as they
+        should be.
+        """
+        return f"{self.root}/bronze/lacking"
+
+    @property
+    def tickets(self) -> str:
+        """The files that are to be read: what the stream that fills bronze reads."""
+        return f"{self.root}/_tickets"
+
+    @property
     def checkpoint(self) -> str:
-        """What the stream that fills bronze has read."""
+        """What that stream has read."""
         return f"{self.root}/_checkpoint"
 
     def carried(self, table: str) -> str:
@@ -81,6 +98,34 @@ def write_days(table: DataFrame, path: str, *more_partitions: str) -> None:
     """
     writer = table.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
     writer.partitionBy(DAY, *more_partitions).parquet(path)
+
+
+def write_small(table: DataFrame, path: str, *partitions: str) -> None:
+    """Write a table that one file holds, or a file for each of its partitions, in the place of what
+    is there.
+    """
+    writer = table.coalesce(1).write.mode("overwrite")
+    writer = writer.option("partitionOverwriteMode", "dynamic")
+    (writer.partitionBy(*partitions) if partitions else writer).parquet(path)
+
+
+def make_folder(spark: SparkSession, path: str) -> None:
+    """Make a folder where it is not there."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    folder = jvm.org.apache.hadoop.fs.Path(path)
+    folder.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).mkdirs(folder)
+
+
+def remove_batch(spark: SparkSession, path: str, batch_id: str) -> None:
+    """Remove what a batch wrote to a table, of whatever days."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    for pattern in (f"{path}/batch_id={batch_id}", f"{path}/{DAY}=*/batch_id={batch_id}"):
+        folders = jvm.org.apache.hadoop.fs.Path(pattern)
+        file_system = folders.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        for found in file_system.globStatus(folders) or ():
+            file_system.delete(found.getPath(), True)
 
 
 def remove_days(spark: SparkSession, path: str, days: Collection[date]) -> None:

@@ -5,7 +5,8 @@ what the day was last computed from. So it does not matter where a run died. Day
 whole, and the note of it (``publications``) is written last; doing it again changes nothing.
 
 A late segment changes its own day and, through what is carried over, the days after it: all of them
-are computed again. No watermark drops anything.
+are computed again. No watermark drops anything. And for the same reason a gap holds back its day
+and all that follow: offsets, members and ends are carried through it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -22,13 +23,13 @@ from pyspark.sql.types import StructType
 
 from pipeline import gold, silver
 from pipeline.bronze import read_coverage, read_events
-from pipeline.coverage import Coverage, Gap, gaps_by_day
+from pipeline.coverage import Coverage, Gap
 from pipeline.lake import DAY, Lake, read_table, remove_days, write_days
 from pipeline.schema import (
     CARRIED_EVENTS_SCHEMA,
     ENDS_SCHEMA,
     EVENT_SCHEMA,
-    PUBLICATION_SCHEMA,
+    NOTE_SCHEMA,
     STANDING_SCHEMA,
 )
 
@@ -50,9 +51,34 @@ class Publication:
     published: list[date] = field(default_factory=list)
     """Days that were computed and published."""
     held_back: dict[date, list[Gap]] = field(default_factory=dict)
-    """Days that are not published, now or earlier, and what is missing."""
+    """Days that are not published, now or earlier, and what is missing of them or of earlier ones.
+    """
+    accepted: list[Gap] = field(default_factory=list)
+    """What is missing of days that are published all the same, and of what later ones go on from.
+    """
     events: int = 0
     """Events of the days that were computed."""
+
+
+_Span = tuple[str, int, int]
+"""A store, and the first and last seq of what is missing of it."""
+
+
+class _Note(NamedTuple):
+    """What is noted of a day."""
+
+    state: str
+    fingerprint: str
+    """Of what it was computed from; "" while that is under way."""
+    missing: str
+    """For a person."""
+    accepted: frozenset[_Span]
+    """What it was published without."""
+
+    @property
+    def ground(self) -> tuple[str, str]:
+        """What the day has to be computed again for when it changes."""
+        return self.state, self.fingerprint
 
 
 def publish(
@@ -64,52 +90,98 @@ def publish(
 ) -> Publication:
     """Bring silver and gold up to what bronze holds.
 
-    A day with a gap in a log's ``seq`` is not published, and withdrawn where it was published
-    before the gap was known, unless it is one of ``accept_gaps``.
+    A day with a gap in a log's ``seq`` is not published, nor is a later one, and those that were
+    published before the gap was known are withdrawn. A gap of one of the days ``accept_gaps`` is
+    accepted, for good: what is left of it when a part arrives is accepted as well.
     """
     coverage = read_coverage(spark, lake)
-    gaps = gaps_by_day(coverage.gaps())
     noted = _notes(spark, lake)
-    wanted = {}
-    for day in coverage.days():
-        fingerprint = coverage.fingerprint(day)
-        was_accepted = noted.get(day) == (ACCEPTED, fingerprint)
-        is_accepted = was_accepted or day in accept_gaps
-        state = PUBLISHED if day not in gaps else ACCEPTED if is_accepted else HELD_BACK
-        wanted[day] = (state, fingerprint)
-    held = {day: gaps[day] for day in wanted if wanted[day][0] == HELD_BACK}
-    touched = [day for day in wanted if wanted[day] != noted.get(day)]
+    stores = coverage.stores()
+    accepted, unknown = _judged(coverage.gaps(), stores, noted, accept_gaps)
+    known = {gap: (stores[gap.log_id], gap.first_seq, gap.last_seq) for gap in accepted}
+    wanted = {
+        day: _wanted(day, coverage.fingerprint(day), known, unknown) for day in coverage.days()
+    }
+    held = {
+        day: [gap for gap in unknown if gap.from_day <= day]
+        for day in wanted
+        if wanted[day].state == HELD_BACK
+    }
+    touched = [day for day in wanted if day not in noted or wanted[day].ground != noted[day].ground]
     if not touched:
-        return Publication(held_back=held)
+        if wanted != noted:
+            _note(spark, lake, coverage, wanted)
+        return Publication([], held, accepted)
     days = [day for day in wanted if day >= touched[0]]
     ready = [day for day in days if day not in held]
     before = max((day for day in wanted if day < touched[0]), default=None)
+    under_way = {day: wanted[day]._replace(state=HELD_BACK, fingerprint="") for day in days}
+    _note(spark, lake, coverage, {**wanted, **under_way})
     _Run(spark, lake, days, before, progress).compute(ready)
     for table in GOLD_TABLES:
         remove_days(spark, lake.gold(table), [day for day in days if day in held])
-    _note(spark, lake, coverage, wanted, gaps)
-    return Publication(ready, held, sum(coverage.events(day) for day in days))
+    _note(spark, lake, coverage, wanted)
+    return Publication(ready, held, accepted, sum(coverage.events(day) for day in days))
 
 
-def _notes(spark: SparkSession, lake: Lake) -> dict[date, tuple[str, str]]:
-    """Read the state and the fingerprint that each day was last computed for."""
-    rows = read_table(spark, lake.publications, PUBLICATION_SCHEMA).collect()
-    return {row["dt"]: (row["state"], row["fingerprint"]) for row in rows}
+def _judged(
+    gaps: Sequence[Gap],
+    stores: Mapping[str, str],
+    noted: Mapping[date, _Note],
+    accept_gaps: Collection[date],
+) -> tuple[list[Gap], list[Gap]]:
+    """Tell the gaps that were accepted from those that were not."""
+    before = {each for note in noted.values() for each in note.accepted}
+    accepted: list[Gap] = []
+    unknown: list[Gap] = []
+    for gap in gaps:
+        was_accepted = any(
+            (store == stores[gap.log_id] and first <= gap.first_seq and gap.last_seq <= last)
+            for store, first, last in before
+        )
+        is_accepted = was_accepted or any(map(gap.touches, accept_gaps))
+        (accepted if is_accepted else unknown).append(gap)
+    return accepted, unknown
 
 
-def _note(
-    spark: SparkSession,
-    lake: Lake,
-    coverage: Coverage,
-    states: Mapping[date, tuple[str, str]],
-    gaps: Mapping[date, Sequence[Gap]],
-) -> None:
+def _wanted(
+    day: date, fingerprint: str, accepted: Mapping[Gap, _Span], unknown: Sequence[Gap]
+) -> _Note:
+    """Say what is to be noted of a day: what is missing of it, or of what it goes on from."""
+    lacks = [gap for gap in unknown if gap.from_day <= day]
+    lives_without = [gap for gap in accepted if gap.from_day <= day]
+    state = HELD_BACK if lacks else ACCEPTED if lives_without else PUBLISHED
+    missing = "; ".join(_missing_of(gap, day) for gap in lacks or lives_without)
+    return _Note(state, fingerprint, missing, frozenset(map(accepted.__getitem__, lives_without)))
+
+
+def _missing_of(gap: Gap, day: date) -> str:
+    """Say what a day lacks; one that comes after a gap lacks what is carried through it."""
+    if gap.touches(day):
+        return str(gap)
+    return f"what stood when it began is not known for certain: of {gap.days_text} {gap}"
+
+
+def _notes(spark: SparkSession, lake: Lake) -> dict[date, _Note]:
+    """Read what is noted of each day."""
+    return {
+        row["dt"]: _Note(
+            row["state"],
+            row["fingerprint"],
+            row["missing"],
+            frozenset(tuple(each) for each in row["accepted"] or ()),
+        )
+        for row in read_table(spark, lake.publications, NOTE_SCHEMA).collect()
+    }
+
+
+def _note(spark: SparkSession, lake: Lake, coverage: Coverage, notes: Mapping[date, _Note]) -> None:
     """Write what every day was computed from. Were it lost, all days would be computed again."""
     rows = [
-        (day, *states[day], coverage.events(day), "; ".join(map(str, gaps.get(day, ()))))
-        for day in states
+        (day, *note.ground, coverage.events(day), note.missing, sorted(note.accepted))
+        for day, note in notes.items()
     ]
-    table = spark.createDataFrame(rows, PUBLICATION_SCHEMA).coalesce(1)
+    table = spark.createDataFrame(rows, NOTE_SCHEMA).coalesce(1)
     table.write.mode("overwrite").parquet(lake.publications)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,18 +17,17 @@ from pipeline.bronze import (
     read_segments,
     with_store,
 )
-from pipeline.coverage import Coverage, HeldSegment, base_log
+from pipeline.coverage import Coverage, HeldSegment
 from pipeline.lake import DAY, Lake
 from pipeline.offsets import offset_changes, standing
 from pipeline.plan import Committed, Partition
+from pipeline.segment_files import ABSENT, Lacking, parse_name
 
 SNAPSHOT_KIND: Final = "offset_snapshot"
 """Tells what offsets a group had when the log before was let go."""
 
 NAMED: Final = 5
 """Gaps that a message names."""
-
-SEGMENT_NAME: Final = re.compile(r"events-(?P<log_id>.+)-(?P<first>\d+)-(?P<last>\d+)\.jsonl\.gz")
 
 
 class RestoreError(Exception):
@@ -75,22 +73,18 @@ def coverage_of_log(log_dir: Path, absent: Iterable[str] = ()) -> Coverage:
     ]
     if not segments:
         raise RestoreError(f"{log_dir} holds no sealed segment: is it the daemon's log.dir?")
-    lacking = [held for file in absent if (held := _held(Path(file))) is not None]
-    return Coverage(
-        # without its snapshot the beginning of a log is missing, whatever the snapshot stood for
-        [*segments, *(s._replace(events=0) for s in lacking if base_log(s.log_id) == s.log_id)]
-    )
+    lacking = (Lacking(file, ABSENT, parse_name(file)).as_expected() for file in absent)
+    return Coverage([*segments, *(each for each in lacking if each is not None)])
 
 
 def _held(path: Path) -> HeldSegment | None:
-    found = SEGMENT_NAME.fullmatch(path.name)
-    if found is None:
+    name = parse_name(f"{path.parent.name}/{path.name}")
+    if name is None:
         return None
-    first, last = int(found["first"]), int(found["last"])
-    day = date.fromisoformat(path.parent.name.removeprefix(f"{DAY}="))
-    return HeldSegment(
-        found["log_id"], path.name, day, first, last, events=last - first + 1, seq_sum=0
-    )
+    log_id, first, last, day = name
+    if day is None:
+        return None
+    return HeldSegment(log_id, path.name, day, first, last, events=last - first + 1, seq_sum=0)
 
 
 def events_of_log(spark: SparkSession, log_dir: Path) -> DataFrame:

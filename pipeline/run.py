@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import date
 
 from pyspark.sql import SparkSession
 
-from pipeline.ingest import ingest, start_ingest
+from pipeline.ingest import ingest, ingest_for_ever
 from pipeline.lake import Lake
 from pipeline.publish import Publication, publish
+from pipeline.segment_files import ABSENT, Lacking
 from pipeline.session import spark_session
 
 
@@ -32,36 +33,72 @@ def run(
 ) -> bool:
     """Bring the tables up to date, once or for ever; returns whether no day is held back."""
     lake = Lake(out.rstrip("/"))
+    last_said: list[str] = []
 
-    def publish_what_changed() -> Publication:
+    def publish_what_changed(lacking: Sequence[Lacking]) -> bool:
         done = publish(spark, lake, accept_gaps=accept_gaps, progress=say)
-        for line in told(done):
-            say(line)
-        return done
+        problems = told_of_files(lacking, done)
+        lines = [*told(done), *problems]
+        if lines != last_said:  # not every minute, if it is to go on for ever
+            for line in lines:
+                say(line)
+        last_said[:] = lines
+        return not done.held_back and not problems
 
-    if continuous:
-        start_ingest(
-            spark, log_dir, lake, continuous=True, after_batch=publish_what_changed
-        ).awaitTermination()
     say(f"reading sealed segments from {log_dir}")
-    ingest(spark, log_dir, lake)
-    return not publish_what_changed().held_back
+    if continuous:
+        ingest_for_ever(spark, log_dir, lake, publish_what_changed)
+    return publish_what_changed(ingest(spark, log_dir, lake))
+
+
+def told_of_files(lacking: Iterable[Lacking], done: Publication) -> list[str]:
+    """Say what is wrong with files of which no event is missing, so that no day tells of them."""
+    gaps = [*done.accepted, *(gap for gaps in done.held_back.values() for gap in gaps)]
+    told_of = {problem for gap in gaps for problem in gap.problems}
+    return [
+        f"{each}. It was not read; what had been read of it before, or of other files, stands. Put "
+        "a good copy in its place, or move it away"
+        for each in lacking
+        if each.problem != ABSENT and str(each) not in told_of
+    ]
 
 
 def told(done: Publication) -> list[str]:
     """Say what a run did."""
     lines = []
     if done.published:
-        first, last = done.published[0], done.published[-1]
-        days = str(first) if first == last else f"{len(done.published)} days, {first} to {last}"
-        lines.append(f"published {days}, from {done.events:,} events")
+        lines.append(f"published {_days(done.published)}, from {done.events:,} events")
+        lines += [
+            f"{gap.days_text} and what follows: published although {gap}" for gap in done.accepted
+        ]
+    return [*lines, *_held_back(done)] or ["nothing has changed"]
+
+
+def _held_back(done: Publication) -> list[str]:
+    """Say which days are not published: those of gaps, each, and those that only come after one."""
+    lines, after = [], []
     for day, gaps in sorted(done.held_back.items()):
-        missing = "; ".join(map(str, gaps))
+        missing = [str(gap) for gap in gaps if gap.touches(day)]
+        if not missing:
+            after.append(day)
+            continue
         lines.append(
-            f"{day} is not published: {missing}. It will be when their segment is there; "
+            f"{day} is not published: {'; '.join(missing)}. It will be when a good copy of "
+            "their segment is in its place (`groupkeeper log verify --dir DIR` checks all); "
             f"--accept-gap {day} publishes it without"
         )
-    return lines or ["nothing has changed"]
+    if after:
+        lines.append(
+            f"{_days(after)}: not published either, for what stood before (offsets, members, ends) "
+            "is carried through what is missing"
+        )
+    return lines
+
+
+def _days(days: Sequence[date]) -> str:
+    if len(days) == 1:
+        return str(days[0])
+    return f"{len(days)} days, {days[0]} to {days[-1]}"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -135,8 +135,28 @@ SEGMENT_SCHEMA: Final = _struct(
     events=_LONG,
     seq_sum=_LONG,
     batch_id=_STRING,
+    file=_STRING,
+    sha256=_STRING,
 )
-"""What bronze holds of one segment: one row a segment, day and batch."""
+"""What a batch brought of one segment: one row a segment, day and batch. ``file`` and its checksum
+are null for what was not read from a log's folder."""
+
+TICKET_SCHEMA: Final = _struct(file=_STRING, file_bytes=_LONG, sha256=_STRING, schema_version=_INT)
+"""A file of a log's folder that is to be read, and what its manifest says of it."""
+
+VERDICT_SCHEMA: Final = _struct(
+    file=_STRING,
+    file_bytes=_LONG,
+    modified_ms=_LONG,
+    sha256=_STRING,
+    listed_sha256=_STRING,
+    problem=_STRING,
+    batch_id=_STRING,
+)
+"""What a batch found out of a file: one row a file and batch."""
+
+LACKING_SCHEMA: Final = _struct(file=_STRING, problem=_STRING)
+"""A segment that ought to be in a log's folder and is not, or is not what it should be."""
 
 CARRIED_EVENTS_SCHEMA: Final = StructType(
     [*EVENT_SCHEMA.fields, StructField("store", _STRING), StructField("dt", DateType())]
@@ -176,7 +196,19 @@ ENDS_SCHEMA: Final = _struct(
 """Ends of partitions: as they were sampled, or as they are known when the day ``dt`` is over."""
 
 PUBLICATION_SCHEMA: Final = _struct(
-    dt=DateType(), state=_STRING, fingerprint=_STRING, events=_LONG, missing=_STRING
+    dt=DateType(),
+    state=_STRING,
+    fingerprint=_STRING,
+    events=_LONG,
+    missing=_STRING,
 )
-"""What a day was last computed from; ``missing`` says it to a person, and is empty for a whole day.
-"""
+"""What a day was last computed from. ``missing`` says to a person what is missing of it and of
+earlier ones, and is empty where nothing is."""
+
+NOTE_SCHEMA: Final = StructType(
+    [
+        *PUBLICATION_SCHEMA.fields,
+        StructField("accepted", ArrayType(_struct(store=_STRING, first_seq=_LONG, last_seq=_LONG))),
+    ]
+)
+"""The same as it is written, with the gaps that a day is published with."""

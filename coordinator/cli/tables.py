@@ -48,13 +48,13 @@ def run_command(
             "--accept-gap",
             metavar="DAY",
             formats=["%Y-%m-%d"],
-            help="Publish this day although events of it are missing; repeatable.",
+            help="Publish this day, and later ones, although events of it are missing; repeatable.",
         ),
     ] = None,
 ) -> None:
     """Read what was sealed since the last run, and publish the days that changed.
 
-    Exits 1 when a day is held back because events of it are missing.
+    Exits 1 when days are held back because events are missing, or a file is not what it should be.
     """
     spark = start_spark("pipeline", master, memory)
     from pipeline.failure import why

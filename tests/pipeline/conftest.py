@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pipeline.lake import Lake
     from pipeline.publish import Publication
+    from pipeline.segment_files import Lacking
 
 if importlib.util.find_spec("pyspark") is None:
     # `make test` needs nothing but Python; `make test-pipeline` brings Spark
@@ -72,10 +73,10 @@ class Site:
             sealed += write_segments(self.log_dir, held[start : start + segment_events])
         return [self.log_dir / segment.file for segment in sealed]
 
-    def ingest(self) -> None:
+    def ingest(self) -> list[Lacking]:
         from pipeline.ingest import ingest
 
-        ingest(self.spark, str(self.log_dir), self.lake)
+        return ingest(self.spark, str(self.log_dir), self.lake)
 
     def run(self, **options) -> Publication:
         """Do what `groupkeeper pipeline run` does."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from pipeline.coverage import Coverage, Gap, HeldSegment, gaps_by_day
+from pipeline.coverage import Coverage, Gap, HeldSegment
 
 ONE, TWO, THREE = date(2026, 11, 1), date(2026, 11, 2), date(2026, 11, 3)
 
@@ -90,7 +90,12 @@ def test_before_the_horizon_nothing_is_known_and_nothing_missing():
 def test_a_gap_may_belong_to_every_day_between_its_ends():
     (gap,) = Coverage([held(1, 5), held(8, 9, THREE)]).gaps()
     assert gap == Gap("a", 6, 7, ONE, THREE)
-    assert sorted(gaps_by_day([gap])) == [ONE, TWO, THREE]
+    assert [day for day in (date(2026, 10, 31), ONE, TWO, THREE) if gap.touches(day)] == [
+        ONE,
+        TWO,
+        THREE,
+    ]
+    assert gap.days_text == "2026-11-01 to 2026-11-03"
     assert str(gap) == "events 6 to 7 of log a are missing"
 
 
@@ -177,3 +182,58 @@ def test_a_days_fingerprint_changes_with_its_own_segments_alone():
     after = Coverage([held(1, 5), held(6, 9, TWO), held(10, 12, TWO)])
     assert before.fingerprint(ONE) == after.fingerprint(ONE)
     assert before.fingerprint(TWO) != after.fingerprint(TWO)
+
+
+def expected(first: int, last: int, dt: date = ONE, **changes) -> HeldSegment:
+    """A segment that ought to be there."""
+    return held(first, last, dt, events=0, seq_sum=0, **{"problem": f"file {first}", **changes})
+
+
+def test_a_segment_that_ought_to_be_there_is_a_gap_of_its_own_day_even_at_the_end():
+    (gap,) = Coverage([held(1, 5), expected(6, 9, TWO)]).gaps()
+    assert gap == Gap("a", 6, 9, TWO, TWO, problems=("file 6",))
+    assert str(gap) == "events 6 to 9 of log a are missing (file 6)"
+    (gap,) = Coverage([held(1, 5), expected(6, 9, TWO), held(10, 12, THREE)]).gaps()
+    assert (gap.from_day, gap.to_day) == (TWO, TWO)
+
+
+def test_segments_that_ought_to_be_there_and_adjoin_are_one_gap():
+    parts = [held(1, 5), *(expected(n, n, TWO) for n in range(6, 11)), held(11, 12, THREE)]
+    (gap,) = Coverage(parts).gaps()
+    assert str(gap) == (
+        "events 6 to 10 of log a are missing (file 6; file 7; file 8; and 2 files more)"
+    )
+
+
+def test_of_a_segment_that_ought_to_be_there_only_what_no_other_holds_is_missing():
+    assert Coverage([held(1, 9), expected(3, 5)]).gaps() == []
+    assert Coverage([held(1, 4), held(5, 9), expected(3, 7)]).gaps() == []
+    (gap,) = Coverage([held(1, 6), expected(5, 10)]).gaps()
+    assert (gap.first_seq, gap.last_seq) == (7, 10)
+    between = Coverage([held(1, 2), expected(2, 9), held(4, 6), held(8, 12)]).gaps()
+    assert [(gap.first_seq, gap.last_seq) for gap in between] == [(3, 3), (7, 7)]
+    assert not Coverage([held(1, 2), expected(3, 3)]).has_overlaps([ONE])
+
+
+def test_what_is_missing_beside_a_segment_that_ought_to_be_there_is_told_too():
+    gaps = Coverage([held(1, 5), expected(8, 9, TWO)]).gaps()
+    assert [(g.first_seq, g.last_seq, g.from_day, g.to_day) for g in gaps] == [
+        (6, 7, ONE, TWO),
+        (8, 9, TWO, TWO),
+    ]
+
+
+def test_a_log_of_which_nothing_is_held_has_its_gap_and_its_store():
+    coverage = Coverage([held(1, 5), held(6, 9, TWO, "b", events=0, seq_sum=0)])
+    assert coverage.stores()["b"] == "a"
+    assert [(gap.log_id, gap.from_day) for gap in coverage.gaps()] == [("b", TWO)]
+    assert coverage.days() == [ONE, TWO]
+
+
+def test_what_retention_took_is_not_expected():
+    assert Coverage([snapshot(60), expected(41, 60), held(61, 70, TWO)]).gaps() == []
+
+
+def test_a_file_with_other_content_changes_its_day():
+    first, second = (Coverage([held(1, 5, sha256=sha)]) for sha in ("00", "ff"))
+    assert first.fingerprint(ONE) != second.fingerprint(ONE)

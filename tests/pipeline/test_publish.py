@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import date
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,16 @@ import pytest
 from coordinator.core import events as core
 from pipeline import bronze, ingest, publish
 from pipeline.bronze import read_events
+from pipeline.report import Scope
+from pipeline.run import told
+from storage.segments import read_segment
 from storage.snapshots import OffsetsAsOf, SnapshotLog
 from tests.pipeline.conftest import a_site
 from tests.pipeline.events import DAY_MS, at, commit
 from tests.pipeline.histories import a_history
 from tests.pipeline.restore.conftest import command
 
-FIRST, SECOND = date(1970, 1, 1), date(1970, 1, 2)
+FIRST, SECOND, THIRD, FOURTH = (date(1970, 1, day) for day in range(1, 5))
 
 
 class Killed(Exception):
@@ -46,32 +50,38 @@ def rates(site) -> list[tuple[date, int]]:
 
 def test_a_job_that_dies_after_its_write_loses_nothing_and_doubles_nothing(site, monkeypatch):
     site.seal(ten_commits(), segment_events=5)
-    write = bronze.write_batch
+    write = ingest.write_events
 
     def write_and_die(*args):
         write(*args)
         raise Killed
 
-    monkeypatch.setattr(ingest, "write_batch", write_and_die)
-    with pytest.raises(Exception, match="Killed"):
-        site.ingest()
-    monkeypatch.setattr(ingest, "write_batch", write)
+    with monkeypatch.context() as patch:
+        patch.setattr(ingest, "write_events", write_and_die)
+        with pytest.raises(Exception, match="Killed"):
+            site.ingest()
     site.ingest()
     assert seqs(site) == list(range(1, 11))
     assert bronze.read_bronze(site.spark, site.lake).count() == 10
 
 
-def test_a_publication_that_dies_before_its_note_is_done_again(site, monkeypatch):
-    site.seal(ten_commits())
-    note = publish._note
+def run_and_die_before_the_note(site, monkeypatch, **options) -> None:
+    note, calls = publish._note, count(1)
 
     def die(*args):
-        raise Killed
+        if next(calls) == 2:  # the first one says that it begins
+            raise Killed
+        note(*args)
 
-    monkeypatch.setattr(publish, "_note", die)
+    with monkeypatch.context() as patch:
+        patch.setattr(publish, "_note", die)
+        site.run(**options)
+
+
+def test_a_publication_that_dies_before_its_note_is_done_again(site, monkeypatch):
+    site.seal(ten_commits())
     with pytest.raises(Killed):
-        site.run()
-    monkeypatch.setattr(publish, "_note", note)
+        run_and_die_before_the_note(site, monkeypatch)
     assert site.run().published == [FIRST]
     assert rates(site) == [(FIRST, 10)]
     assert site.run().published == []
@@ -85,9 +95,9 @@ def test_a_day_with_a_gap_is_held_back_and_says_what_is_missing(site):
     site.seal(second)
     hidden = late[0].rename(late[0].with_name("elsewhere"))
     done = site.run()
-    assert done.published == [SECOND]
+    assert done.published == []
     assert [str(gap) for gap in done.held_back[FIRST]] == ["events 5 to 6 of log log are missing"]
-    assert rates(site) == [(SECOND, 10)]
+    assert rates(site) == []
 
     # it is held back for good, and nothing is computed again for it
     assert site.run().published == []
@@ -102,24 +112,92 @@ def test_a_day_with_a_gap_is_held_back_and_says_what_is_missing(site):
     assert rates(site) == [(FIRST, 10), (SECOND, 10)]
 
 
-def test_a_damaged_segment_stops_the_run_until_it_is_mended_or_moved_away(site):
-    site.seal(ten_commits(), segment_events=4)
-    first, second, *_ = sorted(site.log_dir.glob("dt=*/events-*"))
-    whole = {path: path.read_bytes() for path in (first, second)}
-    first.write_bytes(whole[first][:-9])
-    second.write_bytes(whole[second][:-9])
-    arguments = ["run", "--log-dir", site.log_dir, "--out", site.lake.root]
-    stopped = command(*arguments, code=1).err
-    assert f"groupkeeper: {site.log_dir}/dt=1970-01-01/events-" in stopped
-    assert "cannot be read: it is cut off, damaged or gone" in stopped
-    first.write_bytes(whole[first])
-    second.unlink()
-    assert "is not published: events" in command(*arguments, code=1).err
-    elsewhere = site.log_dir / "late" / second.name
-    elsewhere.parent.mkdir()
-    elsewhere.write_bytes(whole[second])
-    command(*arguments)
-    assert (rates(site), seqs(site)) == ([(FIRST, 10)], list(range(1, 11)))
+def four_days(site) -> Path:
+    """Seal them, and hide the second half of the second."""
+    for day in range(4):
+        site.seal(ten_commits(day, first_seq=1 + 10 * day), segment_events=5)
+    (late,) = site.log_dir.glob("dt=*/events-log-16-20.*")
+    (site.log_dir / "_manifest.jsonl").unlink()
+    return late.rename(late.with_name("elsewhere"))
+
+
+def test_days_after_a_gap_are_held_back_for_they_go_on_from_what_is_missing(site):
+    hidden = four_days(site)
+    done = site.run()
+    assert done.published == [FIRST]
+    lacks = (
+        "is not published: events 16 to 20 of log log are missing. It will be when a good copy of "
+        "their segment is in its place (`groupkeeper log verify --dir DIR` checks all); "
+        "--accept-gap"
+    )
+    assert told(done) == [
+        "published 1970-01-01, from 35 events",
+        f"1970-01-02 {lacks} 1970-01-02 publishes it without",
+        f"1970-01-03 {lacks} 1970-01-03 publishes it without",
+        "1970-01-04: not published either, for what stood before (offsets, members, ends) is "
+        "carried through what is missing",
+    ]
+    site.seal(ten_commits(4, first_seq=41))  # a new day goes on from them as well
+    assert (site.run().published, rates(site)) == ([], [(FIRST, 10)])
+    hidden.rename(hidden.with_name("events-log-16-20.jsonl.gz"))
+    assert site.run().published == [SECOND, THIRD, FOURTH, date(1970, 1, 5)]
+    assert [commits for _, commits in rates(site)] == [10] * 5
+
+
+def test_a_late_segment_changes_what_a_later_day_tells_though_no_event_of_that_changed(site):
+    """An end was sampled a day after the last commits: its lag is told from what stood then."""
+    site.seal(ten_commits())
+    (last,) = site.seal(ten_commits(1, first_seq=11))
+    sample = core.EndOffset(topics=[core.EndTopic("orders", "", [core.EndPartition(0, 50)])])
+    site.seal([at(21, sample, ts_ms=2 * DAY_MS)])
+    hidden = last.rename(last.with_name("elsewhere"))
+    (site.log_dir / "_manifest.jsonl").unlink()
+    assert sorted(site.run().held_back) == [FIRST, THIRD]
+    assert site.gold("lag_1m") == []
+    site.run(accept_gaps=[FIRST])
+    assert [row["lag"] for row in site.gold("lag_1m") if row["dt"] == THIRD] == [40]
+    hidden.rename(last)
+    assert site.run().published == [FIRST, SECOND, THIRD]
+    assert [row["lag"] for row in site.gold("lag_1m") if row["dt"] == THIRD] == [30]
+
+
+def test_a_gap_that_is_accepted_is_told_on_every_later_day(site):
+    four_days(site)
+    done = site.run(accept_gaps=[SECOND])
+    assert (len(done.published), done.held_back) == (4, {})
+    missing = "events 16 to 20 of log log are missing"
+    assert told(done) == [
+        "published 4 days, 1970-01-01 to 1970-01-04, from 35 events",
+        f"1970-01-02 to 1970-01-03 and what follows: published although {missing}",
+    ]
+    of_later = "what stood when it began is not known for certain: of 1970-01-02 to 1970-01-03 "
+    assert Scope(site.spark, site.lake).warnings() == [
+        f"1970-01-02 is published although {missing}.",
+        f"1970-01-03 is published although {missing}.",
+        f"1970-01-04 is published although {of_later}{missing}.",
+    ]
+
+
+def test_a_gap_stays_accepted_when_its_day_goes_on_and_when_a_part_of_it_arrives(site):
+    hidden = four_days(site)
+    site.run(accept_gaps=[SECOND])
+    site.seal(ten_commits(3, first_seq=41))
+    assert site.run().published == [FOURTH]
+    content = list(read_segment(hidden))
+    site.seal(content[:2])
+    done = site.run()
+    assert (done.published, done.held_back) == ([SECOND, THIRD, FOURTH], {})
+    assert [str(gap) for gap in done.accepted] == ["events 18 to 20 of log log are missing"]
+    site.seal(ten_commits(3, first_seq=52))  # 51 is missing, and nobody accepted that
+    assert sorted(site.run().held_back) == [FOURTH]
+
+
+def test_an_acceptance_outlives_a_run_that_died(site, monkeypatch):
+    four_days(site)
+    site.run()
+    with pytest.raises(Killed):
+        run_and_die_before_the_note(site, monkeypatch, accept_gaps=[SECOND])
+    assert site.run().published == [SECOND, THIRD, FOURTH]
 
 
 def test_a_folder_that_is_not_there_is_told_in_one_line(site, tmp_path):
@@ -201,24 +279,40 @@ def test_days_computed_one_by_one_are_those_computed_at_once(spark, tmp_path):
         assert by_day.silver(table) == at_once.silver(table), table
 
 
-def test_a_continuous_run_publishes_after_a_batch_and_goes_on(site):
-    site.seal(ten_commits())
-    done = []
+class Enough(Exception):
+    """What was to be seen was seen."""
 
-    def publish_now():
-        done.append(publish.publish(site.spark, site.lake).published)
 
-    query = ingest.start_ingest(
-        site.spark, str(site.log_dir), site.lake, continuous=True, after_batch=publish_now
-    )
-    try:
-        while not done:
-            query.awaitTermination(1)  # raises what the query died of
-        assert query.isActive
-    finally:
-        query.stop()
-    assert done == [[FIRST]]
-    assert rates(site) == [(FIRST, 10)]
+def test_a_continuous_run_takes_and_refuses_what_comes_and_publishes(site, monkeypatch):
+    monkeypatch.setattr(ingest, "CONTINUOUS_INTERVAL_S", 0)
+    monkeypatch.setattr(ingest, "TRIGGER_INTERVAL", "0 seconds")
+    days = [ten_commits(day, first_seq=1 + 10 * day) for day in range(2)]
+    site.seal(days[0])
+    seen = []
+
+    def after_each(lacking):
+        seen.append((publish.publish(site.spark, site.lake).published, list(map(str, lacking))))
+        match len(seen):
+            case 1:
+                (path,) = site.seal(days[1])
+                site.whole = path.read_bytes()
+                path.write_bytes(site.whole[:-9])
+            case 2:
+                (path,) = site.log_dir.glob("dt=*/events-log-11-20.*")
+                path.write_bytes(site.whole)
+            case 3:
+                raise Enough
+
+    with pytest.raises(Enough):
+        ingest.ingest_for_ever(site.spark, str(site.log_dir), site.lake, after_each)
+    size = len(site.whole)
+    second = "dt=1970-01-02/events-log-11-20.jsonl.gz"
+    assert seen == [
+        ([FIRST], []),
+        ([], [f"{second} has {size - 9} bytes, the manifest says {size}"]),
+        ([SECOND], []),
+    ]
+    assert rates(site) == [(FIRST, 10), (SECOND, 10)]
 
 
 def test_a_static_member_is_known_after_midnight_by_its_name(spark, tmp_path):

@@ -1,0 +1,297 @@
+"""What is not what it should be does not become a table; it is told, and read once it is mended."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from pipeline import ingest
+from pipeline.bronze import read_events, read_lacking
+from pipeline.lake import Lake
+from pipeline.run import run, told
+from storage.manifest import MANIFEST
+from tests.pipeline.conftest import Site, a_site
+from tests.pipeline.events import DAY_MS, commit
+from tests.pipeline.restore.conftest import command
+
+FIRST, SECOND, THIRD = (date(1970, 1, day) for day in range(1, 4))
+NEWEST = "dt=1970-01-03/events-log-21-30.jsonl.gz"
+MIDDLE = "dt=1970-01-02/events-log-11-20.jsonl.gz"
+
+
+def three_days(site: Site, *, is_listed: bool = True, **changes) -> dict[str, bytes]:
+    """Seal ten commits on each of three days; returns what is in the files."""
+    for day in range(3):
+        first = 1 + 10 * day
+        site.seal(
+            commit(seq, [("orders", 0, seq, seq - 1 or -1)], ts_ms=day * DAY_MS + seq, **changes)
+            for seq in range(first, first + 10)
+        )
+    if not is_listed:
+        (site.log_dir / MANIFEST).unlink()
+    return {str(path.relative_to(site.log_dir)): path.read_bytes() for path in files_of(site)}
+
+
+def files_of(site: Site) -> list[Path]:
+    return sorted(site.log_dir.glob("dt=*/events-*"))
+
+
+def offsets(site: Site) -> list[int]:
+    return sorted(
+        row["topics"][0]["partitions"][0]["offset"]
+        for row in read_events(site.spark, site.lake).collect()
+    )
+
+
+def lines_of(data: bytes) -> list[bytes]:
+    return gzip.decompress(data).splitlines(keepends=True)
+
+
+def older(data: bytes) -> bytes:
+    """An older copy: it has fewer events."""
+    return gzip.compress(b"".join(lines_of(data)[:6]))
+
+
+def flipped(data: bytes) -> bytes:
+    return data[:60] + bytes([data[60] ^ 4]) + data[61:]
+
+
+def of_another(data: bytes) -> bytes:
+    return gzip.compress(b"".join(line.replace(b'"log"', b'"lag"') for line in lines_of(data)))
+
+
+def twice(data: bytes) -> bytes:
+    lines = lines_of(data)
+    return gzip.compress(b"".join([*lines[:5], *lines[4:]]))
+
+
+def no_events(data: bytes) -> bytes:
+    return gzip.compress(b"".join([*lines_of(data)[:-1], b'{"seq":"x"}\n']))
+
+
+DAMAGES = {
+    "cut off": (lambda data: data[:-9], "cannot be read: it is cut off or damaged"),
+    "a bit flipped": (flipped, "cannot be read: it is cut off or damaged"),
+    "a line that is no event": (no_events, "cannot be read: it is cut off or damaged"),
+    "older": (
+        older,
+        "holds events {first} to {sixth} of log log, and not those that its name says",
+    ),
+    "of another log": (of_another, "holds events {first} to {last} of log lag, and not those that"),
+    "an event twice": (twice, "holds 11 events, not every one of {first} to {last} once"),
+    "empty": (lambda data: b"", "has no events"),
+}
+
+
+def test_a_file_that_no_manifest_vouches_for_is_read_and_not_taken_where_it_is_wrong(
+    spark, tmp_path
+):
+    """Many logs in one folder, each with another damage: one bad file hides no other."""
+    site = a_site(spark, tmp_path)
+    for number, (damage, _) in enumerate(DAMAGES.values()):
+        first = 1 + 10 * number
+        (path,) = site.seal(
+            commit(seq, [("orders", 0, seq)], ts_ms=seq) for seq in range(first, first + 10)
+        )
+        path.write_bytes(damage(path.read_bytes()))
+    last = 1 + 10 * len(DAMAGES)
+    site.seal([commit(last, [("orders", 0, last)], ts_ms=last)])
+    (site.log_dir / MANIFEST).unlink()
+    found = {each.file.rpartition("/")[2]: each.problem for each in site.ingest()}
+    assert offsets(site) == [last]
+    for number, (_, problem) in enumerate(DAMAGES.values()):
+        first = 1 + 10 * number
+        said = found.pop(f"events-log-{first}-{first + 9}.jsonl.gz")
+        assert said.startswith(problem.format(first=first, sixth=first + 5, last=first + 9))
+    assert found == {}
+
+
+@pytest.mark.parametrize("file", [MIDDLE, NEWEST])
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_wrong_file_holds_its_day_back_until_a_good_copy_is_in_its_place(site, file, is_listed):
+    whole = three_days(site, is_listed=is_listed)
+    path = site.log_dir / file
+    path.write_bytes(older(whole[file]))
+    done = site.run()
+    day = {MIDDLE: SECOND, NEWEST: THIRD}[file]
+    assert sorted(done.held_back) == [each for each in (SECOND, THIRD) if each >= day]
+    (gap,) = done.held_back[day]
+    size = len(older(whole[file]))
+    problem = (
+        f"has {size} bytes, the manifest says {len(whole[file])}"
+        if is_listed
+        else f"holds events {gap.first_seq} to {gap.first_seq + 5} of log log, and not those that "
+        "its name says"
+    )
+    missing = f"events {gap.first_seq} to {gap.last_seq} of log log are missing"
+    assert str(gap) == f"{missing} ({file} {problem})"
+    assert offsets(site) == [n for n in range(1, 31) if not gap.first_seq <= n <= gap.last_seq]
+    assert site.run().published == []
+    path.write_bytes(whole[file])
+    done = site.run()
+    assert (done.published[0], done.held_back) == (day, {})
+    assert (offsets(site), read_lacking(site.spark, site.lake)) == ([*range(1, 31)], [])
+
+
+@pytest.mark.parametrize("file", [MIDDLE, NEWEST])
+def test_a_file_that_is_listed_and_not_there_is_missing_even_at_the_end(site, file):
+    whole = three_days(site)
+    (site.log_dir / file).unlink()
+    done = site.run()
+    day = {MIDDLE: SECOND, NEWEST: THIRD}[file]
+    assert done.published == [each for each in (FIRST, SECOND) if each < day]
+    assert f"({file} is in the manifest and not there)" in told(done)[1]
+    (site.log_dir / file).write_bytes(whole[file])
+    assert site.run().held_back == {}
+    assert offsets(site) == [*range(1, 31)]
+
+
+def test_a_copy_in_another_folder_is_as_good(site):
+    whole = three_days(site)
+    (site.log_dir / MIDDLE).write_bytes(older(whole[MIDDLE]))
+    assert sorted(site.run().held_back) == [SECOND, THIRD]
+    copy = site.log_dir / "late" / Path(MIDDLE).name
+    copy.parent.mkdir()
+    copy.write_bytes(flipped(whole[MIDDLE]))
+    assert sorted(site.run().held_back) == [SECOND, THIRD]
+    copy.write_bytes(whole[MIDDLE])
+    assert run_says(site) == (True, ["published 2 days, 1970-01-02 to 1970-01-03, from 20 events"])
+
+
+def run_says(site: Site, **options) -> tuple[bool, list[str]]:
+    """What `groupkeeper pipeline run` says, without its progress."""
+    said: list[str] = []
+    is_sound = run(site.spark, str(site.log_dir), site.lake.root, say=said.append, **options)
+    return is_sound, [line for line in said if not line.endswith(" s)") and "reading" not in line]
+
+
+def test_a_file_that_is_damaged_after_it_was_read_is_told_and_what_was_read_stands(site):
+    whole = three_days(site)
+    assert site.run().held_back == {}
+    (site.log_dir / MIDDLE).write_bytes(flipped(whole[MIDDLE]))
+    is_sound, lines = run_says(site)
+    assert (is_sound, lines[0]) == (False, "nothing has changed")
+    assert lines[1].startswith(f"{MIDDLE} has not the checksum that the manifest says. It was not")
+    assert run_says(site) == (False, lines)
+    (site.log_dir / MIDDLE).write_bytes(whole[MIDDLE])
+    assert run_says(site) == (True, ["nothing has changed"])
+    assert offsets(site) == [*range(1, 31)]
+
+
+def test_a_file_that_is_replaced_by_another_right_one_is_read_again(site):
+    """It had been written anew, with what was wrong before set right."""
+    three_days(site, is_listed=False)
+    assert site.run().published == [FIRST, SECOND, THIRD]
+    events = [commit(n, [("orders", 0, n + 100)], ts_ms=DAY_MS + n) for n in range(11, 21)]
+    site.seal(events)
+    assert site.run().published == [SECOND, THIRD]
+    assert offsets(site) == sorted([*range(1, 11), *range(111, 121), *range(21, 31)])
+
+
+def test_what_was_read_before_the_manifest_said_otherwise_does_not_count(site):
+    """An older copy of the log was read, and then its manifest came."""
+    three_days(site)
+    manifest = site.log_dir / MANIFEST
+    listed = manifest.read_bytes()
+    manifest.unlink()
+    events = [commit(n, [("orders", 0, n + 100)], ts_ms=DAY_MS + n) for n in range(11, 21)]
+    good = (site.log_dir / MIDDLE).read_bytes()
+    site.seal(events)
+    manifest.unlink()
+    assert site.run().published == [FIRST, SECOND, THIRD]
+    manifest.write_bytes(listed)
+    done = site.run()
+    assert sorted(done.held_back) == [SECOND, THIRD]
+    assert offsets(site) == [*range(1, 11), *range(21, 31)]
+    (site.log_dir / MIDDLE).write_bytes(good)
+    assert site.run().published == [SECOND, THIRD]
+    assert offsets(site) == [*range(1, 31)]
+
+
+def test_a_folder_that_was_copied_anew_is_not_read_again(site):
+    three_days(site)
+    site.run()
+    for path in files_of(site):
+        os.utime(path, (1, 1))
+    site.ingest()
+    assert len(list(Path(site.lake.events).glob("dt=*/batch_id=*"))) == 3
+    assert site.run().published == []
+
+
+def test_a_segment_that_is_not_listed_yet_is_read(site):
+    three_days(site, is_listed=False)
+    assert run_says(site)[0]
+    assert offsets(site) == [*range(1, 31)]
+
+
+def test_a_file_that_retention_takes_before_its_batch_is_passed_over(site, monkeypatch):
+    three_days(site, is_listed=False)
+    contents = ingest.LogFolder.contents
+
+    def gone(folder, files):
+        (site.log_dir / NEWEST).unlink(missing_ok=True)
+        return contents(folder, files)
+
+    monkeypatch.setattr(ingest.LogFolder, "contents", gone)
+    assert site.ingest() == []
+    assert offsets(site) == [*range(1, 21)]
+
+
+def test_a_batch_that_died_leaves_nothing_of_a_file_that_is_wrong_now(site, monkeypatch):
+    three_days(site, is_listed=False)
+    write_held = ingest.write_held
+
+    def die(*args):
+        raise RuntimeError("killed")
+
+    monkeypatch.setattr(ingest, "write_held", die)
+    with pytest.raises(Exception, match="killed"):
+        site.ingest()
+    monkeypatch.setattr(ingest, "write_held", write_held)
+    (site.log_dir / NEWEST).write_bytes(b"")
+    site.ingest()
+    assert offsets(site) == [*range(1, 21)]
+    assert not list(Path(site.lake.events).glob("dt=1970-01-03/*"))
+
+
+def test_batches_are_limited_and_hold_no_name_twice(monkeypatch):
+    files = [ingest.LogFile(f"{folder}/{n}", 100, 0) for folder in "ab" for n in range(3)]
+    monkeypatch.setattr(ingest, "MAX_BATCH_BYTES", 150)
+    batches = [[each.file for each in batch] for batch in ingest._batches(files)]
+    assert batches == [["a/0", "a/1"], ["a/2", "b/0"], ["b/1", "b/2"]]
+    monkeypatch.setattr(ingest, "MAX_BATCH_BYTES", 10**9)
+    batches = [[each.file for each in batch] for batch in ingest._batches(files)]
+    assert batches == [["a/0", "a/1", "a/2"], ["b/0", "b/1", "b/2"]]
+
+
+def test_what_two_folders_lack_is_told_of_both(spark, tmp_path):
+    north, south = (a_site(spark, tmp_path / name) for name in ("north", "south"))
+    lake = Lake(str(tmp_path / "both"))
+    three_days(north)
+    three_days(south, log_id="other")
+    (north.log_dir / NEWEST).unlink()
+    ingest.ingest(spark, str(north.log_dir), lake)
+    assert [each.file for each in ingest.ingest(spark, str(south.log_dir), lake)] == [NEWEST]
+    shutil.move(north.log_dir, south.log_dir / "north")
+    assert [each.file for each in ingest.ingest(spark, str(south.log_dir), lake)] == [
+        f"north/{NEWEST}"
+    ]
+
+
+def test_the_command_says_what_is_wrong_and_what_to_do(site):
+    whole = three_days(site)
+    (site.log_dir / NEWEST).write_bytes(of_another(whole[NEWEST]))
+    arguments = ["run", "--log-dir", site.log_dir, "--out", site.lake.root]
+    said = command(*arguments, code=1).err
+    assert (
+        f"1970-01-03 is not published: events 21 to 30 of log log are missing ({NEWEST} has" in said
+    )
+    assert "`groupkeeper log verify --dir DIR` looks a folder over" in said
+    command(*arguments, "--accept-gap", "1970-01-03")
+    (site.log_dir / NEWEST).write_bytes(whole[NEWEST])
+    assert "published 1970-01-03" in command(*arguments).err
