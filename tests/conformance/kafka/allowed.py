@@ -132,8 +132,9 @@ DECISIONS: tuple[Decision, ...] = (
         "the answer",
         "Where Kafka never answers, or only when a timeout ends, we answer at once: the older of "
         "two joins or syncs of one member (REBALANCE_IN_PROGRESS), a parked sync of a member that "
-        "is removed (UNKNOWN_MEMBER_ID), a join that names a protocol twice (the first counts), "
-        "the members that wait for one that was sent away because the group is full.",
+        "is removed (UNKNOWN_MEMBER_ID), the members that wait for one that was sent away because "
+        "the group is full, a join that names a protocol twice: the first counts, where Kafka "
+        "counts both, never answers a new member and tells a known one UNKNOWN_SERVER_ERROR.",
         (
             _rule(
                 "a_member_joins_twice_at_once",
@@ -363,7 +364,8 @@ DECISIONS: tuple[Decision, ...] = (
         "error codes: see below",
         "A failed append drops the shard and loads it again, and nobody is evicted by that. Kafka "
         "undoes single changes, and answers a sync with a code that is fatal to its own client.",
-        beyond="nothing: no store fails in the comparison",
+        beyond="nothing: a broker whose only log directory fails ends itself, and both sides have "
+        "loaded before the first case",
     ),
     Decision(
         "A slow store or a slow process evicts nobody",
@@ -373,7 +375,8 @@ DECISIONS: tuple[Decision, ...] = (
         "NONE and REBALANCE_IN_PROGRESS promise nothing that a crash takes back, so they do not "
         "wait for earlier writes. The clock of a process that was stopped goes on by a second at "
         "the most before what waits in the sockets is read.",
-        beyond="nothing: no store is slow in the comparison, and no process is stopped",
+        beyond="nothing: whether a broker that was stopped reads or evicts first is chance, and "
+        "its disk cannot be made slow from outside",
     ),
     Decision(
         "Everything has a limit",
@@ -401,7 +404,7 @@ DECISIONS: tuple[Decision, ...] = (
         "generation_id after 2147483647",
         "In Kafka it becomes negative, which means no generation at all. A group must not end "
         "there.",
-        beyond="nothing: it takes 2147483647 rebalances",
+        beyond="nothing: it takes 2147483647 rebalances, or a forged record in the broker's log",
     ),
     Decision(
         "A topic that Metadata creates is shown by it",
@@ -421,13 +424,27 @@ DECISIONS: tuple[Decision, ...] = (
         ),
     ),
     Decision(
-        "Slips of Kafka's admin side",
-        "IncrementalAlterConfigs, ListConfigResources",
+        "A value with spaces around it is trimmed",
+        "ListConfigResources",
         "all",
-        "error_code, error_message; config_resources",
-        "An unknown operation is the client's mistake, INVALID_REQUEST and not "
-        "UNKNOWN_SERVER_ERROR. A value with spaces around it is trimmed; Kafka takes it, fails to "
-        "apply it, and no longer lists the group.",
+        "config_resources",
+        "Kafka takes it when configs are altered, fails to apply it, and no longer lists the "
+        "group.",
+        (
+            _rule(
+                "a_value_with_spaces_around_it",
+                "list_config_resources",
+                "config_resources",
+                _ours_alone,
+            ),
+        ),
+    ),
+    Decision(
+        "An unknown operation is the client's mistake",
+        "IncrementalAlterConfigs",
+        "all",
+        "error_code, error_message",
+        "INVALID_REQUEST with a message; Kafka stumbles over it, and answers UNKNOWN_SERVER_ERROR.",
         (
             _rule(
                 "an_unknown_operation",
@@ -439,12 +456,6 @@ DECISIONS: tuple[Decision, ...] = (
                 "an_unknown_operation",
                 "incremental_alter_configs",
                 "responses.error_message",
-                _ours_alone,
-            ),
-            _rule(
-                "a_value_with_spaces_around_it",
-                "list_config_resources",
-                "config_resources",
                 _ours_alone,
             ),
         ),
