@@ -342,6 +342,22 @@ async def test_readers_behind_a_slow_append_are_bounded() -> None:
 
 
 @virtual_time
+async def test_a_lane_that_the_loop_cancels_ends_so_and_its_append_counts_as_failed() -> None:
+    """As ``asyncio.run`` does in the end with what a host did not stop."""
+    async with a_pipeline() as pipeline:
+        (lane,) = pipeline.owner.lanes
+        pipeline.storage.hold_next_append()
+        commit = pipeline.commit(1)
+        await turns(4)
+        task = lane._task
+        assert task is not None
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert commit.error is ErrorCode.NOT_COORDINATOR
+
+
+@virtual_time
 async def test_who_flushes_a_lane_that_is_held_waits_and_lets_others_go_on() -> None:
     async with a_pipeline() as pipeline:
         (lane,) = pipeline.owner.lanes
