@@ -57,7 +57,7 @@ class Publication:
     """What is missing of days that are published all the same, and of what later ones go on from.
     """
     events: int = 0
-    """Events of the days that were computed."""
+    """Events of the days that were published."""
 
 
 _Span = tuple[str, int, int]
@@ -121,7 +121,7 @@ def publish(
     for table in GOLD_TABLES:
         remove_days(spark, lake.gold(table), [day for day in days if day in held])
     _note(spark, lake, coverage, wanted)
-    return Publication(ready, held, accepted, sum(coverage.events(day) for day in days))
+    return Publication(ready, held, accepted, sum(coverage.events(day) for day in ready))
 
 
 def _judged(

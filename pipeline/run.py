@@ -31,7 +31,7 @@ def run(
     accept_gaps: Collection[date] = (),
     say: Callable[[str], object],
 ) -> bool:
-    """Bring the tables up to date, once or for ever; returns whether no day is held back."""
+    """Bring the tables up to date, once or for ever; returns whether nothing is amiss."""
     lake = Lake(out.rstrip("/"))
     last_said: list[str] = []
 
@@ -39,6 +39,11 @@ def run(
         done = publish(spark, lake, accept_gaps=accept_gaps, progress=say)
         problems = told_of_files(lacking, done)
         lines = [*told(done), *problems]
+        lines += [
+            f"--accept-gap {day}: no event of that day is missing"
+            for day in accept_gaps
+            if not any(gap.touches(day) for gap in done.accepted)
+        ]
         if lines != last_said:  # not every minute, if it is to go on for ever
             for line in lines:
                 say(line)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pipeline import ingest
-from pipeline.bronze import read_events, read_lacking
+from pipeline.bronze import read_coverage, read_events
 from pipeline.lake import Lake
-from pipeline.run import run, told
+from pipeline.run import run
 from storage.manifest import MANIFEST
 from tests.pipeline.conftest import Site, a_site
 from tests.pipeline.events import DAY_MS, commit
@@ -111,56 +111,55 @@ def test_a_file_that_no_manifest_vouches_for_is_read_and_not_taken_where_it_is_w
     assert found == {}
 
 
-@pytest.mark.parametrize("file", [MIDDLE, NEWEST])
+def gaps(site: Site) -> list[str]:
+    return [str(gap) for gap in read_coverage(site.spark, site.lake).gaps()]
+
+
 @pytest.mark.parametrize("is_listed", [True, False])
-def test_a_wrong_file_holds_its_day_back_until_a_good_copy_is_in_its_place(site, file, is_listed):
+def test_of_a_wrong_file_nothing_is_taken_until_a_good_copy_is_in_its_place(site, is_listed):
     whole = three_days(site, is_listed=is_listed)
-    path = site.log_dir / file
-    path.write_bytes(older(whole[file]))
-    done = site.run()
-    day = {MIDDLE: SECOND, NEWEST: THIRD}[file]
-    assert sorted(done.held_back) == [each for each in (SECOND, THIRD) if each >= day]
-    (gap,) = done.held_back[day]
-    size = len(older(whole[file]))
-    problem = (
-        f"has {size} bytes, the manifest says {len(whole[file])}"
-        if is_listed
-        else f"holds events {gap.first_seq} to {gap.first_seq + 5} of log log, and not those that "
-        "its name says"
-    )
-    missing = f"events {gap.first_seq} to {gap.last_seq} of log log are missing"
-    assert str(gap) == f"{missing} ({file} {problem})"
-    assert offsets(site) == [n for n in range(1, 31) if not gap.first_seq <= n <= gap.last_seq]
-    assert site.run().published == []
-    path.write_bytes(whole[file])
-    done = site.run()
-    assert (done.published[0], done.held_back) == (day, {})
-    assert (offsets(site), read_lacking(site.spark, site.lake)) == ([*range(1, 31)], [])
+    for file in (MIDDLE, NEWEST):
+        (site.log_dir / file).write_bytes(older(whole[file]))
+    site.ingest()
+    texts = []
+    for file, first in ((MIDDLE, 11), (NEWEST, 21)):
+        of_name = (
+            f"holds events {first} to {first + 5} of log log, and not those that its name says"
+        )
+        size = f"has {len(older(whole[file]))} bytes, the manifest says {len(whole[file])}"
+        texts.append(f"{file} {size if is_listed else of_name}")
+    assert gaps(site) == [f"events 11 to 30 of log log are missing ({'; '.join(texts)})"]
+    assert offsets(site) == [*range(1, 11)]
+    site.ingest()  # nothing is new
+    assert len(list(Path(site.lake.verdicts).glob("batch_id=*"))) == 1
+    for file in (MIDDLE, NEWEST):
+        (site.log_dir / file).write_bytes(whole[file])
+    assert (site.ingest(), gaps(site), offsets(site)) == ([], [], [*range(1, 31)])
 
 
 @pytest.mark.parametrize("file", [MIDDLE, NEWEST])
 def test_a_file_that_is_listed_and_not_there_is_missing_even_at_the_end(site, file):
     whole = three_days(site)
     (site.log_dir / file).unlink()
-    done = site.run()
-    day = {MIDDLE: SECOND, NEWEST: THIRD}[file]
-    assert done.published == [each for each in (FIRST, SECOND) if each < day]
-    assert f"({file} is in the manifest and not there)" in told(done)[1]
+    assert [str(each) for each in site.ingest()] == [f"{file} is in the manifest and not there"]
+    (gap,) = read_coverage(site.spark, site.lake).gaps()
+    assert gap.from_day == gap.to_day == {MIDDLE: SECOND, NEWEST: THIRD}[file]
     (site.log_dir / file).write_bytes(whole[file])
-    assert site.run().held_back == {}
+    assert (site.ingest(), gaps(site)) == ([], [])
     assert offsets(site) == [*range(1, 31)]
 
 
 def test_a_copy_in_another_folder_is_as_good(site):
     whole = three_days(site)
     (site.log_dir / MIDDLE).write_bytes(older(whole[MIDDLE]))
-    assert sorted(site.run().held_back) == [SECOND, THIRD]
     copy = site.log_dir / "late" / Path(MIDDLE).name
     copy.parent.mkdir()
     copy.write_bytes(flipped(whole[MIDDLE]))
-    assert sorted(site.run().held_back) == [SECOND, THIRD]
+    assert [each.file for each in site.ingest()] == [MIDDLE, f"late/{copy.name}"]
+    assert len(gaps(site)) == 1
     copy.write_bytes(whole[MIDDLE])
-    assert run_says(site) == (True, ["published 2 days, 1970-01-02 to 1970-01-03, from 20 events"])
+    assert (site.ingest(), gaps(site)) == ([], [])
+    assert offsets(site) == [*range(1, 31)]
 
 
 def run_says(site: Site, **options) -> tuple[bool, list[str]]:
@@ -186,11 +185,14 @@ def test_a_file_that_is_damaged_after_it_was_read_is_told_and_what_was_read_stan
 def test_a_file_that_is_replaced_by_another_right_one_is_read_again(site):
     """It had been written anew, with what was wrong before set right."""
     three_days(site, is_listed=False)
-    assert site.run().published == [FIRST, SECOND, THIRD]
-    events = [commit(n, [("orders", 0, n + 100)], ts_ms=DAY_MS + n) for n in range(11, 21)]
-    site.seal(events)
-    assert site.run().published == [SECOND, THIRD]
+    site.ingest()
+    before = read_coverage(site.spark, site.lake)
+    site.seal(commit(n, [("orders", 0, n + 100)], ts_ms=DAY_MS + n) for n in range(11, 21))
+    site.ingest()
     assert offsets(site) == sorted([*range(1, 11), *range(111, 121), *range(21, 31)])
+    after = read_coverage(site.spark, site.lake)
+    changed = [day for day in after.days() if after.fingerprint(day) != before.fingerprint(day)]
+    assert changed == [SECOND]
 
 
 def test_what_was_read_before_the_manifest_said_otherwise_does_not_count(site):
@@ -215,18 +217,14 @@ def test_what_was_read_before_the_manifest_said_otherwise_does_not_count(site):
 
 def test_a_folder_that_was_copied_anew_is_not_read_again(site):
     three_days(site)
-    site.run()
+    site.ingest()
+    before = read_coverage(site.spark, site.lake).segments
     for path in files_of(site):
         os.utime(path, (1, 1))
     site.ingest()
+    assert len(list(Path(site.lake.verdicts).glob("batch_id=*"))) == 2
     assert len(list(Path(site.lake.events).glob("dt=*/batch_id=*"))) == 3
-    assert site.run().published == []
-
-
-def test_a_segment_that_is_not_listed_yet_is_read(site):
-    three_days(site, is_listed=False)
-    assert run_says(site)[0]
-    assert offsets(site) == [*range(1, 31)]
+    assert read_coverage(site.spark, site.lake).segments == before
 
 
 def test_a_file_that_retention_takes_before_its_batch_is_passed_over(site, monkeypatch):
