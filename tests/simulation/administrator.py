@@ -19,7 +19,8 @@ from coordinator.core.requests import (
     OffsetDelete,
     OffsetFetch,
 )
-from tests.simulation.world import COMMIT_RETENTION_MS, TOPIC, Disconnected, World
+from tests.simulation.call import Disconnected
+from tests.simulation.world import COMMIT_RETENTION_MS, TOPIC, World
 
 EXTRAS = ("extra-1", "extra-2")
 """Topics that come and go."""

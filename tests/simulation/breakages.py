@@ -33,6 +33,7 @@ from storage.event_codec import Stamp
 from storage.log_clock import LogClock
 from storage.memory import MemoryOffsetStorage
 from storage.sqlite_keyed import LoadedKeys
+from tests.simulation.breakages_of_accounts import ACCOUNTS
 from tests.simulation.breakages_of_members import MEMBERS
 from tests.simulation.breakages_of_timers import TIMERS
 
@@ -374,7 +375,7 @@ def lease_given_out_twice(patch: Patch) -> None:
 
 
 BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
-    "a reply before durability": (reply_before_durability, "acknowledged, and not durable"),
+    "a reply before durability": (reply_before_durability, "answered ahead of|not durable"),
     "a store without a fence": (store_without_fence, "accepted, the lease is"),
     "a lease that is not taken again after a failure": (
         lease_not_taken_again,
@@ -396,7 +397,7 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     "a generation that goes back": (generation_goes_back, "in Stable|in Empty|generation"),
     "a partition owned twice": (owned_twice, "are held by"),
     "a commit of another generation": (zombies_commit, "accepted of|from outside"),
-    "an event before its record": (event_before_its_record, "before its record"),
+    "an event before its record": (event_before_its_record, "before its record|made was"),
     "a commit that is not written": (record_dropped(OffsetsCommitted), "not durable|replayed"),
     "a removal that is not written": (record_dropped(OffsetsRemoved), "still stored|replayed"),
     "a commit that was refused and is stored": (refused_and_stored, "and is stored"),
@@ -415,6 +416,7 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     "a retention of a commit that is ignored": (retention_of_a_commit_is_ignored, "ms early"),
     "a seq that is used twice": (seq_used_twice, "of the log"),
     "a log whose time goes back": (log_time_goes_back, "ts_ms"),
+    **ACCOUNTS,
     **MEMBERS,
     **TIMERS,
 }

@@ -4,7 +4,8 @@ topics or configs, and the one that ends a load.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from coordinator.core.group_configs import GroupSettings
 from coordinator.core.invariants import check
@@ -14,28 +15,48 @@ from coordinator.core.requests import Now, Request
 from coordinator.core.shard import Shard
 from coordinator.core.step import Step, Ticket
 from coordinator.core.topic_image import TopicImage
+from coordinator.runtime.shards import ClusterRunner, MakeShard
+from storage.base import CLUSTER_SHARD, LeaseEpoch, ShardId
 from tests.simulation.history import Durable
 from tests.simulation.patience import Patience
-from tests.simulation.roll_call import RollCall, check_left, check_waits
+from tests.simulation.roll_call import RollCall, check_goes_on, check_left, check_waits
+from tests.simulation.tickets import OpenTickets
+
+EpochOf = Callable[[ShardId], LeaseEpoch]
+"""The lease that a shard has now."""
+
+
+def _no_lease(_: ShardId) -> LeaseEpoch:
+    return 0
 
 
 class CheckedShard(Shard):
     """Does what its base does, and notes what does not hold afterwards."""
 
     def __init__(
-        self, shard_id: int, limits: CoreLimits, image: TopicImage, durable: Durable
+        self,
+        shard_id: int,
+        limits: CoreLimits,
+        image: TopicImage,
+        durable: Durable,
+        epoch_of: EpochOf = _no_lease,
     ) -> None:
         super().__init__(shard_id, limits, image)
         self._durable = durable
+        self._epoch_of = epoch_of
+        self._tickets = OpenTickets()
         self._is_loaded = False
         self._patience = Patience()
         self._roll_call = RollCall()
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
+        self._tickets.handed(ticket)
         step = super().handle(request, ticket, now)
         result = next((reply.result for reply in step.replies if reply.ticket is ticket), None)
         with self._durable.noting():
             check_left(self, request, result)
+        with self._durable.noting():
+            check_goes_on(self, request, result)
         with self._durable.noting():
             self._patience.took(self, step, request, result)
         return self._checked(step, now)
@@ -69,6 +90,9 @@ class CheckedShard(Shard):
         return self._checked(step, now)
 
     def _checked(self, step: Step, now: Now) -> Step:
+        self._durable.ledger.life(self.shard_id, self._epoch_of(self.shard_id)).take(step)
+        with self._durable.noting():
+            self._tickets.took(step, self.parked_tickets())
         if self._is_loaded:
             self.check_timers(now)
             with self._durable.noting():
@@ -76,5 +100,30 @@ class CheckedShard(Shard):
             with self._durable.noting():
                 self._roll_call.took(self, step)
             with self._durable.noting():
+                self._roll_call.number(self, step)
+            with self._durable.noting():
                 check_waits(step)
         return step
+
+
+class CheckedCluster(ClusterRunner):
+    """The shard of topics and configs, whose steps are noted too."""
+
+    def __init__(self, limits: CoreLimits, durable: Durable, epoch_of: EpochOf) -> None:
+        super().__init__(limits)
+        self._durable = durable
+        self._epoch_of = epoch_of
+
+    def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
+        step = super().handle(request, ticket, now)
+        self._durable.ledger.life(CLUSTER_SHARD, self._epoch_of(CLUSTER_SHARD)).take(step)
+        return step
+
+
+def checked_makers(shards: int, durable: Durable, epoch_of: EpochOf) -> dict[int, MakeShard]:
+    """What makes each shard of a process, that of topics and configs too."""
+    makers: dict[int, MakeShard] = dict.fromkeys(
+        range(shards), partial(CheckedShard, durable=durable, epoch_of=epoch_of)
+    )
+    makers[CLUSTER_SHARD] = lambda _, limits, __: CheckedCluster(limits, durable, epoch_of)
+    return makers

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from coordinator.core.errors import ErrorCode
-from coordinator.core.events import OffsetExpired
+from coordinator.core.events import GroupDeleted, OffsetDeleted, OffsetExpired
 from coordinator.core.records import GroupRecord, SavedMember
 from coordinator.core.requests import (
     AlterGroupConfigs,
@@ -48,6 +48,7 @@ def check_history(durable: Durable, history: Sequence[Op]) -> None:
     check_reads(durable, history)
     check_generations(durable, history)
     check_ownership(durable, history)
+    check_losses(durable, history)
 
 
 def check_acknowledged(durable: Durable, op: Op) -> None:  # noqa: C901 - one case a type
@@ -286,6 +287,39 @@ def check_ownership(durable: Durable, history: Iterable[Op]) -> None:
                 f"by {other} and {request.member_id}"
             )
         members[request.member_id] = op
+
+
+def check_losses(durable: Durable, history: Sequence[Op]) -> None:
+    """Nothing is taken that nobody asked to take, but for what expires (``check_expired``): an
+    offset goes by an OffsetDelete that names it, with its group, or with its topic.
+    """
+    asked = [op for op in history if isinstance(op.request, OffsetDelete | DeleteGroup)]
+    for position, event in durable.lost:
+        ops = [op for op in asked if _may_have_made(op, position)]
+        if event.reason in ("deleted", "group_deleted"):
+            found = any(_asks_for(op.request, event) for op in ops)
+            assert found, f"nobody asked for {event}"
+        elif isinstance(event, OffsetDeleted):
+            for topic in event.topics:
+                rows = [record for p, record in durable.topics[topic.topic] if p <= position]
+                stands = bool(rows) and rows[-1] and rows[-1].topic_id == topic.topic_id
+                assert not stands, f"the topic stands: {event}"
+
+
+def _may_have_made(op: Op, position: int) -> bool:
+    """An answer that tells of no success leaves open what is stored, and when."""
+    result = op.result
+    is_done = op.answered_at is not None and getattr(result, "error", result) is NONE
+    return op.invoked_at < position and (not is_done or position <= (op.answered_at or 0))
+
+
+def _asks_for(request: DeleteGroup | OffsetDelete, event: OffsetDeleted | GroupDeleted) -> bool:
+    if request.group_id != event.group:
+        return False
+    if isinstance(event, GroupDeleted) or event.reason == "group_deleted":
+        return isinstance(request, DeleteGroup)
+    named = {(t, p) for t, parts in getattr(request, "topics", ()) for p in parts}
+    return named >= {(t.topic, p.partition) for t in event.topics for p in t.partitions}
 
 
 def check_log(events: Sequence[EventDict], number: int) -> None:

@@ -27,8 +27,9 @@ from protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from tests.simulation.call import Disconnected
 from tests.simulation.network import Channel
-from tests.simulation.world import SESSION_MS, TOPIC, Disconnected, World
+from tests.simulation.world import SESSION_MS, TOPIC, World
 
 CLOSE_S = 30
 """How long a client that is closed waits for an answer."""

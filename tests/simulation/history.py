@@ -16,8 +16,6 @@ from coordinator.core.events import (
     Assignment,
     Event,
     GroupDeleted,
-    MemberEvicted,
-    MemberLeave,
     OffsetDeleted,
     OffsetExpired,
 )
@@ -36,6 +34,7 @@ from coordinator.core.records import (
 )
 from coordinator.core.topic_image import TopicInfo
 from storage.base import Batch, LeaseEpoch, ShardId
+from tests.simulation.ledger import Ledger
 
 OffsetKey = tuple[str, str, int]
 """(group, topic, partition)."""
@@ -118,9 +117,12 @@ class Durable:
     void_at: dict[tuple[ShardId, LeaseEpoch], int] = field(default_factory=dict)
     """Where a lease was lost to a newer one."""
     _granted: dict[ShardId, LeaseEpoch] = field(default_factory=dict)
-    _went: set[tuple[ShardId, LeaseEpoch, str, str]] = field(default_factory=set)
-    """Whom an event told to have gone: under the next lease that may be so again, where the group
-    was not stored without the member."""
+    ledger: Ledger = field(default_factory=Ledger)
+    """What shards made of all this."""
+    lost: list[tuple[int, OffsetDeleted | GroupDeleted]] = field(default_factory=list)
+    """What was taken, but for what expired."""
+    _going: set[OffsetKey] = field(default_factory=set)
+    """Offsets that go with the batch at hand."""
 
     def granted(self, shard: ShardId, epoch: LeaseEpoch) -> None:
         """A newer lease is durable: nothing may be stored under an older one from here on."""
@@ -146,22 +148,24 @@ class Durable:
         """Take what one append made durable of a shard."""
         with self.noting():
             self._stored(shard, fence, batches)
+        with self.noting():
+            self.ledger.stored(shard, fence, batches)
 
     def _stored(self, shard: ShardId, fence: LeaseEpoch, batches: Sequence[Batch]) -> None:
         wanted = self._granted.get(shard)
         assert fence == wanted, f"shard {shard}: fence {fence} accepted, the lease is {wanted}"
         for batch in batches:
             self.position += 1
+            self._going.clear()
             _check_lost_values(self, batch.events)
             for event in batch.events:
                 self.on_event(event)
-                if isinstance(event, MemberEvicted | MemberLeave):
-                    went = (shard, fence, event.group, event.member_id)
-                    assert went not in self._went, f"told twice to have gone: {event}"
-                    self._went.add(went)
+                if isinstance(event, OffsetDeleted | GroupDeleted):
+                    self.lost.append((self.position, event))
             for record in batch.records:
                 self._apply(shard, record)
             _check_events(self, batch.events)
+            _check_told(self._going, batch.events)
             commits = sum(isinstance(record, OffsetsCommitted) for record in batch.records)
             self.events += len(batch.events) + commits
 
@@ -255,6 +259,7 @@ class Durable:
         return {} if saved is None else saved.offsets
 
     def _gone(self, key: OffsetKey) -> None:
+        self._going.add(key)
         self.values[key].append(Stored(self.position, NOTHING, ""))
 
 
@@ -270,6 +275,18 @@ def _check_lost_values(durable: Durable, events: Sequence[Event]) -> None:
                     last = durable.values[key][-1]
                     told, kept = (part.leader_epoch, part.metadata), last[3:]
                     assert told == kept, f"{key}: {stored} lost with {told}, was with {kept}"
+
+
+def _check_told(going: set[OffsetKey], events: Sequence[Event]) -> None:
+    """No offset goes without a word."""
+    told = {
+        (event.group, topic.topic, part.partition)
+        for event in events
+        if isinstance(event, OffsetDeleted | OffsetExpired)
+        for topic in event.topics
+        for part in topic.partitions
+    }
+    assert going == told, f"offsets that went: {sorted(going)}, told: {sorted(told)}"
 
 
 def _check_events(durable: Durable, events: Sequence[Event]) -> None:

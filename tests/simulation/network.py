@@ -14,7 +14,8 @@ from coordinator.server.connection import Connection
 from tests.simulation.client_codec import Versions, correlation_id_of, decode, encode
 
 if TYPE_CHECKING:
-    from tests.simulation.world import Call, Node, World
+    from tests.simulation.call import Call
+    from tests.simulation.world import Node, World
 
 
 EARLY_S = 1e-6

@@ -1,5 +1,6 @@
-"""Who is a member, told from one step to the next: who goes is told of once, who is told of has
-gone, and no answer that says so goes out ahead of what it rests on.
+"""Who is a member, and in which generation, told from one step to the next: who goes is told of
+once, who is told of has gone, no answer that says so goes out ahead of what it rests on, and each
+join phase that ends makes the next generation.
 """
 
 from __future__ import annotations
@@ -7,10 +8,13 @@ from __future__ import annotations
 from collections import Counter
 
 from coordinator.core.errors import ErrorCode
-from coordinator.core.events import MemberEvicted, MemberJoin, MemberLeave
-from coordinator.core.requests import LeaveGroupResult, Request, Result
+from coordinator.core.events import MemberEvicted, MemberJoin, MemberLeave, RebalanceEnd
+from coordinator.core.requests import Heartbeat, LeaveGroupResult, Request, Result
 from coordinator.core.state import ShardState
 from coordinator.core.step import Step
+
+_GOOD_NEWS = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+"""To a heartbeat."""
 
 
 class RollCall:
@@ -19,6 +23,7 @@ class RollCall:
     def __init__(self) -> None:
         self._members: set[tuple[str, str]] = set()
         """(group, member id)."""
+        self._generations: dict[str, int] = {}
 
     def took(self, shard: ShardState, step: Step) -> None:
         """Follow a step; raises AssertionError where its events do not tell who went in it."""
@@ -33,6 +38,21 @@ class RollCall:
                 told[event.group, event.replaces] += 1
         assert gone == told, f"went: {dict(gone)}, told to have gone: {dict(told)}"
 
+    def number(self, shard: ShardState, step: Step) -> None:
+        """Follow the generations through a step; raises AssertionError where one is used again, or
+        left out.
+        """
+        was = self._generations
+        self._generations = {group_id: g.generation_id for group_id, g in shard.groups.items()}
+        for event in step.events:
+            if isinstance(event, RebalanceEnd):
+                before = was.get(event.group, 0)
+                assert event.generation == before + 1, f"{event}: after generation {before}"
+                was[event.group] = event.generation
+        for group_id, number in self._generations.items():
+            before = was.get(group_id, number)
+            assert number == before, f"{group_id}: generation {number}, was {before}"
+
 
 def check_left(shard: ShardState, request: Request, result: Result | None) -> None:
     """Raise AssertionError where a LeaveGroup was told of success, and its member stays."""
@@ -44,10 +64,25 @@ def check_left(shard: ShardState, request: Request, result: Result | None) -> No
         assert left.error is not ErrorCode.NONE or not stays, f"{left}: said to have left, stays"
 
 
+def check_goes_on(shard: ShardState, request: Request, result: Result | None) -> None:
+    """Raise AssertionError where one was told to go on, or to join again as who it is, that is no
+    member, or speaks for another generation: it would keep what others own by now.
+    """
+    if not isinstance(request, Heartbeat) or result not in _GOOD_NEWS:
+        return
+    group = shard.groups.get(request.group_id)
+    told = (request.member_id, request.generation_id, request.group_instance_id)
+    known = None
+    if group is not None and (member := group.members.get(request.member_id)):
+        instance_id = request.group_instance_id and member.group_instance_id  # if it names it
+        known = (member.member_id, group.generation_id, instance_id)
+    assert told == known, f"{told} is told to go on, is {known}"
+
+
 def check_waits(step: Step) -> None:
     """Raise AssertionError where an answer that a crash may not take back waits for nothing: only
     the good answers to heartbeats may.
     """
     for reply in step.replies:
-        may_hurry = reply.result in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+        may_hurry = reply.result in _GOOD_NEWS
         assert reply.waits or may_hurry, f"does not wait for its records: {reply.result}"

@@ -11,8 +11,6 @@ from coordinator.core.events import (
     Assignment,
     LostPartition,
     LostTopic,
-    MemberEvicted,
-    MemberLeave,
     OffsetDeleted,
 )
 from coordinator.core.records import (
@@ -430,23 +428,6 @@ def test_an_assignment_event_does_not_precede_its_record(story):
     event = Assignment(group="g", generation=3, protocol_type="consumer")
     story.store(events=[event])
     assert "and no group" in problem(story)
-
-
-@pytest.mark.parametrize("kind", [MemberEvicted, MemberLeave])
-def test_nobody_goes_twice_under_one_lease(story, kind):
-    event = kind(group="g", generation=3, member_id="m1", reason="")
-    story.store(events=[event, kind(group="g", generation=3, member_id="m2", reason="")])
-    assert story.durable.problems == []
-    story.store(events=[event])
-    assert "told twice to have gone" in problem(story)
-
-
-def test_one_that_a_crash_brought_back_may_go_again(story):
-    event = MemberEvicted(group="g", generation=3, member_id="m1", reason="session_timeout")
-    story.store(events=[event])
-    story.durable.granted(0, 2)
-    story.durable.stored(0, 2, [Batch((), (event,))])
-    assert story.durable.problems == []
 
 
 def test_a_log_is_whole_and_its_time_does_not_go_back():

@@ -11,9 +11,10 @@ import pytest
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import Client, OffsetCommit
 from tests.helpers.virtual_loop import virtual_time
+from tests.simulation.call import Disconnected
 from tests.simulation.client_codec import NEW, encode
 from tests.simulation.network import Wire
-from tests.simulation.world import TOPIC, Disconnected, World
+from tests.simulation.world import TOPIC, World
 
 T = TypeVar("T")
 

@@ -10,13 +10,23 @@ import pytest
 from coordinator.core import membership, rebalance
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import MemberEvicted, MemberLeave
-from coordinator.core.requests import LeaveGroupResult, LeavingMember
+from coordinator.core.group import Group
+from coordinator.core.requests import DeleteGroup, Heartbeat, LeaveGroupResult, LeavingMember
 from coordinator.core.state import ShardState
 from coordinator.core.step import Reply, Step
-from tests.helpers.shard_driver import SESSION_MS, ShardDriver, a_member, a_stable_group, stable
+from tests.helpers.shard_driver import (
+    CLIENT,
+    SESSION_MS,
+    ShardDriver,
+    a_member,
+    a_stable_group,
+    stable,
+)
 from tests.simulation.checked_shard import CheckedShard
 from tests.simulation.history import Durable
-from tests.simulation.roll_call import check_waits
+from tests.simulation.roll_call import check_goes_on, check_waits
+
+GOOD_NEWS = [ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS]
 
 
 class Story(ShardDriver):
@@ -27,6 +37,9 @@ class Story(ShardDriver):
         self.durable = Durable()
         self.shard = CheckedShard(0, self.limits, self.image, self.durable)
         self._take(self.shard.loaded(self.now))
+
+    def group_generation(self) -> int:
+        return self.shard.groups["g"].generation_id
 
     @property
     def problems(self) -> list[str]:
@@ -100,7 +113,38 @@ def test_who_was_refused_may_stay(story):
     assert story.problems == []
 
 
-@pytest.mark.parametrize("result", [ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS])
+@pytest.mark.parametrize("code", GOOD_NEWS)
+@pytest.mark.parametrize("instance_id", [None, "a"])
+def test_a_member_may_go_on(story, code, instance_id):
+    member = a_member(story, instance_id=instance_id)
+    stable(story, member)
+    for told in {instance_id, None}:
+        request = Heartbeat("g", 1, member.member_id, told, CLIENT)
+        check_goes_on(story.shard, request, code)
+
+
+@pytest.mark.parametrize("code", GOOD_NEWS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"generation_id": 0},
+        {"generation_id": 2},
+        {"member_id": "stranger"},
+        {"group_instance_id": "b"},
+        {"group_id": "h"},
+    ],
+)
+def test_nobody_else_may(story, code, changes):
+    member = a_member(story, instance_id="a")
+    stable(story, member)
+    request = Heartbeat("g", 1, member.member_id, "a", CLIENT)
+    other = msgspec.structs.replace(request, **changes)
+    check_goes_on(story.shard, other, ErrorCode.ILLEGAL_GENERATION)
+    with pytest.raises(AssertionError, match="is told to go on"):
+        check_goes_on(story.shard, other, code)
+
+
+@pytest.mark.parametrize("result", GOOD_NEWS)
 def test_a_good_answer_to_a_heartbeat_may_hurry(result):
     check_waits(Step([Reply(None, result, waits=False)]))
 
@@ -113,3 +157,37 @@ def test_no_other_answer_may(result):
     check_waits(Step([reply]))
     with pytest.raises(AssertionError, match="does not wait for its records"):
         check_waits(Step([msgspec.structs.replace(reply, waits=False)]))
+
+
+def test_each_join_phase_makes_the_next_generation(story):
+    members = [a_member(story) for _ in range(2)]
+    stable(story, *members)
+    members[1].leave()
+    story.advance(2 * SESSION_MS)
+    assert story.group_generation() == 2
+    assert story.problems == []
+
+
+def test_a_generation_is_not_used_again(story, monkeypatch):
+    leader, other = a_stable_group(story)
+    other.leave()
+    monkeypatch.setattr(Group, "next_generation", lambda _: None)
+    leader.join()
+    assert "generation=1" in story.problems[0]
+    assert story.problems[0].endswith("after generation 1")
+
+
+def test_nor_does_it_change_with_no_word_of_it(story):
+    assert a_member(story).join().parked
+    story.shard.groups["g"].next_generation()
+    story.heartbeat("g", "nobody", 1)
+    assert "g: generation 1, was 0" in story.problems
+
+
+def test_a_group_that_was_deleted_begins_again(story):
+    (member,) = a_stable_group(story, members=1)
+    member.leave()
+    story.send(DeleteGroup("g", CLIENT))
+    a_stable_group(story, members=1)
+    assert story.group_generation() == 1
+    assert story.problems == []

@@ -9,10 +9,9 @@ is left to ``checker``.
 from __future__ import annotations
 
 import asyncio
-import functools
 import uuid
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -36,17 +35,18 @@ from coordinator.runtime.settings import CoordinatorConfig
 from coordinator.runtime.slot import Slot
 from coordinator.server.limits import ServerLimits
 from coordinator.server.listener import Listener
-from coordinator.service import GroupCoordinator
 from coordinator.topics import ConfiguredTopic, Topics
 from storage.base import CLUSTER_SHARD
 from tests.helpers.virtual_loop import START_WALL_MS, VirtualLoop, virtual_timer
 from tests.simulation.backends import Backend, MemoryBackend, SqliteBackend
-from tests.simulation.checked_shard import CheckedShard
+from tests.simulation.call import Call
+from tests.simulation.checked_shard import CheckedShard, checked_makers
 from tests.simulation.checker import check_acknowledged, check_expired, check_log
 from tests.simulation.client_codec import MIDDLE, NEW, OLD
 from tests.simulation.history import Durable, Op
 from tests.simulation.network import Channel, Direct, Wire
 from tests.simulation.store import Misfortune, SimStore
+from tests.simulation.tickets import WatchedCoordinator
 
 KINDS = ("memory", "owners", "sqlite", "lanes", "owners", "memory")
 """What worlds are lived over: memory in one lane; the same with two processes under leases; SQLite;
@@ -63,55 +63,6 @@ COMMIT_RETENTION_MS = 20_000
 """What some commits bring along (OffsetCommit v2-4); groups set a minute."""
 SLACK_MS = 1_000
 """Turns of the loop, latencies of the network, ticks of the clock."""
-
-
-class Disconnected(Exception):
-    """The way to the process ended before it answered."""
-
-
-class Call:
-    """A request of a client, and its one answer."""
-
-    def __init__(self, world: World, node: Node, op: Op) -> None:
-        self.op = op
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.is_cut = False
-        self._world = world
-        self._node = node
-
-    @property
-    def is_over(self) -> bool:
-        return self.is_cut or self.op.answered_at is not None
-
-    def resolve(self, result: Any) -> None:
-        """Take the answer and hear of it at once (a call in process)."""
-        self.answer(result)()
-
-    def answer(self, result: Any) -> Callable[[], None]:
-        """Take the answer; returns what tells the client."""
-        if self.is_cut:
-            return self._nothing  # said into a way that is gone
-        if self.op.answered_at is not None:
-            self._world.durable.problem(f"answered twice: {self.op.request}")
-        self._world.answered(self._node, self.op, result)
-        self._node.fate.point()
-        return lambda: self._hear(result)
-
-    def cut(self) -> None:
-        """The way is gone."""
-        self.is_cut = True
-        if self.op.answered_at is None:
-            self.op.is_cut = True
-        if not self.future.done():
-            self.future.set_exception(Disconnected())
-            self.future.exception()  # its client may be gone too
-
-    def _hear(self, result: Any) -> None:
-        if not self.future.done():  # the client may have gone
-            self.future.set_result(result)
-
-    def _nothing(self) -> None:
-        pass
 
 
 class Node:
@@ -134,15 +85,15 @@ class Node:
         self.clock.start()
         topics = [ConfiguredTopic(TOPIC, PARTITIONS)]
         self.topics = Topics(topics, world.mint_topic_id)
-        self.coordinator = GroupCoordinator(
+        self.coordinator = WatchedCoordinator(
             self.store,
             world.config_of(name),
             self.topics,
             clock=self.clock,
             timer=virtual_timer,
         )
-        checked = functools.partial(CheckedShard, durable=world.durable)
-        self.coordinator._owner._makers |= dict.fromkeys(range(SHARDS), checked)
+        self.coordinator.problem = world.durable.problem
+        self.coordinator._owner._makers |= checked_makers(SHARDS, world.durable, self._epoch_of)
         services = Services(
             coordinator=self.coordinator,
             topics=self.topics,
@@ -152,6 +103,11 @@ class Node:
         self.listener = Listener(services, world.server_limits)
         self.channels: list[Channel] = []
         self.starting = asyncio.ensure_future(self._start())
+
+    def _epoch_of(self, shard_id: int) -> int:
+        lease = self.slot(shard_id).lease
+        assert lease is not None, "a shard without a lease"
+        return lease.epoch
 
     async def _start(self) -> None:
         while not self.is_dead:
@@ -424,9 +380,15 @@ class World:
                 live, replayed = shard.saved(group_id), self.durable.saved.get(group_id)
                 assert live == replayed, f"{group_id}: live {live}, replayed {replayed}"
                 self._check_ends(slot.shard_id, shard)
+                self._check_stored(slot)
             cluster = node.slot(CLUSTER_SHARD)
             if isinstance(cluster.shard, ClusterShard) and self._is_settled(node, cluster):
                 self._check_cluster(cluster.shard)
+                self._check_stored(cluster)
+
+    def _check_stored(self, slot: Slot) -> None:
+        if slot.lane.is_idle and slot.lease is not None:
+            self.durable.ledger.check_all_stored(slot.shard_id, slot.lease.epoch)
 
     def _is_settled(self, node: Node, slot: Slot) -> bool:
         """What the shard has is durable, and nobody else's is newer."""

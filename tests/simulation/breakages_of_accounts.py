@@ -1,0 +1,151 @@
+"""Faults of ours that an account of everything shows: of answers that are owed, of what steps make
+and the store gets, of generations, of what is taken and who asked for it.
+
+Of the same kind as ``breakages``, which has them in its table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from coordinator.core import deletion, membership, rebalance, topic_sweep
+from coordinator.core.errors import ErrorCode
+from coordinator.core.events import Event, MemberEvicted, OffsetDeleted, OffsetExpired
+from coordinator.core.group import Group, Member
+from coordinator.core.lost_offsets import StoredOffset
+from coordinator.core.requests import LeaveGroupResult
+from coordinator.core.state import ShardState
+from coordinator.runtime.lane import Lane
+from coordinator.runtime.owner import ShardOwner
+from coordinator.runtime.slot import Slot
+
+Patch = pytest.MonkeyPatch
+
+
+def superseded_join_is_not_answered(patch: Patch) -> None:
+    park = Group.park_join
+
+    def forgetful(self: Group, member: Member, ticket: Any) -> None:
+        park(self, member, ticket)
+
+    patch.setattr(Group, "park_join", forgetful)
+
+
+def fenced_call_is_not_answered(patch: Patch) -> None:
+    """The join or sync that waits of a static member whose place another takes."""
+
+    def forgetful(shard: ShardState, group: Group, member: Member) -> None:
+        group.release_join(member)
+        member.parked_sync = None
+
+    patch.setattr(rebalance, "fence_parked", forgetful)
+
+
+def leave_is_let_out(patch: Patch) -> None:
+    """By the runtime, before its record is durable."""
+    take = Slot.take
+
+    def hasty(self: Slot, step: Any) -> None:
+        step.replies = [
+            msgspec.structs.replace(reply, waits=not isinstance(reply.result, LeaveGroupResult))
+            for reply in step.replies
+        ]
+        take(self, step)
+
+    patch.setattr(Slot, "take", hasty)
+
+
+def evictions_are_lost(patch: Patch) -> None:
+    """By the runtime."""
+    admit = ShardOwner.admit_events
+
+    def forgetful(self: ShardOwner, slot: Slot, events: list[Event]) -> list[Event]:
+        return [e for e in admit(self, slot, events) if not isinstance(e, MemberEvicted)]
+
+    patch.setattr(ShardOwner, "admit_events", forgetful)
+
+
+def riders_are_lost(patch: Patch) -> None:
+    """Events without a record, where an append gathers."""
+    ride = Lane.ride
+
+    def forgetful(self: Lane, slot: Slot, events: list[Event]) -> None:
+        if self._gathering is None or not self._gathering.requests:
+            ride(self, slot, events)
+
+    patch.setattr(Lane, "ride", forgetful)
+
+
+def generation_is_used_again(patch: Patch) -> None:
+    """In a group with a static member."""
+    advance = Group.next_generation
+
+    def lazy(self: Group) -> None:
+        if not self.static_members or not self.generation_id:
+            advance(self)
+
+    patch.setattr(Group, "next_generation", lazy)
+
+
+def sweep_takes_a_topic_that_stands(patch: Patch) -> None:
+    is_gone = topic_sweep._is_gone
+
+    def greedy(image: Any, topic: str, topic_id: str) -> bool:
+        return is_gone(image, topic, topic_id) or image.by_id[topic_id].partitions > 7
+
+    patch.setattr(topic_sweep, "_is_gone", greedy)
+
+
+def deletion_takes_more_than_it_names(patch: Patch) -> None:
+    """Every partition of a topic."""
+    remove = deletion._remove
+
+    def greedy(shard: ShardState, group: Group, lost: Any, *rest: Any) -> None:
+        named = {topic for topic, _, _ in lost}
+        going: list[StoredOffset] = [row for row in group.stored_offsets() if row[0] in named]
+        remove(shard, group, going, *rest)
+
+    patch.setattr(deletion, "_remove", greedy)
+
+
+def losses_are_not_told(patch: Patch) -> None:
+    event = ShardState.event
+
+    def silent(self: ShardState, fact: Event) -> None:
+        if not isinstance(fact, OffsetDeleted | OffsetExpired):
+            event(self, fact)
+
+    patch.setattr(ShardState, "event", silent)
+
+
+def zombies_go_on(patch: Patch) -> None:
+    """A heartbeat of another generation is told that all is well."""
+    judge = membership._generation_error
+
+    def lenient(*arguments: Any) -> ErrorCode:
+        error = judge(*arguments)
+        return ErrorCode.NONE if error is ErrorCode.ILLEGAL_GENERATION else error
+
+    patch.setattr(membership, "_generation_error", lenient)
+
+
+ACCOUNTS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
+    "a join or sync that is fenced and not answered": (fenced_call_is_not_answered, "are owed"),
+    "a join that is superseded and not answered": (superseded_join_is_not_answered, "are owed"),
+    "a leave that is let out ahead of its record": (leave_is_let_out, "answered ahead of"),
+    "evictions that are lost on the way": (evictions_are_lost, "made was|never stored"),
+    "events that are lost on the way": (riders_are_lost, "made was|never stored"),
+    "a generation that is used again": (generation_is_used_again, "after generation"),
+    "a heartbeat of another generation": (zombies_go_on, "is told to go on"),
+    "a sweep that takes a topic that stands": (sweep_takes_a_topic_that_stands, "topic stands"),
+    "a deletion that takes more than it names": (
+        deletion_takes_more_than_it_names,
+        "nobody asked for",
+    ),
+    "an offset that goes without a word": (losses_are_not_told, "offsets that went"),
+}
+"""As ``breakages.BREAKAGES``."""

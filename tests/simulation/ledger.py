@@ -1,0 +1,96 @@
+"""What each life of a shard made, and how much of that became durable: the two are the same, batch
+for batch, and an answer that waits goes out once all that was made before it is durable.
+
+A life is a shard under one lease: under the next it goes on from what it had stored.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from coordinator.core.events import CommitRejected, EndOffset, Event, MemberFenced, ShardLoaded
+from coordinator.core.records import Record
+from coordinator.core.step import Step
+from storage.base import Batch, LeaseEpoch, ShardId
+from tests.simulation.tickets import WatchedTicket
+
+_OF_THE_RUNTIME = (CommitRejected, MemberFenced, ShardLoaded, EndOffset)
+"""Events that it merges, or makes by itself."""
+
+
+class Made(NamedTuple):
+    """What a step has for the store."""
+
+    records: Sequence[Record]
+    events: Sequence[Event]
+
+
+class Life:
+    """One shard under one lease."""
+
+    def __init__(self) -> None:
+        self.made: deque[Made] = deque()
+        """What is not durable yet, in its order."""
+        self._made = 0
+        self._stored = 0
+        self._last_records = 0
+        """How much was made when the last step with records was over."""
+
+    def take(self, step: Step) -> None:
+        """A step was made."""
+        events = _told(step.events)
+        if step.records or events:
+            self.made.append(Made(list(step.records), events))
+            self._made += 1
+        if step.records:
+            self._last_records = self._made
+        number = self._last_records
+        for reply in step.replies:
+            if reply.waits and isinstance(reply.ticket, WatchedTicket):
+                reply.ticket.rests_on(reply.result, partial(self.is_durable, number))
+
+    def stored(self, batch: Batch) -> None:
+        """A batch became durable; raises AssertionError where it is not the next that was made."""
+        found = Made(list(batch.records), _told(batch.events))
+        if not found.records and not found.events:
+            return
+        wanted = self.made.popleft() if self.made else None
+        self._stored += 1
+        assert found == wanted, f"stored {found}, made was {wanted}"
+
+    def is_durable(self, number: int) -> bool:
+        """Tell whether so much of what was made is."""
+        return self._stored >= number
+
+
+def _told(events: Sequence[Event]) -> list[Event]:
+    return [event for event in events if not isinstance(event, _OF_THE_RUNTIME)]
+
+
+class Ledger:
+    """Every life of every shard in a world."""
+
+    def __init__(self) -> None:
+        self._lives: dict[tuple[ShardId, LeaseEpoch], Life] = {}
+
+    def life(self, shard: ShardId, epoch: LeaseEpoch) -> Life:
+        """The life of a shard under this lease."""
+        return self._lives.setdefault((shard, epoch), Life())
+
+    def stored(self, shard: ShardId, epoch: LeaseEpoch, batches: Sequence[Batch]) -> None:
+        """Batches became durable; raises AssertionError where they are not the next of a life. Of a
+        shard that is not watched nothing is known.
+        """
+        life = self._lives.get((shard, epoch))
+        for batch in batches if life else ():
+            life.stored(batch)
+
+    def check_all_stored(self, shard: ShardId, epoch: LeaseEpoch) -> None:
+        """Raise AssertionError where something was made that is not durable: nothing is under way
+        that could make it so.
+        """
+        life = self._lives.get((shard, epoch))
+        assert not life or not life.made, f"shard {shard}: made and never stored: {life.made[0]}"
