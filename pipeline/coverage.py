@@ -222,7 +222,7 @@ class Coverage:
         held = sorted(
             (s.log_id, s.first_seq, s.last_seq, s.events, s.sha256)
             for s in self.segments
-            if s.dt == day and not self._tells_nothing_new(s)
+            if s.dt == day and s.events and not self._tells_nothing_new(s)
         )
         return hashlib.sha256(repr(held).encode()).hexdigest()[:16]
 

@@ -237,3 +237,9 @@ def test_what_retention_took_is_not_expected():
 def test_a_file_with_other_content_changes_its_day():
     first, second = (Coverage([held(1, 5, sha256=sha)]) for sha in ("00", "ff"))
     assert first.fingerprint(ONE) != second.fingerprint(ONE)
+
+
+def test_a_file_that_ought_to_be_there_is_nothing_that_its_day_was_computed_from():
+    """It is read already, and was damaged since."""
+    before, after = Coverage([held(1, 5)]), Coverage([held(1, 5), expected(1, 5)])
+    assert before.fingerprint(ONE) == after.fingerprint(ONE)
