@@ -60,7 +60,8 @@ class ShardState:
         more.
         """
         self.now = Now(0, 0)
-        self.step = Step()
+        self.step: Step
+        """What is said and written by whatever the shard does now; every way in begins one."""
 
     def settings_of(self, group: Group) -> GroupSettings:
         """What was set for this group."""

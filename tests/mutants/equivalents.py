@@ -23,6 +23,10 @@ EQUIVALENTS: Final[dict[str, str]] = {
     "ErrorCode.POLICY_VIOLATION": (
         "every resource was refused here already: what the shard is said to answer is not looked at"
     ),
+    "coordinator/core/offset_commit.py _too_long: 2 * len(metadata) <= limit -> "
+    "2 * len(metadata) < limit": (
+        "a shortcut: what it saves is a count of twice the length at the most, the limit itself"
+    ),
     "coordinator/core/offset_commit.py _judge: len(set(map(_INDEX, partitions))) < len(partitions) "
     "-> len(set(map(_INDEX, partitions))) <= len(partitions)": (
         "over partitions that are named once, an overlay shows what is stored: only slower"
