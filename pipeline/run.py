@@ -61,8 +61,8 @@ def told_of_files(lacking: Iterable[Lacking], done: Publication) -> list[str]:
     gaps = [*done.accepted, *(gap for gaps in done.held_back.values() for gap in gaps)]
     told_of = {problem for gap in gaps for problem in gap.problems}
     return [
-        f"{each}. It was not read; what had been read of it before, or of other files, stands. Put "
-        "a good copy in its place, or move it away"
+        f"{each}. It was not read; as far as is known no event is missing for it (they were read "
+        "before, or from another file). Put a good copy in its place, or move it away"
         for each in lacking
         if each.problem != ABSENT and str(each) not in told_of
     ]
