@@ -252,6 +252,17 @@ def leader_epoch_is_not_stored(patch: Patch) -> None:
     patch.setattr(ShardState, "record", without)
 
 
+def retention_of_a_commit_is_not_stored(patch: Patch) -> None:
+    record = ShardState.record
+
+    def without(self: ShardState, made: Any, size_bytes: int = 0) -> None:
+        if isinstance(made, OffsetsCommitted):
+            made = msgspec.structs.replace(made, expire_time_ms=-1)
+        record(self, made, size_bytes)
+
+    patch.setattr(ShardState, "record", without)
+
+
 def metadata_is_not_told(patch: Patch) -> None:
     read = offset_fetch._all_stored
 
@@ -404,6 +415,10 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     "a commit that nobody made": (invented_commit, "nobody committed it|not durable"),
     "metadata that is lost": (metadata_is_lost, "replayed"),
     "a leader epoch that is not stored": (leader_epoch_is_not_stored, "is kept with"),
+    "a retention of a commit that is not stored": (
+        retention_of_a_commit_is_not_stored,
+        "is to be kept",
+    ),
     "metadata that is not told": (metadata_is_not_told, "was read with"),
     "a spurious zero": (spurious_zero, ": 0 was read"),
     "offsets that look like none while loading": (loading_reads_nothing, "-1 was read"),

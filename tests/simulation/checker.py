@@ -139,6 +139,10 @@ def check_commits(durable: Durable, history: Iterable[Op]) -> None:
         assert kept == told, f"{key}: {offset} was committed by {told}, is kept as of {kept}"
         sent, stored = sent_with(op, key, offset), (writes[0].leader_epoch, writes[0].metadata)
         assert stored == sent, f"{key}: {offset} was committed with {sent}, is kept with {stored}"
+        sent_ms = request.retention_ms if op.has_retention else -1
+        kept_ms = record.expire_time_ms
+        kept_ms -= record.commit_time_ms if kept_ms >= 0 else 0
+        assert kept_ms == sent_ms, f"{key}: {offset} is to be kept {sent_ms} ms, is {kept_ms} ms"
         assert writes[0].position > op.invoked_at, f"{key}: {offset} stored before it was sent"
 
 

@@ -64,6 +64,8 @@ class Op:
     """The way to its client ended before an answer: nobody knows what became of it."""
     has_epochs: bool = True
     """Its version has leader epochs; without, they are -1 on both ways."""
+    has_retention: bool = True
+    """Its version has a retention; without, the offsets expire by the rules of their group."""
 
 
 class Stored(NamedTuple):

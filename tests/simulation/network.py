@@ -28,6 +28,8 @@ class Channel(Protocol):
     node: Node
     has_epochs: bool
     """Its commits and reads have leader epochs: OffsetCommit from v6, OffsetFetch from v5 on."""
+    has_retention: bool
+    """Its commits may name a retention of their own: OffsetCommit v2 to v4."""
 
     @property
     def is_open(self) -> bool: ...
@@ -46,7 +48,7 @@ class Direct:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.has_epochs = True
+        self.has_epochs = self.has_retention = True
         self._calls: list[Call] = []
 
     @property
@@ -71,6 +73,7 @@ class Wire:
     def __init__(self, world: World, node: Node, versions: Versions) -> None:
         self.node = node
         self.has_epochs = versions["offset_commit"] >= 6 and versions["offset_fetch"] >= 5
+        self.has_retention = 2 <= versions["offset_commit"] <= 4
         self.is_open = not node.is_dead
         self._is_torn = False
         """It broke within a request: the server has the first part of that, and gets no more."""

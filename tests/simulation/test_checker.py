@@ -61,13 +61,25 @@ class Story:
     def store(self, *records, events=()):
         self.durable.stored(0, 1, [Batch(records, list(events))])
 
-    def commit(self, offset, *, generation=-1, member="", previous=None, epoch=-1, metadata=""):
-        """A commit becomes durable."""
+    def commit(
+        self,
+        offset,
+        *,
+        generation=-1,
+        member="",
+        previous=None,
+        epoch=-1,
+        metadata="",
+        expire_ms=-1,
+    ):
+        """A commit becomes durable, at 1,000 ms."""
         before = self.durable.value(KEY) if previous is None else previous
         parts = [CommittedPartition(0, offset, before, epoch, metadata)]
         topics = [CommittedTopic("orders", "t", parts)]
         self.store(
-            OffsetsCommitted("g", generation, member, None, "app", "", "", 0, -1, topics),
+            OffsetsCommitted(
+                "g", generation, member, None, "app", "", "", 1_000, expire_ms, topics
+            ),
         )
 
     def generation(self, number, **assignments):
@@ -103,11 +115,10 @@ def assignment(*numbers):
     return encode_assignment(ConsumerAssignment(1, {"orders": list(numbers)}))
 
 
-def a_commit(offset, *, generation=-1, member="", epoch=-1, metadata=""):
+def a_commit(offset, *, generation=-1, member="", epoch=-1, metadata="", retention_ms=-1):
     topics = [("orders", "", [(0, offset, epoch, metadata)])]
-    return OffsetCommit(
-        "g", generation, member, None, topics, False, -1, ErrorCode.ILLEGAL_GENERATION, CLIENT
-    )
+    error = ErrorCode.ILLEGAL_GENERATION
+    return OffsetCommit("g", generation, member, None, topics, False, retention_ms, error, CLIENT)
 
 
 def a_sync(generation, member):
@@ -192,6 +203,23 @@ def test_a_commit_is_stored_with_its_leader_epoch_and_metadata(story, epoch, met
 def test_a_commit_of_an_old_client_has_no_leader_epoch(story):
     op = story.ask(a_commit(5, epoch=3, metadata="note"), has_epochs=False)
     story.commit(5, metadata="note")
+    story.answer(op, COMMITTED)
+    story.check()
+
+
+@pytest.mark.parametrize(("sent_ms", "kept_ms"), [(-1, -1), (0, 1_000), (500, 1_500)])
+def test_a_commit_is_kept_as_long_as_it_says(story, sent_ms, kept_ms):
+    op = story.ask(a_commit(5, retention_ms=sent_ms))
+    story.commit(5, expire_ms=kept_ms)
+    story.answer(op, COMMITTED)
+    story.check()
+    op.request = a_commit(5, retention_ms=sent_ms + 1)
+    story.fails("5 is to be kept")
+
+
+def test_a_commit_of_a_new_client_says_nothing_of_that(story):
+    op = story.ask(a_commit(5, retention_ms=500), has_retention=False)
+    story.commit(5)
     story.answer(op, COMMITTED)
     story.check()
 

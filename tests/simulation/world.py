@@ -294,7 +294,7 @@ class World:
         """Send a request; the future has its result, or Disconnected."""
         op = Op(client.client_id, request, self.running_ms(), self.durable.position)
         op.allowed_ms = self._allowed_ms(request) + (SLOW_READER_S * 1000 + SLACK_MS)
-        op.has_epochs = channel.has_epochs
+        op.has_epochs, op.has_retention = channel.has_epochs, channel.has_retention
         call = Call(self, channel.node, op)
         if not channel.is_open:
             call.cut()
