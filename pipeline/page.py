@@ -105,8 +105,11 @@ def tiles(figures: Mapping[str, object]) -> str:
     return f'<div class="tiles">{"".join(each)}</div>'
 
 
-def table(rows: Sequence[Mapping[str, Any]], empty: str) -> str:
-    """A table of dicts, all with the same keys; numbers to the right. On a telephone, cards."""
+def table(rows: Sequence[Mapping[str, Any]], empty: str, *, total: int = 0, whole: str = "") -> str:
+    """A table of dicts, all with the same keys; numbers to the right. On a telephone, cards.
+
+    Where these are not the ``total``, it says so, and that ``whole`` has all.
+    """
     if not rows:
         return f'<p class="faint">{escape(empty)}</p>'
     names = list(rows[0])
@@ -121,8 +124,10 @@ def table(rows: Sequence[Mapping[str, Any]], empty: str) -> str:
         + "</tr>"
         for row in rows
     )
-    whole = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-    return f'<div class="scroll"><table>{whole}</table></div>'
+    content = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    rest = f"{len(rows):,} of {total:,} rows; {whole} has all."
+    note = f'<p class="faint">{escape(rest)}</p>' if total > len(rows) else ""
+    return f'<div class="scroll"><table>{content}</table></div>{note}'
 
 
 LONG_WORD: Final = 40

@@ -73,7 +73,12 @@ def _parts(rows: Rows) -> list[str]:
             "A reset is a commit from outside a group: an administrator's, or that of a "
             "consumer without a group. A refusal is a commit of a member whose time is over, of a "
             "zombie. Messages are those that lie between the old offsets and the new.",
-            page.table([_told(row) for row in rows[:MAX_ROWS]], "Nothing of the kind."),
+            page.table(
+                [_told(row) for row in rows[:MAX_ROWS]],
+                "Nothing of the kind.",
+                total=len(rows),
+                whole="audit.csv",
+            ),
         ),
     ]
 

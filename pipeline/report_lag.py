@@ -71,7 +71,10 @@ def _parts(scope: Scope, rows: Rows, span: charts.Span, bucket_ms: int) -> list[
             f"As of {last}, the last that the tables tell of; the one furthest behind first. A lag "
             "is empty where the end of the partition is not known.",
             page.table(
-                [_stands(row) for row in standing[:MAX_ROWS]], "No committed offset is left."
+                [_stands(row) for row in standing[:MAX_ROWS]],
+                "No committed offset is left.",
+                total=len(standing),
+                whole="the table lag_1m",
             ),
         ),
         page.section(
@@ -80,7 +83,12 @@ def _parts(scope: Scope, rows: Rows, span: charts.Span, bucket_ms: int) -> list[
             "among them, and what was refused. What took offsets back, one request in the "
             "audit, counts here with each partition, be it a rewind, a reset or a restore. "
             "Messages are those that members moved forward over.",
-            page.table([_told(day) for day in _days(scope)], "No complete day."),
+            page.table(
+                [_told(day) for day in _days(scope)],
+                "No complete day.",
+                total=scope.gold("group_daily").count(),
+                whole="the table group_daily",
+            ),
         ),
     ]
 
@@ -166,7 +174,9 @@ def _stands(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _days(scope: Scope) -> Rows:
-    return collect(scope.gold("group_daily").orderBy(F.desc("dt"), "name").limit(MAX_ROWS))
+    """The last days, and of each the busiest groups first: idle ones may be many."""
+    ordered = scope.gold("group_daily").orderBy(F.desc("dt"), F.desc("commits"), "name")
+    return collect(ordered.limit(MAX_ROWS))
 
 
 def _commits(scope: Scope) -> int:

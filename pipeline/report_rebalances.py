@@ -65,7 +65,12 @@ def _parts(rows: Rows, churn: Rows) -> list[str]:
             "Each rebalance",
             "The longest first. Awaited are the members that did not come back in time; moved "
             "are partitions that another member had before.",
-            page.table([_told(row) for row in rows[:MAX_ROWS]], "There was none."),
+            page.table(
+                [_told(row) for row in rows[:MAX_ROWS]],
+                "There was none.",
+                total=len(rows),
+                whole="rebalances.csv",
+            ),
         ),
     ]
 

@@ -307,6 +307,14 @@ def test_a_table_cannot_be_broken_by_what_is_in_it():
     assert "empty" in page.table([], "empty")
 
 
+def test_a_table_that_is_cut_says_so():
+    rows = [{"group": "a"}, {"group": "b"}]
+    assert "2 of 1,000 rows; audit.csv has all." in page.table(
+        rows, "", total=1000, whole="audit.csv"
+    )
+    assert "rows;" not in page.table(rows, "", total=2, whole="audit.csv")
+
+
 def test_a_name_too_long_for_a_line_is_cut_in_the_legend_and_broken_in_a_table():
     name = "x" * 240
     (key,) = ET.fromstring(charts.legend({"not drawn": [], name: [1]})).iter("span")
