@@ -158,6 +158,7 @@ DECISIONS: tuple[Decision, ...] = (
                 given_up_by="leave_group",
             ),
             _rule("the_slowest_of_too_many_is_sent_away", "join_group", "", _answered(0)),
+            _rule("a_new_member_names_a_protocol_twice", "join_group", "", _answered(0)),
             _rule("a_protocol_named_twice", "join_group", "error_code", _is(-1, 0)),
             _rule(
                 "a_protocol_named_twice",

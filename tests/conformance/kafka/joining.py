@@ -240,8 +240,14 @@ def a_newcomer_that_does_not_fit(case: Case) -> None:
 
 
 @edge(21)
+def a_new_member_names_a_protocol_twice(case: Case) -> None:
+    case.join(case.person("a"), version=3, protocols=(*RANGE, *RANGE))
+    case.wait(300)
+
+
+@edge(21)
 def a_protocol_named_twice(case: Case) -> None:
-    """A known member's: of a first member's, Kafka never answers the join (see the page)."""
+    """A known member's."""
     a = case.person("a")
     case.stable(a)
     case.join(a, protocols=(*RANGE, *RANGE))
