@@ -96,7 +96,10 @@ def test_a_day_with_a_gap_is_held_back_and_says_what_is_missing(site):
     hidden = late[0].rename(late[0].with_name("elsewhere"))
     done = site.run()
     assert done.published == []
-    assert [str(gap) for gap in done.held_back[FIRST]] == ["events 5 to 6 of log log are missing"]
+    assert [str(gap) for gap in done.held_back[FIRST]] == [
+        "events 5 to 6 of log log are missing "
+        "(dt=1970-01-01/events-log-5-6.jsonl.gz is in the manifest and not there)"
+    ]
     assert rates(site) == []
 
     # it is held back for good, and nothing is computed again for it
