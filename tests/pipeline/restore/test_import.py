@@ -114,7 +114,7 @@ def test_a_record_that_cannot_be_read_stops_the_import_and_is_named(spark, tmp_p
     stopped = command("import", *where, code=1)
     assert "the record at offset 4 cannot be read" in stopped.err
     assert "OffsetCommitValue of version 9" in stopped.err
-    assert "1 events out of 2 records" in command("import", *where, "--skip-unreadable").out
+    assert "1 event out of 2 records" in command("import", *where, "--skip-unreadable").out
 
 
 def test_a_dump_that_was_not_finished_is_no_dump(spark, tmp_path):
