@@ -22,7 +22,13 @@ def test_two_members_that_were_swapped_are_swapped_back(swapped: Flow) -> None:
     assert swapped.load == [1, 1]
 
 
-def test_search_ends_when_its_effort_is_used_up(swapped: Flow) -> None:
-    """The cycle has four steps; after the first one no more exchanges may be looked at."""
-    take_back_moves(swapped, effort=1)
+@pytest.mark.parametrize("effort", [1, 4])
+def test_search_ends_when_its_effort_is_used_up(swapped: Flow, effort: int) -> None:
+    """The cycle is closed in the second round; the first one looks at four exchanges."""
+    take_back_moves(swapped, effort)
     assert swapped.held == [{0: 0, 1: 1}, {0: 1, 1: 0}]
+
+
+def test_search_goes_on_while_any_effort_is_left(swapped: Flow) -> None:
+    take_back_moves(swapped, effort=5)
+    assert swapped.held == [{0: 1, 1: 0}, {0: 0, 1: 1}]
