@@ -243,3 +243,10 @@ def test_a_file_that_ought_to_be_there_is_nothing_that_its_day_was_computed_from
     """It is read already, and was damaged since."""
     before, after = Coverage([held(1, 5)]), Coverage([held(1, 5), expected(1, 5)])
     assert before.fingerprint(ONE) == after.fingerprint(ONE)
+
+
+def test_what_two_segments_ought_to_hold_is_missing_once():
+    (gap,) = Coverage([held(1, 2), expected(3, 6), expected(5, 8, TWO)]).gaps()
+    assert (gap.first_seq, gap.last_seq, gap.from_day, gap.to_day) == (3, 8, ONE, TWO)
+    (gap,) = Coverage([held(1, 2), expected(3, 9), expected(5, 6, TWO)]).gaps()
+    assert (gap.first_seq, gap.last_seq) == (3, 9)
