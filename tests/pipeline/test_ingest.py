@@ -290,7 +290,7 @@ def test_the_command_says_what_is_wrong_and_what_to_do(site):
     assert (
         f"1970-01-03 is not published: events 21 to 30 of log log are missing ({NEWEST} has" in said
     )
-    assert "`groupkeeper log verify --dir DIR` looks a folder over" in said
+    assert "`groupkeeper log verify --dir DIR` checks all" in said
     command(*arguments, "--accept-gap", "1970-01-03")
     (site.log_dir / NEWEST).write_bytes(whole[NEWEST])
     assert "published 1970-01-03" in command(*arguments).err

@@ -193,7 +193,7 @@ async def test_what_the_manifest_lists_and_the_folder_has_not_can_be_done_withou
     missing = f"event 2 of log {store.appended[0]['log_id']} is missing"
     if source == "--log-dir":
         log_id = store.appended[0]["log_id"]
-        missing += f" (dt=2023-11-15/events-{log_id}-2-2.jsonl.gz is in the manifest and not there)"
+        missing += f" (dt=2023-11-16/events-{log_id}-2-2.jsonl.gz is in the manifest and not there)"
     now = ["--as-of", "1m"]
     assert missing in command(*asked, *now, code=1).err
     accepted = command(*asked, *now, "--accept-gaps")
