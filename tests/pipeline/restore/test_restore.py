@@ -104,12 +104,15 @@ def test_a_bad_reset_is_undone_and_the_undo_too(server, group, history, tmp_path
     done = command("restore", "--plan", plan, "--apply")
     assert "1 group changed, and read back as planned" in done.out
     assert offsets(server, group) == good
-    assert "nothing was changed" in command("restore", "--plan", plan, "--apply").out
+    assert "Nothing was changed: all is done" in command("restore", "--plan", plan, "--apply").out
 
     undone = command("restore", "--plan", plan, "--undo", "--apply")
     assert "read back as planned" in undone.out
     assert offsets(server, group) == bad
-    assert "nothing was changed" in command("restore", "--plan", plan, "--undo", "--apply").out
+    assert (
+        "Nothing was changed: all is done"
+        in command("restore", "--plan", plan, "--undo", "--apply").out
+    )
 
 
 def test_only_the_topics_that_are_named_are_touched(daemon, group, spark, tmp_path):
