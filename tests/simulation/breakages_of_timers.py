@@ -17,6 +17,7 @@ from coordinator.core.requests import GroupState, Heartbeat, OffsetCommit
 from coordinator.core.shard import _HANDLERS
 from coordinator.core.state import ShardState
 from coordinator.runtime.alarm import Alarm
+from coordinator.runtime.lane import Lane
 
 Patch = pytest.MonkeyPatch
 
@@ -28,6 +29,10 @@ def alarm_never_rings(patch: Patch) -> None:
 def alarm_rings_once(patch: Patch) -> None:
     """Only a request sets it again, and heartbeats do not."""
     patch.setattr(Alarm, "_rearm", lambda self: None)
+
+
+def append_is_never_given_up(patch: Patch) -> None:
+    patch.setattr(Lane, "_check_time", lambda *_: None)
 
 
 def session_evicts_nobody(patch: Patch) -> None:
@@ -168,6 +173,7 @@ SHORT: Final = "ms before its session ends|lives for ever"
 TIMERS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     "timers that never ring": (alarm_never_rings, LATE),
     "timers that ring once": (alarm_rings_once, LATE),
+    "an append that is never given up": (append_is_never_given_up, r"\d ms for "),
     "a session that ends and evicts nobody": (session_evicts_nobody, "lives for ever"),
     "a session that begins again when it ends": (session_begins_again, "is silent since"),
     "an id that nobody joins with and that stays": (handed_out_id_stays, "should have joined"),
