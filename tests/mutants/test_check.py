@@ -11,7 +11,8 @@ import pytest
 from tests.mutants.__main__ import ROOT
 from tests.mutants.chosen_tests import LAYERS, OWN, chosen_tests
 from tests.mutants.equivalents import EQUIVALENTS
-from tests.mutants.mutator import draw, mutants_of
+from tests.mutants.mutant import draw
+from tests.mutants.mutator import mutants_of
 from tests.mutants.named import NAMED
 
 LIMIT = """
