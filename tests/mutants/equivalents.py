@@ -12,6 +12,9 @@ EQUIVALENTS: Final[dict[str, str]] = {
     "self._first_level -> node < self._first_pool <= to <= self._first_level": (
         "a member goes on to first_level + its load + 1, never to first_level itself"
     ),
+    "coordinator/core/assignors/flow.py Flow._shift_down: break -> pass": (
+        "a shortcut: once all are met, the pools that are left bring nobody"
+    ),
     "coordinator/core/assignors/flow.py Flow._low_member: return None -> pass": (
         "a shortcut: its members' loads are as high, and the look at them comes to None too"
     ),

@@ -123,6 +123,8 @@ def test_values_are_kept_in_one_form(key, value, kept):
         ("commit.monotonic", "yes"),
         ("offsets.retention.minutes", "0"),
         ("rebalance.max.join.ms", "-1"),
+        ("rebalance.max.join.ms", "2147483648"),
+        ("initial.rebalance.delay.ms", "2147483648"),
         ("share.isolation.level", "READ_COMMITTED"),
         ("share.auto.offset.reset", "LATEST"),
         ("share.auto.offset.reset", "by_duration:"),

@@ -151,6 +151,20 @@ def test_step_of_a_sweep_counts_the_groups_and_offsets_that_it_looks_at(driver, 
     assert groups_per_step(driver.steps) == [3, 3]
 
 
+@pytest.mark.parametrize(("partitions", "steps"), [(2, 1), (3, 2)])
+def test_ends_of_a_topic_that_is_gone_go_in_as_few_steps_as_they_fit(
+    driver, monkeypatch, partitions, steps
+):
+    driver.commit("g", {"orders": dict.fromkeys(range(partitions), 9)})
+    driver.commit("g", {"orders": dict.fromkeys(range(partitions), 1)})
+    monkeypatch.setattr(topic_sweep, "MAX_OFFSETS_PER_STEP", 2)
+    since = len(driver.steps)
+    driver.change_topics(PAYMENTS)
+    driver.advance(1_000)
+    assert driver.shard.saved_ends == {}
+    assert len(driver.steps) == since + steps
+
+
 def test_step_of_a_sweep_counts_a_group_that_went_meanwhile_as_one(driver, monkeypatch):
     for name in "abcdef":
         driver.commit(name, {"orders": {0: 1}})
