@@ -260,6 +260,22 @@ def test_sessions_of_many_groups_that_end_at_once_are_cut_into_steps(make_driver
     assert large_steps(driver, since) == []
 
 
+@pytest.mark.parametrize(("missing_bytes", "steps"), [(0, 1), (1, 2)])
+def test_deadlines_that_fill_a_step_to_the_byte_are_one_step(make_driver, missing_bytes, steps):
+    def two_groups(**limits):
+        driver = make_driver(**limits)
+        for name in "gh":
+            driver.join(name, version=3)
+        return driver
+
+    due_bytes = 3 * two_groups().shard.groups["g"].size_bytes
+    driver = two_groups(max_step_bytes=2 * due_bytes - missing_bytes)
+    since = len(driver.steps)
+    driver.advance(3_000)
+    assert driver.everything_answered()
+    assert len(driver.steps) == since + steps
+
+
 def test_initial_delays_of_many_groups_that_end_at_once_are_cut_into_steps(driver):
     """Design 6: the events count too."""
     for n in range(60):

@@ -94,6 +94,7 @@ def test_what_changes_nothing_is_not_written(pairs):
         (SESSION, " 46000 ", "46000"),
         (SESSION, "0046000", "46000"),
         (SESSION, "+46000", "46000"),
+        ("rebalance.max.join.ms", "2147483647", "2147483647"),
         ("commit.monotonic", " True ", "true"),
         ("share.renew.acknowledge.enable", "FALSE", "false"),
         ("share.isolation.level", "read_committed", "read_committed"),

@@ -89,10 +89,8 @@ def test_rebalance_timeout_below_the_delay_leaves_no_budget_for_extensions(drive
     second = driver.join("g", version=3, rebalance_timeout_ms=60_000)
     driver.advance(1_499)
     assert first.parked
-    since = len(driver.steps)
     driver.advance(1)
     assert (first.error, second.error) == (ErrorCode.NONE, ErrorCode.NONE)
-    assert len(driver.steps) == since + 1, "an extension of nothing is a step more"
 
 
 def test_only_member_that_leaves_in_the_initial_delay_ends_it_empty_when_it_is_over(driver):
