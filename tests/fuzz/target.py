@@ -42,6 +42,8 @@ MAX_FRAME_BYTES = 65_536
 MAX_ELEMENTS = 2_000
 PAST_EVERY_POLL_S = 31
 """A Fetch waits for 30 s at the most."""
+POLLS_IN_A_ROW = 10
+"""As many as one conversation is waited for."""
 
 PARKING = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """What may wait for other members, for as long as its timeouts say."""
@@ -143,7 +145,10 @@ async def _converse(data: bytes) -> None:
     try:
         peer.send(data)
         await turns(5)
-        await asyncio.sleep(PAST_EVERY_POLL_S if peer.connection.owes else 0.1)
+        await asyncio.sleep(0.1)
+        for _ in range(POLLS_IN_A_ROW):  # those of one connection wait one behind the other
+            if peer.connection.owes:
+                await asyncio.sleep(PAST_EVERY_POLL_S)
         _judge_waiting(peer)
         for slot in coordinator._owner.slots.values():
             if isinstance(slot.shard, Shard):
