@@ -3,9 +3,10 @@
     DIR/partition-00007.jsonl.gz    {"offset": 12, "ts_ms": …, "key": "base64", "value": "base64"}
     DIR/dump.json                   what was read; written last, so a dump that has it is whole
 
-A record's value is null where the broker took something back. Records of transactions that were
-aborted are left out, and the read stops at the first one that is still open, as for every consumer
-that reads what is committed. Nothing is decoded here: that is done again whenever it is wanted.
+A record's value is null where the broker took something back. The lines are in the order in which
+they counted: what a transaction sent stands where it was committed, with the time of that; what was
+aborted, or is open still, is left out (``dump.json`` names what is open). Keys and values are not
+decoded here: that is done again whenever it is wanted.
 """
 
 from __future__ import annotations
@@ -13,19 +14,22 @@ from __future__ import annotations
 import asyncio
 import gzip
 import os
-from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 from aiokafka.helpers import create_ssl_context
+from aiokafka.record.control_record import ControlRecord
 
 from pipeline.cluster import Endpoint
+from pipeline.offsets_fetch import FetchStalledError, fetch_batches
+from pipeline.offsets_transactions import OpenTransaction, RawRecord, Transactions
 
 TOPIC: Final = "__consumer_offsets"
 FORMAT: Final = "groupkeeper-offsets-dump"
@@ -33,10 +37,6 @@ FORMAT_VERSION: Final = 1
 HEADER: Final = "dump.json"
 CLIENT_ID: Final = "groupkeeper-dump"
 
-STALLED_S: Final = 60.0
-"""A read that brings nothing for so long has stopped for good."""
-POLL_MS: Final = 1000
-RECORDS_A_POLL: Final = 20_000
 COMPRESSION_LEVEL: Final = 6
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -47,16 +47,6 @@ class DumpError(Exception):
     """A topic cannot be read, or a dump not; the message is one line."""
 
 
-class RawRecord(msgspec.Struct, frozen=True, gc=False):
-    """One record, as it was read."""
-
-    offset: int
-    ts_ms: int
-    """When the broker appended it."""
-    key: bytes
-    value: bytes | None = None
-
-
 class DumpedPartition(msgspec.Struct, frozen=True):
     """What was read of one partition of the topic."""
 
@@ -65,6 +55,8 @@ class DumpedPartition(msgspec.Struct, frozen=True):
     records: int
     start_offset: int
     end_offset: int
+    open: tuple[OpenTransaction, ...] = ()
+    """What transactions had sent that were open at the end; it is not among the records."""
 
 
 class Dump(msgspec.Struct, frozen=True):
@@ -83,6 +75,11 @@ class Dump(msgspec.Struct, frozen=True):
         """How many records it holds."""
         return sum(each.records for each in self.partitions)
 
+    @property
+    def open(self) -> list[OpenTransaction]:
+        """What was left out because its transactions were open; one for each partition it is in."""
+        return [each for partition in self.partitions for each in partition.open]
+
 
 def dump(
     source: Endpoint,
@@ -96,7 +93,12 @@ def dump(
     """
     if (directory / HEADER).exists():
         raise DumpError(f"{directory} already holds a dump: name another directory")
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DumpError(
+            f"{directory} cannot be a directory for the dump: {error.strerror or error}"
+        ) from None
     partitions = asyncio.run(_dump(source, directory, progress))
     done = Dump(
         FORMAT, FORMAT_VERSION, f"import-{created_ms}", source.address, created_ms, partitions
@@ -122,7 +124,7 @@ def open_dump(directory: Path) -> Dump:
 
 
 def read_partition(path: Path) -> Iterator[RawRecord]:
-    """Yield the records of one file, in the order of their offsets. Raises DumpError."""
+    """Yield the records of one file, in the order in which they counted. Raises DumpError."""
     decoder = msgspec.json.Decoder(RawRecord)
     try:
         with gzip.open(path) as lines:
@@ -138,109 +140,112 @@ def read_partition(path: Path) -> Iterator[RawRecord]:
 async def _dump(
     source: Endpoint, directory: Path, progress: Progress
 ) -> tuple[DumpedPartition, ...]:
-    options = {"client_id": CLIENT_ID, **_settings(source)}
-    admin = AIOKafkaAdminClient(**options)
-    consumer = AIOKafkaConsumer(
-        enable_auto_commit=False, isolation_level="read_committed", **options
-    )
-    try:
-        await admin.start()
-        await consumer.start()
-        (topic,) = await admin.describe_topics([TOPIC])
-        numbers = sorted(each["partition"] for each in topic["partitions"])
-        if not numbers:
-            raise DumpError(
-                f"{source.address}: no {TOPIC} there: no group has ever committed to it"
-            )
-        return await _read(consumer, directory, numbers, progress)
-    except (KafkaError, OSError) as error:
-        raise DumpError(f"{source.address}: cannot read {TOPIC}: {error}") from None
-    finally:
-        await consumer.stop()
-        await admin.close()
-
-
-async def _read(
-    consumer: AIOKafkaConsumer,
-    directory: Path,
-    numbers: Sequence[int],
-    progress: Progress,
-) -> tuple[DumpedPartition, ...]:
-    assigned = [TopicPartition(TOPIC, number) for number in numbers]
-    consumer.assign(assigned)
-    starts = await consumer.beginning_offsets(assigned)
-    ends = await consumer.end_offsets(assigned)
-    with ExitStack() as files:
-        writers = {each: _Writer(directory, each.partition, files) for each in assigned}
-        await _copy(consumer, starts, ends, writers, progress)
-        written = [writers[each].finish(starts[each], ends[each]) for each in assigned]
-    return tuple(written)
+    options = _settings(source)
+    async with AsyncExitStack() as stack:
+        try:
+            client = AIOKafkaClient(**options)
+        except ValueError as error:  # a setting that does not go with another
+            raise DumpError(f"{source.address}: cannot connect: {error}") from None
+        stack.push_async_callback(client.close)
+        consumer = AIOKafkaConsumer(enable_auto_commit=False, **options)
+        stack.push_async_callback(consumer.stop)
+        admin = AIOKafkaAdminClient(**options)
+        stack.push_async_callback(admin.close)
+        try:
+            await client.bootstrap()
+            await admin.start()
+            (topic,) = await admin.describe_topics([TOPIC])
+            numbers = sorted(each["partition"] for each in topic["partitions"])
+            if not numbers:
+                raise DumpError(
+                    f"{source.address}: no {TOPIC} there: no group has ever committed to it"
+                )
+            await client.set_topics([TOPIC])
+            await consumer.start()
+            assigned = [TopicPartition(TOPIC, number) for number in numbers]
+            starts = await consumer.beginning_offsets(assigned)
+            # up to the high watermark: a transaction that is open hides nothing behind it
+            ends = await consumer.end_offsets(assigned)
+            edges = {each.partition: (starts[each], ends[each]) for each in assigned}
+            return await _copy(client, source.timeout_s, directory, edges, progress)
+        except (KafkaError, OSError, FetchStalledError) as error:
+            raise DumpError(f"{source.address}: cannot read {TOPIC}: {error}") from None
 
 
 async def _copy(
-    consumer: AIOKafkaConsumer,
-    starts: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-    writers: Mapping[TopicPartition, _Writer],
+    client: AIOKafkaClient,
+    stalled_s: float,
+    directory: Path,
+    edges: Mapping[int, tuple[int, int]],
     progress: Progress,
-) -> None:
-    open_ones = [each for each in starts if starts[each] < ends[each]]
-    consumer.assign(open_ones)
-    for each in open_ones:
-        consumer.seek(each, starts[each])
-    total = sum(ends[each] - starts[each] for each in open_ones)
-    position = dict(starts)
-    stalled_s = 0.0
-    while open_ones:
-        batches = await consumer.getmany(*open_ones, timeout_ms=POLL_MS, max_records=RECORDS_A_POLL)
-        for each, records in batches.items():
-            writers[each].add([record for record in records if record.offset < ends[each]])
-        # what was aborted, and the marks of transactions, move the position without a record
-        now = {each: await consumer.position(each) for each in open_ones}
-        stalled_s = 0.0 if any(now[e] > position[e] for e in now) else stalled_s + POLL_MS / 1000
-        if stalled_s >= STALLED_S:
-            raise DumpError(f"{TOPIC}-{open_ones[0].partition} brings nothing since {stalled_s} s")
-        position.update(now)
-        finished = [each for each in open_ones if now[each] >= ends[each]]
-        if finished:
-            consumer.pause(*finished)
-            open_ones = [each for each in open_ones if each not in finished]
-        progress(sum(min(position[e], ends[e]) - starts[e] for e in starts), total)
+) -> tuple[DumpedPartition, ...]:
+    starts = {number: start for number, (start, _) in edges.items()}
+    ends = {number: end for number, (_, end) in edges.items()}
+    total = sum(ends.values()) - sum(starts.values())
+    left = total
+    with ExitStack() as files:
+        writers = {each: _Writer(directory, each, edges[each], files) for each in edges}
+        async for number, batch in fetch_batches(client, TOPIC, starts, ends, stalled_s):
+            left -= writers[number].add(batch)
+            progress(total - left, total)
+        return tuple(writers[number].finish() for number in edges)
 
 
 class _Writer:
     """The file of one partition in the making; it gets its name when it is whole."""
 
-    def __init__(self, directory: Path, partition: int, files: ExitStack) -> None:
+    def __init__(
+        self, directory: Path, partition: int, edges: tuple[int, int], files: ExitStack
+    ) -> None:
         self._partition = partition
+        self._start, self._end = edges
+        self._position = self._start
         self._path = directory / f"partition-{partition:05}.jsonl.gz"
         self._scratch = self._path.with_suffix(".part")
         file = gzip.GzipFile(self._scratch, "wb", compresslevel=COMPRESSION_LEVEL)
         self._file = files.enter_context(file)
         self._encoder = msgspec.json.Encoder()
         self._records = 0
+        self._transactions = Transactions()
 
-    def add(self, records: Sequence[Any]) -> None:
-        lines = [
-            self._encoder.encode(
-                {
-                    "offset": record.offset,
-                    "ts_ms": record.timestamp,
-                    "key": b64encode(record.key or b"").decode(),
-                    "value": None if record.value is None else b64encode(record.value).decode(),
-                }
-            )
-            for record in records
+    def add(self, batch: Any) -> int:
+        """Take a batch of aiokafka's, without what lies over the edges; return how far it led."""
+        records = [
+            RawRecord(record.offset, record.timestamp, record.key or b"", record.value)
+            for record in batch
+            if self._start <= record.offset < self._end
         ]
+        if batch.is_control_batch:
+            for record in records:
+                marker = ControlRecord.parse(record.key).type_
+                ended = self._transactions.ended(batch.producer_id, marker, record.ts_ms)
+                self._write(ended)
+        elif batch.is_transactional:
+            for record in records:
+                self._transactions.sent(batch.producer_id, record)
+        else:
+            self._write(self._transactions.record(record) for record in records)
+        before, self._position = self._position, min(batch.next_offset, self._end)
+        return self._position - before
+
+    def _write(self, records: Iterable[RawRecord]) -> None:
+        lines = [self._encoder.encode(record) for record in records]
         if lines:
             self._file.write(b"\n".join(lines) + b"\n")
             self._records += len(lines)
 
-    def finish(self, start: int, end: int) -> DumpedPartition:
+    def finish(self) -> DumpedPartition:
         self._file.close()
         _sync(self._scratch)
         self._scratch.rename(self._path)
-        return DumpedPartition(self._partition, self._path.name, self._records, start, end)
+        return DumpedPartition(
+            self._partition,
+            self._path.name,
+            self._records,
+            self._start,
+            self._end,
+            self._transactions.open(),
+        )
 
 
 def _write_whole(path: Path, data: bytes) -> None:
@@ -256,14 +261,20 @@ def _sync(path: Path) -> None:
 
 
 def _settings(source: Endpoint) -> dict[str, Any]:
-    """Return the settings for aiokafka: kafka-python's, but for the files of TLS."""
+    """Return the settings for aiokafka: kafka-python's, but for the files of TLS. DumpError."""
     settings = source.for_python()
     found = {name: value for name, value in settings.items() if not name.startswith("ssl_")}
+    found |= {"client_id": CLIENT_ID, "request_timeout_ms": int(source.timeout_s * 1000)}
     if str(found.get("security_protocol", "")).endswith("SSL"):
-        found["ssl_context"] = create_ssl_context(
-            cafile=settings.get("ssl_cafile"),
-            certfile=settings.get("ssl_certfile"),
-            keyfile=settings.get("ssl_keyfile"),
-            password=settings.get("ssl_password"),
-        )
+        try:
+            found["ssl_context"] = create_ssl_context(
+                cafile=settings.get("ssl_cafile"),
+                certfile=settings.get("ssl_certfile"),
+                keyfile=settings.get("ssl_keyfile"),
+                password=settings.get("ssl_password"),
+            )
+        except OSError as error:
+            files = {n: v for n, v in source.properties.items() if n.endswith(".location")}
+            named = ", ".join(f"{name}={value}" for name, value in files.items())
+            raise DumpError(f"{named}: cannot be read: {error.strerror or error}") from None
     return found

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pipeline.offsets_dump import Dump, DumpError, RawRecord, read_partition
+from pipeline.offsets_dump import Dump, DumpError, read_partition
+from pipeline.offsets_transactions import RawRecord
 from protocol.offsets_topic import (
     GroupKey,
     GroupValue,

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from pipeline.apply import Outcome
     from pipeline.cluster import Endpoint
     from pipeline.migrate import Migration
+    from pipeline.offsets_dump import Dump
     from pipeline.plan import Plan
 
 
@@ -262,8 +263,12 @@ def dump_command(
         Path, typer.Option("--out", metavar="DIR", help="An empty directory for the dump.")
     ],
     client_config: ClientConfigOption = None,
+    timeout: TimeoutOption = 30.0,
 ) -> None:
-    """Read a Kafka cluster's __consumer_offsets into files, as it is."""
+    """Read a Kafka cluster's __consumer_offsets into files.
+
+    What transactions sent counts from their commit; what is open still is left out, and told.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -280,17 +285,36 @@ def dump_command(
         with bar:
             task = bar.add_task("read", total=None)
             done = dump(
-                Endpoint(server, read_properties(client_config)),
+                Endpoint(server, read_properties(client_config), timeout),
                 out,
                 now_ms(),
                 progress=lambda read, of: bar.update(task, completed=read, total=of),
             )
     except DumpError as error:
         fail(str(error), FAILED)
+    _tell_open(done)
     print(
         f"{counted(done.records, 'record')} of {counted(len(done.partitions), 'partition')} in "
         f"{out}. "
         f"Next: groupkeeper pipeline import {out} --tables DIR"
+    )
+
+
+def _tell_open(done: Dump) -> None:
+    """Say what was left out because nobody knows yet whether it will count."""
+    if not done.open:
+        return
+    transactions = {each.producer_id for each in done.open}
+    groups = sorted({group for each in done.open for group in each.groups})
+    more = ", ..." if len(groups) > GROUPS_NAMED else ""
+    some = plain(", ".join(groups[:GROUPS_NAMED]) + more)
+    has = "has" if len(transactions) == 1 else "have"
+    typer.echo(
+        f"groupkeeper: {counted(len(transactions), 'transaction')} {has} not ended there: "
+        f"{counted(sum(each.offsets for each in done.open), 'offset')} of "
+        f"{counted(len(groups), 'group')} ({some}) left out. dump.json names all of them; dump "
+        "again when they have ended",
+        err=True,
     )
 
 

@@ -75,23 +75,46 @@ def a_transaction(bootstrap: str, group: str, topic: str, *, commit: bool) -> No
     """Offsets are sent within a transaction, which is committed or aborted."""
     consumer = a_consumer(bootstrap, group)
     assigned = join(consumer, topic)
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "transactional.id": f"tx-{uuid.uuid4()}",
-            "log_level": 0,
-        }
-    )
-    producer.init_transactions(30)
-    producer.begin_transaction()
     at = 100 if commit else 999
-    offsets = [TopicPartition(topic, each.partition, at) for each in assigned]
-    producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata())
+    transaction = OpenTransaction(bootstrap, consumer, {(topic, p.partition): at for p in assigned})
     if commit:
-        producer.commit_transaction(30)
+        transaction.commit()
     else:
-        producer.abort_transaction(30)
+        transaction.abort()
     consumer.close()
+
+
+class OpenTransaction:
+    """A transaction that has sent offsets in the name of a consumer's group."""
+
+    def __init__(
+        self, bootstrap: str, consumer: Consumer, offsets: Mapping[tuple[str, int], int]
+    ) -> None:
+        self._consumer = consumer
+        self._sent = [TopicPartition(topic, number, at) for (topic, number), at in offsets.items()]
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": f"tx-{uuid.uuid4()}",
+                "log_level": 0,
+            }
+        )
+        self._producer.init_transactions(30)
+        self._producer.begin_transaction()
+        group = consumer.consumer_group_metadata()
+        self._producer.send_offsets_to_transaction(self._sent, group)
+
+    def commit(self) -> None:
+        self._producer.commit_transaction(30)
+        self._settle()
+
+    def abort(self) -> None:
+        self._producer.abort_transaction(30)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Wait for the marker, which Kafka writes after it has answered."""
+        self._consumer.committed(self._sent, timeout=30)
 
 
 def produce(bootstrap: str, topic: str, partitions: int, records: int) -> None:

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.offsets_dump import RawRecord
 from pipeline.offsets_history import NOT_TOLD, Decoder
+from pipeline.offsets_transactions import RawRecord
 from protocol.consumer_protocol import ConsumerAssignment, encode_assignment
 from protocol.offsets_topic import ENTITIES, encode
 

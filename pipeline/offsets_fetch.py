@@ -1,0 +1,115 @@
+"""The batches of a topic as a broker keeps them, fetched by aiokafka's client.
+
+aiokafka's consumer hands over records alone: not whose transaction they are part of, and not the
+control batches that end one. Its client and its reader of batches do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+from aiokafka import TopicPartition
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import CorruptRecordException, KafkaError, for_code
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.record.memory_records import MemoryRecords
+
+READ_UNCOMMITTED: Final = 0
+"""Up to the high watermark, transactions that are open and aborted ones included."""
+FETCH_WAIT_MS: Final = 500
+FETCH_BYTES: Final = 32 * 2**20
+PARTITION_BYTES: Final = 2**20
+RETRY_S: Final = 0.2
+
+
+class FetchStalledError(Exception):
+    """A partition brings nothing any more; the message is one line."""
+
+
+async def fetch_batches(
+    client: AIOKafkaClient,
+    topic: str,
+    starts: Mapping[int, int],
+    ends: Mapping[int, int],
+    stalled_s: float,
+) -> AsyncIterator[tuple[int, Any]]:
+    """Yield (partition, batch) of everything from the starts on, until all are at their ends.
+
+    A batch that reaches over an edge comes whole. Raises FetchStalledError when nothing came for
+    ``stalled_s``, and KafkaError on what does not pass by itself.
+    """
+    fetch = _Fetch(client, topic, dict(starts))
+    now = asyncio.get_running_loop().time
+    since = now()
+    while missing := [each for each, at in fetch.positions.items() if at < ends[each]]:
+        has_come = False
+        for number, batch in await fetch.once(missing):
+            has_come = True
+            yield number, batch
+        if has_come:
+            since = now()
+        elif now() - since >= stalled_s:
+            why = f" ({fetch.trouble!r})" if fetch.trouble else ""
+            raise FetchStalledError(f"{topic}-{missing[0]} brings nothing for {stalled_s:g} s{why}")
+
+
+class _Fetch:
+    """Where a fetch has come to, and what last kept it from coming further."""
+
+    def __init__(self, client: AIOKafkaClient, topic: str, positions: dict[int, int]) -> None:
+        self._client = client
+        self._topic = topic
+        self.positions = positions
+        self.trouble: KafkaError | None = None
+
+    async def once(self, numbers: list[int]) -> list[tuple[int, Any]]:
+        """Ask every leader once, and move on behind what came."""
+        by_leader: dict[int | None, list[int]] = {}
+        for number in numbers:
+            leader = self._client.cluster.leader_for_partition(TopicPartition(self._topic, number))
+            by_leader.setdefault(leader, []).append(number)
+        answers = await asyncio.gather(*(self._ask(*each) for each in by_leader.items()))
+        return [found for answer in answers for found in answer]
+
+    async def _ask(self, leader: int | None, numbers: list[int]) -> list[tuple[int, Any]]:
+        if leader is None or leader < 0:
+            return await self._again(None)
+        wanted = [(each, self.positions[each], PARTITION_BYTES) for each in numbers]
+        request = FetchRequest(
+            FETCH_WAIT_MS, 1, FETCH_BYTES, READ_UNCOMMITTED, [(self._topic, wanted)]
+        )
+        try:
+            response = await self._client.send(leader, request)
+        except KafkaError as error:
+            return await self._again(error)
+        found = []
+        for _, partitions in response.topics:
+            for number, error_code, _, *_, data in partitions:
+                if error_code:
+                    await self._again(for_code(error_code)(f"{self._topic}-{number}"))
+                else:
+                    found += self._batches(number, data)
+        return found
+
+    async def _again(self, error: KafkaError | None) -> list[tuple[int, Any]]:
+        """Let what passes by itself pass: a leader that moved, a connection that broke."""
+        if error is not None and not error.retriable:
+            raise error
+        self.trouble = error
+        self._client.force_metadata_update()
+        await asyncio.sleep(RETRY_S)
+        return []
+
+    def _batches(self, number: int, data: bytes) -> list[tuple[int, Any]]:
+        records = MemoryRecords(data)
+        found: list[tuple[int, Any]] = []
+        while records.has_next():
+            batch: Any = records.next_batch()
+            if not batch.validate_crc():
+                raise CorruptRecordException(f"{self._topic}-{number} at {batch.base_offset}")
+            found.append((number, batch))
+        if found:
+            self.positions[number] = found[-1][1].next_offset
+        return found
