@@ -7,12 +7,12 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from pipeline.bronze import read_events
-from pipeline.lake import Lake
-from pipeline.offsets import offsets_as_of
+from pipeline.offsets_dump import open_dump
+from pipeline.offsets_history import decode_file
 from pipeline.plan import Committed, Partition
 from tests.helpers.kafka_life import OpenTransaction, a_consumer
 from tests.pipeline.restore.conftest import SASL_PORT, a_moment, command, open_cluster
@@ -20,13 +20,14 @@ from tests.pipeline.restore.conftest import SASL_PORT, a_moment, command, open_c
 ORDERS = [Partition("orders", number) for number in range(4)]
 
 
-def test_a_transaction_counts_from_its_commit_and_hides_nothing(kafka, group, spark, tmp_path):
+def test_a_transaction_counts_from_its_commit_and_hides_nothing(kafka, group, tmp_path):
     snapshots = []
     consumer = a_consumer(kafka.bootstrap, group)
     transaction = partial(OpenTransaction, kafka.bootstrap, consumer)
 
     def look():
-        snapshots.append((a_moment(), cluster.offsets([group])[group]))
+        at, offsets = a_moment(), cluster.offsets([group])[group]
+        snapshots.append((at, {each: value.offset for each, value in offsets.items()}))
 
     with open_cluster(kafka.bootstrap) as cluster:
         cluster.commit(group, {each: Committed(10) for each in ORDERS})
@@ -53,15 +54,24 @@ def test_a_transaction_counts_from_its_commit_and_hides_nothing(kafka, group, sp
     (left_out,) = [each for partition in header["partitions"] for each in partition["open"]]
     assert (left_out["offsets"], left_out["groups"]) == (1, [group])
 
-    command("import", tmp_path / "dump", "--tables", tmp_path / "lake")
-    events = read_events(spark, Lake(str(tmp_path / "lake"))).where(f"`group` = '{group}'").cache()
     for at, theirs in snapshots:
-        ours = {
-            Partition(row["topic"], row["partition"]): row["offset"]
-            for row in offsets_as_of(events, at).collect()
-        }
-        assert ours == {partition: value.offset for partition, value in theirs.items()}
-    events.unpersist()
+        assert offsets_at(tmp_path / "dump", group, at) == theirs
+
+
+def offsets_at(directory: Path, group: str, at_ms: int) -> dict[Partition, int]:
+    """What the events of a dump say; test_import asks Spark."""
+    found: dict[Partition, int] = {}
+    dump = open_dump(directory)
+    for each in dump.partitions:
+        for event in decode_file(directory, dump, each.partition, each.file):
+            if event["group"] == group and event["ts_ms"] <= at_ms and "topics" in event:
+                (topic,) = event["topics"]
+                (partition,) = topic["partitions"]
+                name = Partition(topic["topic"], partition["partition"])
+                found.pop(name, None)
+                if event["kind"] == "commit":
+                    found[name] = partition["offset"]
+    return found
 
 
 @pytest.mark.parametrize(
