@@ -7,6 +7,7 @@ nothing.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -328,8 +329,13 @@ def _busy(
         0,
         f"the group has members{who}{f', it is {state}' if state else ''}; what they hold in "
         f"memory would be committed over it. {so_far}; stop every consumer of the group, wait "
-        "until `groupkeeper group describe` says Empty, and run this again",
+        f"until `{_describe(coordinator, group)}` says Empty, and run this again",
     )
+
+
+def _describe(coordinator: Coordinator, group: GroupPlan) -> str:
+    server = coordinator.address.partition(",")[0].strip()
+    return f"groupkeeper group describe {shlex.quote(group.group)} --server {server}"
 
 
 def _values(changes: Sequence[Change], now: Mapping[Partition, Committed]) -> str:

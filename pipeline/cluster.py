@@ -112,6 +112,23 @@ class Endpoint(NamedTuple):
         }
         return {"bootstrap_servers": self.address.split(","), **known}
 
+    def check(self) -> None:
+        """Raise ClusterError where a setting is wrong, or names a file that cannot be read.
+
+        Before anything is asked, or written: confluent-kafka connects when it first writes.
+        """
+        for name, value in self.properties.items():
+            if name.endswith(FILE_SETTINGS):
+                _require_file(name, value)
+        if not self.properties:
+            return
+        try:
+            AdminClient({**self.for_confluent(), "log_level": 0})
+        except (KafkaException, ValueError, TypeError) as error:
+            told = error.args[0] if error.args else error
+            text = told.str() if isinstance(told, KafkaError) else str(told)
+            raise ClusterError(f"the settings for {self.address} are not right: {text}") from None
+
     def open(self, client_id: str) -> Cluster:
         """Connect. Raises ClusterError where nobody answers."""
         return Cluster(self, client_id)
@@ -130,6 +147,9 @@ PYTHON_NAMES: Final[Mapping[str, str]] = {
 }
 """librdkafka's name of a setting -> kafka-python's."""
 
+FILE_SETTINGS: Final = (".ca.location", ".certificate.location", ".key.location")
+"""How the names of settings end that name a file."""
+
 
 class Cluster:
     """A connection to one server. Not shared between threads; ``close`` it, or use it in a with."""
@@ -141,6 +161,7 @@ class Cluster:
         self._client_id = client_id
         self._timeout_s = endpoint.timeout_s
         self._confluent: AdminClient | None = None
+        endpoint.check()
         _knock(endpoint)
         # it logs what it tries again; what fails for good is raised
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
@@ -375,6 +396,15 @@ class Cluster:
             self._python = self._connect()
 
 
+def _require_file(name: str, path: str) -> None:
+    try:
+        with open(path, "rb"):
+            return
+    except OSError as error:
+        # librdkafka takes a folder of certificates as well; kafka-python, which reads, does not
+        raise ClusterError(f"{name}={path}: {error.strerror or error}") from None
+
+
 def _knock(endpoint: Endpoint) -> None:
     """Find a server that takes connections, or say at once that there is none.
 
@@ -438,7 +468,7 @@ def _refused(answered: Mapping[Any, Any]) -> dict[str, str]:
 
 def _error_name(error: Any) -> str:
     """Name an error class of kafka-python as Kafka does."""
-    return str(getattr(error, "message", "")) or str(error)
+    return str(getattr(error, "message", "")) or getattr(error, "__name__", "") or str(error)
 
 
 def _python_name(error: BaseException) -> str:

@@ -60,6 +60,7 @@ def test_a_group_with_members_is_refused_and_they_are_named() -> None:
     assert outcome.result is Result.REFUSED
     assert "billing-1 at /10.0.0.7" in outcome.message
     assert "Stable" in outcome.message
+    assert "`groupkeeper group describe g --server fake:9092`" in outcome.message
     assert cluster.writes == []
 
 

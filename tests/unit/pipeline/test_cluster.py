@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,3 +100,31 @@ def test_nobody_there_is_told_at_once() -> None:
         Endpoint("127.0.0.1:1").open("test")
     with pytest.raises(ClusterError, match="'nonsense' is not HOST:PORT"):
         Endpoint("nonsense").open("test")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"foo": "bar"}, 'No such configuration property: "foo"'),
+        ({"security.protocol": "nonsense"}, 'Invalid value "nonsense"'),
+        ({"ssl.ca.location": "/no/ca.pem"}, "ssl.ca.location=/no/ca.pem: No such file"),
+        ({"ssl.key.location": "/no/key.pem"}, "ssl.key.location=/no/key.pem: No such file"),
+    ],
+)
+def test_a_wrong_setting_is_told_before_anything_is_asked(
+    endpoint: Endpoint, settings: dict[str, str], said: str
+) -> None:
+    with pytest.raises(ClusterError) as told:
+        Scripted(endpoint._replace(properties=settings), Admin([]))
+    assert said in str(told.value)
+
+
+def test_right_settings_pass(endpoint: Endpoint, tmp_path: Path) -> None:
+    (tmp_path / "key.pem").touch()
+    settings = {"ssl.key.location": str(tmp_path / "key.pem"), "sasl.username": "a"}
+    assert Scripted(endpoint._replace(properties=settings), Admin([])).address == endpoint.address
+
+
+def test_an_error_that_kafka_has_no_name_for_is_told_by_its_class(endpoint: Endpoint) -> None:
+    with pytest.raises(ClusterError, match=r"fetch offsets: KafkaTimeoutError$"):
+        Scripted(endpoint, Admin([errors.KafkaTimeoutError])).offsets(["g"])
