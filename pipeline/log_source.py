@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -48,6 +49,9 @@ BATCH_EVENTS: Final = 2_000
 
 MAX_EVENTS: Final = 200_000
 """Events that a batch of a stream takes, unless told otherwise."""
+
+
+OPTIONS: Final = frozenset({"path", "log_dir", "group", "after_seq", "since_ms", "max_events"})
 
 
 @dataclass
@@ -83,9 +87,14 @@ class _Log:
     """What the options say."""
 
     def __init__(self, options: dict[str, str]) -> None:
+        unknown = sorted(options.keys() - OPTIONS)
+        if unknown:
+            raise ValueError(
+                f"{FORMAT} has no option {unknown[0]!r}: it knows {', '.join(sorted(OPTIONS))}"
+            )
         if "path" not in options:
             raise ValueError(f"{FORMAT} needs a path: the daemon's SQLite file")
-        self.path = options["path"]
+        self.path = _file_of(options["path"])
         self.log_dir = options.get("log_dir")
         self.group = options.get("group")
         self.after_seq = int(options.get("after_seq", 0))
@@ -130,6 +139,21 @@ class _Log:
                 yield event
         finally:
             found.close()
+
+
+def _file_of(path: str) -> str:
+    """Return the path of a store's file, also where its URL is given as in the settings."""
+    scheme, is_url, rest = path.partition(":///")
+    if is_url and scheme in ("sqlite", "file"):
+        path = rest if scheme == "sqlite" else f"/{rest}"
+    elif "://" in path:
+        raise ValueError(
+            f"{FORMAT} reads the SQLite file of a daemon, and {path.partition('://')[0]}:// is "
+            "none: `groupkeeper pipeline run` makes tables of any store's sealed segments"
+        )
+    if not Path(path).is_file():
+        raise ValueError(f"{FORMAT}: {path}: there is no such file; path names a SQLite store")
+    return path
 
 
 class _Reader(DataSourceReader):

@@ -143,3 +143,23 @@ def test_a_source_without_a_path_says_what_it_needs(spark):
     spark.dataSource.register(EventLogSource)
     with pytest.raises(Exception, match="needs a path: the daemon's SQLite file"):
         spark.read.format(FORMAT).load().collect()
+
+
+@pytest.mark.parametrize(
+    ("options", "path", "said"),
+    [
+        ({"grp": "audit"}, "", "no option 'grp': it knows after_seq, group, log_dir, max_events,"),
+        ({}, "/no/such.db", "/no/such.db: there is no such file; path names a SQLite store"),
+        ({}, "postgresql://a@b/c", "postgresql:// is none: `groupkeeper pipeline run` makes"),
+    ],
+)
+def test_what_it_cannot_read_is_told_in_one_line(spark, store, options, path, said):
+    spark.dataSource.register(EventLogSource)
+    with pytest.raises(Exception, match=re.escape(said)):
+        spark.read.format(FORMAT).options(**options).load(path or store).collect()
+
+
+def test_a_store_may_be_named_by_its_url(spark, store):
+    spark.dataSource.register(EventLogSource)
+    read = spark.read.format(FORMAT).option("group", "audit")
+    assert read.load(f"sqlite:///{store}").count() == read.load(store).count() > 0
