@@ -10,6 +10,13 @@ _ABSENT: Final = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (?:file:/*
 _CAUSE: Final = re.compile(r"^(?:Caused by)?: (.+)$", re.MULTILINE)
 _LONGEST: Final = 300
 
+_NO_JAVA: Final = re.compile(
+    r"JAVA_HOME is not set|bin/java: No such file|java: (?:command )?not f"
+)
+_OLD_JAVA: Final = "UnsupportedClassVersionError"
+_EXCEPTION: Final = re.compile(r"^Exception in thread \S+ [\w.$]+: (.*\S)$", re.MULTILINE)
+_NOTHING_NEW: Final = re.compile(r"WARN|WARNING|^Using Spark's default|^\s+at |^Setting default")
+
 
 def damaged_file(error: BaseException) -> str | None:
     """Return the path of the file that could not be read, where that was why."""
@@ -29,3 +36,18 @@ def why(error: BaseException) -> str:
         return f"{absent[1]} does not exist"
     told: list[str] = [type(error).__name__, *text.strip().splitlines()[:1], *_CAUSE.findall(text)]
     return told[-1][:_LONGEST]
+
+
+def why_not_started(said: str) -> str:
+    """Say in one line why there is no JVM, out of what Java and Spark's script said."""
+    if _NO_JAVA.search(said):
+        return (
+            "Spark needs Java 17 and finds none (at JAVA_HOME where that is set, else on the PATH)"
+        )
+    if _OLD_JAVA in said:
+        return "Spark needs Java 17, and the one that is here is older"
+    if raised := _EXCEPTION.search(said):
+        return f"Spark cannot start: {raised[1]}"
+    lines = [line.strip() for line in said.splitlines() if not _NOTHING_NEW.search(line)]
+    first = next((line for line in lines if line), "Java ended without a word")
+    return f"Spark cannot start: {first.removeprefix('Error: ')}"

@@ -18,7 +18,6 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipeline.apply import (
-    NAMED,
     Outcome,
     Purpose,
     Result,
@@ -29,6 +28,7 @@ from pipeline.apply import (
     verify,
 )
 from pipeline.cluster import ClusterError, Endpoint, ListedGroup
+from pipeline.drift import drift
 from pipeline.plan import Committed, GroupPlan, Kind, Partition, Plan, renamed
 
 CLIENT_ID: Final = "groupkeeper-migrate"
@@ -214,35 +214,7 @@ def _source_task(
     except ClusterError as error:
         yield from (Outcome(each.group, Result.FAILED, 0, str(error)) for each in groups)
         return
-    for each in groups:
-        there = renamed(now[each.group], topics)
-        yield moved_on(each, there)
-
-
-def moved_on(group: GroupPlan, there: Mapping[Partition, Committed]) -> Outcome:
-    """Say whether a group is at its source, in the target's names, as it was when planned."""
-    planned = {Partition(each.topic, each.partition): each.asked_for for each in group.changes}
-    found = {key: committed.offset for key, committed in there.items()}
-    moved = [
-        f"{key.topic}-{key.partition} was {_offset(planned.get(key))}, is {_offset(found.get(key))}"
-        for key in sorted(planned.keys() | found.keys())
-        if planned.get(key) != found.get(key)
-    ]
-    if not moved:
-        return Outcome(group.group, Result.DONE_BEFORE)
-    have = "1 partition has" if len(moved) == 1 else f"{len(moved):,} partitions have"
-    more = f"; and {len(moved) - NAMED} more" if len(moved) > NAMED else ""
-    return Outcome(
-        group.group,
-        Result.REFUSED,
-        len(moved),
-        f"{have} moved on at the source since the plan was made: {'; '.join(moved[:NAMED])}{more}. "
-        "Stop its consumers there, undo what was applied of this plan, and plan again",
-    )
-
-
-def _offset(offset: int | None) -> str:
-    return "none" if offset is None else str(offset)
+    yield from drift(groups, now, topics)
 
 
 Task: TypeAlias = Callable[[Sequence[str]], Iterator[msgspec.Struct]]

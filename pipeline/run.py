@@ -12,14 +12,19 @@ import argparse
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import date
+from typing import Final
 
 from pyspark.sql import SparkSession
 
 from pipeline.ingest import ingest, ingest_for_ever
 from pipeline.lake import Lake
+from pipeline.lake_lock import TablesBusy, only_writer
 from pipeline.publish import Publication, publish
 from pipeline.segment_files import ABSENT, Lacking
 from pipeline.session import spark_session
+
+BUSY: Final = 5
+"""Exit code: another job writes these tables."""
 
 
 def run(
@@ -114,15 +119,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--continuous", action="store_true")
     parser.add_argument("--accept-gap", action="append", type=date.fromisoformat, default=[])
     given = parser.parse_args(arguments)
-    spark = spark_session("pipeline")
-    is_complete = run(
-        spark,
-        given.log_dir,
-        given.out,
-        continuous=given.continuous,
-        accept_gaps=given.accept_gap,
-        say=lambda what: sys.stderr.write(f"{what}\n"),
-    )
+    try:
+        with only_writer(given.out):
+            is_complete = run(
+                spark_session("pipeline"),
+                given.log_dir,
+                given.out,
+                continuous=given.continuous,
+                accept_gaps=given.accept_gap,
+                say=lambda what: sys.stderr.write(f"{what}\n"),
+            )
+    except TablesBusy as error:
+        sys.stderr.write(f"{error}\n")
+        return BUSY
     return 0 if is_complete else 1
 
 

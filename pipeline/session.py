@@ -11,6 +11,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from pipeline.launch import start
+
 SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
 """What a failing job raises: Spark's own errors, and Java's where it has none for them."""
 
@@ -51,7 +53,7 @@ def spark_session(
 
     ``master`` None leaves the choice to ``spark-submit`` and, without it, runs on every core of
     this machine. ``driver_memory`` counts when this call starts the JVM. ``settings`` are Spark's
-    own, and win over ours.
+    own, and win over ours. Raises SparkNotStarted where there is no Java, or it cannot start so.
     """
     builder = SparkSession.builder.appName(f"groupkeeper {name}")
     for key, value in _SETTINGS.items():
@@ -68,7 +70,8 @@ def spark_session(
                 builder = builder.config(key, value)
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    is_here = master is not None and master.startswith("local")
+    spark = start(builder.getOrCreate, passes_on=not is_here)
     # What fails is raised as well; on this machine that is all there is to say of it
     is_local = str(spark.sparkContext.master).startswith("local")
     spark.sparkContext.setLogLevel("OFF" if is_local else "ERROR")

@@ -15,6 +15,9 @@ USAGE: Final = 2
 NOTHING_MATCHED: Final = 4
 """It was done, and there is nothing of the kind that was asked for."""
 
+BUSY: Final = 5
+"""Another process is at it; nothing was done."""
+
 
 def fail(problem: str, code: int) -> NoReturn:
     """Say what happened and end."""

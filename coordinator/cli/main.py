@@ -1,7 +1,8 @@
 """The command line: ``groupkeeper serve``, ``check-config``, ``health`` and ``group``.
 
-Exit codes: 0 done, 1 could not do it, 2 used wrongly (options, settings), 4 nothing matched, 141
-nobody reads what it prints (``| head``). What is expected to fail fails with one line that says
+Exit codes: 0 done, 1 could not do it, 2 used wrongly (options, settings), 4 nothing matched, 5
+another process is at it, 141 nobody reads what it prints (``| head``); a pipeline job that is told
+to end, 130 (Ctrl-C) or 143 (SIGTERM). What is expected to fail fails with one line that says
 what happened and what to do; a traceback is a bug of ours.
 """
 

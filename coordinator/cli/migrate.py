@@ -43,7 +43,8 @@ from coordinator.cli.restore import (
     restore_command,
     tell,
 )
-from coordinator.cli.tables import start_spark
+from coordinator.cli.spark import failures_told, start_spark
+from coordinator.cli.tables import the_only_writer
 
 if TYPE_CHECKING:
     from pipeline.apply import Outcome
@@ -153,7 +154,9 @@ def _planned(
     route = Route(source, target, records, _topic_map(renamed or ()))
     typer.echo("groupkeeper: reading the groups", err=True)
     try:
-        migration = plan_migration(_spark(master), route, now_ms(), patterns or ())
+        spark = _spark(master)
+        with failures_told():
+            migration = plan_migration(spark, route, now_ms(), patterns or ())
     except ClusterError as error:
         fail(str(error), FAILED)
     if not migration.plan.content.groups:
@@ -209,7 +212,9 @@ def _run(made: Plan, target: Endpoint, apply: bool, master: str | None) -> list[
     from pipeline.migrate import Step, run_plan
 
     step = Step.APPLY if apply else Step.CHECK
-    outcomes: list[Outcome] = run_plan(_spark(master), target, made, step)
+    spark = _spark(master)
+    with failures_told():
+        outcomes: list[Outcome] = run_plan(spark, target, made, step)
     return outcomes
 
 
@@ -224,8 +229,10 @@ def _verify(
     from pipeline.migrate import Step, run_plan, source_drift
 
     target, source = servers
-    there = run_plan(_spark(master), target, made, Step.VERIFY)
-    here = [] if source is None else source_drift(_spark(master), source, made)
+    spark = _spark(master)
+    with failures_told():
+        there = run_plan(spark, target, made, Step.VERIFY)
+        here = [] if source is None else source_drift(spark, source, made)
     places = (target.address, None if source is None else source.address)
     tell_verified(made, path, places, (there, here), output)
 
@@ -272,7 +279,7 @@ def dump_command(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    from pipeline.cluster import Endpoint
+    from pipeline.cluster import ClusterError, Endpoint
     from pipeline.offsets_dump import DumpError, dump
 
     bar = Progress(
@@ -281,16 +288,18 @@ def dump_command(
         MofNCompleteColumn(),
         console=Console(stderr=True),
     )
+    source = Endpoint(server, read_properties(client_config), timeout)
     try:
+        source.check()
         with bar:
             task = bar.add_task("read", total=None)
             done = dump(
-                Endpoint(server, read_properties(client_config), timeout),
+                source,
                 out,
                 now_ms(),
                 progress=lambda read, of: bar.update(task, completed=read, total=of),
             )
-    except DumpError as error:
+    except (ClusterError, DumpError) as error:
         fail(str(error), FAILED)
     _tell_open(done)
     print(
@@ -332,7 +341,8 @@ def import_command(
     from pipeline.offsets_import import import_dump
 
     try:
-        done = import_dump(_spark(master), dump, Lake(tables), skip_unreadable=skip_unreadable)
+        with the_only_writer(tables), failures_told():
+            done = import_dump(_spark(master), dump, Lake(tables), skip_unreadable=skip_unreadable)
     except DumpError as error:
         fail(str(error), FAILED)
     print(

@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 
 from coordinator.cli import migrate, tables
 from coordinator.cli.failing import USAGE, fail
+from coordinator.cli.stopping import stoppable
 
 NEEDED: Final = ("pyspark", "pyarrow", "confluent_kafka", "kafka")
 """What the extra brings, by import name."""
@@ -21,7 +22,7 @@ app = typer.Typer(
 
 
 class _Job(TyperCommand):
-    """Says what is missing before it runs; its help needs nothing."""
+    """Says what is missing before it runs (its help needs nothing), and ends when it is told to."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run, if what the extra brings is there."""
@@ -32,7 +33,8 @@ class _Job(TyperCommand):
                 "Java 17 (Debian: openjdk-17-jre-headless)",
                 USAGE,
             )
-        return super().invoke(ctx)
+        with stoppable():
+            return super().invoke(ctx)
 
 
 @app.callback()

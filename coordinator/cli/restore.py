@@ -35,7 +35,7 @@ from coordinator.cli.plan_view import (
     read_plan,
     write_plan,
 )
-from coordinator.cli.tables import start_spark
+from coordinator.cli.spark import failures_told, start_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -144,15 +144,13 @@ class _History(NamedTuple):
 
 def _found(history: _History, master: str | None) -> Standing:
     """Ask the history, by Spark."""
-    from pipeline.failure import why
     from pipeline.restore import IncompleteHistory, RestoreError, group_as_of
-    from pipeline.session import SPARK_ERRORS
     from storage.base import StoreRefused
     from storage.segments import SegmentError
 
     spark = start_spark("restore", master, SPARK_MEMORY)
     typer.echo("groupkeeper: reading the history", err=True)
-    with TemporaryDirectory(prefix="groupkeeper-") as scratch:
+    with TemporaryDirectory(prefix="groupkeeper-") as scratch, failures_told():
         try:
             events = _events(history, spark, Path(scratch))
             found = group_as_of(events, history.group, history.as_of_ms, history.topics)
@@ -164,8 +162,6 @@ def _found(history: _History, master: str | None) -> Standing:
             fail(f"{error}. --store names the daemon's SQLite file", FAILED)
         except (OSError, sqlite3.Error, SegmentError) as error:
             fail(f"{history} cannot be read: {error}", FAILED)
-        except SPARK_ERRORS as error:
-            fail(why(error), FAILED)
     if history.places[0] is None and found.last_ts_ms < history.as_of_ms:
         typer.echo(
             f"groupkeeper: the history ends at {moment(found.last_ts_ms)}, before the moment that "
@@ -339,7 +335,7 @@ def parse_moment(text: str, now: int) -> int:
     """Read a moment: ISO 8601, or how long ago. Ends where it is neither."""
     ago = re.fullmatch(r"(\d+)([smhd])(?: ago)?", text.strip())
     if ago:
-        return now - int(ago[1]) * _UNITS_MS[ago[2]]
+        return _since_1970(text, now - int(ago[1]) * _UNITS_MS[ago[2]])
     try:
         at = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -349,7 +345,13 @@ def parse_moment(text: str, now: int) -> int:
     found = int(at.timestamp() * 1000)
     if found > now:
         fail(f"--as-of {text}: {moment(found)} has not come yet", USAGE)
-    return found
+    return _since_1970(text, found)
+
+
+def _since_1970(text: str, at_ms: int) -> int:
+    if at_ms < 0:
+        fail(f"--as-of {text}: that is before 1970, and no log tells of it", USAGE)
+    return at_ms
 
 
 def read_properties(path: Path | None) -> dict[str, str]:

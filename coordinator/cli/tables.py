@@ -5,16 +5,18 @@ Nothing of Spark is imported before one of these commands is called.
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
+from coordinator.cli.failing import BUSY, FAILED, NOTHING_MATCHED, USAGE, fail
 from coordinator.cli.pipeline_options import LOG_DIR, TABLES_OR_OUT, MasterOption, MemoryOption
+from coordinator.cli.spark import failures_told, start_spark
 
 
 class ReportName(StrEnum):
@@ -54,18 +56,16 @@ def run_command(
 ) -> None:
     """Read what was sealed since the last run, and publish the days that changed.
 
-    Exits 1 when days are held back because events are missing, or a file is not what it should be.
+    Exits 1 when days are held back because events are missing, or a file is not what it should be;
+    5 while another job writes these tables. Ctrl-C and SIGTERM end it.
     """
-    spark = start_spark("pipeline", master, memory)
-    from pipeline.failure import why
-    from pipeline.run import run
-    from pipeline.session import SPARK_ERRORS
-
     accepted = [moment.date() for moment in accept_gap or ()]
-    try:
-        whole = run(spark, log_dir, out, continuous=continuous, accept_gaps=accepted, say=_say)
-    except SPARK_ERRORS as error:
-        fail(why(error), FAILED)
+    with the_only_writer(out):
+        spark = start_spark("pipeline", master, memory)
+        from pipeline.run import run
+
+        with failures_told():
+            whole = run(spark, log_dir, out, continuous=continuous, accept_gaps=accepted, say=_say)
     if not whole:
         raise typer.Exit(FAILED)
 
@@ -104,35 +104,34 @@ def report_command(  # noqa: PLR0913  the options of a command
     if to is None and "://" in tables:
         fail("--to is needed: the reports are written to a folder of this machine", USAGE)
     spark = start_spark("report", master, memory)
-    from pipeline.failure import why
     from pipeline.lake import Lake
     from pipeline.report import NoTables, Scope
     from pipeline.report_jobs import REPORTS, write_reports
-    from pipeline.session import SPARK_ERRORS
 
     scope = Scope(
         spark, Lake(tables), since.date() if since else None, until.date() if until else None, group
     )
     try:
-        written = write_reports(scope, names or list(REPORTS), folder, _say)
+        with failures_told():
+            written = write_reports(scope, names or list(REPORTS), folder, _say)
     except NoTables as error:
         fail(str(error), NOTHING_MATCHED)
-    except SPARK_ERRORS as error:
-        fail(why(error), FAILED)
     for path in written:
         print(path)
     if not written:
         fail(f"there is nothing to report; the pages in {folder} say why", NOTHING_MATCHED)
 
 
-def start_spark(name: str, master: str | None, memory: str) -> Any:
-    """Start Spark, or say what is missing; for every command of this family."""
-    if shutil.which("java") is None and master is None:
-        fail("this needs Java 17, and there is no java on the PATH", FAILED)
-    _say("starting Spark")
-    from pipeline.session import spark_session
+@contextmanager
+def the_only_writer(tables: str) -> Iterator[None]:
+    """Hold the lock of some tables, or end with what is in the way."""
+    from pipeline.lake_lock import TablesBusy, only_writer
 
-    return spark_session(name, master=master, driver_memory=memory)
+    try:
+        with only_writer(tables):
+            yield
+    except TablesBusy as error:
+        fail(str(error), BUSY)
 
 
 def register(app: typer.Typer) -> None:

@@ -25,8 +25,8 @@ from coordinator.cli.restore import (
 from coordinator.cli.tables import report_command
 from pipeline.apply import Outcome, Purpose, Result, make_plan
 from pipeline.cluster import Endpoint
-from pipeline.migrate import moved_on
-from pipeline.plan import Committed, Kind, Log, Partition, Plan
+from pipeline.drift import drift, moved_on
+from pipeline.plan import Committed, Kind, Log, Partition, Plan, plan_group
 from tests.helpers.fake_cluster import FakeCluster
 
 NOW = 1_795_291_200_000  # 2026-11-21T20:00:00Z
@@ -53,6 +53,16 @@ def test_another_text_or_a_moment_to_come_is_refused(
     with pytest.raises(typer.Exit):
         parse_moment(text, NOW)
     assert f"--as-of {text}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["99999999d", "1969-12-31T23:59:59Z"])
+def test_a_moment_before_1970_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        parse_moment(text, NOW)
+    assert capsys.readouterr().err == (
+        f"groupkeeper: --as-of {text}: that is before 1970, and no log tells of it\n"
+    )
+    assert parse_moment("1970-01-01T00:00:00Z", NOW) == 0
 
 
 def test_a_moment_is_printed_as_it_is_read() -> None:
@@ -214,6 +224,24 @@ def test_a_group_that_moved_on_at_its_source_is_told_with_its_partitions() -> No
         "4 partitions have moved on at the source since the plan was made: clicks-0 was none, is 3;"
         " orders-0 was 5, is none; orders-1 was 25, is none; and 1 more. "
     )
+
+
+def test_other_metadata_at_the_source_is_told_where_the_plan_keeps_it() -> None:
+    plan = a_plan().content.groups[0]
+    there = {Partition("orders", n): Committed(5 + 20 * n, -1, "new") for n in range(3)}
+    told = moved_on(plan, there)
+    assert told.changed == 2  # of orders-0, which is not there, the plan keeps the target's
+    assert "orders-1 was 25, is 25 'new'; orders-2 was 45, is 45 'new'. " in told.message
+
+
+def test_a_group_that_cannot_be_mapped_any_more_stops_no_other() -> None:
+    a, alpha = Partition("a", 0), Partition("alpha", 0)
+    groups = [plan_group(g, {}, {alpha: Committed(1)}, {alpha: Log()}) for g in ("both", "one")]
+    now = {"both": {a: Committed(1), alpha: Committed(2)}, "one": {a: Committed(1)}}
+    both, one = drift(groups, now, {"a": "alpha"})
+    assert one == Outcome("one", Result.DONE_BEFORE)
+    assert (both.group, both.result) == ("both", Result.REFUSED)
+    assert "two topics would become 'alpha'" in both.message
 
 
 @pytest.mark.parametrize(

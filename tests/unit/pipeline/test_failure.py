@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pipeline.failure import why
+import pytest
+
+from pipeline.failure import why, why_not_started
 
 DAMAGED = """\
 [STREAM_FAILED] Query [id = 6c33e, runId = 25df4] terminated with exception: [FOREACH_BATCH] Reason:
@@ -40,3 +42,37 @@ def test_of_anything_else_the_innermost_cause_is_told():
     assert why(RuntimeError("")) == "RuntimeError"
     caused = RuntimeError("One thing.\nCaused by: a.B: another\n\tat x\nCaused by: c.D: the last\n")
     assert why(caused) == "c.D: the last"
+
+
+WRONG_MASTER = """\
+WARNING: Using incubator modules: jdk.incubator.vector
+Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties
+26/11/22 08:28:54 WARN Utils: Set SPARK_LOCAL_IP if you need to bind to another address
+Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or local
+\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)
+"""
+WRONG_MEMORY = """\
+Invalid maximum heap size: -Xmxlots
+Error: Could not create the Java Virtual Machine.
+"""
+OLD = """\
+Error: A JNI error has occurred, please check your installation and try again
+Exception in thread "main" java.lang.UnsupportedClassVersionError: org/apache/spark/launcher/Main
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (WRONG_MASTER, "Spark cannot start: Master must either be yarn or local"),
+        (WRONG_MEMORY, "Spark cannot start: Invalid maximum heap size: -Xmxlots"),
+        ("JAVA_HOME is not set\n", "Spark needs Java 17 and finds none"),
+        ("spark-class: line 97: /x/bin/java: No such file or directory\n", "Java 17 and finds no"),
+        (OLD, "Spark needs Java 17, and the one that is here is older"),
+        ("", "Java ended without a word"),
+    ],
+)
+def test_what_java_says_becomes_one_line(said: str, why: str) -> None:
+    told = why_not_started(said)
+    assert why in told
+    assert "\n" not in told

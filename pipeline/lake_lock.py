@@ -1,0 +1,61 @@
+"""One writer of a set of tables at a time: a lock that its process's end gives back."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+LOCK: Final = "_lock"
+"""The file in the tables' folder; Spark passes over names that begin so."""
+
+
+class TablesBusy(Exception):
+    """Another process writes these tables; the message is one line."""
+
+
+@contextmanager
+def only_writer(root: str) -> Iterator[None]:
+    """Hold the lock of the tables below ``root``. Raises TablesBusy while another process has it.
+
+    Only where they lie in a folder of this machine: an object store has no locks, and whoever
+    starts the jobs sees to it that one runs at a time. Raises OSError where the folder cannot be
+    made or written.
+    """
+    folder = local_folder(root)
+    if folder is None:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    # closed with this process, however it ends; nobody removes it, or two could hold it
+    fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        _take(fd, folder)
+        yield
+    finally:
+        os.close(fd)
+
+
+def local_folder(root: str) -> Path | None:
+    """Return the folder of this machine that the tables are in; None for any other address."""
+    if "://" not in root and not root.startswith("file:"):
+        return Path(root)
+    address = urlsplit(root)
+    return Path(unquote(address.path)) if address.scheme == "file" else None
+
+
+def _take(fd: int, folder: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
+        raise TablesBusy(
+            f"{folder}: another job writes these tables (process {holder}); nothing was done. Run "
+            "this again when it has ended"
+        ) from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
