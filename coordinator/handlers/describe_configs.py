@@ -76,6 +76,9 @@ class Wanted(NamedTuple):
     with_docs: bool
 
 
+_NO_KEYS: Final = frozenset({""})
+
+
 class Refusal(NamedTuple):
     """The answer to a resource that cannot be described."""
 
@@ -145,6 +148,13 @@ def judge(resource_type: int, name: str, services: Services) -> Refusal | None:
 
 
 def _configs(resource: Any, wanted: Wanted, services: Services) -> bytes:
+    if wanted.keys:
+        # What is rendered is kept under what was asked: that must not be what peers make up. The
+        # key that nothing has stands for those; without it none would mean all.
+        names = {entry.name for entry in TOPIC_ENTRIES}
+        names |= {key.name for key in CONFIG_KEYS.values()}
+        names |= {config.name for config in services.broker_configs}
+        wanted = wanted._replace(keys=wanted.keys & names or _NO_KEYS)
     if resource.resource_type == ResourceType.GROUP:
         configs = services.coordinator.group_configs
         own = tuple(configs.of(resource.resource_name).items())

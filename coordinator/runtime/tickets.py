@@ -132,6 +132,7 @@ class Listing:
         """All have answered. A shard that was dropped meanwhile is skipped, as Kafka skips one that
         moved, and the answer says so; one that is loading makes the whole answer wait (spec 11.1).
         """
+        del self._parts  # it holds us and all answers: only the garbage collector would end that
         is_whole = all(result.error is not ErrorCode.NOT_COORDINATOR for result in results)
         for result in results:
             if result.error not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):

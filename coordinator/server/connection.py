@@ -136,12 +136,13 @@ class Connection(asyncio.Protocol):
         watch = self._hub.watch
         begun_s = watch.read_s()
         self._hub.stats.bytes_in += len(data)
-        broken: FrameError | None = None
+        broken: tuple[str, str] | None = None
         try:
             frames = self._splitter.feed(data)
         except FrameError as error:
             frames = error.frames
-            broken = error
+            # Not the exception: it and this frame would hold each other, and with them the data.
+            broken = (error.reason, error.message)
         if len(frames) == 1 and not self._owed and not self._backlog and self._writable:
             # The common case: one request while nothing else is under way.
             self._turning = True
@@ -153,7 +154,7 @@ class Connection(asyncio.Protocol):
                 self._backlog_bytes += len(frame)
             self._turn()
         if broken is not None:
-            self._refuse(broken.reason, error=broken.message)
+            self._refuse(broken[0], error=broken[1])
         if watch.read_s() - begun_s > watch.look_above_s:
             watch.end(begun_s, self.data_received)
 

@@ -6,6 +6,7 @@ Issue 11, "bad input"; spec 1, "odd bodies" and what Kafka does with unknown key
 from __future__ import annotations
 
 import asyncio
+import gc
 import struct
 from typing import Any
 
@@ -15,6 +16,7 @@ from structlog.testing import capture_logs
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import Heartbeat, OffsetCommitResult
 from coordinator.server.refusals import LINES_PER_WINDOW, WINDOW_S, RefusalLog
+from protocol.frames import FrameError
 from tests.helpers.connections import Peer, commit, fake, heartbeat, make_listener
 from tests.helpers.handling import make_services
 from tests.helpers.raw_client import encode_request
@@ -102,6 +104,19 @@ async def test_bad_input_that_arrives_byte_by_byte_has_the_same_end(name: str) -
         peer.send(data[index : index + 1])
     assert peer.transport.is_closed
     assert listener.stats.closed[reason] == 1
+
+
+async def test_bad_input_is_let_go_without_the_garbage_collector() -> None:
+    """An exception that is kept where it was caught holds the frames; the collector comes late."""
+    gc.disable()
+    try:
+        peer = Peer(make_listener(lambda _: ErrorCode.NONE))
+        peer.send(heartbeat(1), b"\xff\xff\xff\xff")
+        left = [each for each in gc.get_objects() if isinstance(each, FrameError)]
+    finally:
+        gc.enable()
+    assert peer.transport.is_closed
+    assert left == []
 
 
 @pytest.mark.parametrize("name", BAD)

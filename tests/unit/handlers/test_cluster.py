@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 import uuid
 from typing import Any
 
@@ -208,6 +209,32 @@ def test_metadata_shows_a_topic_with_us_as_the_leader_of_every_partition(version
     assert reply.get("cluster_id", "groupkeeper") == "groupkeeper"
     assert reply.get("cluster_authorized_operations", NO_OPERATIONS) == NO_OPERATIONS
     assert reply.get("error_code", 0) == 0
+
+
+def test_nothing_is_kept_of_the_answers_for_a_topic_of_many_partitions() -> None:
+    """The topic may be gone the next moment; what was kept for it would not be (issue 14)."""
+    versions = versions_of("metadata")
+    services = make_services(topics=FakeTopics(TopicInfo("huge", ORDERS.topic_id, 20_000)))
+    for version in versions:  # what is loaded once is no matter
+        begin(make_services(), "metadata", version, topics=asked_names("orders"))
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for version in versions:
+            exchange, _ = begin(services, "metadata", version, topics=asked_names("huge"))
+            assert len(exchange.reply or b"") > 20_000 * 18
+        del exchange, _
+        kept = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert kept < 100_000
+
+
+@pytest.mark.parametrize("version", versions_of("metadata"))
+def test_every_partition_of_a_large_topic_has_its_own_index(version: int) -> None:
+    services = make_services(topics=FakeTopics(TopicInfo("huge", ORDERS.topic_id, 70_000)))
+    (topic,) = ask("metadata", version, services=services, topics=asked_names("huge"))["topics"]
+    assert [p["partition_index"] for p in topic["partitions"]] == list(range(70_000))
 
 
 def test_the_metrics_count_metadata_by_its_first_error_and_by_none_where_all_is_well() -> None:

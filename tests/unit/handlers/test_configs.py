@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from coordinator.core.requests import (
     GroupConfigResult,
 )
 from coordinator.group_configs import GroupConfigStore
-from coordinator.handlers.describe_configs import TOPIC_ENTRIES
+from coordinator.handlers.describe_configs import TOPIC_ENTRIES, Wanted
 from coordinator.handlers.services import Services
 from protocol.errors import ProtocolError
 from tests.helpers.handling import (
@@ -144,6 +145,20 @@ def test_what_the_daemon_sets_holds_for_groups_that_set_nothing() -> None:
 def test_unknown_keys_are_silently_absent(keys: list[str] | None, shown: int) -> None:
     (result,) = describe(configured(), resource(GROUP, "no such group", keys))
     assert (result["error_code"], len(result["configs"])) == (0, shown)
+
+
+@pytest.mark.parametrize("kind", [GROUP, TOPIC, BROKER])
+def test_keys_that_peers_make_up_are_not_kept(kind: int) -> None:
+    """They may be megabytes, and there may be as many answers kept as the cache is long."""
+    services = configured()
+    name = {GROUP: "g", TOPIC: "orders", BROKER: "1"}[kind]
+    made_up = "x" * 30_000
+    for number in range(3):
+        (result,) = describe(services, resource(kind, name, [f"{made_up}{number}"]))
+        assert (result["error_code"], result["configs"]) == (0, [])
+    kept = [each for each in gc.get_objects() if isinstance(each, Wanted)]
+    assert kept
+    assert not [key for wanted in kept for key in wanted.keys if made_up in key]
 
 
 def test_the_settings_of_this_server_are_told_under_a_brokers_names() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import ListGroups, ListGroupsResult, Now, Request
 from coordinator.runtime.slot import Ticket
-from coordinator.runtime.tickets import LISTING_SLICE_S, Listing
+from coordinator.runtime.tickets import LISTING_SLICE_S, Listing, Many
 from tests.helpers.coordinator import RecordingTicket
 from tests.helpers.virtual_loop import VirtualClock, VirtualLoop, turns, virtual_time, virtual_timer
 
@@ -37,3 +38,20 @@ async def test_a_listing_lets_the_loop_turn_whenever_its_slice_is_used_up() -> N
         await turns()
     assert asked == [1, 2, 3, 4, 4]
     assert ticket.error is ErrorCode.NONE
+
+
+@virtual_time
+async def test_a_listing_that_is_answered_is_let_go_without_the_garbage_collector() -> None:
+    """It holds the answers of all shards, and the collector may come minutes later."""
+    ticket = RecordingTicket(ListGroups())
+    gc.disable()
+    try:
+        Listing(
+            ListGroups(), ticket, [SlowPlace(), SlowPlace()], VirtualClock(), virtual_timer
+        ).advance()
+        await turns(3)
+        left = [each for each in gc.get_objects() if isinstance(each, Listing | Many)]
+    finally:
+        gc.enable()
+    assert ticket.error is ErrorCode.NONE
+    assert left == []
