@@ -185,8 +185,8 @@ async def _copy(
     left = total
     with ExitStack() as files:
         writers = {each: _Writer(directory, each, edges[each], files) for each in edges}
-        async for number, batch in fetch_batches(client, TOPIC, starts, ends, stalled_s):
-            left -= writers[number].add(batch)
+        async for batches in fetch_batches(client, TOPIC, starts, ends, stalled_s):
+            left -= sum(writers[number].add(batch) for number, batch in batches)
             progress(total - left, total)
         return tuple(writers[number].finish() for number in edges)
 

@@ -34,21 +34,19 @@ async def fetch_batches(
     starts: Mapping[int, int],
     ends: Mapping[int, int],
     stalled_s: float,
-) -> AsyncIterator[tuple[int, Any]]:
+) -> AsyncIterator[list[tuple[int, Any]]]:
     """Yield (partition, batch) of everything from the starts on, until all are at their ends.
 
-    A batch that reaches over an edge comes whole. Raises FetchStalledError when nothing came for
-    ``stalled_s``, and KafkaError on what does not pass by itself.
+    As many at a time as brokers answer with. A batch that reaches over an edge comes whole.
+    Raises FetchStalledError when nothing came for ``stalled_s``, and KafkaError on what does not
+    pass by itself.
     """
     fetch = _Fetch(client, topic, dict(starts))
     now = asyncio.get_running_loop().time
     since = now()
     while missing := [each for each, at in fetch.positions.items() if at < ends[each]]:
-        has_come = False
-        for number, batch in await fetch.once(missing):
-            has_come = True
-            yield number, batch
-        if has_come:
+        if batches := await fetch.once(missing):
+            yield batches
             since = now()
         elif now() - since >= stalled_s:
             why = f" ({fetch.trouble!r})" if fetch.trouble else ""
