@@ -65,6 +65,11 @@ class Range(InputPartition):
 class EventLogSource(DataSource):
     """The event log of a SQLite store."""
 
+    def __init__(self, options: dict[str, str]) -> None:
+        """Take the options; raises ValueError here, for what a stream's reader raises is lost."""
+        super().__init__(options)
+        self._log = _Log(dict(options))
+
     @classmethod
     def name(cls) -> str:
         """What Spark knows it by."""
@@ -76,11 +81,11 @@ class EventLogSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read what is there now."""
-        return _Reader(_Log(dict(self.options)))
+        return _Reader(self._log)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Read what comes."""
-        return _StreamReader(_Log(dict(self.options)))
+        return _StreamReader(self._log)
 
 
 class _Log:
@@ -97,9 +102,9 @@ class _Log:
         self.path = _file_of(options["path"])
         self.log_dir = options.get("log_dir")
         self.group = options.get("group")
-        self.after_seq = int(options.get("after_seq", 0))
-        self.since_ms = int(options.get("since_ms", 0))
-        self.max_events = int(options.get("max_events", MAX_EVENTS))
+        self.after_seq = _number(options, "after_seq", 0)
+        self.since_ms = _number(options, "since_ms", 0)
+        self.max_events = _number(options, "max_events", MAX_EVENTS)
 
     def last_seq(self) -> int:
         """The last event that is durable."""
@@ -139,6 +144,13 @@ class _Log:
                 yield event
         finally:
             found.close()
+
+
+def _number(options: dict[str, str], name: str, default: int) -> int:
+    given = options.get(name, str(default))
+    if not given.strip().isdecimal():
+        raise ValueError(f"{FORMAT}: {name} is a whole number, and not {given!r}")
+    return int(given)
 
 
 def _file_of(path: str) -> str:

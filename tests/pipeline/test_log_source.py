@@ -149,6 +149,7 @@ def test_a_source_without_a_path_says_what_it_needs(spark):
     ("options", "path", "said"),
     [
         ({"grp": "audit"}, "", "no option 'grp': it knows after_seq, group, log_dir, max_events,"),
+        ({"after_seq": "many"}, "", "after_seq is a whole number, and not 'many'"),
         ({}, "/no/such.db", "/no/such.db: there is no such file; path names a SQLite store"),
         ({}, "postgresql://a@b/c", "postgresql:// is none: `groupkeeper pipeline run` makes"),
     ],
@@ -157,6 +158,8 @@ def test_what_it_cannot_read_is_told_in_one_line(spark, store, options, path, sa
     spark.dataSource.register(EventLogSource)
     with pytest.raises(Exception, match=re.escape(said)):
         spark.read.format(FORMAT).options(**options).load(path or store).collect()
+    with pytest.raises(Exception, match=re.escape(said)):
+        spark.readStream.format(FORMAT).options(**options).load(path or store)
 
 
 def test_a_store_may_be_named_by_its_url(spark, store):
