@@ -31,6 +31,7 @@ from coordinator.process import (
     bind,
     bound_address,
     calm_collector,
+    give_back_large_buffers,
     listen,
     raise_file_limit,
 )
@@ -64,6 +65,7 @@ def run(settings: Settings, reread: Callable[[], Settings]) -> None:
     """Run the daemon to its end; raises StartFailed. ``reread`` serves SIGHUP."""
     configure_logging(settings.logging)
     calm_collector()
+    give_back_large_buffers()
     watch = CallbackWatch(_tell_slow)
     with asyncio.Runner(loop_factory=lambda: WatchedLoop(watch)) as runner:
         runner.run(_live(settings, reread, watch))

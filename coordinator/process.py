@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import resource
@@ -26,6 +27,15 @@ cost. Nearly everything here dies by its reference count; the rest can wait.
 """
 
 
+LARGE_BYTES = 1_048_576
+"""Buffers from here on go back to the system when they are freed. glibc raises its own bound of
+128 KB to what was last freed, up to 32 MB: after one large answer so much of the heap stays ours.
+Not lower: a read of the loop may take a buffer of 256 KB each time.
+"""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Of glibc's malloc.h."""
+
+
 class StartFailed(Exception):
     """The daemon cannot start; the message is one line: what happened, why, what to do."""
 
@@ -33,6 +43,14 @@ class StartFailed(Exception):
 def calm_collector() -> None:
     """Let the garbage collector look less often, from now on."""
     gc.set_threshold(*COLLECT_EVERY)
+
+
+def give_back_large_buffers() -> None:
+    """Let freed memory above ``LARGE_BYTES`` go back to the system; without glibc do nothing."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, 2 * LARGE_BYTES)
 
 
 def raise_file_limit(max_connections: int) -> int:
