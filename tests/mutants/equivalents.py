@@ -34,10 +34,6 @@ EQUIVALENTS: Final[dict[str, str]] = {
     "-> len(set(map(_INDEX, partitions))) <= len(partitions)": (
         "over partitions that are named once, an overlay shows what is stored: only slower"
     ),
-    "coordinator/core/rebalance.py join_phase_due: group.initial_delay_left_ms > 0 -> "
-    "group.initial_delay_left_ms >= 0": (
-        "an extension of 0 ms is due in the same step, and then nobody is new: it completes"
-    ),
     "coordinator/runtime/tickets.py Listing.advance: self._next < len(self._places) -> "
     "self._next <= len(self._places) (no. 2)": (
         "after the last place it would be called once more, and find that nobody is left to ask"

@@ -93,6 +93,23 @@ def test_rebalance_timeout_below_the_delay_leaves_no_budget_for_extensions(drive
     assert (first.error, second.error) == (ErrorCode.NONE, ErrorCode.NONE)
 
 
+def test_who_is_parked_when_the_budget_of_the_initial_delay_is_spent_is_in(make_driver):
+    """The delay ends with the first rebalance timeout, and no further step of 0 ms begins: by that
+    one the sessions that are due at the same time would be over before the answers.
+    """
+    driver = make_driver(initial_rebalance_delay_ms=10_000)
+    timeouts = {"rebalance_timeout_ms": 20_000, "session_timeout_ms": 6_000}
+    calls = [driver.join("g", version=3, **timeouts)]
+    for pause_ms in (1_000, 11_000):  # once in each of the two steps
+        driver.advance(pause_ms)
+        calls.append(driver.join("g", version=3, **timeouts))
+    driver.advance(2_000)
+    driver.heartbeat("g", calls[1].request.new_member_id, 0)  # its session: until 20 s
+    driver.advance(6_000)
+    assert [call.error for call in calls] == [ErrorCode.NONE] * 3
+    assert not driver.events_of(MemberEvicted)
+
+
 def test_only_member_that_leaves_in_the_initial_delay_ends_it_empty_when_it_is_over(driver):
     """Edge 27."""
     call = driver.join("g", version=3)
