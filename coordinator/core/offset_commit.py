@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from operator import itemgetter
 from typing import Final, TypeAlias
 
-import msgspec
-
 from coordinator.core import rebalance
 from coordinator.core.ends import lowered_ends
 from coordinator.core.errors import ErrorCode
@@ -92,21 +90,24 @@ def _member_error(group: Group | None, request: OffsetCommit) -> ErrorCode:
     return COMMIT_ANSWER[group.state]
 
 
-class _Judged(msgspec.Struct, gc=False):
+class _Judged:
     """What is left of a request after each partition was judged."""
 
-    topics: list[CommittedTopic]
-    """What is to be stored."""
-    size_bytes: int
-    """An upper bound of its record, encoded."""
-    errors: _Errors
-    lowers: bool = False
-    """Some offset is below the one that it replaces."""
+    __slots__ = ("errors", "lowers", "size_bytes", "topics")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.topics: list[CommittedTopic] = []
+        """What is to be stored."""
+        self.size_bytes = size_bytes
+        """An upper bound of its record, encoded."""
+        self.errors: _Errors = {}
+        self.lowers = False
+        """Some offset is below the one that it replaces."""
 
 
 def _judge(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Judged:
     """Judge each partition, in one walk: every commit takes it (spec 7.1 steps 2, 3, 5 and 6)."""
-    judged = _Judged([], _fixed_bytes(request), {})
+    judged = _Judged(_fixed_bytes(request))
     rules = (
         shard.limits.offset_metadata_max_bytes,
         group is not None
@@ -115,14 +116,17 @@ def _judge(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Ju
     )
     stored = _NOTHING if group is None else group.offsets
     by_id = request.by_topic_id
-    for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
+    topics = request.topics
+    overlays: dict[str, _Overlay] = {}
+    is_topic_twice = len(topics) > 1 and len(set(map(_TOPIC, topics))) < len(topics)
+    for topic_at, (name, topic_id, partitions) in enumerate(topics):
         info = shard.image.find(name, topic_id, by_id=by_id)
         if info is None:
             judged.errors.update({(topic_at, at): _absent(by_id) for at in range(len(partitions))})
             continue
         before = stored.get(info.name, _NO_PARTITIONS)
-        if len(set(map(_INDEX, partitions))) < len(partitions):
-            before = _Overlay(before)
+        if is_topic_twice or len(set(map(_INDEX, partitions))) < len(partitions):
+            before = overlays.setdefault(info.name, _Overlay(before))
         _judge_topic(judged, rules, before, info, topic_at, partitions)
     return judged
 
@@ -131,6 +135,8 @@ _NOTHING: Final[Mapping[str, dict[int, SavedOffset]]] = {}
 _NO_PARTITIONS: Final[dict[int, SavedOffset]] = {}
 _INDEX: Final = itemgetter(0)
 """The partition of a CommitPartition."""
+_TOPIC: Final = itemgetter(0, 1)
+"""The name and the id of a CommitTopic."""
 
 _Rules: TypeAlias = tuple[int, bool]
 """A partition is judged by: the limit of its metadata, whether offsets may only grow."""

@@ -34,6 +34,13 @@ EQUIVALENTS: Final[dict[str, str]] = {
     "-> len(set(map(_INDEX, partitions))) <= len(partitions)": (
         "over partitions that are named once, an overlay shows what is stored: only slower"
     ),
+    "coordinator/core/offset_commit.py _judge: len(set(map(_TOPIC, topics))) < len(topics) -> "
+    "len(set(map(_TOPIC, topics))) <= len(topics)": (
+        "over topics that are named once, an overlay shows what is stored: only slower"
+    ),
+    "coordinator/core/offset_commit.py _judge: len(topics) > 1 -> len(topics) >= 1": (
+        "one topic is not named twice: only slower"
+    ),
     "coordinator/runtime/tickets.py Listing.advance: self._next < len(self._places) -> "
     "self._next <= len(self._places) (no. 2)": (
         "after the last place it would be called once more, and find that nobody is left to ask"

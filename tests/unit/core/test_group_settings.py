@@ -124,10 +124,17 @@ def test_the_same_offset_again_is_no_rewind(driver):
         assert call.error is ErrorCode.NONE
 
 
-def test_a_rewind_within_one_request_is_refused(driver):
+@pytest.mark.parametrize(
+    "topics",
+    [
+        [("orders", "", [(0, 10, -1, ""), (0, 9, -1, "")])],
+        [("orders", "", [(0, 10, -1, "")]), ("orders", "", [(0, 9, -1, "")])],
+    ],
+    ids=["in one entry", "in two"],
+)
+def test_a_rewind_within_one_request_is_refused(driver, topics):
     member = a_member(driver)
     configure(driver, commit_monotonic=True)
-    topics = [("orders", "", [(0, 10, -1, ""), (0, 9, -1, "")])]
     driver.commit(topics=topics, generation_id=1, member_id=member)
     assert driver.fetch().offsets() == {("orders", 0): 10}
 

@@ -99,6 +99,23 @@ def test_partition_named_twice_in_a_request_keeps_the_last(driver):
     assert driver.fetch("g").offsets() == {("orders", 0): 2}
 
 
+TWICE = {
+    "in one entry": [("orders", "", [(0, 20, -1, ""), (0, 10, -1, "")])],
+    "in two": [("orders", "", [(0, 20, -1, "")]), ("orders", "", [(0, 10, -1, "")])],
+}
+
+
+@pytest.mark.parametrize("topics", TWICE.values(), ids=TWICE)
+def test_an_end_outlives_a_commit_that_names_its_partition_twice(driver, topics):
+    """What the second one replaces is what the first one brought, also for those who reload."""
+    driver.commit("g", {"orders": {0: 8}})
+    driver.commit("g", topics)
+    record = driver.records_of(OffsetsCommitted)[-1]
+    assert [p.previous_offset for t in record.topics for p in t.partitions] == [8, 20]
+    assert driver.shard.end_of(ORDERS.topic_id, 0) == 20
+    driver.check_replay()
+
+
 def test_unknown_topic_is_refused_and_its_neighbours_are_committed(driver):
     """Spec 7.1 step 3; rejected partitions come first, a topic once."""
     call = driver.commit("g", {"orders": {0: 1}, "nowhere": {0: 2}, "payments": {0: 3}})
