@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
 SOURCES := coordinator protocol storage pipeline
 
-.PHONY: help setup run demo test sim fuzz soak mutants differential test-clients test-pipeline ci lint types imports unit fmt docs pipeline-demo bench bench-micro bench-pipeline clean
+.PHONY: help setup run demo test test-compiled sim fuzz soak mutants differential test-clients test-pipeline ci lint types imports unit fmt docs pipeline-demo bench bench-micro bench-pipeline clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -57,11 +57,16 @@ test: lint types imports unit ## Everything that needs only Python: lint, types,
 
 ci: ## What must pass before anything lands; a skipped test is a failure here
 	REQUIRE_ALL=1 $(MAKE) test
+	REQUIRE_ALL=1 $(MAKE) test-compiled
 	REQUIRE_ALL=1 $(MAKE) sim
 	REQUIRE_ALL=1 $(MAKE) mutants
 	REQUIRE_ALL=1 $(MAKE) differential
 	REQUIRE_ALL=1 $(MAKE) test-clients
 	REQUIRE_ALL=1 $(MAKE) test-pipeline
+
+test-compiled: .venv/installed-for-tests ## The tests of the hot path, once more on it as mypyc compiles it; needs a C compiler
+	@command -v cc >/dev/null || { echo "make test-compiled needs a C compiler and Python's headers (Debian: apt install gcc libc6-dev python3-dev)." >&2; exit 1; }
+	WORKERS=$(WORKERS) $(PYTEST) -q -m compiled tests/conformance/test_compiled.py
 
 sim: .venv/installed-for-tests ## Simulated worlds; SEEDS=2000 or MINUTES=60 for more, SEED=17 for one
 	@WORKERS=$(WORKERS) $(BIN)/python -m tests.simulation.run

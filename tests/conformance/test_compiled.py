@@ -1,0 +1,100 @@
+"""The hot path compiled by mypyc does what it does as Python (`make test-compiled`).
+
+The same tests, once more, in a copy of the tree with the compiled modules beside their sources.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.machinery
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.printed_docs import ROOT
+
+HOOK = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["hooks"]
+COMPILED = [Path(name) for name in HOOK["mypyc"]["include"]]
+
+NEEDED = ("coordinator", "protocol", "storage", "pipeline", "tests", "deploy", "docs", "examples")
+FILES = ("pyproject.toml", "README.md", "LICENSE", "config.example.toml")
+
+TESTS = (
+    "tests/unit/core",
+    "tests/unit/handlers",
+    "tests/unit/protocol",
+    "tests/unit/runtime",
+    "tests/unit/storage",
+    "tests/scenarios",
+    "tests/wire",
+    "tests/server/test_connection.py",
+    "tests/server/test_bad_input.py",
+)
+"""What holds the compiled modules to their promises."""
+
+
+def run(*arguments: str, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-8_000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory) -> Path:
+    """A copy of the sources with the compiled modules beside them."""
+    home = tmp_path_factory.mktemp("compiled")
+    tree, wheels = home / "tree", home / "wheels"
+    tree.mkdir()
+    for name in NEEDED:
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in FILES:
+        shutil.copy(ROOT / name, tree / name)
+    wheel = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(wheels), "."]
+    run("-m", "pip", *wheel, cwd=tree, HATCH_BUILD_HOOK_ENABLE_MYPYC="1")
+    with zipfile.ZipFile(next(wheels.iterdir())) as made:
+        made.extractall(tree, [name for name in made.namelist() if name.endswith(".so")])
+    return tree
+
+
+@pytest.mark.compiled
+def test_each_module_of_the_list_is_compiled(tree):
+    suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+    missing = [str(p) for p in COMPILED if not (tree / p).with_suffix(suffix).is_file()]
+    assert missing == []
+    names = [".".join(path.with_suffix("").parts) for path in COMPILED]
+    code = f"import importlib; print([importlib.import_module(n).__file__ for n in {names}])"
+    taken = ast.literal_eval(run("-c", code, cwd=tree))
+    assert [path for path in taken if not path.endswith(suffix)] == []
+
+
+@pytest.mark.compiled
+def test_the_compiled_modules_pass_the_tests_of_the_others(tree):
+    workers = ("-n", os.environ.get("WORKERS", "2"))
+    quiet = ("-q", "-p", "no:cacheprovider", "-p", "no:benchmark")
+    said = run("-m", "pytest", *quiet, *workers, *TESTS, cwd=tree)
+    assert " passed" in said
+
+
+def test_what_is_compiled_has_nothing_that_mypyc_takes_for_something_else():
+    """It drops the keywords of a class, which is how msgspec is told what a struct is."""
+    unfit = [
+        f"{path}:{node.lineno}"
+        for path in COMPILED
+        for node in ast.walk(ast.parse((ROOT / path).read_text()))
+        if isinstance(node, ast.AsyncFunctionDef)
+        or (isinstance(node, ast.ClassDef) and node.keywords)
+    ]
+    assert unfit == []
