@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
 import pytest
 
-from coordinator.core import membership, offset_commit, rebalance
+from coordinator.core import joining, membership, offset_commit, rebalance
 from coordinator.core.deadlines import DeadlineKind, Deadlines
 from coordinator.core.group import Group
-from coordinator.core.requests import GroupState, Heartbeat, OffsetCommit
+from coordinator.core.requests import GroupState, Heartbeat, JoinGroup, OffsetCommit
 from coordinator.core.shard import _HANDLERS
 from coordinator.core.state import ShardState
 from coordinator.runtime.alarm import Alarm
@@ -164,6 +165,39 @@ def answered_sync_does_not_count(patch: Patch) -> None:
     patch.setattr(rebalance, "answer_sync", _unheard(rebalance.answer_sync))
 
 
+def _asked(**kept: Callable[[int], int]) -> Callable[[Patch], None]:
+    """Of a join, timeouts are kept that it did not ask for."""
+
+    def breakage(patch: Patch) -> None:
+        def misread(function: Callable[..., Any]) -> Callable[..., Any]:
+            def misreading(*arguments: Any) -> Any:
+                return function(*map(changed, arguments))
+
+            return misreading
+
+        def changed(argument: Any) -> Any:
+            if not isinstance(argument, JoinGroup):
+                return argument
+            values = {name: of(getattr(argument, name)) for name, of in kept.items()}
+            return msgspec.structs.replace(argument, **values)
+
+        for function in ("_add", "_update", "_take_over"):
+            patch.setattr(joining, function, misread(getattr(joining, function)))
+
+    return breakage
+
+
+def restored_rebalance_timeout_is_short(patch: Patch) -> None:
+    restore = Group.restore
+
+    def hasty(self: Group) -> None:
+        restore(self)
+        for member in self.members.values():
+            member.rebalance_timeout_ms = min(100, member.rebalance_timeout_ms)
+
+    patch.setattr(Group, "restore", hasty)
+
+
 LATE: Final = "is silent since|should be over|should have (synced|joined)"
 """What a world says of a timer."""
 
@@ -185,6 +219,15 @@ TIMERS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     "a heartbeat that counts in Stable alone": (heartbeat_counts_in_stable_alone, SHORT),
     "a commit that does not count": (commit_does_not_count, SHORT),
     "a sync whose answer does not count": (answered_sync_does_not_count, SHORT),
+    "a rebalance timeout that is kept as a tenth": (
+        _asked(rebalance_timeout_ms=lambda ms: ms // 10),
+        EARLY,
+    ),
+    "a session timeout that is kept times ten": (
+        _asked(session_timeout_ms=lambda ms: 10 * ms),
+        "is silent since",
+    ),
+    "a rebalance timeout that is loaded as 100 ms": (restored_rebalance_timeout_is_short, EARLY),
     "a member that never synced and stays": (sync_phase_evicts_nobody, "should have synced"),
 }
 """As ``breakages.BREAKAGES``."""

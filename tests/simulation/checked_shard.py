@@ -46,7 +46,7 @@ class CheckedShard(Shard):
         self._epoch_of = epoch_of
         self._tickets = OpenTickets()
         self._is_loaded = False
-        self._patience = Patience()
+        self._patience = Patience(durable.asked)
         self._roll_call = RollCall()
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:

@@ -35,6 +35,7 @@ from coordinator.core.records import (
 from coordinator.core.topic_image import TopicInfo
 from storage.base import Batch, LeaseEpoch, ShardId
 from tests.simulation.ledger import Ledger
+from tests.simulation.patience import Timeouts
 
 OffsetKey = tuple[str, str, int]
 """(group, topic, partition)."""
@@ -121,6 +122,8 @@ class Durable:
     _granted: dict[ShardId, LeaseEpoch] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
     """What shards made of all this."""
+    asked: dict[tuple[str, str], Timeouts] = field(default_factory=dict)
+    """What the members of groups asked for, stored or not."""
     lost: list[tuple[int, OffsetDeleted | GroupDeleted]] = field(default_factory=list)
     """What was taken, but for what expired."""
     _going: set[OffsetKey] = field(default_factory=set)

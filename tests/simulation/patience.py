@@ -1,10 +1,17 @@
-"""Until when a shard may wait for what it waits for, told from its steps alone: a second account of
-its timers (spec 6.3 to 6.7), which knows nothing of how the shard keeps them.
+"""Until when a shard may wait for what it waits for: a second account of its timers (spec 6.3 to
+6.7), which knows nothing of how the shard keeps them.
+
+How long sessions and phases are is taken from the joins, whichever shard heard them, and when
+somebody was heard from requests and answers. From the shard come its members, who of them waits,
+the phase of a group and its settings (initial delay, rebalance.max.join.ms).
 
 It says what ends too late, or never; and, of sessions and phases that put out a member, too early.
 """
 
 from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import NamedTuple, TypeAlias
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import MemberEvicted, RebalanceEnd
@@ -13,6 +20,7 @@ from coordinator.core.requests import (
     GroupState,
     Heartbeat,
     JoinGroup,
+    JoinGroupResult,
     OffsetCommit,
     Request,
     Result,
@@ -29,10 +37,24 @@ in which that is seen.
 _HEARD = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
+class Timeouts(NamedTuple):
+    """What a member asked for with its last join."""
+
+    session_ms: int
+    rebalance_ms: int
+
+
+Asked: TypeAlias = MutableMapping[tuple[str, str], Timeouts]
+"""Group and member -> its timeouts. All shards share it, for a member lives through a load: it asks
+for the same in all its life, or a join that was lost with its shard would count.
+"""
+
+
 class Patience:
     """What one shard waits for, in one life. All times are its own, in monotonic ms."""
 
-    def __init__(self) -> None:
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
         self._groups: dict[str, GroupPatience] = {}
 
     def took(
@@ -48,13 +70,13 @@ class Patience:
         early = []
         for group_id in self._groups.keys() - shard.groups.keys():
             del self._groups[group_id]
-        asked = getattr(request, "group_id", None)
+        group_of_request = getattr(request, "group_id", None)
         now_ms = shard.now.monotonic_ms
         for group_id, group in shard.groups.items():
             patience = self._groups.get(group_id)
             if patience is None:
-                patience = self._groups[group_id] = GroupPatience(group)
-            if group_id == asked:
+                patience = self._groups[group_id] = GroupPatience(group, self._asked)
+            if group_id == group_of_request:
                 patience.hear(group, request, result, now_ms)
             early += patience.ended_early(group, step, now_ms)
             bound_ms = shard.settings_of(group).rebalance_max_join_ms
@@ -70,7 +92,8 @@ class Patience:
 class GroupPatience:
     """What one group waits for."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, asked: Asked) -> None:
+        self._asked = asked
         self._phase = (GroupState.EMPTY, group.generation_id)
         self._until_ms = 0
         """When the phase has to be over."""
@@ -104,6 +127,22 @@ class GroupPatience:
                     self._heard_ms[request.member_id] = now_ms
             case JoinGroup(), _ if request.new_member_id in group.pending_members:
                 self._handed_out[request.new_member_id] = now_ms + request.session_timeout_ms
+            case JoinGroup(), JoinGroupResult() | None if self._takes(request, result):
+                member_id = request.member_id or request.new_member_id
+                timeouts = Timeouts(request.session_timeout_ms, request.rebalance_timeout_ms)
+                self._asked[group.group_id, member_id] = timeouts
+
+    def _takes(self, join: JoinGroup, result: JoinGroupResult | None) -> bool:
+        """Whether it counts from here on: one that is refused does not, nor one of a member that is
+        told its generation once more (spec 6.3.2).
+        """
+        if result is None:
+            return True
+        is_told_again = join.member_id != "" and result.generation_id == self._phase[1]
+        return result.error is ErrorCode.NONE and not is_told_again
+
+    def _timeouts(self, group: Group) -> dict[str, Timeouts]:
+        return {member_id: self._asked[group.group_id, member_id] for member_id in group.members}
 
     def ended_early(self, group: Group, step: Step, now_ms: int) -> list[str]:
         """What ended in this step before its time, by the events; asked before ``follow``."""
@@ -132,10 +171,11 @@ class GroupPatience:
     ) -> None:
         """Follow the group through a step; ``bound_ms`` is the most that a join phase may last."""
         members = group.members
-        longest_ms = max((m.rebalance_timeout_ms for m in members.values()), default=0)
+        timeouts = self._timeouts(group)
+        longest_ms = max((asked.rebalance_ms for asked in timeouts.values()), default=0)
         phase = (group.state, group.generation_id)
         if phase != self._phase:
-            shortest_ms = min((m.rebalance_timeout_ms for m in members.values()), default=0)
+            shortest_ms = min((asked.rebalance_ms for asked in timeouts.values()), default=0)
             is_first = self._phase[0] is GroupState.EMPTY
             self._phase = phase
             if group.state is GroupState.PREPARING_REBALANCE:
@@ -163,7 +203,7 @@ class GroupPatience:
             m: now_ms if m in told else self._heard_ms.get(m, now_ms) for m in members
         }
         self._waiting = waiting
-        self._sessions_ms = {m: member.session_timeout_ms for m, member in members.items()}
+        self._sessions_ms = {m: asked.session_ms for m, asked in timeouts.items()}
         self._handed_out = {
             m: at_ms for m, at_ms in self._handed_out.items() if m in group.pending_members
         }
@@ -180,7 +220,7 @@ class GroupPatience:
         )
         for member_id, heard_ms in self._heard_ms.items():
             silent_ms = 0 if member_id in self._waiting else now_ms - heard_ms
-            assert silent_ms <= group.members[member_id].session_timeout_ms + LATE_MS, (
+            assert silent_ms <= self._sessions_ms[member_id] + LATE_MS, (
                 f"{where}: {member_id} is silent since {silent_ms} ms, and is a member"
             )
         for member_id, at_ms in self._handed_out.items():

@@ -214,6 +214,61 @@ def test_an_id_that_was_joined_with_is_a_member_and_no_longer_awaited(story):
     story.ends_within(REBALANCE_MS, "g in PreparingRebalance")
 
 
+# --- As long as was asked for -----------------------------------------------------------------
+
+
+KEPT_WRONGLY = {"session_timeout_ms": 10 * SESSION_MS, "rebalance_timeout_ms": 10 * REBALANCE_MS}
+
+
+def keep_wrongly(story: Story) -> None:
+    for member in story.group.members.values():
+        member.session_timeout_ms = KEPT_WRONGLY["session_timeout_ms"]
+        member.rebalance_timeout_ms = KEPT_WRONGLY["rebalance_timeout_ms"]
+
+
+def test_a_session_is_as_long_as_was_asked_for_whatever_the_shard_keeps(story):
+    a_stable_group(story, members=1, **TIMEOUTS)
+    keep_wrongly(story)
+    story.ends_within(SESSION_MS, "is silent since")
+
+
+def test_so_is_a_phase(story):
+    a_stable_group(story, **TIMEOUTS)
+    keep_wrongly(story)
+    assert a_member(story, **TIMEOUTS).join().parked
+    story.ends_within(REBALANCE_MS, "g in PreparingRebalance, generation 1: should be over")
+
+
+def test_so_are_both_in_a_life_that_began_with_a_load(story):
+    a_stable_group(story, **TIMEOUTS)
+    story.shard = CheckedShard(0, story.limits, story.image, story.durable)
+    for record in story.records:
+        story.shard.apply(record)
+    story._take(story.shard.loaded(story.now))
+    keep_wrongly(story)
+    story.ends_within(SESSION_MS, "is silent since")
+
+
+def test_what_a_member_asks_for_last_counts(story):
+    (member,) = a_stable_group(story, members=1, **TIMEOUTS)
+    member.fields.update(LONG_PHASE)
+    stable(story, a_member(story, **TIMEOUTS), member)
+    story.ends_within(LONG_PHASE["session_timeout_ms"], f"{member.member_id} is silent since")
+
+
+def test_but_not_in_a_join_that_tells_it_its_generation_once_more(story):
+    _, other = a_stable_group(story, **TIMEOUTS)
+    assert other.join(**LONG_PHASE).error is ErrorCode.NONE
+    story.ends_within(SESSION_MS, "is silent since")
+
+
+def test_nor_in_one_that_is_refused(story):
+    (member,) = a_stable_group(story, members=1, **TIMEOUTS)
+    refused = member.join(protocol_type="connect", **LONG_PHASE)
+    assert refused.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    story.ends_within(SESSION_MS, "is silent since")
+
+
 # --- Too early --------------------------------------------------------------------------------
 
 

@@ -70,6 +70,20 @@ def test_loaded_session_is_the_members_own(driver):
     assert driver.state() == "Empty"
 
 
+def test_loaded_timeouts_are_those_that_were_asked_for(driver):
+    asked = {"session_timeout_ms": 25_000, "rebalance_timeout_ms": 70_000}
+    leader, follower = a_stable_group(driver, **asked)
+    driver.reload()
+    for member in driver.shard.groups["g"].members.values():
+        assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (25_000, 70_000)
+    call = a_member(driver, rebalance_timeout_ms=30_000).join()
+    answers = heartbeat_through(driver, 69_999, leader, follower)
+    assert answers == [ErrorCode.REBALANCE_IN_PROGRESS] * 2
+    assert call.parked
+    driver.advance(1)
+    assert call.error is ErrorCode.NONE
+
+
 def test_loaded_members_owe_no_sync(driver):
     """Groups with members load as Stable: nobody goes for a sync missed before the restart."""
     leader, follower = completing(driver, a_member(driver), a_member(driver))
