@@ -294,7 +294,7 @@ class Connection(asyncio.Protocol):
         limits = self._hub.limits
         left = limits.max_turn_requests
         bytes_left = limits.max_turn_bytes
-        backlog = self._backlog
+        backlog, out = self._backlog, self._out
         while (
             backlog
             and left
@@ -309,7 +309,10 @@ class Connection(asyncio.Protocol):
             frame = backlog.popleft()
             bytes_left -= len(frame)
             self._backlog_bytes -= len(frame)
+            answered = len(out)
             self._begin(frame)
+            if len(out) > answered:
+                bytes_left -= len(out[-1])
         if backlog and (not left or bytes_left <= 0):
             self._continue_later()
         if backlog or not self._reading:

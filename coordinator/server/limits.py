@@ -22,8 +22,9 @@ class ServerLimits:
     max_waiting_requests: int = 1_000
     """Of one connection: requests that were begun and not answered (pipelined commits)."""
     max_turn_bytes: int = 65_536
-    """Of one connection: requests begun in one turn of the loop, by their bytes and by their
-    number. The rest goes on in the next turn, after everyone else had theirs. Not in the config:
+    """Of one connection: requests begun in one turn of the loop, by their bytes, and those of what
+    they were answered at once, and by their number. The rest goes on in the next turn, after
+    everyone else had theirs, and if the peer takes its replies. Not in the config:
     nothing is refused or lost by them, they only divide time between connections, and what suits
     depends on this code and not on who runs it.
     """

@@ -29,6 +29,7 @@ from tests.helpers.raw_client import encode_request
 
 JOINED = JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID, "m")
 COMMITTED = OffsetCommitResult(ErrorCode.NONE)
+HEARTBEAT_REPLY_BYTES = 16
 
 
 class OnlyHeartbeats:
@@ -277,10 +278,33 @@ async def test_a_bug_in_the_coordinator_closes_the_one_connection() -> None:
 
 
 async def test_one_turn_begins_a_limited_number_of_bytes() -> None:
-    peer, coordinator = make_peer(max_turn_bytes=3 * len(heartbeat(1)))
+    peer, coordinator = make_peer(max_turn_bytes=3 * (len(heartbeat(1)) + HEARTBEAT_REPLY_BYTES))
     peer.send(*[heartbeat(i) for i in range(8)])
     seen = []
     while not seen or seen[-1] < 8:
         seen.append(len(coordinator.requests))
         await turns()
     assert seen == [3, 6, 8]
+
+
+async def test_a_large_reply_ends_the_turn_and_the_next_begins_when_it_was_taken() -> None:
+    """Or 128 pipelined requests for all topics would be one write of hundreds of megabytes."""
+    peer, coordinator = make_peer(max_turn_bytes=3 * len(heartbeat(1)))
+    answer = coordinator.submit
+
+    def submit(request: Request, ticket: Any) -> None:
+        ticket.render = lambda _result, _exchange: bytes(1_000)
+        answer(request, ticket)
+
+    coordinator.submit = submit  # type: ignore[method-assign]
+    peer.send(*[heartbeat(i) for i in range(4)])
+    assert len(coordinator.requests) == 1
+    peer.connection.pause_writing()
+    await turns(3)
+    assert len(coordinator.requests) == 1
+    peer.connection.resume_writing()
+    seen = []
+    while not seen or seen[-1] < 4:
+        await turns()
+        seen.append(len(coordinator.requests))
+    assert seen == [2, 3, 4]
