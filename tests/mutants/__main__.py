@@ -1,7 +1,7 @@
 """``make mutants``: break the code on purpose, and see that a test notices.
 
 ``DRAWN=200`` draws more than the 20 of CI, ``ONLY=text`` runs those whose line holds the text,
-``SEED=15`` draws others.
+``SEED=15`` draws others. What is no number, or none that makes sense, is refused.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
+from tests.helpers.asked_numbers import RefusedError, whole_number
 from tests.mutants.check import Plan, check
 from tests.mutants.chosen_tests import chosen_tests
 from tests.mutants.equivalents import EQUIVALENTS
@@ -29,7 +30,13 @@ def run_world(seed: int) -> None:
 
 
 def main() -> int:
-    """Return what the process ends with."""
+    """Return what the process ends with: 1 if too few were caught, 2 if nonsense is asked for."""
+    try:
+        drawn = whole_number("DRAWN", 20, least=0)
+        seed = whole_number("SEED", 14, least=0)
+    except RefusedError as error:
+        print(f"mutants: {error}")  # noqa: T201 - for who waits for it
+        return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and the children end, too
     # Nothing of the project is imported by this process but these tables and ``protocol``.
     paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -43,8 +50,8 @@ def main() -> int:
         warm=(*WARM, *protocol),
         named=NAMED,
         equivalents=EQUIVALENTS,
-        drawn=int(os.environ.get("DRAWN", "20")),
-        seed=int(os.environ.get("SEED", "14")),
+        drawn=drawn,
+        seed=seed,
         only=os.environ.get("ONLY", ""),
     )
     return check(plan)

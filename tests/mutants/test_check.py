@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 
-from tests.mutants.__main__ import ROOT
+from tests.mutants.__main__ import ROOT, main
 from tests.mutants.chosen_tests import LAYERS, OWN, chosen_tests
 from tests.mutants.equivalents import EQUIVALENTS
 from tests.mutants.mutant import draw
@@ -230,3 +230,15 @@ def test_drawn_mutants_of_the_three_layers_are_python_and_proofs_are_of_mutants_
     assert EQUIVALENTS.keys() <= {mutant.key for mutant in every}, "look at these again"
     for mutant in draw(every, 100, 14):
         compile(mutant.source(sources[mutant.path]), mutant.path, "exec", dont_inherit=True)
+
+
+NONSENSE = [("DRAWN", "-3"), ("DRAWN", "abc"), ("DRAWN", ""), ("SEED", "x"), ("SEED", "1.5")]
+
+
+@pytest.mark.parametrize(("name", "text"), NONSENSE)
+def test_nonsense_is_refused(monkeypatch, capsys, name, text):
+    """DRAWN=-3 would draw all but three."""
+    monkeypatch.setenv(name, text)
+    assert main() == 2
+    told = f"mutants: {name}={text} is refused: give a whole number from 0 on\n"
+    assert capsys.readouterr().out == told

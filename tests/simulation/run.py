@@ -22,6 +22,7 @@ from itertools import count
 from math import inf
 from typing import NamedTuple
 
+from tests.helpers.asked_numbers import RefusedError, whole_number
 from tests.simulation.seeds import IN_TESTS
 from tests.simulation.worlds import Figures, be_quiet, run_world
 
@@ -51,17 +52,13 @@ def live(seeds: list[int]) -> Report:
     return report
 
 
-class RefusedError(Exception):
-    """What the environment asks for makes no sense."""
-
-
 def main() -> int:
     """Run what the environment asks for; 1 if a world failed, 2 if it asks for nonsense."""
     try:
-        seed = _number("SEED", -1, least=0)
-        first = _number("FIRST", IN_TESTS, least=0)
-        number = _number("SEEDS", 400, least=1)
-        workers = _number("WORKERS", 2, least=1)
+        seed = whole_number("SEED", -1, least=0)
+        first = whole_number("FIRST", IN_TESTS, least=0)
+        number = whole_number("SEEDS", 400, least=1)
+        workers = whole_number("WORKERS", 2, least=1)
         minutes = _minutes()
     except RefusedError as error:
         say(f"sim: {error}")
@@ -142,15 +139,6 @@ def _sum_up(total: Report, seconds: float) -> int:
 
 def _next(seeds: Iterator[int]) -> list[int]:
     return [seed for _, seed in zip(range(CHUNK), seeds, strict=False)]
-
-
-def _number(name: str, default: int, *, least: int) -> int:
-    text = os.environ.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdecimal() and int(text) >= least):
-        raise RefusedError(f"{name}={text} is refused: give a whole number from {least} on")
-    return int(text)
 
 
 def _minutes() -> float:

@@ -1,0 +1,19 @@
+"""Numbers that a target of the Makefile is asked for: sensible ones, or a refusal."""
+
+from __future__ import annotations
+
+import os
+
+
+class RefusedError(Exception):
+    """What the environment asks for makes no sense; the message says what to give instead."""
+
+
+def whole_number(name: str, default: int, *, least: int) -> int:
+    """The whole number of that name, ``default`` where there is none; raises RefusedError."""
+    text = os.environ.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal() and int(text) >= least):
+        raise RefusedError(f"{name}={text} is refused: give a whole number from {least} on")
+    return int(text)
