@@ -18,6 +18,8 @@ IN_FLIGHT = 24
 """Cases at once. They mostly wait: for timers, and for whether somebody is parked."""
 
 FIGURES = Figures()
+LACK = pytest.StashKey[str]()
+"""What this machine lacks, where nothing could be compared."""
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +43,8 @@ def benches(request: pytest.FixtureRequest) -> Iterator[dict[bool, Bench]]:
             try:
                 started = [one.result() for one in starting]
             except Unavailable as lack:
-                pytest.skip(str(lack))
+                request.config.stash[LACK] = str(lack)
+                pytest.exit(str(lack), returncode=2)
             yield {one.kafka.small: Bench.of(one) for one in started}
 
 
@@ -83,6 +86,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Tell the figures, after everything that pytest itself tells."""
+    """Tell the figures, after everything that pytest itself tells; or why there are none."""
+    if (lack := config.stash.get(LACK, None)) is not None:
+        print("", f"differential: nothing was compared: {lack}", sep="\n")  # noqa: T201
     if FIGURES.cases:
         print("", *FIGURES.once, FIGURES.line(), sep="\n")  # noqa: T201 - for who waits for it

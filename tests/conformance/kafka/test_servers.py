@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from concurrent.futures import Future
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conformance.kafka.servers import stopped_in_the_end
+from tests.helpers.printed_docs import ROOT
 
 
 @dataclass
@@ -53,3 +57,20 @@ def test_servers_stop_before_anything_else_when_the_run_is_told_to_end() -> None
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
         assert not pair.is_running
+
+
+@pytest.mark.slow
+def test_a_machine_that_lacks_something_has_compared_nothing_and_says_so(tmp_path: Path) -> None:
+    """Or `make differential` would be green without Java."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "differential", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "tests/conformance/kafka/test_cases.py"],
+        cwd=ROOT,
+        env={"PATH": str(tmp_path), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("differential: nothing was compared: no java here: install ")
