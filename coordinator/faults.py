@@ -7,6 +7,7 @@ Each fault but time is undone when its ``Fault`` is, and at the latest when the 
 from __future__ import annotations
 
 import operator
+from asyncio import BaseTransport
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -190,15 +191,74 @@ class Delays:
                 give()
 
 
-class DelayedConnection(Connection):
-    """A connection whose answers may be held back."""
+class Gate:
+    """What clients send comes in through it; what was begun is answered while it is closed too."""
 
-    __slots__ = ("_delays",)
+    def __init__(self) -> None:
+        """Begin open, without connections."""
+        self.connections: Final[set[FaultyConnection]] = set()
+        self._closings = 0
 
-    def __init__(self, hub: Hub, delays: Delays) -> None:
+    @property
+    def is_open(self) -> bool:
+        """Nobody has closed it."""
+        return not self._closings
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Begin no request meanwhile, and read none; afterwards go on with those that wait."""
+        self._turn(+1)
+        try:
+            yield
+        finally:
+            self._turn(-1)
+
+    def _turn(self, closings: int) -> None:
+        self._closings += closings
+        for connection in tuple(self.connections):
+            connection.gate_turned()
+
+
+class FaultyConnection(Connection):
+    """A connection whose requests and whose answers may be held back."""
+
+    __slots__ = ("_delays", "_gate", "_peer_takes")
+
+    def __init__(self, hub: Hub, delays: Delays, gate: Gate) -> None:
         """Make the connection of a listener."""
         super().__init__(hub)
         self._delays = delays
+        self._gate = gate
+        self._peer_takes = True
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        """Come to life, before a closed gate too."""
+        super().connection_made(transport)
+        self._gate.connections.add(self)
+        if not self._gate.is_open:
+            self.gate_turned()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Leave the gate."""
+        self._gate.connections.discard(self)
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The peer does not take its replies."""
+        self._peer_takes = False
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """The peer took its replies: go on, unless the gate is closed."""
+        self._peer_takes = True
+        self.gate_turned()
+
+    def gate_turned(self) -> None:
+        """Begin nothing while the gate is closed, as if the peer did not take its replies."""
+        if self._gate.is_open and self._peer_takes:
+            super().resume_writing()
+        else:
+            super().pause_writing()
 
     def answered(self, exchange: Exchange) -> None:
         """Write the reply, now or after the delay of its API."""

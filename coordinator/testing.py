@@ -34,10 +34,11 @@ from coordinator.core.requests import (
 )
 from coordinator.faults import (
     MAX_MS,
-    DelayedConnection,
     Delays,
     FailingStorage,
     Fault,
+    FaultyConnection,
+    Gate,
     MovableClock,
     Nobody,
     text,
@@ -125,6 +126,7 @@ class GroupkeeperServer:
         self._clock = MovableClock()
         self._storage = FailingStorage(self._clock.wall_ms)
         self._delays = Delays()
+        self._gate = Gate()
         self._port = self.options.port
         self._coordinator: GroupCoordinator | None = None
         self._listener: Listener | None = None
@@ -188,7 +190,7 @@ class GroupkeeperServer:
             self._listener = Listener(
                 services,
                 ServerLimits(),
-                make_connection=lambda hub: DelayedConnection(hub, self._delays),
+                make_connection=lambda hub: FaultyConnection(hub, self._delays, self._gate),
             )
             await self._listener.start(sock)
         except BaseException:
@@ -230,8 +232,7 @@ class GroupkeeperServer:
         if name in topics.image.by_name:
             request = ChangeTopics(_CLIENT, grow=((name, partitions),))
         else:
-            new = NewTopic(name, partitions, mint_topic_id())
-            request = ChangeTopics(_CLIENT, create=(new,))
+            request = ChangeTopics(_CLIENT, create=(NewTopic(name, partitions, mint_topic_id()),))
         result = await self.coordinator.ask(request)
         _check(result.error, name)
         change: TopicChange
@@ -270,9 +271,9 @@ class GroupkeeperServer:
     async def advance(self, ms: int, *, heartbeats: bool = False) -> None:
         """Let time pass at once: sessions and rebalances end, offsets expire, each at its moment.
 
-        Clients do not feel it. None of them heartbeats meanwhile, so every session shorter than
-        ``ms`` ends, the living ones' too; ``heartbeats=True`` lets all members heartbeat all the
-        while. At most ten years. On return everything that was due has happened and is in
+        What clients send meanwhile waits for the return. Nobody heartbeats, so sessions shorter
+        than ``ms`` end, the living ones' too; ``heartbeats=True`` lets all members heartbeat all
+        the while. At most ten years. On return everything that was due has happened and is in
         ``events``; it is durable, but for evictions: see ``evict``.
 
         Raises TestingError, at once, where the storage fails: what was due then did not happen.
@@ -280,14 +281,13 @@ class GroupkeeperServer:
         ms = whole_number("ms", ms, least=0, most=MAX_MS)
         await self._loaded()
         coordinator, failures = self.coordinator, self._storage.failures
-        with self._clock.standing():  # what one moment made due together stays together
+        with self._clock.standing(), self._gate.closed():  # what is due together stays together
             left_ms, at_ms = ms, self._next_ms()
             while left_ms > 0 or at_ms <= NEXT_PORTION_MS:
                 living = await self._members() if heartbeats else []
                 step_ms = max(0, at_ms)
                 if left_ms > 0:  # the rest of a long work takes a little longer
-                    # a session is due all the time where none ever ends
-                    least_ms = ms // MAX_STEPS if heartbeats else 0
+                    least_ms = ms // MAX_STEPS if heartbeats else 0  # a session is always due
                     step_ms = min(left_ms, max(step_ms, least_ms))
                     left_ms -= step_ms
                 self._clock.move(step_ms)

@@ -122,6 +122,35 @@ async def test_a_living_client_heartbeats_through_moved_time_in_steps_below_its_
             await consumer.stop()
 
 
+async def test_offsets_expire_under_living_clients_that_would_join_again_meanwhile():
+    async with GroupkeeperServer(topics={"orders": 4}) as server, asyncio.timeout(GIVE_UP_S):
+        consumers = [
+            AIOKafkaConsumer(
+                "orders",
+                bootstrap_servers=server.bootstrap,
+                group_id="billing",
+                group_instance_id=instance,
+                heartbeat_interval_ms=20,
+                retry_backoff_ms=20,
+                enable_auto_commit=False,
+            )
+            for instance in (None, None, "static")
+        ]
+        for consumer in consumers:
+            await consumer.start()
+        while sorted(len(consumer.assignment()) for consumer in consumers) != [1, 1, 2]:
+            await a_heartbeat(server)
+        partition = next(iter(consumers[0].assignment()))
+        await consumers[0].commit({partition: 9})
+        await a_heartbeat(server)
+        await server.advance(8 * 24 * 3_600_000)
+        assert await server.committed("billing") == {}
+        happened = [event["kind"] for event in server.events("billing")]
+        assert happened[-2:] == ["offset_expired", "group_deleted"]
+        for consumer in consumers:
+            await consumer.stop()
+
+
 async def a_heartbeat(server: GroupkeeperServer) -> None:
     """Wait for the next one, of whatever version."""
     before = heartbeats(server)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any, cast
 
 from coordinator.core.requests import Request
@@ -52,9 +53,14 @@ class FakeTransport:
 class Peer:
     """The client's side of a connection without a socket."""
 
-    def __init__(self, listener: Listener, address: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        address: str = "127.0.0.1",
+        make_connection: Callable[[Listener], Connection] = Connection,
+    ) -> None:
         self.transport = FakeTransport(address)
-        self.connection = Connection(listener)
+        self.connection = make_connection(listener)
         self.connection.connection_made(cast("Any", self.transport))
 
     def send(self, *frames: bytes) -> None:
