@@ -32,6 +32,7 @@ from storage.base import Lease, ShardAppend, ShardId
 from storage.event_codec import Stamp
 from storage.log_clock import LogClock
 from storage.memory import MemoryOffsetStorage
+from storage.sqlite import SqliteOffsetStorage
 from storage.sqlite_keyed import LoadedKeys
 from tests.simulation.breakages_of_accounts import ACCOUNTS
 from tests.simulation.breakages_of_members import MEMBERS
@@ -327,6 +328,17 @@ def fold_runs_ahead(patch: Patch) -> None:
     patch.setattr("storage.sqlite_fold.FoldMap.folded_row", lambda self, last_row: last_row)
 
 
+def fold_fails_silently(patch: Patch) -> None:
+    """SQLite: what a failed fold did not write counts as folded, and the next append goes on."""
+    write_fold = SqliteOffsetStorage._write_fold
+
+    def silent(self: SqliteOffsetStorage, append: Any) -> None:
+        write_fold(self, append)
+        self._fold_error = None
+
+    patch.setattr(SqliteOffsetStorage, "_write_fold", silent)
+
+
 def load_leaves_keys_out_of_their_table(patch: Patch) -> None:
     """SQLite: what a row set and its table missed is taken for folded all the same."""
     patch.setattr(LoadedKeys, "missing", lambda self: [])
@@ -372,6 +384,16 @@ def replies_out_of_order(patch: Patch) -> None:
     patch.setattr(Connection, "answered", jump_the_queue)
 
 
+def one_alone_is_fenced(patch: Patch) -> None:
+    """Of the shards of an append that were fenced, the others are taken for written."""
+    finish = Lane._finish
+
+    async def lenient(self: Lane, append: Any, fenced: Collection[ShardId]) -> None:
+        await finish(self, append, sorted(fenced)[:1])
+
+    patch.setattr(Lane, "_finish", lenient)
+
+
 def lease_given_out_twice(patch: Patch) -> None:
     """A store whose new lease has the number of the old one."""
 
@@ -393,6 +415,10 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
         "two appends of a shard|replayed",
     ),
     "an epoch that is given out twice": (lease_given_out_twice, "was given out after"),
+    "of the fenced shards of an append one alone": (
+        one_alone_is_fenced,
+        "answered ahead of|not durable|replayed",
+    ),
     "a new lease without a load": (append_without_load, "was not loaded"),
     "two appends at a time": (two_appends_at_a_time, "two appends of a shard|replayed"),
     "an answer given twice": (answered_twice, "answered twice"),
@@ -424,6 +450,7 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     "offsets that look like none while loading": (loading_reads_nothing, "-1 was read"),
     "a load that loses records": (load_loses_a_slice, "replayed"),
     "a fold that runs ahead of the log": (fold_runs_ahead, "replayed|loaded"),
+    "a fold that fails and is not told": (fold_fails_silently, "replayed|loaded"),
     "a table that misses what a row set": (load_leaves_keys_out_of_their_table, "replayed"),
     "a heartbeat that does not count": (heartbeat_does_not_count, "silent for|before its session"),
     "offsets that expire at once": (expires_at_once, "ms early|is consumed"),
