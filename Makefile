@@ -125,3 +125,4 @@ bench-pipeline: .venv/installed-for-pipeline ## The pipeline over EVENTS=1000000
 
 clean: ## Forget .venv and every cache, never var/
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -f *__mypyc*.so; find $(SOURCES) -name '*.so' -delete

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
@@ -25,8 +26,11 @@ def pytest_runtest_makereport(
 
 def pytest_configure(config: pytest.Config) -> None:
     """Bring the fixture ``groupkeeper`` where the project is not installed, only checked out, and
-    what writes the table of compatibility.
+    what writes the table of compatibility; test nothing but what the sources say.
     """
+    compiled = Path(coordinator.__file__).parent.rglob("*.so")
+    if "TESTS_OF_COMPILED" not in os.environ and any(compiled):
+        pytest.exit("compiled modules lie in this tree and hide their sources: make clean", 4)
     config.pluginmanager.register(compatibility_run, "compatibility-run")
     if not config.pluginmanager.hasplugin("groupkeeper"):
         config.pluginmanager.register(coordinator.pytest_plugin, "groupkeeper")
