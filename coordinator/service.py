@@ -63,6 +63,7 @@ from coordinator.runtime.stats import Stats
 from coordinator.runtime.tickets import Awaited, Closed, Listing, Many, ManyTicket, Submits
 from coordinator.topics import Topics
 from coordinator.translation import (
+    checked,
     commit_from_core,
     commit_to_core,
     fetch_from_core,
@@ -398,11 +399,12 @@ class GroupCoordinator:
 
     async def ask(self, request: Request) -> Any:
         """Submit a request of the core and wait for its result. Raises RuntimeError before
-        ``start``, as do the methods above that ask.
+        ``start``, and TypeError for a value of another type than the request has, as do the
+        methods above that ask.
         """
         self._check_started()
         ticket = Awaited()
-        self.submit(request, ticket)
+        self.submit(checked(request), ticket)
         return await ticket.future
 
     async def _ask_all(self, requests: Sequence[Request]) -> list[Any]:

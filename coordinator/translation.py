@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from typing import Final, TypeVar
+
+import msgspec
 
 from coordinator.core.errors import ErrorCode, GroupError
 from coordinator.core.requests import (
@@ -38,6 +41,24 @@ from coordinator.messages import (
     SyncGroupResponse,
 )
 from coordinator.runtime.settings import CoordinatorConfig
+
+_R = TypeVar("_R")
+
+_BYTES: Final = (bytes, bytearray, memoryview)
+
+
+def checked(request: _R) -> _R:
+    """Return the request with bytes where buffers were given.
+
+    Raises TypeError for a value of another type: what came over the wire has the types that the
+    core relies on, what a host passes may have any, and a float for an offset would be stored as
+    one and never be read again.
+    """
+    plain = msgspec.to_builtins(request, builtin_types=_BYTES)
+    try:
+        return msgspec.convert(plain, type(request), builtin_types=_BYTES)
+    except msgspec.ValidationError as error:
+        raise TypeError(f"{type(request).__name__}: {error}") from None
 
 
 def join_to_core(request: JoinGroupRequest, config: CoordinatorConfig) -> JoinGroup:
