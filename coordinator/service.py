@@ -410,7 +410,7 @@ class GroupCoordinator:
     async def _ask_all(self, requests: Sequence[Request]) -> list[Any]:
         self._check_started()
         ticket = Awaited()
-        self.submit_all(requests, ticket)
+        self.submit_all([checked(request) for request in requests], ticket)
         return cast("list[Any]", await ticket.future)
 
     def _check_started(self) -> None:

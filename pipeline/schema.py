@@ -26,77 +26,78 @@ EVENT_SCHEMA_VERSION: Final = 2
 """The version of ``docs/events.md`` that this schema reads; version 1 is read as well."""
 
 
-def _struct(**fields: DataType) -> StructType:
+def struct_of(**fields: DataType) -> StructType:
+    """Make a struct of fields that may be null, in this order."""
     return StructType([StructField(name, kind) for name, kind in fields.items()])
 
 
-_INT, _LONG, _STRING = IntegerType(), LongType(), StringType()
+INT, LONG, STRING = IntegerType(), LongType(), StringType()
 
-PARTITION_SCHEMA: Final = _struct(
-    partition=_INT,
-    offset=_LONG,
-    previous_offset=_LONG,
-    leader_epoch=_INT,
-    metadata=_STRING,
-    commit_time_ms=_LONG,
-    expire_time_ms=_LONG,
-    lost_ts_ms=_LONG,
-    reason=_STRING,
+PARTITION_SCHEMA: Final = struct_of(
+    partition=INT,
+    offset=LONG,
+    previous_offset=LONG,
+    leader_epoch=INT,
+    metadata=STRING,
+    commit_time_ms=LONG,
+    expire_time_ms=LONG,
+    lost_ts_ms=LONG,
+    reason=STRING,
 )
 """One entry of ``topics[].partitions[]``: of a commit, of offsets that went, of a snapshot or of a
 sample of ends."""
 
-TOPIC_SCHEMA: Final = _struct(
-    topic=_STRING, topic_id=_STRING, partitions=ArrayType(PARTITION_SCHEMA)
+TOPIC_SCHEMA: Final = struct_of(
+    topic=STRING, topic_id=STRING, partitions=ArrayType(PARTITION_SCHEMA)
 )
 """One entry of ``topics[]``."""
 
-EVENT_SCHEMA: Final = _struct(
+EVENT_SCHEMA: Final = struct_of(
     # of every event
-    log_id=_STRING,
-    seq=_LONG,
-    ts_ms=_LONG,
-    clock_ms=_LONG,
-    shard=_INT,
-    lease_epoch=_LONG,
-    kind=_STRING,
-    group=_STRING,
-    group_type=_STRING,
-    generation=_INT,
-    member_id=_STRING,
-    instance_id=_STRING,
-    client_id=_STRING,
-    client_host=_STRING,
-    principal=_STRING,
-    api=_STRING,
+    log_id=STRING,
+    seq=LONG,
+    ts_ms=LONG,
+    clock_ms=LONG,
+    shard=INT,
+    lease_epoch=LONG,
+    kind=STRING,
+    group=STRING,
+    group_type=STRING,
+    generation=INT,
+    member_id=STRING,
+    instance_id=STRING,
+    client_id=STRING,
+    client_host=STRING,
+    principal=STRING,
+    api=STRING,
     # offsets
     topics=ArrayType(TOPIC_SCHEMA),
-    commit_time_ms=_LONG,
-    expire_time_ms=_LONG,
+    commit_time_ms=LONG,
+    expire_time_ms=LONG,
     lost=ArrayType(TOPIC_SCHEMA),
     # refusals
-    error=_STRING,
-    count=_LONG,
+    error=STRING,
+    count=LONG,
     # members and rebalances
-    reason=_STRING,
-    protocols=ArrayType(_STRING),
-    session_timeout_ms=_LONG,
-    rebalance_timeout_ms=_LONG,
-    replaces=_STRING,
-    members=_INT,
-    duration_ms=_LONG,
-    awaited=ArrayType(_STRING),
-    protocol_name=_STRING,
-    leader_id=_STRING,
-    protocol_type=_STRING,
-    partitions=MapType(_STRING, MapType(_STRING, ArrayType(_INT))),
-    opaque_bytes=MapType(_STRING, _LONG),
+    reason=STRING,
+    protocols=ArrayType(STRING),
+    session_timeout_ms=LONG,
+    rebalance_timeout_ms=LONG,
+    replaces=STRING,
+    members=INT,
+    duration_ms=LONG,
+    awaited=ArrayType(STRING),
+    protocol_name=STRING,
+    leader_id=STRING,
+    protocol_type=STRING,
+    partitions=MapType(STRING, MapType(STRING, ArrayType(INT))),
+    opaque_bytes=MapType(STRING, LONG),
     # groups, shards, administration
-    groups=_LONG,
-    offsets=_LONG,
-    action=_STRING,
-    target=_STRING,
-    detail=_STRING,
+    groups=LONG,
+    offsets=LONG,
+    action=STRING,
+    target=STRING,
+    detail=STRING,
 )
 """An event as ``storage.event_codec`` renders it, its fields in the order of the document."""
 
@@ -104,7 +105,7 @@ ROW_FIELDS: Final = ("partition", "offset", "previous_offset", "leader_epoch", "
 """What a row of ``topics[].rows[]`` holds, by place: the partitions of a commit since version 2."""
 
 _LINE_TOPIC_SCHEMA: Final = StructType(
-    [*TOPIC_SCHEMA, StructField("rows", ArrayType(ArrayType(_STRING)))]
+    [*TOPIC_SCHEMA, StructField("rows", ArrayType(ArrayType(STRING)))]
 )
 
 LINE_SCHEMA: Final = StructType(
@@ -119,88 +120,88 @@ or ``partitions``."""
 BRONZE_SCHEMA: Final = StructType(
     [
         *EVENT_SCHEMA.fields,
-        StructField("segment", _STRING),
+        StructField("segment", STRING),
         StructField("dt", DateType()),
-        StructField("batch_id", _STRING),
+        StructField("batch_id", STRING),
     ]
 )
 """Events as they are, with the file they came in, their UTC day, and the batch that wrote them."""
 
-SEGMENT_SCHEMA: Final = _struct(
-    log_id=_STRING,
-    segment=_STRING,
+SEGMENT_SCHEMA: Final = struct_of(
+    log_id=STRING,
+    segment=STRING,
     dt=DateType(),
-    first_seq=_LONG,
-    last_seq=_LONG,
-    events=_LONG,
-    seq_sum=_LONG,
-    batch_id=_STRING,
-    file=_STRING,
-    sha256=_STRING,
+    first_seq=LONG,
+    last_seq=LONG,
+    events=LONG,
+    seq_sum=LONG,
+    batch_id=STRING,
+    file=STRING,
+    sha256=STRING,
 )
 """What a batch brought of one segment: one row a segment, day and batch. ``file`` and its checksum
 are null for what was not read from a log's folder."""
 
-TICKET_SCHEMA: Final = _struct(file=_STRING, file_bytes=_LONG, sha256=_STRING, schema_version=_INT)
+TICKET_SCHEMA: Final = struct_of(file=STRING, file_bytes=LONG, sha256=STRING, schema_version=INT)
 """A file of a log's folder that is to be read, and what its manifest says of it."""
 
-VERDICT_SCHEMA: Final = _struct(
-    file=_STRING,
-    file_bytes=_LONG,
-    modified_ms=_LONG,
-    sha256=_STRING,
-    listed_sha256=_STRING,
-    problem=_STRING,
-    batch_id=_STRING,
+VERDICT_SCHEMA: Final = struct_of(
+    file=STRING,
+    file_bytes=LONG,
+    modified_ms=LONG,
+    sha256=STRING,
+    listed_sha256=STRING,
+    problem=STRING,
+    batch_id=STRING,
 )
 """What a batch found out of a file: one row a file and batch."""
 
-LACKING_SCHEMA: Final = _struct(file=_STRING, problem=_STRING)
+LACKING_SCHEMA: Final = struct_of(file=STRING, problem=STRING)
 """A segment that ought to be in a log's folder and is not, or is not what it should be."""
 
 CARRIED_EVENTS_SCHEMA: Final = StructType(
-    [*EVENT_SCHEMA.fields, StructField("store", _STRING), StructField("dt", DateType())]
+    [*EVENT_SCHEMA.fields, StructField("store", STRING), StructField("dt", DateType())]
 )
 """Events that still matter when the day ``dt`` is over."""
 
-STANDING_SCHEMA: Final = _struct(
-    store=_STRING,
-    group=_STRING,
-    topic=_STRING,
-    partition=_INT,
+STANDING_SCHEMA: Final = struct_of(
+    store=STRING,
+    group=STRING,
+    topic=STRING,
+    partition=INT,
     is_set=BooleanType(),
-    lease_epoch=_LONG,
-    topic_id=_STRING,
-    offset=_LONG,
-    leader_epoch=_INT,
-    metadata=_STRING,
-    commit_time_ms=_LONG,
-    expire_time_ms=_LONG,
-    client_id=_STRING,
-    seq=_LONG,
-    ts_ms=_LONG,
+    lease_epoch=LONG,
+    topic_id=STRING,
+    offset=LONG,
+    leader_epoch=INT,
+    metadata=STRING,
+    commit_time_ms=LONG,
+    expire_time_ms=LONG,
+    client_id=STRING,
+    seq=LONG,
+    ts_ms=LONG,
     dt=DateType(),
 )
 """Committed offsets that stand when the day ``dt`` is over."""
 
-ENDS_SCHEMA: Final = _struct(
-    store=_STRING,
-    topic=_STRING,
-    partition=_INT,
-    offset=_LONG,
-    ts_ms=_LONG,
-    lease_epoch=_LONG,
-    seq=_LONG,
+ENDS_SCHEMA: Final = struct_of(
+    store=STRING,
+    topic=STRING,
+    partition=INT,
+    offset=LONG,
+    ts_ms=LONG,
+    lease_epoch=LONG,
+    seq=LONG,
     dt=DateType(),
 )
 """Ends of partitions: as they were sampled, or as they are known when the day ``dt`` is over."""
 
-PUBLICATION_SCHEMA: Final = _struct(
+PUBLICATION_SCHEMA: Final = struct_of(
     dt=DateType(),
-    state=_STRING,
-    fingerprint=_STRING,
-    events=_LONG,
-    missing=_STRING,
+    state=STRING,
+    fingerprint=STRING,
+    events=LONG,
+    missing=STRING,
 )
 """What a day was last computed from. ``missing`` says to a person what is missing of it and of
 earlier ones, and is empty where nothing is."""
@@ -208,7 +209,7 @@ earlier ones, and is empty where nothing is."""
 NOTE_SCHEMA: Final = StructType(
     [
         *PUBLICATION_SCHEMA.fields,
-        StructField("accepted", ArrayType(_struct(store=_STRING, first_seq=_LONG, last_seq=_LONG))),
+        StructField("accepted", ArrayType(struct_of(store=STRING, first_seq=LONG, last_seq=LONG))),
     ]
 )
 """The same as it is written, with the gaps that a day is published with."""
