@@ -6,7 +6,6 @@ Each fault but time is undone when its ``Fault`` is, and at the latest when the 
 
 from __future__ import annotations
 
-import operator
 from asyncio import BaseTransport
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Final
 
 from coordinator.core.events import CommitRejected, MemberFenced, ShardLoaded
 from coordinator.core.requests import Now
+from coordinator.core.values import text, whole_number
 from coordinator.handlers.exchange import Exchange
 from coordinator.runtime.clock import LoopClock
 from coordinator.server.connection import Connection, Hub
@@ -271,25 +271,6 @@ class Nobody:
 
     def resolve(self, result: object) -> None:
         """Take it and forget it."""
-
-
-def whole_number(name: str, value: object, *, least: int, most: int | None = None) -> int:
-    """Return an argument that counts something; TypeError or ValueError says what may be given."""
-    if not hasattr(value, "__index__") or isinstance(value, bool):
-        raise TypeError(f"{name} must be a whole number, not {value!r}")
-    number = operator.index(value)
-    if number < least:
-        raise ValueError(f"{name} must be at least {least}, not {number}")
-    if most is not None and number > most:
-        raise ValueError(f"{name} must be at most {most}, not {number}")
-    return number
-
-
-def text(name: str, value: object) -> str:
-    """Return an argument that is a name; TypeError says so where it is none."""
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be a string, not {value!r}")
-    return value
 
 
 def _changes_something(batch: Batch) -> bool:

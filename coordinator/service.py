@@ -33,6 +33,7 @@ from coordinator.core.requests import (
 )
 from coordinator.core.routing import shard_of
 from coordinator.core.shard import Shard
+from coordinator.core.values import int32, text
 from coordinator.group_assignment import assign
 from coordinator.group_configs import GroupConfigStore
 from coordinator.group_metadata import GroupMetadata, group_metadata
@@ -61,7 +62,7 @@ from coordinator.runtime.shards import MakeShard, make_cluster_shard, make_group
 from coordinator.runtime.slot import Slot, Ticket
 from coordinator.runtime.stats import Stats
 from coordinator.runtime.tickets import Awaited, Closed, Listing, Many, ManyTicket, Submits
-from coordinator.topics import Topics
+from coordinator.topics import ConfiguredTopic, Topics
 from coordinator.translation import (
     checked,
     commit_from_core,
@@ -106,17 +107,20 @@ class GroupCoordinator:
         self,
         storage: OffsetStorage,
         config: CoordinatorConfig | None = None,
-        topics: Topics | None = None,
+        topics: Topics | Mapping[str, int] | None = None,
         *,
         clock: Clock | None = None,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Put the parts together; nothing runs before ``start``.
 
-        Without ``topics`` every topic and partition is taken to exist.
+        Without ``topics`` every topic and partition is taken to exist; names with their numbers of
+        partitions will do where nothing else is to be said of them. Raises TypeError where
+        something else is passed.
         """
+        _check_parts(storage, config)
         self.config = config or CoordinatorConfig()
-        self.topics = topics
+        self.topics = topics = _as_topics(topics)
         self.group_configs = GroupConfigStore(self.config.shards, self.config)
         """What is durably set for single groups."""
         self._storage = storage
@@ -143,12 +147,16 @@ class GroupCoordinator:
             self._group_loader = GroupLoader(
                 storage, self._owner, self.config, self._clock, self._group_read, timer
             )
+            # A load may have left out a group that was there: who names it next has it read.
+            self._owner.before_answers = self._routed.clear
         self._end_sampler: EndSampler | None = None
         if topics is not None and self.config.end_offset_interval_ms > 0:
             self._end_sampler = EndSampler(topics, self._ride, lambda: self._owner.stats.loads)
         self._sampling: asyncio.Task[None] | None = None
         self._is_open = False
         self._was_started = False
+        self._life_began: str | None = None
+        """Why ``start`` is not for now."""
 
     # --- Life -------------------------------------------------------------------------------------
 
@@ -156,13 +164,26 @@ class GroupCoordinator:
         """Open the store, take the leases and load; returns when every shard answers.
 
         Raises StoreRefused where a person has to act, and StorageError where the store cannot be
-        opened. A store that is busy (a full disk, a database that somebody holds) and failures of a
-        load are tried again for as long as it takes.
+        opened: it may be called again then. A store that is busy (a full disk, a database that
+        somebody holds) and failures of a load are tried again for as long as it takes. There is one
+        life: RuntimeError where it was started, or stopped.
         """
+        if self._life_began:
+            raise RuntimeError(
+                f"the coordinator was {self._life_began} already: make another one over the storage"
+            )
+        self._life_began = "started"
         log_as_the_host_does()
         if self._own_clock is not None:
             self._own_clock.start()
-        await self._open_storage()
+        try:
+            await self._open_storage()
+        except BaseException:
+            if self._own_clock is not None:
+                self._own_clock.stop()
+            if self._life_began == "started":
+                self._life_began = None
+            raise
         self._is_open = self._was_started = True
         await self._owner.start()
         if self.topics is not None:
@@ -194,6 +215,7 @@ class GroupCoordinator:
         """Refuse what is parked, make durable what waits, fold what fits, release and close: all of
         it within the time given (``drain_timeout_ms``), whatever the store does.
         """
+        self._life_began = "stopped"
         self._places = dict.fromkeys(self._places, Closed())
         self._routed.clear()
         if self._group_loader is not None:
@@ -447,3 +469,28 @@ class GroupCoordinator:
         for slot in self._owner.slots.values():
             if isinstance(slot.shard, Shard):
                 yield slot.shard
+
+
+def _check_parts(storage: object, config: object) -> None:
+    """Tell at once what could not work: later it is an AttributeError somewhere in a load."""
+    if not isinstance(storage, OffsetStorage):
+        raise TypeError(
+            "storage must be an OffsetStorage, such as SqliteOffsetStorage(path) or "
+            f"PersistentOffsetStorage(your_store), not {storage!r}"
+        )
+    if not isinstance(config, CoordinatorConfig | None):
+        raise TypeError(f"config must be a CoordinatorConfig, not {config!r}")
+
+
+def _as_topics(topics: object) -> Topics | None:
+    if isinstance(topics, Mapping):
+        return Topics(
+            ConfiguredTopic(text("topic", name), int32(f"the partitions of {name}", count))
+            for name, count in topics.items()
+        )
+    if not isinstance(topics, Topics | None):
+        raise TypeError(
+            "topics must be Topics([ConfiguredTopic(...)]), or names with their numbers of "
+            f"partitions, not {topics!r}"
+        )
+    return topics

@@ -32,6 +32,7 @@ from coordinator.core.requests import (
     NewTopic,
     TopicChange,
 )
+from coordinator.core.values import int32, int64, text, whole_number
 from coordinator.faults import (
     MAX_MS,
     Delays,
@@ -41,8 +42,6 @@ from coordinator.faults import (
     Gate,
     MovableClock,
     Nobody,
-    text,
-    whole_number,
 )
 from coordinator.group_metadata import GroupMetadata
 from coordinator.handlers.services import Services
@@ -244,7 +243,8 @@ class GroupkeeperServer:
         await self._loaded()
         by_topic: dict[str, dict[int, OffsetCommitData]] = {}
         for (topic, partition), offset in offsets.items():
-            by_topic.setdefault(topic, {})[partition] = OffsetCommitData(offset)
+            data = OffsetCommitData(int64(f"the offset of {topic} {partition}", offset))
+            by_topic.setdefault(topic, {})[int32("partition", partition)] = data
         request = OffsetCommitRequest(group_id=group, offsets=by_topic, client_id=_CLIENT.client_id)
         response = await self.coordinator.commit_offsets(request)
         for name, answered in response.errors.items():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import uuid
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -44,21 +45,24 @@ from coordinator.runtime.settings import CoordinatorConfig
 
 _R = TypeVar("_R")
 
-_BYTES: Final = (bytes, bytearray, memoryview)
-
 
 def checked(request: _R) -> _R:
-    """Return the request with bytes where buffers were given.
+    """Return the request with bytes where buffers were given, and plain numbers for numpy's.
 
-    Raises TypeError for a value of another type: what came over the wire has the types that the
-    core relies on, what a host passes may have any, and a float for an offset would be stored as
-    one and never be read again.
+    Raises TypeError for a value of another type, ValueError for a number or a text that the wire
+    does not take: what came over the wire is so, what a host passes may be anything, and a float
+    or 2**63 for an offset would be stored and never be read again.
     """
-    plain = msgspec.to_builtins(request, builtin_types=_BYTES)
+    kind = type(request)
     try:
-        return msgspec.convert(plain, type(request), builtin_types=_BYTES)
-    except msgspec.ValidationError as error:
-        raise TypeError(f"{type(request).__name__}: {error}") from None
+        packed = msgspec.msgpack.encode(request, enc_hook=operator.index)
+        return msgspec.msgpack.decode(packed, type=kind)
+    except TypeError as error:
+        raise TypeError(f"{kind.__name__}: {error}") from None
+    except (ValueError, OverflowError) as error:
+        is_other_type = isinstance(error, msgspec.ValidationError) and ", got `" in str(error)
+        refusal = TypeError if is_other_type else ValueError
+        raise refusal(f"{kind.__name__}: {error}") from None
 
 
 def join_to_core(request: JoinGroupRequest, config: CoordinatorConfig) -> JoinGroup:

@@ -119,6 +119,7 @@ class LeaseStore(Protocol):
         ...
 
 
+@runtime_checkable
 class OffsetStorage(LeaseStore, Protocol):
     """Durable home of groups, offsets and events."""
 
@@ -173,8 +174,8 @@ class LoadsGroups(Protocol):
     groups there are.
 
     ``load`` then yields what it knows without being asked by name (after a failed append: whatever
-    was named before), and each other group is read when a request first names it. The runtime holds
-    that request, and those behind it, until the group is there.
+    was named before, but for what cannot be used), and each other group is read when a request
+    first names it. The runtime holds that request, and those behind it, until the group is there.
     """
 
     async def load_group(self, shard: ShardId, group_id: str) -> Sequence[Record]:
@@ -182,7 +183,8 @@ class LoadsGroups(Protocol):
 
         Called once everything that was appended of its shard is durable, perhaps for several groups
         at a time and beside an append of others. Any exception means that it is not known what the
-        group has: who waits is told to try again.
+        group has: who waits is told to try again. StoreRefused: what it has cannot be used, and who
+        waits gets UNKNOWN_SERVER_ERROR, which clients do not try again.
         """
         ...
 

@@ -29,6 +29,7 @@ from coordinator.core.records import (
     SavedOffset,
 )
 from coordinator.core.routing import shard_of
+from coordinator.core.values import INT32_MAX, int32, int64, text, whole_number
 from storage.base import (
     CLUSTER_SHARD,
     Batch,
@@ -115,10 +116,11 @@ class OffsetStore:
         """Commit one offset; durable on return.
 
         An ``OffsetAndMetadata`` brings its leader epoch and expire time along, and its commit time
-        where it has one (-1: now). Raises TypeError for anything that is neither it nor a number.
+        where it has one (-1: now). Raises TypeError for anything that is neither it nor a number,
+        ValueError for a number that no client could be answered with.
         """
         told = _told(offset, metadata)
-        _check_place(group_id, topic, partition)
+        group_id, topic, partition = _place(group_id, topic, partition)
         async with self._turn:
             keyed = await self._shard(group_id)
             before = keyed.offset(group_id, topic, partition)
@@ -240,30 +242,25 @@ class OffsetStore:
         self._epoch = epoch
 
 
-def _told(offset: object, metadata: str) -> OffsetAndMetadata:
+def _told(offset: Any, metadata: str) -> OffsetAndMetadata:
     """What is to be stored; a store that took anything would give it back to who asks next."""
     if isinstance(offset, OffsetAndMetadata):
         if metadata:
             raise TypeError("metadata is named twice: the OffsetAndMetadata has its own")
         told = offset
+    elif hasattr(offset, "__index__"):
+        told = OffsetAndMetadata(offset, metadata)
     else:
-        told = OffsetAndMetadata(_number("offset", offset), metadata)
-    for name in ("offset", "leader_epoch", "commit_time_ms", "expire_time_ms"):
-        _number(name, getattr(told, name))
-    if not isinstance(told.metadata, str):
-        raise TypeError(f"metadata must be a str, not {type(told.metadata).__name__}")
-    return told
+        raise TypeError(f"offset must be a whole number or an OffsetAndMetadata, not {offset!r}")
+    return OffsetAndMetadata(
+        int64("offset", told.offset),
+        text("metadata", told.metadata),
+        int64("commit_time_ms", told.commit_time_ms),
+        int64("expire_time_ms", told.expire_time_ms),
+        int32("leader_epoch", told.leader_epoch),
+    )
 
 
-def _check_place(group_id: object, topic: object, partition: object) -> None:
-    for name, value in (("group_id", group_id), ("topic", topic)):
-        if not isinstance(value, str):
-            raise TypeError(f"{name} must be a str, not {type(value).__name__}")
-    _number("partition", partition)
-
-
-def _number(name: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        wanted = "an int or an OffsetAndMetadata" if name == "offset" else "an int"
-        raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
-    return value
+def _place(group_id: object, topic: object, partition: object) -> tuple[str, str, int]:
+    number = whole_number("partition", partition, least=0, most=INT32_MAX)
+    return text("group_id", group_id), text("topic", topic), number

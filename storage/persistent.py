@@ -35,6 +35,7 @@ from coordinator.core.records import (
     SavedGroup,
     SavedOffset,
 )
+from coordinator.core.values import INT32_MAX, int32, int64, text, whole_number
 from storage.base import (
     CLUSTER_SHARD,
     Lease,
@@ -76,6 +77,10 @@ GroupOffsets: TypeAlias = Mapping[str, Mapping[int, OffsetAndMetadata]]
 class MetadataStore(Protocol):
     """What a host brings. Each method may be ``async``; one that is not runs on the loop, so it
     must not wait for anything. What a method raises ends up as a retriable error at the client.
+
+    What is returned has to have the types that are written here: a partition is an int and no str,
+    as JSON makes of it, and metadata is never None. Else the group is refused with
+    UNKNOWN_SERVER_ERROR, which clients do not try again, and the log names what was wrong.
     """
 
     def store(
@@ -99,6 +104,9 @@ class MetadataStore(Protocol):
         ...
 
 
+_METHODS: Final = ("store", "fetch", "fetch_all", "delete")
+
+
 @dataclass(slots=True)
 class _GroupWrite:
     """What one append comes to for one group."""
@@ -111,7 +119,13 @@ class PersistentOffsetStorage:
     """Keeps offsets in the host's ``MetadataStore``; see the promises above."""
 
     def __init__(self, store: MetadataStore) -> None:
-        """Touch nothing yet."""
+        """Touch nothing yet. Raises TypeError for what has not all four methods."""
+        missing = [name for name in _METHODS if not callable(getattr(store, name, None))]
+        if missing:
+            raise TypeError(
+                "store must be an object with the four methods of a MetadataStore: a "
+                f"{type(store).__name__} has no {', '.join(missing)}"
+            )
         self.limits = StorageLimits(max_step_bytes=MAX_STEP_BYTES, one_lane=True)
         self._store = store
         self._is_open = False
@@ -171,7 +185,11 @@ class PersistentOffsetStorage:
         for group_id in list(self._groups):
             shard = self._shard_of[group_id]
             if shard in wanted:
-                yield shard, await self._read(group_id)
+                try:
+                    records = await self._read(group_id)
+                except StoreRefused:  # others go on; it is read again when it is next named
+                    continue
+                yield shard, records
 
     async def load_group(self, shard: ShardId, group_id: str) -> Sequence[Record]:
         """Read a group that was named for the first time."""
@@ -183,20 +201,46 @@ class PersistentOffsetStorage:
 
     async def _read(self, group_id: str) -> list[Record]:
         metadata = self._groups.get(group_id)
-        found = await _result(self._store.fetch_all(group_id))
-        offsets = {
-            topic: {number: _saved(each) for number, each in rows.items() if _is_kept(each)}
-            for topic, rows in found.items()
-        }
-        offsets = {topic: rows for topic, rows in offsets.items() if rows}
+        offsets = self._offsets(group_id, await _result(self._store.fetch_all(group_id)))
         if not offsets and metadata is None:
             return []
         return [SavedGroup(group_id, metadata, offsets)]
 
+    def _offsets(self, group_id: str, found: Any) -> dict[str, dict[int, SavedOffset]]:
+        """Take what the host's store has of a group, each value being what it may be."""
+        where = ""
+        try:
+            offsets: dict[str, dict[int, SavedOffset]] = {}
+            for topic, rows in found.items():
+                where = f" of topic {topic!r}"
+                text("topic", topic)
+                for partition, each in rows.items():
+                    where = f" of topic {topic!r}, partition {partition!r}"
+                    number = whole_number("partition", partition, least=0, most=INT32_MAX)
+                    saved = _saved(each)
+                    if saved.offset != NO_OFFSET:
+                        offsets.setdefault(topic, {})[number] = saved
+        except _UNFIT as error:
+            raise self._unfit("fetch_all", group_id, where, error) from None
+        return offsets
+
     async def fetch_offset(self, group_id: str, topic: str, partition: int) -> SavedOffset | None:
         """Return what the store has of one partition, past any coordinator."""
         found = await _result(self._store.fetch(group_id, topic, partition))
-        return _saved(found) if found is not None and _is_kept(found) else None
+        if found is None:
+            return None
+        try:
+            saved = _saved(found)
+        except _UNFIT as error:
+            where = f" of topic {topic!r}, partition {partition}"
+            raise self._unfit("fetch", group_id, where, error) from None
+        return None if saved.offset == NO_OFFSET else saved
+
+    def _unfit(self, method: str, group_id: str, where: str, error: Exception) -> StoreRefused:
+        return StoreRefused(
+            f"{type(self._store).__name__}.{method} returned for group {group_id!r} what cannot be "
+            f"used{where}: {error}"
+        )
 
     # --- Writing ----------------------------------------------------------------------------------
 
@@ -286,16 +330,16 @@ async def _result(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-def _is_kept(offset: OffsetAndMetadata) -> bool:
-    return offset.offset != NO_OFFSET
+_UNFIT: Final = (AttributeError, TypeError, ValueError)
+"""What comes of taking values that are not what they may be."""
 
 
-def _saved(offset: OffsetAndMetadata) -> SavedOffset:
+def _saved(found: Any) -> SavedOffset:
     return SavedOffset(
-        offset.offset,
-        offset.leader_epoch,
-        offset.metadata,
-        offset.commit_time_ms,
-        offset.expire_time_ms,
+        int64("offset", found.offset),
+        int32("leader_epoch", found.leader_epoch),
+        text("metadata", found.metadata),
+        int64("commit_time_ms", found.commit_time_ms),
+        int64("expire_time_ms", found.expire_time_ms),
         "",  # topics are not stored, so the next start gives them new ids
     )

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from coordinator.core.errors import ErrorCode
+from coordinator.core.values import Int32, Int64
 
 
 class GroupState(StrEnum):
@@ -61,8 +62,8 @@ class JoinGroup(msgspec.Struct, frozen=True):
     group_instance_id: str | None
     protocol_type: str
     protocols: tuple[JoinProtocol, ...]
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
+    session_timeout_ms: Int32
+    rebalance_timeout_ms: Int32
     new_member_id: str
     """The id to give if this join makes a member: the caller mints it, for the core has no
     randomness.
@@ -103,7 +104,7 @@ class SyncGroup(msgspec.Struct, frozen=True):
     """Fetch a member's assignment; the leader brings everyone's (spec 6.4)."""
 
     group_id: str
-    generation_id: int
+    generation_id: Int32
     member_id: str
     group_instance_id: str | None
     protocol_type: str | None
@@ -129,7 +130,7 @@ class Heartbeat(msgspec.Struct, frozen=True, gc=False):
     """Say that a member is alive (spec 6.5). Answered with a bare ErrorCode."""
 
     group_id: str
-    generation_id: int
+    generation_id: Int32
     member_id: str
     group_instance_id: str | None
     client: Client
@@ -171,7 +172,7 @@ class LeaveGroupResult(msgspec.Struct, frozen=True):
 
 # --- Offsets ---
 
-CommitPartition: TypeAlias = tuple[int, int, int, str | None]
+CommitPartition: TypeAlias = tuple[Int32, Int64, Int32, str | None]
 """(partition, offset, leader epoch or -1, metadata)."""
 
 CommitTopic: TypeAlias = tuple[str, str, list[CommitPartition]]
@@ -184,14 +185,14 @@ class OffsetCommit(msgspec.Struct, frozen=True):
     """Store offsets of a group (spec 7.1)."""
 
     group_id: str
-    generation_id: int
+    generation_id: Int32
     """The generation or member epoch; -1 for simple consumers and administrators."""
     member_id: str
     group_instance_id: str | None
     topics: list[CommitTopic]
     by_topic_id: bool
     """Topics are named by id (OffsetCommit v10)."""
-    retention_ms: int
+    retention_ms: Int64
     """-1, or how long these offsets are to be kept (OffsetCommit v2-4)."""
     absent_group_error: ErrorCode
     """For a generation >= 0 at a group that is not there: GROUP_ID_NOT_FOUND, or
@@ -212,7 +213,7 @@ class OffsetCommitResult(msgspec.Struct, frozen=True, gc=False):
     topics: list[CommittedTopicResult] | None = None
 
 
-FetchTopic: TypeAlias = tuple[str, str, list[int]]
+FetchTopic: TypeAlias = tuple[str, str, list[Int32]]
 """(name, topic id, partitions), one of name and id being ""."""
 
 
@@ -226,7 +227,7 @@ class OffsetFetch(msgspec.Struct, frozen=True):
     """Topics are named by id, in request and reply (OffsetFetch v10)."""
     require_stable: bool
     member_id: str | None = None
-    member_epoch: int = -1
+    member_epoch: Int32 = -1
 
 
 FetchedPartition: TypeAlias = tuple[int, int, int, str, ErrorCode]
@@ -370,7 +371,7 @@ class OffsetDelete(msgspec.Struct, frozen=True):
     """Delete offsets of topics that the group does not subscribe to (spec 7.5)."""
 
     group_id: str
-    topics: tuple[tuple[str, list[int]], ...]
+    topics: tuple[tuple[str, list[Int32]], ...]
     """(name, partitions)."""
     client: Client
 
@@ -389,7 +390,7 @@ class NewTopic(NamedTuple):
     """A topic to create; ``topic_id`` is minted by the caller, for the core has no randomness."""
 
     name: str
-    partitions: int
+    partitions: Int32
     topic_id: str
 
 
@@ -401,7 +402,7 @@ class ChangeTopics(msgspec.Struct, frozen=True):
 
     client: Client
     create: tuple[NewTopic, ...] = ()
-    grow: tuple[tuple[str, int], ...] = ()
+    grow: tuple[tuple[str, Int32], ...] = ()
     """(name, new number of partitions)."""
     delete: tuple[tuple[str, str], ...] = ()
     """(name, topic id), one of them ""."""
@@ -460,9 +461,7 @@ class GroupConfigResult(NamedTuple):
 
 
 class AlterGroupConfigsResult(msgspec.Struct, frozen=True):
-    """Answer to an AlterGroupConfigs: ``error`` for the whole (NOT_CONTROLLER while loading), else
-    per group.
-    """
+    """Answer to an AlterGroupConfigs: an error for the whole (as of ChangeTopics), or per group."""
 
     error: ErrorCode
     groups: tuple[GroupConfigResult, ...] = ()

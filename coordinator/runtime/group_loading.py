@@ -20,6 +20,7 @@ from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import Now, ReadGroup, Request, Result
 from coordinator.runtime.loading import Slicer
 from coordinator.runtime.refusals import loading_answer, refuse
+from storage.base import StoreRefused
 
 if TYPE_CHECKING:
     from coordinator.runtime.clock import Clock
@@ -101,18 +102,21 @@ class GroupLoader:
             self._refuse(place, lambda request: refuse(request, ErrorCode.NOT_COORDINATOR))
 
     async def _run(self, group_id: str, slot: Slot, place: LoadingGroup) -> None:
+        is_there, answer = False, loading_answer
         try:
             async with asyncio.timeout(self._config.append_timeout_ms / 1000), self._turns:
                 is_there = await self._load(group_id, slot)
+        except StoreRefused as error:  # a person has to act, so clients must not wait in silence
+            log.error("group_load_refused", group=group_id, error=str(error))
+            answer = _unusable
         except Exception as error:  # noqa: BLE001 - the contract: any exception means "not known"
             log.warning("group_load_failed", group=group_id, error=str(error) or repr(error))
-            is_there = False
         if is_there:
             await self._release(slot, place)
         del self._loading[group_id]
         # Before the refusals: whoever is refused may try again from within ``resolve``.
         self._ended(group_id, slot if is_there else None)
-        self._refuse(place, loading_answer)
+        self._refuse(place, answer)
 
     async def _load(self, group_id: str, slot: Slot) -> bool:
         # A read waits for what was written before it: the store must have heard that the group
@@ -151,6 +155,10 @@ class GroupLoader:
             call()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the ticket's
             self._owner.ticket_failed(error)
+
+
+def _unusable(request: Request) -> Result:
+    return refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 class _Answer:

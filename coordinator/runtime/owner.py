@@ -109,6 +109,8 @@ class ShardOwner:
         self._alarm.watch([_SlotExpiry(self, slot) for slot in self.slots.values()])
         self._recoveries: dict[Lane, asyncio.Task[None]] = {}
         self._house: asyncio.Task[None] | None = None
+        self.before_answers: Callable[[], None] = lambda: None
+        """Called when shards were read and none of them answers yet."""
         self._fingerprints: dict[int, None] = {}
         self._has_loaded = False
         self._is_stopping = False
@@ -360,6 +362,7 @@ class ShardOwner:
         # A lane is read whole (storage.base): others' records are passed over.
         read = [slot.shard_id for slot in lane.slots]
         await load_records(self._storage, read, shards, slicer)
+        self.before_answers()
         for slot in ready:  # the cluster shard, if it is among them, is the first
             self._activate(slot, shards[slot.shard_id], started)
             await slicer.pause()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from coordinator.core.limits import CoreLimits
+from coordinator.core.values import text, whole_number
 
 LEAST: Final = {
     "min_session_timeout_ms": 1,
@@ -39,6 +40,10 @@ LEAST: Final = {
 }
 """The least value of each number; the daemon refuses no less (``coordinator.config``)."""
 
+_MAY_BE_BROKEN: Final = frozenset({"load_slice_ms"})
+
+DEFAULT_SESSION_TIMEOUT_MS: Final = 45_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorConfig(CoreLimits):
@@ -52,8 +57,10 @@ class CoordinatorConfig(CoreLimits):
     """How long the first join of an empty group waits for others. Kafka's 3 s (and the daemon's)
     are for consumers that a deployment starts together; in one process nobody has to wait.
     """
-    default_session_timeout_ms: int = 45_000
-    """For a JoinGroupRequest that names none. Kafka's consumers send this by default."""
+    default_session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS
+    """For a JoinGroupRequest that names none. Kafka's consumers send this by default. One that is
+    named must lie within the two bounds; the default itself is brought within them.
+    """
     default_rebalance_timeout_ms: int = 60_000
     """For a JoinGroupRequest that names none. Kafka Connect's workers send this by default."""
     cluster_id: str = "groupkeeper"
@@ -98,9 +105,13 @@ class CoordinatorConfig(CoreLimits):
     def __post_init__(self) -> None:
         """Refuse what cannot work: ValueError names the field and what it may be."""
         for name, least in LEAST.items():
-            value = getattr(self, name)
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, not {value}")
+            if name not in _MAY_BE_BROKEN:
+                value = whole_number(name, getattr(self, name), least=least)
+                object.__setattr__(self, name, value)  # a number of numpy's is one like any other
+            elif not least <= _real(name, getattr(self, name)):
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        for name in ("cluster_id", "owner"):
+            text(name, getattr(self, name))
         if self.append_timeout_ms >= self.min_session_timeout_ms:
             raise ValueError(
                 f"append_timeout_ms ({self.append_timeout_ms}) must be below "
@@ -112,3 +123,18 @@ class CoordinatorConfig(CoreLimits):
                 f"min_session_timeout_ms ({self.min_session_timeout_ms}) is above "
                 f"max_session_timeout_ms ({self.max_session_timeout_ms})"
             )
+        named_ms = self.default_session_timeout_ms
+        if named_ms != DEFAULT_SESSION_TIMEOUT_MS and not (
+            self.min_session_timeout_ms <= named_ms <= self.max_session_timeout_ms
+        ):
+            raise ValueError(
+                f"default_session_timeout_ms ({named_ms}) is not within min_session_timeout_ms "
+                f"({self.min_session_timeout_ms}) and max_session_timeout_ms "
+                f"({self.max_session_timeout_ms})"
+            )
+
+
+def _real(name: str, value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
@@ -87,6 +88,51 @@ def test_the_session_limits_may_be_equal_and_not_crossed() -> None:
     CoordinatorConfig(min_session_timeout_ms=9_000, max_session_timeout_ms=9_000)
     with pytest.raises(ValueError, match=r"min_session_timeout_ms \(9001\) is above max_"):
         CoordinatorConfig(min_session_timeout_ms=9_001, max_session_timeout_ms=9_000)
+
+
+@pytest.mark.parametrize("named_ms", [5_999, 20_001])
+def test_a_default_session_timeout_that_is_named_must_be_one_that_is_allowed(named_ms: int) -> None:
+    bounds = r"min_session_timeout_ms \(6000\) and max_session_timeout_ms \(20000\)"
+    with pytest.raises(ValueError, match=rf"default_session_timeout_ms \({named_ms}\) .* {bounds}"):
+        CoordinatorConfig(max_session_timeout_ms=20_000, default_session_timeout_ms=named_ms)
+    for fine_ms in (6_000, 20_000):
+        CoordinatorConfig(max_session_timeout_ms=20_000, default_session_timeout_ms=fine_ms)
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        (
+            {"heartbeat_check_interval_ms": 1.5},
+            "heartbeat_check_interval_ms must be a whole number",
+        ),
+        ({"shards": "4"}, "shards must be a whole number, not '4'"),
+        ({"drain_timeout_ms": None}, "drain_timeout_ms must be a whole number, not None"),
+        ({"retry_min_ms": True}, "retry_min_ms must be a whole number, not True"),
+        ({"load_slice_ms": "5"}, "load_slice_ms must be a number, not '5'"),
+        ({"load_slice_ms": True}, "load_slice_ms must be a number, not True"),
+        ({"cluster_id": None}, "cluster_id must be a string, not None"),
+        ({"owner": 7}, "owner must be a string, not 7"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_its_name(
+    setting: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(TypeError, match=f"^{problem}"):
+        CoordinatorConfig(**setting)
+
+
+def test_a_part_of_a_millisecond_is_a_slice_of_a_load() -> None:
+    assert CoordinatorConfig(load_slice_ms=0.5).load_slice_ms == 0.5
+
+
+def test_a_whole_number_of_another_library_becomes_an_int() -> None:
+    class Numpys:
+        def __index__(self) -> int:
+            return 4
+
+    shards = CoordinatorConfig(shards=Numpys()).shards  # type: ignore[arg-type]
+    assert (type(shards), shards) == (int, 4)
 
 
 def test_every_number_has_a_least_value() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,8 +25,12 @@ from coordinator.messages import (
 )
 from coordinator.service import LISTED_AT_ONCE, CoordinatorConfig, GroupCoordinator
 from protocol.consumer_protocol import Subscription, encode_subscription
+from storage.base import StoreRefused
+from storage.memory import MemoryOffsetStorage
 from storage.persistent import PersistentOffsetStorage
+from storage.sqlite import SqliteOffsetStorage
 from tests.embedding.conftest import MakeStorage
+from tests.helpers.dict_store import DictStore
 from tests.helpers.embedded import ORDERS, a_commit, beat, join, sync, told_to_rejoin, two_members
 
 
@@ -312,6 +318,68 @@ async def test_before_start_every_question_says_what_to_do(make_storage: MakeSto
     ):
         with pytest.raises(RuntimeError, match=r"not started: await its start\(\) first"):
             await call
+
+
+async def test_a_coordinator_has_one_life(make_storage: MakeStorage) -> None:
+    coordinator = GroupCoordinator(make_storage())
+    await coordinator.start()
+    with pytest.raises(RuntimeError, match="the coordinator was started already: make another one"):
+        await coordinator.start()
+    (await coordinator.commit_offsets(a_commit(5))).raise_for_error()
+    await coordinator.stop()
+    with pytest.raises(RuntimeError, match="the coordinator was stopped already: make another one"):
+        await coordinator.start()
+
+
+async def test_a_coordinator_that_was_stopped_before_it_began_does_not_start() -> None:
+    coordinator = GroupCoordinator(MemoryOffsetStorage())
+    await coordinator.stop()
+    with pytest.raises(RuntimeError, match="stopped already"):
+        await coordinator.start()
+
+
+async def test_a_start_that_did_not_get_the_store_may_be_tried_again(tmp_path: Path) -> None:
+    first, second = (
+        GroupCoordinator(SqliteOffsetStorage(tmp_path / "groups.db")) for _ in range(2)
+    )
+    await first.start()
+    with pytest.raises(StoreRefused):
+        await second.start()
+    await first.stop()
+    await second.start()
+    (await second.commit_offsets(a_commit(5))).raise_for_error()
+    await second.stop()
+
+
+async def test_topics_may_be_names_with_their_numbers_of_partitions(
+    make_storage: MakeStorage,
+) -> None:
+    coordinator = GroupCoordinator(make_storage(), topics={"orders": 2})
+    await coordinator.start()
+    assert (await coordinator.commit_offsets(a_commit(5, 1))).error_code is ErrorCode.NONE
+    refused = await coordinator.commit_offsets(a_commit(5, 2))
+    assert refused.error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await coordinator.stop()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((None,), TypeError, r"storage must be an OffsetStorage, such as .*, not None"),
+        (("groups.db",), TypeError, r"storage must be .* not 'groups.db'"),
+        ((DictStore(),), TypeError, r"PersistentOffsetStorage\(your_store\), not <"),
+        ((MemoryOffsetStorage(), {"shards": 4}), TypeError, "config must be a CoordinatorConfig"),
+        ((MemoryOffsetStorage(), None, ["orders"]), TypeError, r"topics must be Topics\("),
+        ((MemoryOffsetStorage(), None, {"orders": "12"}), TypeError, "the partitions of orders"),
+        ((MemoryOffsetStorage(), None, {"orders": 2**31}), ValueError, "orders must be at most"),
+        ((MemoryOffsetStorage(), None, {7: 12}), TypeError, "topic must be a string, not 7"),
+    ],
+)
+async def test_a_wrong_part_is_told_at_once(
+    arguments: tuple[Any, ...], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        GroupCoordinator(*arguments)
 
 
 async def test_what_cannot_be_assigned_says_why(coordinator: GroupCoordinator) -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from coordinator.messages import (
+    HeartbeatRequest,
     JoinGroupRequest,
     OffsetCommitData,
     OffsetCommitRequest,
     ProtocolMetadata,
+    SyncGroupRequest,
 )
 from coordinator.offset_manager import OffsetManager
 from coordinator.service import GroupCoordinator
+from coordinator.testing import GroupkeeperServer
 from storage.memory import MemoryOffsetStorage
 from storage.sqlite import SqliteOffsetStorage
+from tests.helpers.raw_client import RawClient
 
 
 @pytest.mark.parametrize("offset", [42.0, 1.5, True, "12"])
@@ -67,6 +74,99 @@ async def test_a_join_is_checked(in_memory, wrong):
     request = {"group_id": "g", "protocols": [ProtocolMetadata("range")]} | wrong
     with pytest.raises(TypeError, match="JoinGroup: Expected"):
         await in_memory.join_group(JoinGroupRequest(**request))
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (OffsetCommitData(2**63), r"`int` <= 9223372036854775807 - at `\$\.topics"),
+        (OffsetCommitData(-(2**63) - 1), "can't serialize ints"),
+        (OffsetCommitData(2**64), "can't serialize ints"),
+        (OffsetCommitData(7, "", 2**31), "`int` <= 2147483647"),
+        (OffsetCommitData(7, "", -(2**31) - 1), "`int` >= -2147483648"),
+        (OffsetCommitData(7, "half a pair: \ud83d"), "surrogates not allowed"),
+    ],
+)
+async def test_what_no_client_could_be_answered_with_is_refused(data, problem):
+    async with GroupkeeperServer(topics={"orders": 1}) as server:
+        request = OffsetCommitRequest(group_id="g", offsets={"orders": {0: data}})
+        with pytest.raises(ValueError, match=f"^OffsetCommit: .*{problem}"):
+            await server.coordinator.commit_offsets(request)
+        assert await server.committed("g") == {}
+
+
+async def test_the_largest_numbers_of_the_wire_are_answered_over_it():
+    data = OffsetCommitData(2**63 - 1, "", 2**31 - 1)
+    async with GroupkeeperServer(topics={"orders": 1}) as server:
+        request = OffsetCommitRequest(group_id="g", offsets={"orders": {0: data}})
+        (await server.coordinator.commit_offsets(request)).raise_for_error()
+        (told,) = await asyncio.to_thread(partitions_over_the_wire, server.port)
+        assert (told["committed_offset"], told["committed_leader_epoch"]) == (
+            data.offset,
+            2**31 - 1,
+        )
+
+
+def partitions_over_the_wire(port: int) -> list[dict[str, Any]]:
+    with RawClient(port) as client:
+        (topic,) = client.call("offset_fetch", 7, group_id="g", topics=None)["topics"]
+        return topic["partitions"]
+
+
+async def test_a_text_that_cannot_be_written_does_not_cost_others_their_store(tmp_path):
+    coordinator = GroupCoordinator(SqliteOffsetStorage(tmp_path / "groups.db"))
+    await coordinator.start()
+    manager = OffsetManager(coordinator)
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        await manager.commit_offset("g", "orders", 0, 7, "\ud800")
+    assert coordinator.is_ready
+    await manager.commit_offset("g", "orders", 0, 7)
+    await coordinator.stop()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda c: c.join_group(JoinGroupRequest(group_id="g", session_timeout_ms=2**31)),
+        lambda c: c.join_group(JoinGroupRequest(group_id="g", rebalance_timeout_ms=2**31)),
+        lambda c: c.sync_group(SyncGroupRequest(group_id="g", generation_id=2**31, member_id="")),
+        lambda c: c.heartbeat(HeartbeatRequest(group_id="g", generation_id=2**31, member_id="")),
+        lambda c: c.commit_offsets(
+            OffsetCommitRequest(group_id="g", offsets={}, generation_id=2**31)
+        ),
+        lambda c: c.get_committed_offset("g", "orders", 2**31),
+        lambda c: c.delete_offsets("g", {"orders": [2**31]}),
+    ],
+    ids=["session", "rebalance", "sync", "heartbeat", "generation", "partition", "deletion"],
+)
+async def test_a_number_of_more_than_32_bits_is_refused_wherever_the_wire_has_no_more(
+    in_memory, ask
+):
+    with pytest.raises(ValueError, match="`int` <= 2147483647"):
+        await ask(in_memory)
+
+
+class Numpys:
+    """What a number of numpy's is to us: no int, and it says which one it is."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
+
+
+async def test_a_whole_number_of_another_library_is_as_good_as_an_int(in_memory):
+    manager = OffsetManager(in_memory)
+    await manager.commit_offset("g", "orders", Numpys(3), Numpys(7))
+    assert await manager.get_all_offsets("g") == {"orders": {3: 7}}
+    with pytest.raises(ValueError, match="`int` <= 9223372036854775807"):
+        await manager.commit_offset("g", "orders", 3, Numpys(2**63))
+
+
+async def test_what_is_no_number_at_all_is_refused_by_the_name_of_the_request(in_memory):
+    with pytest.raises(TypeError, match=r"^OffsetCommit: 'object' object cannot be interpreted"):
+        await OffsetManager(in_memory).commit_offset("g", "orders", 3, object())
 
 
 @pytest.mark.parametrize("kind", [bytearray, memoryview])

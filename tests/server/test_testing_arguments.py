@@ -31,6 +31,10 @@ REFUSED: tuple[tuple[str, tuple[Any, ...], type[Exception], str], ...] = (
     ("create_topic", ("orders", 1.5), TypeError, f"partitions {NOT_WHOLE} 1.5"),
     ("create_topic", ("orders", 0), ValueError, "partitions must be at least 1, not 0"),
     ("create_topic", (b"orders", 1), TypeError, f"name {NO_STRING} b'orders'"),
+    ("commit", ("g", {("orders", 0): 7.0}), TypeError, f"the offset of orders 0 {NOT_WHOLE} 7.0"),
+    ("commit", ("g", {("orders", 0): 2**63}), ValueError, "the offset of orders 0 must be at most"),
+    ("commit", ("g", {("orders", "0"): 7}), TypeError, f"partition {NOT_WHOLE} '0'"),
+    ("commit", (7, {("orders", 0): 7}), TypeError, "OffsetCommit: Expected `str`, got `int`"),
 )
 
 CALLS: tuple[tuple[str, tuple[Any, ...]], ...] = (

@@ -82,15 +82,15 @@ async def test_an_offset_is_kept_with_all_that_it_brings(
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        (("g", "t", 0, "7"), "offset must be an int or an OffsetAndMetadata, not str"),
-        (("g", "t", 0, True), "offset must be an int or an OffsetAndMetadata, not bool"),
-        (("g", "t", 0, OffsetCommitData(7)), "offset must be an int or .*, not OffsetCommitData"),
+        (("g", "t", 0, "7"), "offset must be a whole number or an OffsetAndMetadata, not '7'"),
+        (("g", "t", 0, True), "offset must be a whole number, not True"),
+        (("g", "t", 0, OffsetCommitData(7)), "offset must be a whole .*, not OffsetCommitData"),
         (("g", "t", 0, OffsetAndMetadata(7), "x"), "metadata is named twice"),
-        (("g", "t", 0, OffsetAndMetadata(*A_TIME_OF_TEXT)), "commit_time_ms must be an int"),
-        (("g", "t", 0, 7, None), "metadata must be a str, not NoneType"),
-        (("g", "t", "0", 7), "partition must be an int, not str"),
-        (("g", None, 0, 7), "topic must be a str, not NoneType"),
-        ((b"g", "t", 0, 7), "group_id must be a str, not bytes"),
+        (("g", "t", 0, OffsetAndMetadata(*A_TIME_OF_TEXT)), "commit_time_ms must be a whole"),
+        (("g", "t", 0, 7, None), "metadata must be a string, not None"),
+        (("g", "t", "0", 7), "partition must be a whole number, not '0'"),
+        (("g", None, 0, 7), "topic must be a string, not None"),
+        ((b"g", "t", 0, 7), "group_id must be a string, not b'g'"),
     ],
 )
 async def test_what_is_no_offset_is_refused_and_nothing_is_stored(
@@ -99,6 +99,33 @@ async def test_what_is_no_offset_is_refused_and_nothing_is_stored(
     with pytest.raises(TypeError, match=problem):
         await offsets.store_offset(*call)
     assert await offsets.fetch_offsets("g") == {}
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (("g", "t", 0, 2**63), "offset must be at most 9223372036854775807"),
+        (("g", "t", 0, -(2**63) - 1), "offset must be at least -9223372036854775808"),
+        (("g", "t", 0, OffsetAndMetadata(7, leader_epoch=2**31)), "leader_epoch must be at most"),
+        (("g", "t", 0, OffsetAndMetadata(7, "", 2**63)), "commit_time_ms must be at most"),
+        (("g", "t", 2**31, 7), "partition must be at most 2147483647"),
+        (("g", "t", -1, 7), "partition must be at least 0"),
+        (("g", "t", 0, 7, "\ud800"), "metadata: .* surrogates not allowed"),
+    ],
+)
+async def test_what_no_client_could_be_answered_with_is_refused(
+    offsets: OffsetStore, call: Any, problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        await offsets.store_offset(*call)
+    assert await offsets.fetch_offsets("g") == {}
+
+
+async def test_the_ends_of_the_range_are_stored(offsets: OffsetStore) -> None:
+    most = OffsetAndMetadata(2**63 - 1, leader_epoch=2**31 - 1)
+    await offsets.store_offset("g", "t", 2**31 - 1, most)
+    ((_, kept),) = (await offsets.fetch_offsets("g")).items()
+    assert (kept.offset, kept.leader_epoch) == (2**63 - 1, 2**31 - 1)
 
 
 async def test_without_partitions_all_offsets_of_the_group_go(

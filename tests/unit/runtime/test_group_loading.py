@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import DeleteGroup, Heartbeat, OffsetFetch
@@ -141,6 +142,52 @@ async def test_a_read_that_fails_is_answered_with_a_retriable_error_and_tried_ag
         assert [t.error for t in refused] == [loading, loading, ErrorCode.NONE]
         again = world.fetch()
         await world.until(again)
+        assert again.offsets() == {("orders", 0): 7}
+
+
+@virtual_time
+async def test_a_group_that_cannot_be_used_gets_a_final_answer_and_is_there_once_mended() -> None:
+    store = a_store()
+    good = store.inner.groups["g"]
+    store.inner.groups["g"] = {"orders": {"0": OffsetAndMetadata(7)}}  # type: ignore[dict-item]
+    async with a_world(store) as world:
+        with capture_logs() as logged:
+            refused = [world.fetch(), world.commit("g", 8), world.heartbeat("g")]
+            await world.until(*refused)
+        assert {ticket.error for ticket in refused} == {ErrorCode.UNKNOWN_SERVER_ERROR}
+        assert logged == [
+            {
+                "event": "group_load_refused",
+                "log_level": "error",
+                "group": "g",
+                "error": "AsyncDictStore.fetch_all returned for group 'g' what cannot be used of "
+                "topic 'orders', partition '0': partition must be a whole number, not '0'",
+            }
+        ]
+        store.inner.groups["g"] = good
+        again = world.fetch()
+        await world.until(again)
+        assert again.offsets() == {("orders", 0): 7}
+
+
+@virtual_time
+async def test_a_group_that_a_recovery_cannot_use_does_not_hold_up_the_others() -> None:
+    store = a_store()
+    store.inner.store("other", "orders", 0, OffsetAndMetadata(5))
+    async with a_world(store) as world:
+        await world.until(world.fetch("g"), world.fetch("other"))
+        good = store.inner.groups["g"]
+        store.inner.groups["g"] = {"orders": {0: None}}  # type: ignore[dict-item]
+        store.inner.failures["store"] = 1
+        await world.until(failed := world.commit("other", 6))
+        assert failed.error is ErrorCode.NOT_COORDINATOR
+        await world.until_ready()
+        bad, fine = world.fetch("g"), world.fetch("other")
+        await world.until(bad, fine)
+        assert bad.error is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert fine.offsets() == {("orders", 0): 5}
+        store.inner.groups["g"] = good
+        await world.until(again := world.fetch("g"))
         assert again.offsets() == {("orders", 0): 7}
 
 

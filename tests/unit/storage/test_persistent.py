@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,54 @@ async def test_a_start_asks_the_store_for_nothing(
 ) -> None:
     assert await coordinator.list_groups() == []
     assert store.calls == {}
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        (None, ": 'NoneType' object has no attribute 'items'"),
+        ({"orders": [7]}, " of topic 'orders': 'list' object has no attribute 'items'"),
+        ({None: {0: OffsetAndMetadata(7)}}, " of topic None: topic must be a string"),
+        ({"t": {"0": OffsetAndMetadata(7)}}, " of topic 't', partition '0': partition must be a"),
+        ({"t": {-1: OffsetAndMetadata(7)}}, "partition -1: partition must be at least 0"),
+        ({"t": {2**31: OffsetAndMetadata(7)}}, "partition must be at most 2147483647"),
+        ({"t": {0: 7}}, " of topic 't', partition 0: 'int' object has no attribute 'offset'"),
+        ({"t": {0: OffsetAndMetadata(7.0)}}, "offset must be a whole number, not 7.0"),
+        ({"t": {0: OffsetAndMetadata(2**63)}}, "offset must be at most 9223372036854775807"),
+        ({"t": {0: OffsetAndMetadata(7, None)}}, "metadata must be a string, not None"),
+        ({"t": {0: OffsetAndMetadata(7, "", None)}}, "commit_time_ms must be a whole number"),
+        ({"t": {0: OffsetAndMetadata(7, "", 1, "2")}}, "expire_time_ms must be a whole number"),
+        ({"t": {0: OffsetAndMetadata(7, leader_epoch=None)}}, "leader_epoch must be a whole"),
+        ({"t": {0: OffsetAndMetadata(7, leader_epoch=2**31)}}, "leader_epoch must be at most"),
+    ],
+)
+async def test_what_the_store_returns_is_checked_and_told_with_its_place(
+    store: DictStore, found: Any, problem: str
+) -> None:
+    storage = PersistentOffsetStorage(store)
+    await storage.open(IDENTITY)
+    store.groups["g"] = found
+    with pytest.raises(StoreRefused) as raised:
+        await storage.load_group(0, "g")
+    told = str(raised.value)
+    assert told.startswith("DictStore.fetch_all returned for group 'g' what cannot be used")
+    assert problem in told
+
+
+@pytest.mark.parametrize("found", [7, OffsetAndMetadata("7"), OffsetAndMetadata(7, None)])
+async def test_a_single_offset_of_the_store_is_checked_too(store: DictStore, found: Any) -> None:
+    store.store("g", "t", 0, found)
+    with pytest.raises(StoreRefused, match=r"DictStore\.fetch returned for group 'g' .* of topic"):
+        await PersistentOffsetStorage(store).fetch_offset("g", "t", 0)
+
+
+@pytest.mark.parametrize(
+    ("store", "missing"),
+    [({}, "dict has no store, fetch, fetch_all, delete"), (None, "NoneType has no store, fetch")],
+)
+def test_what_is_no_store_is_refused_with_what_it_lacks(store: Any, missing: str) -> None:
+    with pytest.raises(TypeError, match=f"four methods of a MetadataStore: a {missing}"):
+        PersistentOffsetStorage(store)
 
 
 async def test_each_offset_is_one_call_with_all_that_belongs_to_it(

@@ -1,0 +1,61 @@
+"""What a number and a text of the wire may be, for what a host hands in.
+
+What comes over the wire is so by its encoding, and nothing here is in its way. What a host passes
+may be anything that Python has; what does not fit would be stored, and no client could ever be
+answered with it.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+INT32_MIN: Final = -(2**31)
+INT32_MAX: Final = 2**31 - 1
+INT64_MIN: Final = -(2**63)
+INT64_MAX: Final = 2**63 - 1
+
+Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=INT32_MIN, le=INT32_MAX)]
+"""Partitions, leader epochs, generations, timeouts."""
+
+Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)]
+"""Offsets, and moments in milliseconds."""
+
+
+def whole_number(name: str, value: object, *, least: int, most: int | None = None) -> int:
+    """Return an argument that counts something, also where it is a number of numpy's; TypeError or
+    ValueError says what may be given.
+    """
+    if not hasattr(value, "__index__") or isinstance(value, bool):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    number = operator.index(value)
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, not {number}")
+    if most is not None and number > most:
+        raise ValueError(f"{name} must be at most {most}, not {number}")
+    return number
+
+
+def int32(name: str, value: object) -> int:
+    """Return an argument that goes into 32 bits with a sign."""
+    return whole_number(name, value, least=INT32_MIN, most=INT32_MAX)
+
+
+def int64(name: str, value: object) -> int:
+    """Return an argument that goes into 64 bits with a sign."""
+    return whole_number(name, value, least=INT64_MIN, most=INT64_MAX)
+
+
+def text(name: str, value: object) -> str:
+    """Return an argument that is a text; TypeError or ValueError says so where it is none, or half
+    of a surrogate pair, which no file and no client can be given.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, not {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name}: {error}") from None
+    return value
