@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import pytest
 
 from coordinator.config_load import load_settings
 from coordinator.metrics import DEFINITIONS
-from coordinator.testing import ServerOptions, SyncGroupkeeperServer
+from coordinator.testing import GroupkeeperServer, ServerOptions, SyncGroupkeeperServer
 from tests.helpers.daemon import STOP_LIMIT_S, Daemon, free_port
 from tests.helpers.printed_docs import OPERATIONS, ROOT
 
@@ -100,6 +101,16 @@ def test_every_name_that_the_testing_page_gives_to_a_server_exists():
     assert [
         name for name in names - {"coordinator"} if not hasattr(SyncGroupkeeperServer, name)
     ] == []
+
+
+def test_the_testing_page_says_which_calls_of_the_asynchronous_server_are_awaited():
+    table = TESTING.partition("| on both |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (`.*?) \|.*\| (.*?) \|$", table, re.MULTILINE)
+    said = {name: last for first, last in rows for name in re.findall(r"`(\w+)", first)}
+    public = {name for name in dir(GroupkeeperServer) if not name.startswith("_")}
+    assert said.keys() == public
+    awaited = {n for n in public if inspect.iscoroutinefunction(getattr(GroupkeeperServer, n))}
+    assert {name for name, last in said.items() if last == "`await`"} == awaited
 
 
 def test_what_a_person_sees_is_quoted_as_the_code_says_it():
