@@ -12,7 +12,7 @@ RUN apt-get update \
  && apt-get install --yes --no-install-recommends gcc libc6-dev
 # bytecode is made here, once: the root of the running container may be read-only
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 HATCH_BUILD_HOOK_ENABLE_MYPYC=1
-# holds for what the build itself needs too, as -c does not
+# holds for what the build itself needs as well, the compiler among it: pip's -c does not
 ENV PIP_CONSTRAINT=/src/constraints.txt
 WORKDIR /src
 COPY constraints.txt ./
@@ -22,7 +22,7 @@ COPY coordinator ./coordinator
 COPY protocol ./protocol
 COPY storage ./storage
 COPY pipeline ./pipeline
-RUN /opt/groupkeeper/bin/pip install -c constraints.txt . \
+RUN /opt/groupkeeper/bin/pip install . \
  && /opt/groupkeeper/bin/pip uninstall --yes pip setuptools \
  && /opt/groupkeeper/bin/groupkeeper --version
 

@@ -66,7 +66,7 @@ ci: ## What must pass before anything lands; a skipped test is a failure here
 
 test-compiled: .venv/installed-for-tests ## The tests of the hot path, once more on it as mypyc compiles it; needs a C compiler
 	@command -v cc >/dev/null || { echo "make test-compiled needs a C compiler and Python's headers (Debian: apt install gcc libc6-dev python3-dev)." >&2; exit 1; }
-	WORKERS=$(WORKERS) $(PYTEST) -q -m compiled tests/conformance/test_compiled.py
+	WORKERS=$(WORKERS) $(PYTEST) -q -m compiled tests/conformance/test_compiled.py tests/house/test_image.py
 
 sim: .venv/installed-for-tests ## Simulated worlds; SEEDS=2000 or MINUTES=60 for more, SEED=17 for one
 	@WORKERS=$(WORKERS) $(BIN)/python -m tests.simulation.run

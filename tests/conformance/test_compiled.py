@@ -11,16 +11,13 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.compiled_modules import COMPILED
 from tests.helpers.printed_docs import ROOT
-
-HOOK = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["hooks"]
-COMPILED = [Path(name) for name in HOOK["mypyc"]["include"]]
 
 NEEDED = ("coordinator", "protocol", "storage", "pipeline", "tests", "deploy", "docs", "examples")
 FILES = ("pyproject.toml", "README.md", "LICENSE", "config.example.toml")
@@ -35,6 +32,8 @@ TESTS = (
     "tests/wire",
     "tests/server/test_connection.py",
     "tests/server/test_bad_input.py",
+    "tests/embedding",
+    "tests/examples",
 )
 """What holds the compiled modules to their promises."""
 

@@ -3,10 +3,15 @@
 There is an engine on few machines that run the tests; what it would do is read from the text: what
 ``.dockerignore`` lets through, the COPY lines of both stages, what RUN, HEALTHCHECK and ENTRYPOINT
 say. Left out are a network and the user: dependencies are those of the running environment.
+
+The Dockerfile has the hot path compiled, which needs a C compiler; `make test` needs Python alone.
+So each test of what is built is there twice: in `make test` without that switch, and in
+`make test-compiled` as the Dockerfile has it.
 """
 
 from __future__ import annotations
 
+import importlib.machinery
 import json
 import os
 import re
@@ -24,11 +29,14 @@ import pytest
 from coordinator.__main__ import IMPORT_NAMES
 from coordinator.cli.failing import FAILED
 from coordinator.version import VERSION
+from tests.helpers.compiled_modules import COMPILED
 from tests.helpers.printed_docs import ROOT
 
 pytestmark = pytest.mark.slow
 
 TEXT = (ROOT / "Dockerfile").read_text()
+
+SWITCH = "HATCH_BUILD_HOOK_ENABLE_MYPYC"
 
 
 def sent(path: PurePosixPath) -> bool:
@@ -95,8 +103,13 @@ class Image:
         )
 
 
-@pytest.fixture(scope="module")
-def image(tmp_path_factory) -> Image:
+AS_THE_DOCKERFILE_SAYS = pytest.param(True, id="compiled", marks=pytest.mark.compiled)
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(False, id="not compiled"), AS_THE_DOCKERFILE_SAYS]
+)
+def image(request, tmp_path_factory) -> Image:
     """The image, its first stage installed by pip from the tree alone."""
     home = tmp_path_factory.mktemp("image")
     context, source, root = home / "context", home / "src", home / "root"
@@ -112,17 +125,31 @@ def image(tmp_path_factory) -> Image:
     root.mkdir()
     copy_into(IMAGE, context, root)
     target = home / "installed"
+    environment = build_environment(source)
+    if not request.param:
+        del environment[SWITCH]
     without_network = ["--no-deps", "--no-build-isolation", "--target", str(target)]
     done = subprocess.run(
         [sys.executable, "-m", "pip", "--quiet", *install_arguments(), *without_network],
         cwd=source,
-        env=os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        env=os.environ | environment,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     return Image(root, target)
+
+
+def build_environment(source: Path) -> dict[str, str]:
+    """What ENV says in the build stage, the folder of the sources being that of the tree."""
+    (workdir,) = [rest for name, rest in BUILD if name == "WORKDIR"]
+    said = [pair for name, rest in BUILD if name == "ENV" for pair in shlex.split(rest)]
+    found = {name: value for name, _, value in (pair.partition("=") for pair in said)}
+    return {name: value.replace(f"{workdir}/", f"{source}/") for name, value in found.items()}
+
+
+INSTALLS = next(each for each in BUILD if each[0] == "RUN" and "pip install" in each[1])
 
 
 def run_lines() -> list[list[str]]:
@@ -166,3 +193,19 @@ def test_the_settings_of_the_image_are_where_its_commands_look_for_them(image):
     done = image.run(["groupkeeper", "check-config", *command[1:]])
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{image.root}/etc/groupkeeper/config.toml" in done.stdout
+
+
+@pytest.mark.parametrize("image", [AS_THE_DOCKERFILE_SAYS], indirect=True)
+def test_the_hot_path_of_the_image_is_compiled(image):
+    suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+    missing = [str(p) for p in COMPILED if not (image.installed / p).with_suffix(suffix).is_file()]
+    assert missing == []
+
+
+def test_the_build_takes_the_tested_versions_of_its_tools_as_well_and_is_told_once():
+    """PIP_CONSTRAINT alone reaches the environment that pip makes for a build."""
+    constraints = [value for name, value in build_environment(ROOT).items() if "CONSTRAINT" in name]
+    assert constraints == [str(ROOT / "constraints.txt")]
+    assert not {"-c", "--constraint"} & set(install_arguments())
+    copied = [rest for name, rest in BUILD[: BUILD.index(INSTALLS)] if name == "COPY"]
+    assert "constraints.txt ./" in copied
