@@ -313,8 +313,11 @@ def _rejected_first(request: OffsetCommit, errors: _Errors) -> list[CommittedTop
     """The reply in Kafka's order: topics with early rejections first, and these first within a
     topic.
 
-    A topic appears once, even if the request repeats it (Kafka: OffsetCommitResponse.Builder).
+    Where there are such, a topic appears once, even if the request repeats it; else it appears as
+    the request has it (Kafka: OffsetCommitResponse.Builder.merge).
     """
+    if _EARLY.isdisjoint(errors.values()):
+        return _as_requested(request, errors)
     results: dict[tuple[str, str], list[tuple[int, ErrorCode]]] = {}
     for early in (True, False):
         for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
@@ -323,3 +326,12 @@ def _rejected_first(request: OffsetCommit, errors: _Errors) -> list[CommittedTop
                 if (error in _EARLY) is early:
                     results.setdefault((name, topic_id), []).append((partition[0], error))
     return [(name, topic_id, parts) for (name, topic_id), parts in results.items()]
+
+
+def _as_requested(request: OffsetCommit, errors: _Errors) -> list[CommittedTopicResult]:
+    results: list[CommittedTopicResult] = []
+    for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
+        told = [errors.get((topic_at, at), ErrorCode.NONE) for at in range(len(partitions))]
+        numbers = [partition[0] for partition in partitions]
+        results.append((name, topic_id, list(zip(numbers, told, strict=True))))
+    return results

@@ -1,4 +1,4 @@
-"""Numbers that a target of the Makefile is asked for: sensible ones, or a refusal."""
+"""What a target of the Makefile is asked for: sensible numbers and switches, or a refusal."""
 
 from __future__ import annotations
 
@@ -17,3 +17,11 @@ def whole_number(name: str, default: int, *, least: int) -> int:
     if not (text.isascii() and text.isdecimal() and int(text) >= least):
         raise RefusedError(f"{name}={text} is refused: give a whole number from {least} on")
     return int(text)
+
+
+def switch(name: str) -> bool:
+    """Whether the switch of that name is on, off where there is none; raises RefusedError."""
+    text = os.environ.get(name, "0")
+    if text not in ("0", "1"):
+        raise RefusedError(f"{name}={text} is refused: give 0 or 1")
+    return text == "1"

@@ -16,7 +16,8 @@ from typing import Any
 from kio.index import load_response_schema
 from kio.serial import entity_reader
 
-from tests.conformance.kafka.case import ALL_VERSIONS, Case, edge, versions_of
+from tests.conformance.kafka.asked import ASKED
+from tests.conformance.kafka.case import Case, edge, versions_of
 from tests.conformance.kafka.pair import BY_NAME
 from tests.conformance.kafka.settings import LONG_MS, TOPIC
 from tests.helpers.raw_client import API_KEYS, encode_request, to_plain
@@ -146,7 +147,7 @@ def _register(api: str) -> None:
     def script(case: Case) -> None:
         versions = versions_of(api)
         if case.level < len(versions):
-            _put(case, api, versions[case.level], 1 if ALL_VERSIONS else 5)
+            _put(case, api, versions[case.level], 1 if ASKED.all_versions else 5)
 
     script.__name__ = f"odd_bodies_of_{api}"
     edge()(script)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tests.conformance.kafka import settings
+from tests.conformance.kafka.asked import ASKED
 from tests.conformance.kafka.pair import BY_NAME, Pair, Person, Ref
 from tests.conformance.kafka.sent import Answer
 
-ALL_VERSIONS = os.environ.get("ALL_VERSIONS") == "1"
-"""Every version of every API, instead of the lowest, the first flexible and the highest."""
-
-LEVELS: Sequence[int] = range(11) if ALL_VERSIONS else range(3)
+LEVELS: Sequence[int] = range(11) if ASKED.all_versions else range(3)
 """At level n each API is asked with the nth of its versions, and at the last with its highest. No
 API of groups or offsets has more than eleven; of Metadata and Fetch some in between are left out.
 """
@@ -30,7 +27,7 @@ RANGE: Protocols = (("range", SUBSCRIPTION),)
 def versions_of(api: str) -> list[int]:
     """The versions of an API that are put to both sides."""
     found = BY_NAME[api]
-    if ALL_VERSIONS:
+    if ASKED.all_versions:
         return list(range(found.min_version, found.max_version + 1))
     flexible = min(found.first_flexible, found.max_version)
     return sorted({found.min_version, flexible, found.max_version})
@@ -39,7 +36,7 @@ def versions_of(api: str) -> list[int]:
 def version_at(api: str, level: int) -> int:
     """The version of an API at a level."""
     versions = versions_of(api)
-    if not ALL_VERSIONS and len(versions) == 2:  # the first flexible is one of the ends
+    if not ASKED.all_versions and len(versions) == 2:  # the first flexible is one of the ends
         versions.insert(1, versions[BY_NAME[api].first_flexible != versions[0]])
     return versions[-1 if level == LEVELS[-1] else min(level, len(versions) - 1)]
 

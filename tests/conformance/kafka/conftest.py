@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from typing import NoReturn
 
 import pytest
 
 from tests.conformance.kafka import servers
+from tests.conformance.kafka.asked import ASKED
 from tests.conformance.kafka.case import LEVELS, Case, Scripted
 from tests.conformance.kafka.pair import Pair
 from tests.conformance.kafka.runner import Bench, Figures, Outcome, run
@@ -19,7 +21,7 @@ IN_FLIGHT = 24
 
 FIGURES = Figures()
 LACK = pytest.StashKey[str]()
-"""What this machine lacks, where nothing could be compared."""
+"""Why nothing could be compared: what this machine lacks, or what nobody can mean."""
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +36,8 @@ def benches(request: pytest.FixtureRequest) -> Iterator[dict[bool, Bench]]:
 
     What no selected test needs is not started.
     """
+    if ASKED.refusal:
+        _give_up(request, ASKED.refusal)
     wanted = {scripted.small for scripted, _ in _selected(request)} or {False}
     if any("told_by" in getattr(item, "fixturenames", ()) for item in request.session.items):
         wanted.add(False)
@@ -43,9 +47,13 @@ def benches(request: pytest.FixtureRequest) -> Iterator[dict[bool, Bench]]:
             try:
                 started = [one.result() for one in starting]
             except Unavailable as lack:
-                request.config.stash[LACK] = str(lack)
-                pytest.exit(str(lack), returncode=2)
+                _give_up(request, str(lack))
             yield {one.kafka.small: Bench.of(one) for one in started}
+
+
+def _give_up(request: pytest.FixtureRequest, why: str) -> NoReturn:
+    request.config.stash[LACK] = why
+    pytest.exit(why, returncode=2)
 
 
 @pytest.fixture(scope="session")

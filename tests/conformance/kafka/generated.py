@@ -245,13 +245,19 @@ class Liver:
             generation=self._generation(act, person),
             member_id=self._id(act, person),
             group_instance_id=self._instance(act),
-            topics=[self.case.offsets(partitions=(act.variant % 13,), offset=act.variant)],
+            topics=[
+                self.case.offsets(partitions=numbers, offset=act.variant - 7 * entry)
+                for entry, numbers in enumerate(_entries(act))
+            ],
         )
 
     def fetch(self, act: Act, person: Person) -> None:
         version = act.version("offset_fetch")
         everything = act.variant % 2 == 0 and version >= 2
-        self.case.fetch(person, version=version, everything=everything, require_stable=True)
+        topics = [self.case.wanted(partitions=numbers) for numbers in _entries(act)]
+        self.case.fetch(
+            person, version=version, topics=topics, everything=everything, require_stable=True
+        )
 
     def admin(self, act: Act, person: Person) -> None:
         match act.variant % 4:
@@ -265,6 +271,14 @@ class Liver:
                 self.case.describe(person, version=act.version("describe_groups"))
             case _:
                 self.case.reset(person, version=act.version("offset_commit"))
+
+
+def _entries(act: Act) -> list[tuple[int, ...]]:
+    """The entries in which an act names the topic, and the partitions of each: a third of all name
+    it in two, and what both name is named twice.
+    """
+    first, second = act.variant % 13, act.variant % 5
+    return [(first,), (first, second)] if act.variant % 3 == 0 else [(first,)]
 
 
 ACTIONS: dict[str, Callable[[Liver, Act, Person], Any]] = {

@@ -329,6 +329,22 @@ def newcomers_extend_the_initial_delay(case: Case) -> None:
     case.observe(other)
 
 
+@edge(25, small=True)
+def a_session_ends_in_the_initial_delay(case: Case) -> None:
+    """Once all others are parked that ends the delay, which nothing else cuts short."""
+    a, b, others = case.people("a", "b", "others")
+    case.reset(others)  # or the expiry pass takes the empty group
+    version = case.v("join_group", 4)
+    for person in (a, b):
+        timeouts = {"session_timeout": MIN_SESSION_MS, "rebalance_timeout": LONG_MS}
+        assert case.enter(person, version=version, **timeouts) is PARKED
+    case.heartbeat(others, member_id=b.id, generation=0)  # from then on its session counts
+    case.wait(2 * MIN_SESSION_MS)
+    assert not b.waiting[0]
+    assert a.generations[0] == 1
+    case.observe()
+
+
 @edge(27, small=True)
 def the_only_member_leaves_in_the_initial_delay(case: Case) -> None:
     a, b = case.people("a", "b")

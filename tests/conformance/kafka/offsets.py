@@ -132,6 +132,25 @@ def metadata_and_negative_offsets(case: Case) -> None:
     case.observe()
 
 
+@edge()
+def a_topic_named_twice(case: Case) -> None:
+    """In one entry and in two; known, unknown and beyond the last partition."""
+    a = case.person("a")
+    beyond = (PARTITIONS, 3)
+    for topics in (
+        [case.offsets(partitions=(0, 0), offset=9)],
+        [case.offsets(partitions=(0, 1), offset=20), case.offsets(partitions=(1, 2), offset=10)],
+        [case.offsets(partitions=beyond, offset=30), case.offsets(partitions=beyond, offset=25)],
+        [case.offsets(ABSENT), case.offsets(offset=40), case.offsets(ABSENT), case.offsets()],
+        [case.offsets(), case.offsets(metadata="x" * 4097), case.offsets(offset=50)],
+    ):
+        case.reset(a, topics=topics)
+        case.fetch(a, everything=True)
+    case.fetch(a, topics=[case.wanted(), case.wanted(partitions=(1, 1, 2))])
+    case.fetch(a, topics=[case.wanted(ABSENT), case.wanted(), case.wanted(ABSENT)])
+    case.commit(a, generation=3, member_id="x", topics=[case.offsets(), case.offsets(ABSENT)] * 2)
+
+
 @edge(68)
 def commits_and_fetches_by_topic_id(case: Case) -> None:
     a = case.person("a")

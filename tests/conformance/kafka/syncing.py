@@ -96,6 +96,9 @@ def syncs_out_of_place(case: Case) -> None:
     case.stable(a)
     case.enter(b)
     assert case.sync(a)["error_code"] == 27
+    # Another protocol is told before that a rebalance is under way.
+    other = case.sync(a, protocol_name="sticky")
+    assert other["error_code"] == (23 if case.v("sync_group") >= 5 else 27)
     case.join(a)
     for more in (-1, 1):
         assert case.sync(a, generation=a.generation(more))["error_code"] == 22

@@ -8,7 +8,8 @@ import pytest
 
 from tests.conformance.kafka import bodies, configs, joining, offsets, static, syncing, topics
 from tests.conformance.kafka.allowed import DECISIONS, Rule
-from tests.conformance.kafka.case import ALL_VERSIONS, LEVELS, SCRIPTED, Scripted
+from tests.conformance.kafka.asked import ASKED
+from tests.conformance.kafka.case import LEVELS, SCRIPTED, Scripted
 from tests.conformance.kafka.runner import Outcome
 
 pytestmark = pytest.mark.differential
@@ -19,7 +20,7 @@ CHOSEN = [
     pytest.param(scripted, level, id=f"{scripted.name}-{level}")
     for scripted in SCRIPTED
     for level in LEVELS
-    if not scripted.by_hand or (ALL_VERSIONS and level == LEVELS[-1])
+    if not scripted.by_hand or (ASKED.all_versions and level == LEVELS[-1])
 ]
 
 BY_NAME = {scripted.name: scripted for scripted in SCRIPTED}

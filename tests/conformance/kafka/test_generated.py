@@ -5,7 +5,6 @@ CASES=2000 for more of them (100 otherwise); SEED=N repeats a run, or begins ano
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from functools import partial
 
 import pytest
 
+from tests.conformance.kafka.asked import ASKED
 from tests.conformance.kafka.explorer import Lived, explore
 from tests.conformance.kafka.generated import Life, Liver
 from tests.conformance.kafka.pair import Pair
@@ -20,9 +20,7 @@ from tests.conformance.kafka.runner import Bench, Figures, Outcome, run_once
 
 pytestmark = pytest.mark.differential
 
-CASES = int(os.environ.get("CASES", "100"))
-SEED = int(os.environ.get("SEED", "1"))
-EXPLORERS = 20 if CASES <= 100 else 60
+EXPLORERS = 20 if ASKED.cases <= 100 else 60
 """Searches at once, each with a seed of its own. They mostly wait."""
 
 Told = Callable[[int], str]
@@ -33,10 +31,10 @@ def told_by(benches: dict[bool, Bench], figures: Figures) -> Iterator[Told]:
     """What an explorer found, shrunk; all run side by side."""
     stopping = threading.Event()
     with ThreadPoolExecutor(EXPLORERS) as pool:
-        each = -(-CASES // EXPLORERS) + 1  # the first is always the simplest life
+        each = -(-ASKED.cases // EXPLORERS) + 1  # the first is always the simplest life
         jobs = [
             pool.submit(explore, number, each, lived_on(benches[False], number), figures, stopping)
-            for number in range(SEED, SEED + EXPLORERS)
+            for number in range(ASKED.seed, ASKED.seed + EXPLORERS)
         ]
         yield lambda explorer: jobs[explorer].result()
         stopping.set()

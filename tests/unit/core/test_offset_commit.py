@@ -145,6 +145,25 @@ def test_rejected_partitions_are_listed_before_the_accepted_ones(driver):
     assert [topic[0] for topic in call.result.topics] == ["nowhere", "orders"]
 
 
+@pytest.mark.parametrize(
+    ("more", "answered"),
+    [
+        ([], [("orders", [0, 1]), ("orders", [1])]),
+        ([("nowhere", "", [(0, 1, -1, "")])], [("nowhere", [0]), ("orders", [0, 1, 1])]),
+    ],
+    ids=["as requested", "once, behind what is rejected early"],
+)
+def test_a_topic_that_is_named_twice_is_answered_as_kafka_merges_it(driver, more, answered):
+    """Kafka's OffsetCommitResponse.Builder merges only into rejections that came early."""
+    twice = [
+        ("orders", "", [(0, 5, -1, ""), (1, 6, -1, "x" * 5_000)]),
+        ("orders", "", [(1, 7, -1, "")]),
+    ]
+    call = driver.commit("g", twice + more)
+    assert [(name, [row[0] for row in rows]) for name, _, rows in call.result.topics] == answered
+    assert driver.fetch("g").offsets() == {("orders", 0): 5, ("orders", 1): 7}
+
+
 def test_unknown_topic_ids_are_listed_before_the_accepted_ones(driver):
     """Spec 7.1, last sentences."""
     nowhere = "BBBBBBBBBBBBBBBBBBBBBA"
