@@ -33,7 +33,6 @@ from coordinator.core.requests import (
 )
 from coordinator.core.routing import shard_of
 from coordinator.core.shard import Shard
-from coordinator.core.values import int32, text
 from coordinator.group_assignment import assign
 from coordinator.group_configs import GroupConfigStore
 from coordinator.group_metadata import GroupMetadata, group_metadata
@@ -484,10 +483,7 @@ def _check_parts(storage: object, config: object) -> None:
 
 def _as_topics(topics: object) -> Topics | None:
     if isinstance(topics, Mapping):
-        return Topics(
-            ConfiguredTopic(text("topic", name), int32(f"the partitions of {name}", count))
-            for name, count in topics.items()
-        )
+        return Topics(ConfiguredTopic(name, count) for name, count in topics.items())
     if not isinstance(topics, Topics | None):
         raise TypeError(
             "topics must be Topics([ConfiguredTopic(...)]), or names with their numbers of "

@@ -19,6 +19,7 @@ from coordinator.core.errors import ErrorCode
 from coordinator.core.records import OffsetsCommitted, Record, TopicRecord, TopicRemoved
 from coordinator.core.requests import ChangeTopics, ChangeTopicsResult, Client, NewTopic, Result
 from coordinator.core.topic_image import TopicImage, TopicInfo
+from coordinator.core.values import int32, int64, text
 
 log = structlog.get_logger(__name__)
 
@@ -61,9 +62,11 @@ class Topics:
         configured: Iterable[ConfiguredTopic] = (),
         mint: Callable[[], str] = mint_topic_id,
     ) -> None:
-        """Start empty; the configured topics are made by ``ensure_configured``."""
+        """Start empty; the configured topics are made by ``ensure_configured``. Raises TypeError or
+        ValueError for what is no name or no number.
+        """
         self.image = TopicImage.of()
-        self._configured = {topic.name: topic for topic in configured}
+        self._configured = {topic.name: topic for topic in map(_checked, configured)}
         self._mint = mint
         self._submit: Submit | None = None
         self._ends: dict[str, dict[int, int]] = {}
@@ -181,6 +184,16 @@ class Topics:
                     partitions=info.partitions,
                     configured=wanted.partitions,
                 )
+
+
+def _checked(topic: ConfiguredTopic) -> ConfiguredTopic:
+    """Tell now what would otherwise go wrong in the core, and be tried again for ever."""
+    name, partitions, end_offset = topic
+    return ConfiguredTopic(
+        text("topic", name),
+        int32(f"the partitions of {name}", partitions),
+        int64(f"the end offset of {name}", end_offset),
+    )
 
 
 class _Answer:

@@ -89,6 +89,20 @@ def test_there_is_no_port_before_the_start(kind):
         _ = kind().bootstrap
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topics": {"orders": "12"}}, f"the partitions of orders {NOT_WHOLE} '12'"),
+        ({"min_session_timeout_ms": 1.5}, f"min_session_timeout_ms {NOT_WHOLE} 1.5"),
+    ],
+)
+def test_a_server_of_options_that_cannot_work_says_so_and_does_not_start(options, message):
+    """The number of partitions as a text was tried for ever, and the test hung."""
+    server = SyncGroupkeeperServer(**options)
+    with pytest.raises(TypeError, match=message):
+        server.start()
+
+
 def test_a_second_start_is_refused_and_the_server_goes_on(groupkeeper):
     with pytest.raises(RuntimeError, match="started twice"):
         groupkeeper.start()

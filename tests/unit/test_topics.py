@@ -270,3 +270,19 @@ def test_a_minted_id_has_kafkas_form() -> None:
     assert len(ids) == 500
     assert {len(topic_id) for topic_id in ids} == {22}
     assert not any(topic_id.startswith("-") for topic_id in ids)
+
+
+@pytest.mark.parametrize(
+    ("topic", "error", "message"),
+    [
+        (ConfiguredTopic("orders", "12"), TypeError, "the partitions of orders must be a whole"),  # type: ignore[arg-type]
+        (ConfiguredTopic("orders", 2**31), ValueError, "the partitions of orders must be at most"),
+        (ConfiguredTopic("orders", 1, 1.5), TypeError, "the end offset of orders must be a whole"),  # type: ignore[arg-type]
+        (ConfiguredTopic(b"orders", 1), TypeError, "topic must be a string, not b'orders'"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_topic_is_told_before_anything_starts(
+    topic: ConfiguredTopic, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        Topics([topic])
