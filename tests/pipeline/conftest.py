@@ -32,26 +32,43 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 SMALL_DATA = {
-    # compiling code, Spark's and the JVM's, costs more than running it once
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # compiling code, Spark's and the JVM's, costs more than running it once; what is compiled of
+    # this run fills the 48 MB that are usual, was thrown out and compiled again
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-XX:ReservedCodeCacheSize=240m",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
+    # two, for rows that belong together are not to be together by chance; not one task more
+    "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "1",
+    # where in Python a column was made, asked of the JVM for each one
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # what the pages that nobody looks at would show
+    "spark.ui.retainedJobs": "1",
+    "spark.ui.retainedStages": "1",
+    "spark.ui.retainedTasks": "1",
+    "spark.sql.ui.retainedExecutions": "1",
+    # a stream that waits for its next file looks this often
+    "spark.sql.streaming.pollingDelay": "100ms",
 }
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Return the session, with settings for small data."""
-    from pipeline.session import spark_session
+    """Return the session, with settings for small data. The commands ask for theirs in this process
+    and get this one, which they would set up for large data again."""
+    from pipeline import session as jobs
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # py4j's, while it starts the JVM
-        session = spark_session("tests", master="local[2]", driver_memory="1g", settings=SMALL_DATA)
-    yield session
-    session.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "_SETTINGS", {**jobs._SETTINGS, **SMALL_DATA})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # py4j's, while it starts the JVM
+            session = jobs.spark_session(
+                "tests", master="local[2]", driver_memory="1g", settings=SMALL_DATA
+            )
+        yield session
+        session.stop()
     gc.collect()
 
 

@@ -16,7 +16,7 @@ from pipeline.report import Scope
 from pipeline.run import told
 from storage.segments import read_segment
 from storage.snapshots import OffsetsAsOf, SnapshotLog
-from tests.pipeline.conftest import a_site
+from tests.pipeline.conftest import SMALL_DATA, a_site
 from tests.pipeline.events import DAY_MS, at, commit
 from tests.pipeline.histories import a_history
 from tests.pipeline.restore.conftest import command
@@ -207,6 +207,13 @@ def test_a_folder_that_is_not_there_is_told_in_one_line(site, tmp_path):
     absent = tmp_path / "nowhere"
     said = command("run", "--log-dir", absent, "--out", site.lake.root, code=1).err
     assert said.endswith(f"groupkeeper: {absent} does not exist\n")
+
+
+def test_a_command_in_the_process_of_the_tests_leaves_their_session_as_it_is(site, tmp_path):
+    """It would set it up for large data, and every later test would pay for that."""
+    command("run", "--log-dir", tmp_path / "nowhere", "--out", site.lake.root, code=1)
+    of_sql = {key: value for key, value in SMALL_DATA.items() if key.startswith("spark.sql.")}
+    assert {key: site.spark.conf.get(key) for key in of_sql} == of_sql
 
 
 def test_a_day_of_which_the_beginning_of_the_log_is_missing_is_held_back(site):
