@@ -194,6 +194,14 @@ def _flat(value: object) -> object:
     return json.dumps(value) if isinstance(value, list | dict) else value
 
 
+def listed(
+    name: str, rows: Rows, told: Callable[[dict[str, Any]], dict[str, Any]], empty: str
+) -> str:
+    """Make a table of a report's first rows, each as ``told`` says it; its CSV file has all."""
+    first = [told(row) for row in rows[:MAX_ROWS]]
+    return page.table(first, empty, total=len(rows), whole=f"{name}.csv")
+
+
 def with_text_day(rows: DataFrame) -> DataFrame:
     """Write the day as text, as every format has it."""
     return rows.withColumn(DAY, F.col(DAY).cast("string"))

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline import charts, page
-from pipeline.report import MAX_ROWS, Report, Rows, Scope, buckets, collect, with_text_day
+from pipeline.report import Report, Rows, Scope, buckets, collect, listed, with_text_day
 
 TITLE = "Audit"
 
@@ -73,12 +73,7 @@ def _parts(rows: Rows) -> list[str]:
             "A reset is a commit from outside a group: an administrator's, or that of a "
             "consumer without a group. A refusal is a commit of a member whose time is over, of a "
             "zombie. Messages are those that lie between the old offsets and the new.",
-            page.table(
-                [_told(row) for row in rows[:MAX_ROWS]],
-                "Nothing of the kind.",
-                total=len(rows),
-                whole="audit.csv",
-            ),
+            listed("audit", rows, _told, "Nothing of the kind."),
         ),
     ]
 

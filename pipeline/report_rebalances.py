@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline import charts, page
 from pipeline.lake import read_table
-from pipeline.report import MAX_ROWS, Report, Rows, Scope, buckets, collect, with_text_day
+from pipeline.report import Report, Rows, Scope, buckets, collect, listed, with_text_day
 from pipeline.report_schema import MEMBER_SESSIONS_SCHEMA
 
 TITLE = "Rebalances"
@@ -65,12 +65,7 @@ def _parts(rows: Rows, churn: Rows) -> list[str]:
             "Each rebalance",
             "The longest first. Awaited are the members that did not come back in time; moved "
             "are partitions that another member had before.",
-            page.table(
-                [_told(row) for row in rows[:MAX_ROWS]],
-                "There was none.",
-                total=len(rows),
-                whole="rebalances.csv",
-            ),
+            listed("rebalances", rows, _told, "There was none."),
         ),
     ]
 
