@@ -20,7 +20,14 @@ from storage.job_thread import JobThread
 from storage.manifest import listed_and_found
 from storage.record_codec import payload_events
 from storage.segment_lines import EventDict
-from storage.segments import Segment, SegmentError, check_version, has_group, read_segment
+from storage.segments import (
+    Segment,
+    SegmentError,
+    check_version,
+    file_problem,
+    has_group,
+    read_segment,
+)
 from storage.settling import own_segments, own_snapshots
 from storage.sqlite_schema import connect_reader, refuse_other
 
@@ -33,7 +40,7 @@ TellGap: TypeAlias = Callable[[int, int], None]
 
 
 TellDamage: TypeAlias = Callable[[Segment, str], None]
-"""Called with a file that is damaged, and with how, once what comes before the damage was read."""
+"""Called with a file that is damaged, and with how, once what can be read of it was."""
 
 
 def no_gap_told(first_seq: int, last_seq: int) -> None:
@@ -59,8 +66,9 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
     ``live_only`` leaves them out. ``group_id`` and ``since_ms`` leave out other groups and older
     events; files that hold nothing else are not opened. ``tell_gap`` hears of events that are
     neither in rows nor in files, in passing. Raises SegmentError for a file that is listed and
-    missing, or damaged; with ``passes_absent`` what was in a missing one is a gap like any other,
-    and ``tell_damage`` hears of a damaged one instead. Raises StoreRefused for what is no store.
+    missing, or not what its line in the manifest says; with ``passes_absent`` what was in a missing
+    one is a gap like any other, and ``tell_damage`` hears of a damaged one instead. Raises
+    StoreRefused for what is no store.
     """
     wanted = _Wanted(after_seq, group_id, since_ms)
     with closing(_connect(Path(path))) as connection:
@@ -223,10 +231,17 @@ class _Files:
 
     def _read(self, segment: Segment) -> Iterator[EventDict]:
         check_version(segment)
-        if self._wanted.may_be_in(self._directory, segment):
-            for event in read_segment(self._directory / segment.file, self._wanted.group_bytes):
-                if self._wanted.takes(event):
-                    yield event
+        if not self._wanted.may_be_in(self._directory, segment):
+            return
+        path = self._directory / segment.file
+        problem = file_problem(self._directory, segment)
+        if problem and self._lost.tell_damage is None:
+            raise SegmentError(f"{path}: {problem}")
+        for event in read_segment(path, self._wanted.group_bytes):
+            if self._wanted.takes(event):
+                yield event
+        if problem:  # whoever only looks sees what can be read
+            raise SegmentError(f"{path}: {problem}")
 
 
 async def group_history(

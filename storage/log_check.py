@@ -20,7 +20,7 @@ from storage.segments import (
     SegmentName,
     check_version,
     describe,
-    file_sha256,
+    file_problem,
     segment_names,
 )
 from storage.snapshots import base_log, parse_snapshot_log
@@ -155,11 +155,8 @@ def _checked(
             raise
         report.notes.append(f"{name}: {UNLISTED}")
         return segment
-    path = directory / str(name)
-    if (size := path.stat().st_size) != listed.file_bytes:
-        raise SegmentError(f"{name}: has {size} bytes, the manifest says {listed.file_bytes}")
-    if file_sha256(path) != listed.sha256:
-        raise SegmentError(f"{name}: its checksum is not the one in the manifest")
+    if problem := file_problem(directory, listed):
+        raise SegmentError(f"{name}: {problem}")
     check_version(listed)
     if reads_events:
         describe(directory, name)

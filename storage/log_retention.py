@@ -16,7 +16,16 @@ from storage import manifest
 from storage.manifest import read_manifest, remove_files
 from storage.sealing import FOR_EVER, Pacer, SealSettings
 from storage.segment_lines import encode_line
-from storage.segments import Hook, Segment, SegmentWriter, check_version, no_hook, read_segment
+from storage.segments import (
+    Hook,
+    Segment,
+    SegmentError,
+    SegmentWriter,
+    check_version,
+    file_problem,
+    no_hook,
+    read_segment,
+)
 from storage.settling import own_segments, own_snapshots
 from storage.snapshots import MAX_PASS_OFFSETS, OffsetsAsOf, SnapshotLog
 
@@ -92,6 +101,9 @@ class LogRetention:
     def _apply(self, offsets: OffsetsAsOf, directory: Path, segments: Iterable[Segment]) -> None:
         for segment in segments:
             check_version(segment)
+            if problem := file_problem(directory, segment):
+                # it is about to go: what a snapshot is made of is never looked at again
+                raise SegmentError(f"{segment.file}: {problem}")
             for event in read_segment(directory / segment.file):
                 offsets.apply(event)
                 self._pacer.tick()

@@ -167,14 +167,21 @@ def write_segments(
     """
     sealed: list[Segment] = []
     writer: SegmentWriter | None = None
-    for event in events:
-        where = event["log_id"], event["seq"], event["ts_ms"]
-        if writer is not None and (not writer.takes(*where) or writer.json_bytes >= segment_bytes):
-            sealed.append(writer.seal())
-            writer = None
-        if writer is None:
-            writer = SegmentWriter(directory, *where)
-        writer.add([(event["group"], encode_line(event))], event["ts_ms"])
+    try:
+        for event in events:
+            where = event["log_id"], event["seq"], event["ts_ms"]
+            if writer is not None and not (
+                writer.takes(*where) and writer.json_bytes < segment_bytes
+            ):
+                sealed.append(writer.seal())
+                writer = None
+            if writer is None:
+                writer = SegmentWriter(directory, *where)
+            writer.add([(event["group"], encode_line(event))], event["ts_ms"])
+    except BaseException:
+        if writer is not None:
+            writer.discard()
+        raise
     if writer is not None:
         sealed.append(writer.seal())
     add(directory, sealed)

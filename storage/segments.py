@@ -179,6 +179,20 @@ def check_version(segment: Segment) -> None:
         )
 
 
+def file_problem(directory: Path, listed: Segment) -> str:
+    """Say what is wrong with a file by its line in the manifest; "" where nothing is, and where
+    only its name tells of it.
+    """
+    if not listed.sha256:
+        return ""
+    path = directory / listed.file
+    if (size := path.stat().st_size) != listed.file_bytes:
+        return f"has {size} bytes, the manifest says {listed.file_bytes}"
+    if file_sha256(path) != listed.sha256:
+        return "its checksum is not the one in the manifest"
+    return ""
+
+
 def read_segment(path: Path, containing: bytes = b"") -> Iterator[EventDict]:
     """Yield the events of a segment. Raises SegmentError where it is cut off or damaged.
 

@@ -87,7 +87,7 @@ class _Source:
     gaps: set[tuple[int, int]] = field(default_factory=set)
     """First and last seq of what was found to be nowhere."""
     damaged: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """Of each file that could not be read to its end: its last seq, and what is wrong with it."""
+    """Of each file that is damaged: its last seq, and what is wrong with it."""
     told: set[object] = field(default_factory=set)
     """What of both a person was told of."""
 
@@ -122,8 +122,8 @@ class _Source:
             if last > above_seq and file not in self.told:
                 self.told.add(file)
                 typer.echo(
-                    f"{plain(why)}. What it holds behind that is left out here. Put a good copy of "
-                    "the file in its place; groupkeeper log verify names all that are damaged",
+                    f"{plain(why)}. What can be read of it is shown. Put a good copy of the file "
+                    "in its place; groupkeeper log verify names all that are damaged",
                     err=True,
                 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,15 +99,16 @@ def test_who_looks_at_the_last_events_hears_of_those_that_are_nowhere(store: Sea
         (lambda content: content[:40], "cannot be unpacked", []),
         (lambda _: gzip.compress(b"no json\n"), "holds a line that is no event", []),
         (lambda content: content + b"behind", "cannot be unpacked", [4, 5, 6]),
+        (lambda content: _altered(content), "(has|its checksum)", [4, 5, 6]),
     ],
-    ids=["cut off", "no event", "something behind its end"],
+    ids=["cut off", "no event", "something behind its end", "another value"],
 )
 def test_a_damaged_file_is_told_to_who_looks_and_the_rest_is_shown(
     store: SealedStore, damage: Callable[[bytes], bytes], what: str, least: list[int]
 ) -> None:
     file = next(store.log_dir.glob("dt=*/events-*-4-6.jsonl.gz"))
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(SegmentError, match=what):
+    with pytest.raises(SegmentError, match=r"-4-6\.jsonl\.gz: (has \d+ bytes|its checksum)"):
         store.read()
     tail = ["log", "tail", "--store", str(store.path)]
     told = CliRunner().invoke(app, [*tail, "-o", "json"])
@@ -114,9 +116,29 @@ def test_a_damaged_file_is_told_to_who_looks_and_the_rest_is_shown(
     seqs = [json.loads(line)["seq"] for line in told.stdout.splitlines()]
     assert seqs == [1, 2, 3, *least, *(event["seq"] for event in store.appended[6:])]
     (line,) = told.stderr.splitlines()
-    assert line.startswith(f"{file}: {what}")
+    assert re.match(f"{re.escape(str(file))}: {what}", line)
     assert "Put a good copy of the file in its place" in line
     assert CliRunner().invoke(app, [*tail, "-n", "2"]).stderr == ""
+
+
+def _altered(content: bytes) -> bytes:
+    """The same events, the first of them with another time of its commit."""
+    lines = gzip.decompress(content)
+    altered = lines.replace(b'"commit_time_ms":1', b'"commit_time_ms":2', 1)
+    assert altered != lines
+    return gzip.compress(altered)
+
+
+def test_content_of_another_segment_is_damage_though_it_reads_well(store: SealedStore) -> None:
+    first, second, _ = sorted(store.log_dir.glob("dt=*/events-*"))
+    second.write_bytes(first.read_bytes())
+    for group_id in (None, "g1"):
+        with pytest.raises(SegmentError, match=r"-4-6\.jsonl\.gz: (has \d+ bytes|its checksum)"):
+            store.read(group_id=group_id)
+    damaged: list[int] = []
+    found = store.read(tell_damage=lambda segment, _: damaged.append(segment.name.first_seq))
+    assert (found, damaged) == ([*store.appended[:3], *store.appended[6:]], [4])
+    assert store.read(group_id="not-in-it") == []
 
 
 def test_a_file_that_is_listed_and_missing_is_damage_or_a_gap(store: SealedStore) -> None:

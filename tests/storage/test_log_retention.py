@@ -20,7 +20,7 @@ from storage.log_retention import LogRetention
 from storage.manifest import read_manifest
 from storage.sealing import SealSettings
 from storage.segment_lines import EventDict
-from storage.segments import segment_names
+from storage.segments import SegmentError, segment_names
 from storage.snapshots import MAX_PASS_OFFSETS, OffsetsAsOf, SnapshotLog, parse_snapshot_log
 from tests.helpers.records import TOPIC_ID, commit
 from tests.helpers.sealed_store import DAY_MS, NOON_MS, Crash, SealedStore, until
@@ -163,6 +163,19 @@ def test_nothing_goes_before_its_time_nor_where_all_is_kept(store: SealedStore) 
     for_ever = SealSettings(directory=store.log_dir)
     LogRetention(for_ever, lambda: store.now_ms).run(log_ids(store))
     assert store.files() == before
+
+
+def test_days_of_which_a_file_is_not_what_was_sealed_stay(store: SealedStore) -> None:
+    before = store.files()
+    first, second = sorted(store.log_dir.glob("dt=*/events-*"))[:2]
+    was = second.read_bytes()
+    second.write_bytes(first.read_bytes())
+    with pytest.raises(SegmentError, match=f"{second.name}: (has|its checksum)"):
+        retention(store).run(log_ids(store))
+    assert store.files() == before
+    second.write_bytes(was)
+    retention(store).run(log_ids(store))
+    assert second.name not in store.files()
 
 
 def test_another_stores_days_are_left_alone(store: SealedStore) -> None:
