@@ -7,6 +7,7 @@ from typing import Final
 
 _FILE: Final = re.compile(r"FAILED_READ_FILE\S* [^\n]*? reading file (?:file:/*(?=/))?(\S+?)\.?\s")
 _ABSENT: Final = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (?:file:/*(?=/))?(\S+?)\.?\s")
+_NO_MODULE: Final = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'", re.MULTILINE)
 _CAUSE: Final = re.compile(r"^(?:Caused by)?: (.+)$", re.MULTILINE)
 _LONGEST: Final = 300
 
@@ -34,6 +35,11 @@ def why(error: BaseException) -> str:
         )
     if absent := _ABSENT.search(text):
         return f"{absent[1]} does not exist"
+    if lacking := _NO_MODULE.search(text):
+        return (
+            f"the Python of Spark's workers has no {lacking[1]}: PYSPARK_PYTHON names one that has "
+            "the wheel with its extra, at the same path on each of their machines"
+        )
     told: list[str] = [type(error).__name__, *text.strip().splitlines()[:1], *_CAUSE.findall(text)]
     return told[-1][:_LONGEST]
 

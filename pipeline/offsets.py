@@ -42,6 +42,7 @@ _WHO: Final = (
     "client_id",
     "client_host",
     "principal",
+    "api",
     "reason",
 )
 

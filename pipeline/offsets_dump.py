@@ -1,6 +1,7 @@
 """``__consumer_offsets`` of a Kafka cluster, read through aiokafka into files, bytes as they are.
 
-    DIR/partition-00007.jsonl.gz    {"offset": 12, "ts_ms": …, "key": "base64", "value": "base64"}
+    DIR/partition-00007.jsonl.gz    {"offset": 12, "ts_ms": …, "key": "base64", "value": "base64",
+                                     "is_transactional": false}
     DIR/dump.json                   what was read; written last, so a dump that has it is whole
 
 A record's value is null where the broker took something back. The lines are in the order in which
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -55,6 +56,8 @@ class DumpedPartition(msgspec.Struct, frozen=True):
     records: int
     start_offset: int
     end_offset: int
+    whole_until: int = 0
+    """Compaction took no record below this offset. 0 in dumps from before this was noted."""
     open: tuple[OpenTransaction, ...] = ()
     """What transactions had sent that were open at the end; it is not among the records."""
 
@@ -200,6 +203,7 @@ class _Writer:
         self._partition = partition
         self._start, self._end = edges
         self._position = self._start
+        self._whole_until = 0
         self._path = directory / f"partition-{partition:05}.jsonl.gz"
         self._scratch = self._path.with_suffix(".part")
         file = gzip.GzipFile(self._scratch, "wb", compresslevel=COMPRESSION_LEVEL)
@@ -210,9 +214,10 @@ class _Writer:
 
     def add(self, batch: Any) -> int:
         """Take a batch of aiokafka's, without what lies over the edges; return how far it led."""
+        found = list(batch)
         records = [
             RawRecord(record.offset, record.timestamp, record.key or b"", record.value)
-            for record in batch
+            for record in found
             if self._start <= record.offset < self._end
         ]
         if batch.is_control_batch:
@@ -226,6 +231,8 @@ class _Writer:
         else:
             self._write(self._transactions.record(record) for record in records)
         before, self._position = self._position, min(batch.next_offset, self._end)
+        if self._whole_until == before and _is_whole(found, before, batch.next_offset):
+            self._whole_until = self._position
         return self._position - before
 
     def _write(self, records: Iterable[RawRecord]) -> None:
@@ -244,8 +251,16 @@ class _Writer:
             self._records,
             self._start,
             self._end,
+            self._whole_until,
             self._transactions.open(),
         )
+
+
+def _is_whole(batch: Sequence[Any], position: int, next_offset: int) -> bool:
+    """Whether a batch has every record from where the one before it ended to where it does."""
+    return (
+        bool(batch) and batch[0].offset <= position and len(batch) == next_offset - batch[0].offset
+    )
 
 
 def _write_whole(path: Path, data: bytes) -> None:

@@ -4,10 +4,12 @@ Each partition of the topic becomes a log of its own, numbered from 1 in the ord
 group lives in one of them.
 
 What the records do not tell is not made up. A commit bears the generation of the group as it stood,
-and of its members the one that the partition was assigned to; a tombstone is an ``offset_deleted``
-or a ``group_deleted`` of reason ``tombstone``, for Kafka writes the same where an offset expires,
-is deleted, or goes with its topic. What the topic's compaction took is not there: of an offset that
-was committed a thousand times the broker may keep the last.
+and of its members the one that the partition was assigned to; one that counts with a transaction,
+be it after its member has left, bears the API ``TxnOffsetCommit``. A tombstone is an
+``offset_deleted`` or a ``group_deleted`` of reason ``tombstone``, for Kafka writes the same where
+an offset expires, is deleted, or goes with its topic. What the topic's compaction took is not
+there: of an offset that was committed a thousand times the broker may keep the last, and what the
+first that is left replaced is not told.
 """
 
 from __future__ import annotations
@@ -60,14 +62,16 @@ class _Group:
 class Decoder:
     """The records of one partition of the topic, in their order, made into events."""
 
-    def __init__(self, log_id: str, shard: int) -> None:
-        """Begin an empty history."""
+    def __init__(self, log_id: str, shard: int, whole_until: int = 0) -> None:
+        """Begin an empty history; from the offset ``whole_until`` on records may be missing."""
         self._log_id = log_id
         self._shard = shard
         self._seq = 0
         self._ts_ms = 0
         self._groups: dict[str, _Group] = {}
-        self._offsets: dict[OffsetKey, _Offset] = {}
+        self._whole_until = whole_until
+        self._offsets: dict[OffsetKey, _Offset | None] = {}
+        """What stands, and None for what was deleted."""
 
     def events(self, record: RawRecord) -> Iterator[dict[str, Any]]:
         """Yield the events that a record tells of. Raises RecordError."""
@@ -111,8 +115,10 @@ class Decoder:
     def _offset_event(
         self, record: RawRecord, key: OffsetKey, value: OffsetValue | None
     ) -> dict[str, Any]:
-        before = self._offsets.pop(key, None)
+        is_first = key not in self._offsets
+        before = self._offsets.get(key)
         if value is None:
+            self._offsets[key] = None
             last = before or _Offset(-1, -1, "", -1, "")
             return self._event(
                 record,
@@ -131,17 +137,19 @@ class Decoder:
             value.topic_id,
         )
         self._offsets[key] = now
-        previous = -1 if before is None else before.offset
+        previous = {"previous_offset": -1 if before is None else before.offset}
+        if is_first and record.offset >= self._whole_until:
+            previous = {}  # compaction may have taken it
         return self._event(
             record,
             key.group,
             {
                 "kind": "commit",
-                "api": "OffsetCommit",
+                "api": "TxnOffsetCommit" if record.is_transactional else "OffsetCommit",
                 **self._committer(key),
                 "commit_time_ms": value.commit_timestamp,
                 "expire_time_ms": value.expire_timestamp,
-                "topics": _topics(key, now, previous_offset=previous),
+                "topics": _topics(key, now, **previous),
             },
         )
 
@@ -216,7 +224,8 @@ def decode_file(
     directory: Path, dump: Dump, partition: int, file: str, *, skip_unreadable: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Yield the events of one file of a dump. Raises DumpError where a record cannot be read."""
-    decoder = Decoder(log_id_of(dump, partition), partition)
+    whole_until = next(each.whole_until for each in dump.partitions if each.partition == partition)
+    decoder = Decoder(log_id_of(dump, partition), partition, whole_until)
     for record in read_partition(directory / file):
         try:
             yield from decoder.events(record)

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.bronze import read_bronze, write_batch
+from pipeline.failure import why
 from pipeline.lake import Lake
 from pipeline.offsets_dump import Dump, DumpError, open_dump
 from pipeline.offsets_history import decode_file
@@ -41,18 +42,19 @@ def import_dump(
     """
     dump = open_dump(directory)
     try:
-        write_batch(_events(spark, directory, dump, skip_unreadable), lake, dump.id)
+        # a task's working directory is not ours
+        write_batch(_events(spark, directory.absolute(), dump, skip_unreadable), lake, dump.id)
     except PythonException as error:
-        raise DumpError(_told(str(error))) from None
+        raise DumpError(_told(error)) from None
     written = read_bronze(spark, lake).where(F.col("batch_id") == dump.id).count()
     return Imported(dump.id, written, dump.records)
 
 
-def _told(trace: str) -> str:
+def _told(error: PythonException) -> str:
     """Return what a task said, out of the trace of the whole job."""
-    said = re.findall(r"^(?:[\w.]+\.)?(\w*Error): (.*)$", trace, re.MULTILINE)
-    if not said:
-        return trace.strip().splitlines()[0]
+    said = re.findall(r"^(?:[\w.]+\.)?(\w*Error): (.*)$", str(error), re.MULTILINE)
+    if not said or said[0][0] == ModuleNotFoundError.__name__:
+        return why(error)
     name, text = said[0]
     return text if name == DumpError.__name__ else f"{name}: {text}"
 

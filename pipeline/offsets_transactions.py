@@ -28,6 +28,8 @@ class RawRecord(msgspec.Struct, frozen=True, gc=False):
     """From when on it counts: when the broker appended it, or its transaction's commit."""
     key: bytes
     value: bytes | None = None
+    is_transactional: bool = False
+    """A producer sent it within a transaction. False in dumps from before this was kept."""
 
 
 class OpenTransaction(msgspec.Struct, frozen=True):
@@ -67,7 +69,10 @@ class Transactions:
             return []
         for record in sent.values():
             self._overtake(record)
-        return [RawRecord(each.offset, ts_ms, each.key, each.value) for each in sent.values()]
+        return [
+            RawRecord(each.offset, ts_ms, each.key, each.value, is_transactional=True)
+            for each in sent.values()
+        ]
 
     def open(self) -> tuple[OpenTransaction, ...]:
         """What is undecided still, by producer."""

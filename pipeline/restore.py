@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.bronze import (
+    SEGMENT_GLOB,
     distinct_events,
     read_coverage,
     read_events,
@@ -21,7 +22,7 @@ from pipeline.coverage import Coverage, HeldSegment
 from pipeline.lake import DAY, Lake
 from pipeline.offsets import offset_changes, standing
 from pipeline.plan import Committed, Partition
-from pipeline.segment_files import ABSENT, Lacking, parse_name
+from pipeline.segment_files import Lacking, parse_name
 
 SNAPSHOT_KIND: Final = "offset_snapshot"
 """Tells what offsets a group had when the log before was let go."""
@@ -61,20 +62,31 @@ class Standing(NamedTuple):
     """The log that they were found in."""
     last_ts_ms: int
     """The newest event of that log that was read: a moment after it is not known about."""
+    unknown: frozenset[Partition] = frozenset()
+    """What of the group had an offset at that moment, or none: nobody knows."""
 
 
-def coverage_of_log(log_dir: Path, absent: Iterable[str] = ()) -> Coverage:
+NONE_LACKING: Final[Mapping[str, str]] = {}
+
+
+def coverage_of_log(log_dir: Path, lacking: Mapping[str, str] = NONE_LACKING) -> Coverage:
     """Tell by the names of sealed segments what a folder of this machine holds.
 
-    ``absent`` names segments that ought to be there, and of which nothing is.
+    ``lacking`` are segments that ought to be there: what is wrong with each, by its path.
     """
-    segments = [
-        held for path in log_dir.glob(f"{DAY}=*/events-*") if (held := _held(path)) is not None
-    ]
-    if not segments:
+    expected = (Lacking(*each, parse_name(each[0])).as_expected() for each in lacking.items())
+    held = [*map(_held, _right(log_dir, lacking)), *expected]
+    return Coverage([each for each in held if each is not None])
+
+
+def _right(log_dir: Path, lacking: Collection[str]) -> list[Path]:
+    """The segments of a folder that nothing is wrong with. Raises RestoreError where it has none
+    at all.
+    """
+    found = [path for path in log_dir.glob(f"{DAY}=*/{SEGMENT_GLOB}") if _held(path)]
+    if not found:
         raise RestoreError(f"{log_dir} holds no sealed segment: is it the daemon's log.dir?")
-    lacking = (Lacking(file, ABSENT, parse_name(file)).as_expected() for file in absent)
-    return Coverage([*segments, *(each for each in lacking if each is not None)])
+    return [path for path in found if f"{path.parent.name}/{path.name}" not in lacking]
 
 
 def _held(path: Path) -> HeldSegment | None:
@@ -87,10 +99,15 @@ def _held(path: Path) -> HeldSegment | None:
     return HeldSegment(log_id, path.name, day, first, last, events=last - first + 1, seq_sum=0)
 
 
-def events_of_log(spark: SparkSession, log_dir: Path) -> DataFrame:
-    """Read the events of sealed segments as they lie in a folder of this machine, each once."""
-    stores = coverage_of_log(log_dir).stores()
-    return with_store(distinct_events(read_segments(spark, str(log_dir))), stores)
+def events_of_log(
+    spark: SparkSession, log_dir: Path, lacking: Mapping[str, str] = NONE_LACKING
+) -> DataFrame:
+    """Read the events of sealed segments as they lie in a folder of this machine, each once; those
+    that something is wrong with are left out.
+    """
+    stores = coverage_of_log(log_dir, lacking).stores()
+    paths = map(str, _right(log_dir, lacking))
+    return with_store(distinct_events(read_segments(spark, *paths)), stores)
 
 
 def coverage_of_lake(spark: SparkSession, root: str) -> Coverage:
@@ -125,11 +142,17 @@ def group_as_of(
     one that it was changed in last before the moment counts. Raises RestoreError where none does.
     """
     changes = offset_changes(events.where(F.col("group") == group))
-    before = changes.where(F.col("ts_ms") <= as_of_ms)
-    newest = before.groupBy("store").agg(F.max("ts_ms").alias("at")).collect()
+    is_before = F.col("ts_ms") <= as_of_ms
+    which = F.struct("topic", "partition")
+    found = changes.groupBy("store").agg(
+        F.max(F.when(is_before, F.col("ts_ms"))).alias("at"),
+        F.collect_set(F.when(~is_before & _is_cut_off(), which)).alias("unknown"),
+    )
+    newest = found.where("at is not null").collect()
     if not newest:
         raise RestoreError(_why_nothing(events.where(F.col("group") == group), group, as_of_ms))
-    store = max(newest, key=lambda row: (row["at"], row["store"]))["store"]
+    at = max(newest, key=lambda row: (row["at"], row["store"]))
+    store, before = at["store"], changes.where(is_before)
     rows = standing(before.where(F.col("store") == store)).collect()
     last = events.where(F.col("store") == store).agg(F.max("ts_ms").alias("at")).collect()
     offsets = {
@@ -139,7 +162,15 @@ def group_as_of(
         for row in rows
         if not topics or row["topic"] in topics
     }
-    return Standing(offsets, store, last[0]["at"])
+    unknown = frozenset(Partition(*each) for each in at["unknown"])
+    return Standing(offsets, store, last[0]["at"], unknown)
+
+
+def _is_cut_off() -> Column:
+    """Whether a change is the first that is known of its partition, and may not be the first that
+    there was: in an import of what Kafka has compacted.
+    """
+    return (F.col("kind") == "commit") & F.col("previous_offset").isNull()
 
 
 def _why_nothing(events: DataFrame, group: str, as_of_ms: int) -> str:
@@ -157,6 +188,11 @@ def _why_nothing(events: DataFrame, group: str, as_of_ms: int) -> str:
             f"what group {group!r} had at {_utc(as_of_ms)} is not known: what the log told of it "
             f"before {_utc(first)} is beyond log.retention_minutes, and gone. That is the first "
             "moment that it can be restored to"
+        )
+    if not changes.where(_is_cut_off()).isEmpty():
+        return (
+            f"what group {group!r} had at {_utc(as_of_ms)} is not known: Kafka's compaction took "
+            f"what was before {_utc(first)}. That is the first moment that it can be restored to"
         )
     return (
         f"group {group!r} had no committed offset at {_utc(as_of_ms)}: its first change in the log "

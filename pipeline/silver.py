@@ -25,6 +25,9 @@ from pipeline.schema import EVENT_SCHEMA
 RESTORE_CLIENT_PREFIX: Final = "groupkeeper-restore/"
 """What the client id of a restore begins with; the plan's id follows."""
 
+TXN_OFFSET_COMMIT: Final = "TxnOffsetCommit"
+"""The API of a commit within a transaction. No tool sends one."""
+
 SKIP_MESSAGES: Final = 100_000
 """A member that moves an offset forward by this much in one commit has skipped, not consumed."""
 
@@ -41,7 +44,8 @@ def commit_deltas(events: DataFrame, skip_messages: int = SKIP_MESSAGES) -> Data
     """One row for each partition of each commit: how far it moved the offset, and what that was.
 
     ``delta`` is null where there was no offset before. ``cause`` is ``member``, ``restore``, or
-    ``reset``: generation -1, an administrator's doing or that of a consumer without a group.
+    ``reset``: generation -1, an administrator's doing or that of a consumer without a group. What
+    counts with a transaction is a member's, if only of one that has left meanwhile.
     ``is_rewind``: back. ``is_duplicate``: not at all. ``is_skip``: forward over messages that the
     group did not consume, by a reset or restore, or by ``skip_messages`` and more at once.
     """
@@ -49,7 +53,7 @@ def commit_deltas(events: DataFrame, skip_messages: int = SKIP_MESSAGES) -> Data
     delta = F.when(F.col("previous_offset") >= 0, F.col("offset") - F.col("previous_offset")).alias(
         "delta"
     )
-    moves = moves.select("*", delta, _cause().alias("cause"))
+    moves = moves.select("*", delta, _cause().alias("cause")).drop("api")
     by_hand = F.col("cause") != "member"
     forward = F.coalesce(F.col("delta") > 0, F.lit(False))
     return with_day(moves).select(
@@ -62,7 +66,7 @@ def commit_deltas(events: DataFrame, skip_messages: int = SKIP_MESSAGES) -> Data
 
 def other_changes(events: DataFrame) -> DataFrame:
     """Changes of offsets that are no commits: what expired, was deleted, or was snapshotted."""
-    return with_day(offset_changes(events.where(F.col("kind") != "commit")))
+    return with_day(offset_changes(events.where(F.col("kind") != "commit"))).drop("api")
 
 
 def end_offsets(events: DataFrame) -> DataFrame:
@@ -84,7 +88,8 @@ def end_offsets(events: DataFrame) -> DataFrame:
 
 
 def _cause() -> Column:
-    outside = (F.col("generation") < 0) & (F.col("member_id") == "")
+    in_transaction = F.coalesce(F.col("api") == TXN_OFFSET_COMMIT, F.lit(False))
+    outside = (F.col("generation") < 0) & (F.col("member_id") == "") & ~in_transaction
     restore = F.col("client_id").startswith(RESTORE_CLIENT_PREFIX)
     return F.when(outside & restore, "restore").when(outside, "reset").otherwise("member")
 

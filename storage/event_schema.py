@@ -90,7 +90,8 @@ COMMON_FIELDS: Final = (
     Field(
         "api",
         _STRING,
-        "The API of the request that caused it, where that tells something: `OffsetCommit`.",
+        "The API of the request that caused it, where that tells something: `OffsetCommit`, and "
+        "`TxnOffsetCommit` for what an import from Kafka found in a transaction.",
     ),
 )
 """What every event has."""
@@ -126,7 +127,8 @@ KINDS: Final = (
         "commit",
         "Offsets of a group were committed, in one request. A generation of -1 without a member is "
         "an administrator's reset, or a consumer that uses no group management; a client id that "
-        "begins with `groupkeeper-restore/` is a restore, and the plan's id follows.",
+        "begins with `groupkeeper-restore/` is a restore, and the plan's id follows. One of the "
+        "API `TxnOffsetCommit` is neither.",
         (
             Field("commit_time_ms", _INTEGER, "The commit time that is kept with the offsets."),
             Field(
@@ -140,7 +142,9 @@ KINDS: Final = (
                 Field(
                     "previous_offset",
                     _INTEGER,
-                    "The offset that it replaces; -1 where there was none.",
+                    "The offset that it replaces; -1 where there was none. Not there where that is "
+                    "not known: an import from Kafka, whose compaction took what was before.",
+                    is_optional=True,
                 ),
                 _LEADER_EPOCH,
                 _METADATA,

@@ -137,6 +137,10 @@ class _History(NamedTuple):
     accepts_gaps: bool
     """A person says that it may be planned without what is missing."""
 
+    def names(self, partition: Partition) -> bool:
+        """Whether a partition is of a topic that is wanted."""
+        return not self.topics or partition.topic in self.topics
+
     def __str__(self) -> str:
         """Name the places."""
         return " and ".join(str(each) for each in self.places if each is not None)
@@ -160,8 +164,22 @@ def _found(history: _History, master: str | None) -> Standing:
             fail(str(error), NOTHING_MATCHED)
         except StoreRefused as error:
             fail(f"{error}. --store names the daemon's SQLite file", FAILED)
-        except (OSError, sqlite3.Error, SegmentError) as error:
+        except SegmentError as error:
+            fail(
+                f"{error}. Put a good copy of the file in its place; where there is none, move it "
+                "away, and --accept-gaps plans without what was in it",
+                FAILED,
+            )
+        except (OSError, sqlite3.Error) as error:
             fail(f"{history} cannot be read: {error}", FAILED)
+    unknown = [each for each in sorted(found.unknown) if history.names(each)]
+    if unknown:
+        names = ", ".join(f"{each.topic}-{each.partition}" for each in unknown)
+        typer.echo(
+            f"groupkeeper: what was committed at that moment to {names} is not known, for Kafka's "
+            "compaction may have taken it before the import: left alone",
+            err=True,
+        )
     if history.places[0] is None and found.last_ts_ms < history.as_of_ms:
         typer.echo(
             f"groupkeeper: the history ends at {moment(found.last_ts_ms)}, before the moment that "
@@ -181,8 +199,9 @@ def _events(history: _History, spark: SparkSession, scratch: Path) -> DataFrame:
     if store is not None:
         return _events_of_store(store, history, spark, scratch)
     if log is not None:
-        events = restore.events_of_log(spark, log)
-        coverage = restore.coverage_of_log(log, _absent(log, history.as_of_ms))
+        lacking = _lacking(log, history.as_of_ms)
+        events = restore.events_of_log(spark, log, lacking)
+        coverage = restore.coverage_of_log(log, lacking)
     else:
         assert tables is not None  # one of the three is named
         events = restore.events_of_lake(spark, tables)
@@ -194,15 +213,18 @@ def _events(history: _History, spark: SparkSession, scratch: Path) -> DataFrame:
     return events
 
 
-def _absent(log: Path, as_of_ms: int) -> list[str]:
-    """Name the segments up to a moment that the manifest lists and the folder has not."""
+def _lacking(log: Path, as_of_ms: int) -> dict[str, str]:
+    """Say of each segment up to a moment that is not what the manifest lists what is wrong."""
+    from pipeline.segment_files import ABSENT
     from storage.manifest import read_manifest
+    from storage.segments import file_problem
 
-    return [
-        segment.file
-        for segment in read_manifest(log).segments.values()
-        if segment.first_ts_ms <= as_of_ms and not (log / segment.file).exists()
-    ]
+    found = {}
+    for segment in read_manifest(log).segments.values():
+        if segment.first_ts_ms <= as_of_ms:
+            is_there = (log / segment.file).exists()
+            found[segment.file] = file_problem(log, segment) if is_there else ABSENT
+    return {file: problem for file, problem in found.items() if problem}
 
 
 def _accept(error: IncompleteHistory, history: _History) -> None:
@@ -237,9 +259,6 @@ def _planned(history: _History, target: Endpoint, data: str | None, master: str 
     from pipeline.cluster import ClusterError
     from pipeline.plan import Kind
 
-    def removes(partition: Partition) -> bool:
-        return not history.topics or partition.topic in history.topics
-
     try:
         with ExitStack() as stack:
             # first whether they answer: Spark takes its time
@@ -257,6 +276,10 @@ def _planned(history: _History, target: Endpoint, data: str | None, master: str 
                 history.as_of_ms,
             )
             wanted = {history.group: found.offsets}
+
+            def removes(partition: Partition) -> bool:
+                return history.names(partition) and partition not in found.unknown
+
             return make_plan(cluster, wanted, records, purpose, removes=removes)
     except ClusterError as error:
         fail(str(error), FAILED)

@@ -129,6 +129,17 @@ def test_a_reset_and_a_restore_are_told_from_a_members_commit(deltas):
     assert flags(deltas[16, 0]) == {"is_skip"}
 
 
+def test_a_commit_that_counts_with_a_transaction_is_no_reset_whoever_has_left(site):
+    outside = {"generation": -1, "member": ""}
+    sent = commit(1, [("orders", 0, 9)], **outside) | {"api": "TxnOffsetCommit"}
+    back = commit(2, [("orders", 0, 5, 9)], **outside) | {"api": "TxnOffsetCommit"}
+    site.seal([sent, back, commit(3, [("orders", 0, 3, 5)], **outside)])
+    site.run()
+    causes = [row["cause"] for row in site.silver("commit_deltas")]
+    actions = {row["seq"]: row["action"] for row in site.gold("audit")}
+    assert (sorted(causes), actions) == (["member", "member", "reset"], {2: "rewind", 3: "reset"})
+
+
 def test_a_session_has_its_end_on_the_day_of_its_end(told):
     sessions = {(r["member_id"], r["dt"]): r for r in told.silver("member_sessions")}
     assert sessions["b", FIRST]["ended_by"] is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 
 import pytest
@@ -19,7 +20,9 @@ from pipeline.restore import (
     group_as_of,
     require_whole,
 )
+from pipeline.segment_files import ABSENT
 from storage.event_codec import Stamp, event_dict
+from storage.manifest import MANIFEST
 from storage.snapshots import OffsetsAsOf, SnapshotLog
 from tests.helpers.records import commit
 from tests.helpers.sealed_store import DAY_MS, SealedStore, until
@@ -123,7 +126,7 @@ def test_a_file_that_the_manifest_lists_is_missing_though_nothing_comes_after_it
     site.seal(WHOLE[:4])
     (last,) = site.seal(WHOLE[4:])
     last.unlink()
-    absent = [str(last.relative_to(site.log_dir))]
+    absent = {str(last.relative_to(site.log_dir)): ABSENT}
     assert coverage_of_log(site.log_dir).gaps() == []
     (gap,) = coverage_of_log(site.log_dir, absent).gaps_as_of({"here": 4})
     assert (gap.first_seq, gap.last_seq) == (5, 10)
@@ -212,10 +215,40 @@ def test_a_segment_that_cannot_be_read_is_named(site, daemon, group):
     (path,) = site.seal(each | {"group": group} for each in WHOLE)
     path.write_bytes(path.read_bytes()[:-9])
     asked = ["restore", "--group", group, "--as-of", "1m", "--log-dir", site.log_dir]
-    said = command(*asked, "--server", daemon.bootstrap, code=1).err.splitlines()
-    assert said[-1].startswith(
-        f"groupkeeper: {path} cannot be read: it is cut off, damaged or gone"
+    asked += ["--server", daemon.bootstrap]
+    listed = command(*asked, code=1).err
+    assert f"events 1 to 10 of log here are missing (dt=2023-11-14/{path.name} has " in listed
+    assert "knows nothing of group" in command(*asked, "--accept-gaps", code=4).err
+    (site.log_dir / MANIFEST).unlink()
+    assert (
+        command(*asked, code=1)
+        .err.splitlines()[-1]
+        .startswith(f"groupkeeper: {path} cannot be read: it is cut off, damaged or gone")
     )
+
+
+@pytest.mark.parametrize("source", ["--log-dir", "--store"])
+async def test_no_plan_is_made_with_a_segment_that_is_not_what_was_sealed(
+    daemon, group, spark, tmp_path, source
+):
+    store = SealedStore(tmp_path / "store")
+    store.path.parent.mkdir()
+    owner = await store.owner()
+    for number in range(4):
+        await store.append(owner, 0, [commit(group, number, partitions=number + 1)])
+        store.now_ms += DAY_MS
+    await until(lambda: len(store.live_seqs()) == 1)
+    await owner.storage.close()
+    first, second, *_ = sorted(store.log_dir.glob("dt=*/events-*"))
+    second.write_bytes(first.read_bytes())  # reads well, and is another one
+    place = {"--store": store.path, "--log-dir": store.log_dir}[source]
+    asked = ["restore", "--group", group, source, place, "--data", "none", "--as-of", "1m"]
+    asked += ["--server", daemon.bootstrap, "--out", tmp_path / "plan.json"]
+    said = command(*asked, code=1).err
+    assert re.search(rf"{second.name}:? (has \d+ bytes|(has not|its) .*checksum)", said)
+    assert not (tmp_path / "plan.json").exists()
+    second.unlink()
+    assert "planned without them" in command(*asked, "--accept-gaps").err
 
 
 async def test_no_plan_is_made_of_a_store_whose_files_are_not_there(daemon, group, spark, tmp_path):

@@ -37,6 +37,14 @@ def test_a_folder_that_does_not_exist_is_named():
     assert why(error) == "/srv/log does not exist"
 
 
+def test_a_worker_without_the_wheel_is_told_with_what_names_another_python():
+    trace = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'pipeline'\n"
+    assert why(RuntimeError(f"Job aborted.\n{trace}")) == (
+        "the Python of Spark's workers has no pipeline: PYSPARK_PYTHON names one that has the "
+        "wheel with its extra, at the same path on each of their machines"
+    )
+
+
 def test_of_anything_else_the_innermost_cause_is_told():
     assert why(RuntimeError(NO_FOLDER)).endswith("Parent path is not a directory: file:/tmp/afile")
     assert why(RuntimeError("")) == "RuntimeError"

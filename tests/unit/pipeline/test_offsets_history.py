@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from pipeline.offsets_history import NOT_TOLD, Decoder
 from pipeline.offsets_transactions import RawRecord
 from protocol.consumer_protocol import ConsumerAssignment, encode_assignment
@@ -54,8 +56,8 @@ def a_group(generation: int, *members: str, protocol_type: str = "consumer") -> 
     )
 
 
-def events(*records: RawRecord) -> list[dict[str, Any]]:
-    decoder = Decoder("import-1-7", 7)
+def events(*records: RawRecord, whole_until: int = 1) -> list[dict[str, Any]]:
+    decoder = Decoder("import-1-7", 7, whole_until)
     return [event for each in records for event in decoder.events(each)]
 
 
@@ -73,6 +75,19 @@ def test_a_commit_knows_what_it_replaces_and_a_tombstone_what_went() -> None:
     assert (gone["kind"], gone["reason"]) == ("offset_deleted", "tombstone")
     assert gone["topics"][0]["partitions"][0]["offset"] == 8
     assert gone["topics"][0]["partitions"][0]["commit_time_ms"] == 90
+
+
+def test_what_compaction_may_have_taken_is_not_taken_for_nothing() -> None:
+    first, second, gone, again = events(
+        record(offset_key(), an_offset(5)),
+        record(offset_key(), an_offset(8)),
+        record(offset_key(partition=1)),
+        record(offset_key(partition=1), an_offset(1)),
+        whole_until=0,
+    )
+    assert gone["kind"] == "offset_deleted"
+    before = [event["topics"][0]["partitions"][0] for event in (first, second, again)]
+    assert [row.get("previous_offset") for row in before] == [None, 5, -1]
 
 
 def test_after_a_tombstone_there_is_nothing_to_replace() -> None:
@@ -109,6 +124,15 @@ def test_a_commit_in_a_group_with_members_is_of_the_member_that_has_the_partitio
     assert (mine["generation"], mine["member_id"], mine["client_id"]) == (3, "b", "client-b")
     assert (nobodys["generation"], nobodys["member_id"]) == (3, "")
     assert (after["generation"], after["member_id"]) == (-1, "")
+
+
+def test_a_commit_that_counts_with_a_transaction_is_told_by_its_api() -> None:
+    sent = record(offset_key(), an_offset(5))
+    counts = msgspec.structs.replace(sent, is_transactional=True)
+    gone = record(group_key(), a_group(4))
+    _, within, plain = events(gone, counts, record(offset_key(), an_offset(6)))
+    assert (within["api"], within["generation"], within["member_id"]) == ("TxnOffsetCommit", -1, "")
+    assert plain["api"] == "OffsetCommit"
 
 
 def test_the_assignments_of_other_protocols_stay_opaque() -> None:
