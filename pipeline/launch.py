@@ -6,6 +6,7 @@ Spark tells a stack of Java's and raises one of Python's, and neither says what 
 from __future__ import annotations
 
 import os
+import select
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -50,7 +51,9 @@ class _Said:
     """What comes through a pipe: kept at first, passed on later."""
 
     def __init__(self) -> None:
-        self._read, self._write = os.pipe()
+        read, self._write = os.pipe()
+        os.set_blocking(read, False)
+        self._pipe = open(read, "rb", buffering=0)  # noqa: SIM115 - closed at its end
         self._kept: list[bytes] = []
         self._passes_on = False
         self._lock = threading.Lock()
@@ -78,16 +81,27 @@ class _Said:
     def pass_on(self, *, with_first: bool) -> None:
         """From now on, to standard error."""
         with self._lock:
+            if not self._pipe.closed:
+                self._take()  # what was said before this moment is not from now on
             self._passes_on = True
             if with_first:
                 os.write(STDERR, b"".join(self._kept))
             self._kept.clear()
 
     def _follow(self) -> None:
-        with open(self._read, "rb", buffering=0) as pipe:
-            while text := pipe.read(65_536):
-                with self._lock:
-                    if self._passes_on:
-                        os.write(STDERR, text)
-                    else:
-                        self._kept.append(text)
+        poll = select.poll()
+        poll.register(self._pipe)
+        while not self._pipe.closed:
+            poll.poll()
+            with self._lock:
+                if not self._take():
+                    self._pipe.close()
+
+    def _take(self) -> bool:
+        """Read what there is, under the lock; return whether more may come."""
+        while text := self._pipe.read(65_536):
+            if self._passes_on:
+                os.write(STDERR, text)
+            else:
+                self._kept.append(text)
+        return text is None
