@@ -70,9 +70,9 @@ class Result(StrEnum):
     """How it went with one group."""
 
     APPLIED = "applied"
-    """It was changed, and reads back as the plan wants it."""
+    """It was changed, and reads back as planned."""
     DONE_BEFORE = "done_before"
-    """It was as the plan wants it; nothing was changed."""
+    """It was as planned; nothing was changed."""
     PENDING = "pending"
     """It is as the plan found it, and nothing stands against applying it (only without apply)."""
     REFUSED = "refused"
@@ -201,7 +201,7 @@ def check(coordinator: Coordinator, groups: Sequence[GroupPlan]) -> Iterator[Out
 
 
 def verify(coordinator: Coordinator, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
-    """Say of each group whether it is as the plan wants it; who is a member does not matter."""
+    """Say of each group whether it is as planned; who is a member does not matter."""
     for group, _, now in _looked_at(coordinator, groups):
         found = progress(group, now)
         other = [*found[State.PENDING], *found[State.DRIFTED]]

@@ -153,18 +153,18 @@ Words = Mapping[str, str]
 
 CARRIED_OUT: Final[Words] = {
     "applied": "changed, and read back as planned",
-    "done_before": "as the plan wants it already, nothing to do",
+    "done_before": "already as planned, nothing to do",
     "pending": "ready to be changed",
     "refused": "REFUSED",
     "failed": "FAILED",
 }
 AT_TARGET: Final[Words] = {
-    "done_before": "as the plan wants it",
-    "refused": "NOT as the plan wants it",
+    "done_before": "as planned",
+    "refused": "NOT as planned",
     "failed": "could not be looked at",
 }
 AT_SOURCE: Final[Words] = {
-    "done_before": "as it was when the plan was made",
+    "done_before": "unchanged since the plan was made",
     "refused": "moved on since the plan was made",
     "failed": "could not be looked at",
 }

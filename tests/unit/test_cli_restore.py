@@ -197,10 +197,10 @@ def test_a_look_counts_each_group_once_at_each_place(capsys: pytest.CaptureFixtu
     said = capsys.readouterr()
     assert said.out.splitlines()[-8:] == [
         "At the target, new:1:",
-        "2 groups as the plan wants it",
+        "2 groups as planned",
         "",
         "At the source, old:1:",
-        "1 group as it was when the plan was made",
+        "1 group unchanged since the plan was made",
         "1 group moved on since the plan was made",
         "",
         "Nothing was changed: --verify only looks.",

@@ -103,8 +103,8 @@ def test_topics_are_mapped_drift_is_told_and_the_target_keeps_what_it_had(
             clicks: Committed(11, -1, "m"),
         }
         still = command("migrate", "--plan", file, "--verify", "--from", kafka.bootstrap)
-        assert "1 group as the plan wants it\n" in still.out
-        assert "1 group as it was when the plan was made\n" in still.out
+        assert "1 group as planned\n" in still.out
+        assert "1 group unchanged since the plan was made\n" in still.out
         source.commit("mapped-1", {orders: Committed(12)})
         moved = command("migrate", "--plan", file, "--verify", "--from", kafka.bootstrap, code=1)
         assert "moved on at the source" in moved.err
