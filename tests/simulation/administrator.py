@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from coordinator.core.errors import ErrorCode
@@ -12,6 +13,7 @@ from coordinator.core.requests import (
     Client,
     DeleteGroup,
     DescribeGroup,
+    FetchTopic,
     GroupConfigChange,
     ListGroups,
     NewTopic,
@@ -20,12 +22,16 @@ from coordinator.core.requests import (
     OffsetFetch,
 )
 from tests.simulation.call import Disconnected
-from tests.simulation.world import COMMIT_RETENTION_MS, TOPIC, World
+from tests.simulation.network import Direct, Wire
+from tests.simulation.world import COMMIT_RETENTION_MS, TOPIC, Node, World
 
 EXTRAS = ("extra-1", "extra-2")
 """Topics that come and go."""
 
-SIMPLE_GROUPS = 3
+SIMPLE = ("simple-0", "simple-1", "simple-2")
+"""Groups of those that commit without members; each is in a shard of its own."""
+MEMBERS = ("group-0", "group-1", "group-2", "group-3")
+"""Groups with members, and one that never has any."""
 MAX_PARTITIONS = 9
 
 GROUP_CONFIGS = (
@@ -55,9 +61,9 @@ class Administrator:
     async def _act(self) -> None:
         world = self._world
         random = world.random
-        simple = f"simple-{random.randrange(SIMPLE_GROUPS)}"
-        group_id = random.choice((simple, f"group-{random.randrange(4)}"))
-        match random.randrange(12):
+        simple = random.choice(SIMPLE)
+        group_id = random.choice((simple, random.choice(MEMBERS)))
+        match random.randrange(13):
             case 0:
                 await self._ask(random.choice((ListGroups(), DescribeGroup(group_id))))
             case 1:
@@ -71,9 +77,9 @@ class Administrator:
                 topics = ((random.choice((TOPIC, *EXTRAS)), [0, 1]),)
                 await self._ask(OffsetDelete(group_id, topics, self._client))
             case 5 | 6 | 7:
-                topics = random.choice((None, [(TOPIC, "", [0, 1, 2]), (EXTRAS[0], "", [0, 7])]))
-                request = OffsetFetch(group_id, topics, False, random.random() < 0.5)
-                await self._ask(request, in_process=False)
+                await self._fetch(group_id)
+            case 8:
+                await self._read_slowly(group_id)
             case _:
                 await self._commit(group_id if random.random() < 0.2 else simple)
 
@@ -100,23 +106,67 @@ class Administrator:
             if grown.error is ErrorCode.NONE:
                 world.partitions = max(world.partitions, grown.partitions)
 
-    async def _commit(self, group_id: str) -> None:
-        """Commit without a member, as assign() and Kafka's reset tool do."""
+    async def _fetch(self, group_id: str) -> None:
+        """Read offsets of a group, or of several at once, as Kafka's AdminClient does."""
         world = self._world
         random = world.random
-        topics = [
-            (name, "", [world.next_commit(n) for n in range(count)])
-            for name, count in ((TOPIC, random.randrange(1, 4)), (random.choice(EXTRAS), 2))
+        groups = [group_id, *random.choices(SIMPLE + MEMBERS, k=random.choice((0, 0, 1, 5)))]
+        is_stable = random.random() < 0.5
+        requests = [OffsetFetch(one, self._wanted(), False, is_stable) for one in groups]
+        channel = await world.connect()
+        await asyncio.gather(*world.send_together(channel, self._client, requests))
+
+    async def _read_slowly(self, group_id: str) -> None:
+        """Ask again and again, and take the answers late."""
+        world = self._world
+        channel = await world.connect()
+        if isinstance(channel, Wire):
+            channel.be_slow(world.random.uniform(0.2, 1.0))
+        request = OffsetFetch(group_id, None, False, False)
+        asked = []
+        for _ in range(6):
+            asked += [world.send(channel, self._client, request) for _ in range(2)]
+            await asyncio.sleep(world.random.uniform(0.0, 0.1))
+        await asyncio.gather(*asked)
+
+    def _wanted(self) -> list[FetchTopic] | None:
+        """Everything, or some partitions that there are and one that there is not."""
+        if self._world.random.random() < 0.5:
+            return None
+        return [
+            (name, "", numbers)
+            for name, partitions in ((TOPIC, (0, 1, 2)), (EXTRAS[0], (0, 7)))
+            for numbers in self._world.entries(partitions)
         ]
-        request = OffsetCommit(
-            group_id,
-            -1,
-            "",
-            None,
-            topics[: random.randrange(1, 3)],
-            False,
-            random.choice((-1, -1, COMMIT_RETENTION_MS)),
-            ErrorCode.ILLEGAL_GENERATION,
-            self._client,
-        )
-        await self._ask(request, in_process=False)
+
+    async def _commit(self, group_id: str) -> None:
+        await self._ask(commit_of(self._world, group_id, self._client), in_process=False)
+
+
+def commit_of(world: World, group_id: str, client: Client) -> OffsetCommit:
+    """A commit without a member, as assign() and Kafka's reset tool do."""
+    random = world.random
+    named = [(TOPIC, random.randrange(1, 4)), (random.choice(EXTRAS), 2)]
+    topics = [
+        (name, "", [world.next_commit(n) for n in numbers])
+        for name, count in named[: random.randrange(1, 3)]
+        for numbers in world.entries(range(count))
+    ]
+    retention_ms = random.choice((-1, -1, COMMIT_RETENTION_MS))
+    absent_group_error = ErrorCode.ILLEGAL_GENERATION
+    return OffsetCommit(
+        group_id, -1, "", None, topics, False, retention_ms, absent_group_error, client
+    )
+
+
+async def rush(world: World, node: Node) -> None:
+    """Commit to several groups in one turn of the loop: one append stores what several shards have
+    made.
+    """
+    client = Client("rush", "/10.0.0.3")
+    channel = Direct(node)
+    node.channels.append(channel)
+    requests = [commit_of(world, group_id, client) for group_id in SIMPLE]
+    answers = [world.send(channel, client, request) for request in requests]
+    with suppress(Disconnected):
+        await asyncio.gather(*answers)

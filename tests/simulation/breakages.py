@@ -36,6 +36,7 @@ from storage.sqlite import SqliteOffsetStorage
 from storage.sqlite_keyed import LoadedKeys
 from tests.simulation.breakages_of_accounts import ACCOUNTS
 from tests.simulation.breakages_of_members import MEMBERS
+from tests.simulation.breakages_of_requests import REQUESTS
 from tests.simulation.breakages_of_timers import TIMERS
 
 Patch = pytest.MonkeyPatch
@@ -394,6 +395,16 @@ def one_alone_is_fenced(patch: Patch) -> None:
     patch.setattr(Lane, "_finish", lenient)
 
 
+def renewal_is_not_heard(patch: Patch) -> None:
+    """Of a lease that is lost, only an append tells."""
+
+    async def deaf(self: ShardOwner) -> None:
+        held = [slot.lease for slot in self.slots.values() if slot.lease is not None]
+        await self._storage.renew(held)
+
+    patch.setattr(ShardOwner, "_renew", deaf)
+
+
 def lease_given_out_twice(patch: Patch) -> None:
     """A store whose new lease has the number of the old one."""
 
@@ -419,6 +430,7 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
         one_alone_is_fenced,
         "answered ahead of|not durable|replayed",
     ),
+    "a renewal that is not heard": (renewal_is_not_heard, "goes on with a lease that is lost"),
     "a new lease without a load": (append_without_load, "was not loaded"),
     "two appends at a time": (two_appends_at_a_time, "two appends of a shard|replayed"),
     "an answer given twice": (answered_twice, "answered twice"),
@@ -460,6 +472,7 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     "a log whose time goes back": (log_time_goes_back, "ts_ms"),
     **ACCOUNTS,
     **MEMBERS,
+    **REQUESTS,
     **TIMERS,
 }
 """What is broken, as docs/reliability.md names it: how, and what a world says of it (a regex)."""

@@ -30,6 +30,9 @@ from tests.simulation.history import NOTHING, Durable, OffsetKey, Op, Stored
 
 NONE = ErrorCode.NONE
 
+NOT_STORED = (NOTHING, -1, "")
+"""What is told of a partition of which nothing is stored."""
+
 UNKNOWN_OUTCOME = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,
@@ -218,17 +221,12 @@ def check_reads(durable: Durable, history: Iterable[Op]) -> None:
         request = op.request
         if not isinstance(request, OffsetFetch) or op.result is None or op.result.error is not NONE:
             continue
-        read = {
-            (request.group_id, topic, row[0]): row[1:4]
-            for topic, _, rows in op.result.topics
-            for row in rows
-            if row[4] is NONE
-        }
+        read = _read(op)
         wanted: Iterable[OffsetKey] = read
         if request.topics is None:
             wanted = dict.fromkeys([*read, *keys_of[request.group_id]])
         for key in wanted:
-            shown, *told = read.get(key, (NOTHING, -1, ""))
+            shown, *told = read.get(key, NOT_STORED)
             values = within(durable, key, op)
             allowed = {value.offset for value in values}
             if shown == NOTHING and is_of_another_topic(durable, key, op):
@@ -240,6 +238,23 @@ def check_reads(durable: Durable, history: Iterable[Op]) -> None:
             value = next(value for value in values if value.offset == shown)
             stored = [value.leader_epoch if op.has_epochs else -1, value.metadata]
             assert told == stored, f"{key}: {shown} was read with {told}, is stored with {stored}"
+
+
+def _read(op: Op) -> dict[OffsetKey, tuple[int, int, str]]:
+    """What an OffsetFetch told of each partition; what it names is answered in its order, and what
+    it names twice is told twice.
+    """
+    request, topics = op.request, op.result.topics
+    rows = [(topic, row) for topic, _, rows in topics for row in rows]
+    told = [(topic, row[0]) for topic, row in rows]
+    asked = told if request.topics is None else [(t, n) for t, _, ns in request.topics for n in ns]
+    assert told == asked, f"{request.group_id}: {asked} were asked for, {told} were told"
+    read: dict[OffsetKey, tuple[int, int, str]] = {}
+    for topic, row in rows:
+        first = read.setdefault((request.group_id, topic, row[0]), row[1:4])
+        assert row[4] is NONE, f"{request.group_id}: {topic} {row[0]}: {row[4].name}"
+        assert row[1:4] == first, f"{request.group_id}: {topic} {row[0]}: {first} and {row[1:4]}"
+    return read
 
 
 def check_generations(durable: Durable, history: Iterable[Op]) -> None:
@@ -339,10 +354,16 @@ def check_log(events: Sequence[EventDict], number: int) -> None:
 
 
 def committed(op: Op) -> Iterator[tuple[OffsetKey, int, ErrorCode | None]]:
-    """Each partition of a commit: its key, its offset, and what became of it (None: not known)."""
+    """Each partition of a commit: its key, its offset, and what became of it (None: not known).
+    One that is named twice is answered twice, and alike.
+    """
     answers: dict[tuple[str, int], ErrorCode] = {}
     if op.result is not None and op.result.topics is not None:
-        answers = {(name, p): e for name, _, parts in op.result.topics for p, e in parts}
+        told = [((name, p), e) for name, _, parts in op.result.topics for p, e in parts]
+        named = [(name, row[0]) for name, _, rows in op.request.topics for row in rows]
+        assert sorted(key for key, _ in told) == sorted(named), f"{named} committed, told {told}"
+        answers = dict(told)
+        assert len(set(told)) == len(answers), f"told otherwise of the same: {told}"
     for name, _, partitions in op.request.topics:
         for partition, offset, *_ in partitions:
             error = None

@@ -5,7 +5,7 @@ independent codec, in the versions of an old, a middle-aged or a new client.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kio.index import load_response_schema
@@ -57,6 +57,9 @@ OLD: Final[Versions] = {
 }
 """Before static members and MEMBER_ID_REQUIRED."""
 
+MANY_GROUPS: Final = 8
+"""The OffsetFetch from which on one request may ask for several groups."""
+
 _API: Final[Mapping[type, str]] = {
     JoinGroup: "join_group",
     SyncGroup: "sync_group",
@@ -72,14 +75,16 @@ def can_encode(request: Any) -> bool:
     return type(request) in _API
 
 
-def encode(request: Any, versions: Versions, correlation_id: int) -> bytes:
-    """Write the frame of a request."""
+def encode(requests: Sequence[Any], versions: Versions, correlation_id: int) -> bytes:
+    """Write the frame of a request, or of an OffsetFetch of several groups."""
+    request = requests[0]
     api = _API[type(request)]
     client = getattr(request, "client", None)
     client_id = "" if client is None else client.client_id
-    return encode_request(
-        api, versions[api], _values(request, versions[api]), correlation_id, client_id
-    )
+    values = _values(request)
+    if isinstance(request, OffsetFetch):
+        values["groups"] = [_group_values(one) for one in requests]
+    return encode_request(api, versions[api], values, correlation_id, client_id)
 
 
 def correlation_id_of(frame: bytes) -> int:
@@ -88,21 +93,28 @@ def correlation_id_of(frame: bytes) -> int:
     return correlation_id
 
 
-def decode(request: Any, versions: Versions, frame: bytes) -> Any:
-    """Read the reply to a request."""
+def decode(requests: Sequence[Any], versions: Versions, frame: bytes) -> list[Any]:
+    """Read the reply to a request: a result for each group of an OffsetFetch, else one; raises
+    AssertionError where it tells of other groups.
+    """
+    request = requests[0]
     api = _API[type(request)]
     schema = load_response_schema(API_KEYS[api], versions[api])
     _, size = entity_reader(schema.__header_schema__)(frame[4:], 0)
     wire, _ = entity_reader(schema)(frame[4:], size)
-    return _result(request, wire)
+    if hasattr(wire, "groups"):
+        asked, told = [r.group_id for r in requests], [group.group_id for group in wire.groups]
+        assert asked == told, f"asked for {asked}, told of {told}"
+        return [_fetched(group) for group in wire.groups]
+    return [_result(request, wire)]
 
 
-def _values(request: Any, version: int) -> dict[str, Any]:
+def _values(request: Any) -> dict[str, Any]:
     match request:
         case OffsetCommit():
             return _commit_values(request)
         case OffsetFetch():
-            return _fetch_values(request, version)
+            return _group_values(request) | {"require_stable": request.require_stable}
         case LeaveGroup():
             members = [
                 {"member_id": m.member_id, "group_instance_id": m.group_instance_id}
@@ -163,18 +175,11 @@ def _commit_values(request: OffsetCommit) -> dict[str, Any]:
     }
 
 
-def _fetch_values(request: OffsetFetch, version: int) -> dict[str, Any]:
+def _group_values(request: OffsetFetch) -> dict[str, Any]:
     topics = None
     if request.topics is not None:
         topics = [{"name": name, "partition_indexes": nums} for name, _, nums in request.topics]
-    if version < 8:
-        return {
-            "group_id": request.group_id,
-            "topics": topics,
-            "require_stable": request.require_stable,
-        }
-    group = {"group_id": request.group_id, "topics": topics, "member_epoch": -1}
-    return {"groups": [group], "require_stable": request.require_stable}
+    return {"group_id": request.group_id, "topics": topics, "member_epoch": -1}
 
 
 def _result(request: Any, wire: Any) -> Any:
@@ -213,8 +218,7 @@ def _result(request: Any, wire: Any) -> Any:
     return _code(wire)
 
 
-def _fetched(wire: Any) -> OffsetFetchResult:
-    group = wire.groups[0] if hasattr(wire, "groups") else wire
+def _fetched(group: Any) -> OffsetFetchResult:
     topics = [
         (
             t.name,

@@ -185,7 +185,7 @@ class Member:
     async def _resume(self) -> None:
         """Read where to go on, before anything is consumed."""
         while self.assignment:
-            topics = [(TOPIC, "", self.assignment)]
+            topics = [(TOPIC, "", numbers) for numbers in self.world.entries(self.assignment)]
             found = await self._ask(OffsetFetch(self.group_id, topics, False, True))
             if found.error is ErrorCode.NONE:
                 return
@@ -272,7 +272,10 @@ class Member:
             self.generation_id,
             self.member_id,
             self.instance_id,
-            [(TOPIC, "", [self.world.next_commit(number) for number in chosen])],
+            [
+                (TOPIC, "", [self.world.next_commit(number) for number in numbers])
+                for numbers in self.world.entries(chosen)
+            ],
             False,
             -1,
             ErrorCode.ILLEGAL_GENERATION,

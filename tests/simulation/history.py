@@ -110,6 +110,10 @@ class Durable:
         default_factory=lambda: defaultdict(dict)
     )
     """(topic id, partition) -> the end that no offset holds any more, as the shard keeps it."""
+    largest: dict[ShardId, dict[tuple[str, int], int]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """(topic id, partition) -> the largest offset that was ever committed in the shard."""
     saved: dict[str, SavedGroup] = field(default_factory=dict)
     """What a load has to yield, group by group."""
     events: int = 0
@@ -198,7 +202,7 @@ class Durable:
             case GroupRecord():
                 self._group(record)
             case OffsetsCommitted():
-                self._committed(record)
+                self._committed(shard, record)
             case OffsetsRemoved():
                 for topic, partition in record.partitions:
                     self._removed(record.group_id, topic, partition)
@@ -229,8 +233,8 @@ class Durable:
         offsets = self._offsets_of(record.group_id)
         self.saved[record.group_id] = SavedGroup(record.group_id, record, offsets)
 
-    def _committed(self, record: OffsetsCommitted) -> None:
-        offsets = self._offsets_of(record.group_id)
+    def _committed(self, shard: ShardId, record: OffsetsCommitted) -> None:
+        offsets, largest = self._offsets_of(record.group_id), self.largest[shard]
         for topic in record.topics:
             rows = offsets.setdefault(topic.topic, {})
             for part in topic.partitions:
@@ -240,7 +244,12 @@ class Durable:
                 )
                 epoch, metadata = part.leader_epoch, part.metadata
                 value = Stored(self.position, part.offset, topic.topic_id, epoch, metadata)
-                self.values[key].append(value)
+                values = self.values[key]
+                if values and values[-1].position == self.position:
+                    values.pop()  # the same commit replaces it: nobody may be told of it
+                values.append(value)
+                end = topic.topic_id, part.partition
+                largest[end] = max(part.offset, largest.get(end, NOTHING))
                 self.commits[key, part.offset].append(Write(self.position, record, epoch, metadata))
                 rows[part.partition] = SavedOffset(
                     part.offset,

@@ -7,11 +7,11 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from coordinator.server.connection import Connection
-from tests.simulation.client_codec import Versions, correlation_id_of, decode, encode
+from tests.simulation.client_codec import MANY_GROUPS, Versions, correlation_id_of, decode, encode
 
 if TYPE_CHECKING:
     from tests.simulation.call import Call
@@ -34,8 +34,8 @@ class Channel(Protocol):
     @property
     def is_open(self) -> bool: ...
 
-    def send(self, call: Call) -> None:
-        """Send a request; the call is answered or cut."""
+    def send(self, calls: Sequence[Call]) -> None:
+        """Send a request, or several that go in one; each call is answered or cut."""
         ...
 
     def cut(self) -> None:
@@ -55,10 +55,11 @@ class Direct:
     def is_open(self) -> bool:
         return not self.node.is_dead
 
-    def send(self, call: Call) -> None:
+    def send(self, calls: Sequence[Call]) -> None:
         self._calls = [other for other in self._calls if not other.is_over]
-        self._calls.append(call)
-        self.node.coordinator.submit(call.op.request, call)
+        self._calls += calls
+        for call in calls:
+            self.node.coordinator.submit(call.op.request, call)
 
     def cut(self) -> None:
         """What is in the process stays there; its end alone cuts calls."""
@@ -81,21 +82,32 @@ class Wire:
         self._random = world.random
         self._versions = versions
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[tuple[int, Call]] = deque()
+        self._waiting: deque[tuple[int, Sequence[Call]]] = deque()
         self._correlation_id = 0
         self._transport = Transport(self)
         self._connection = Connection(node.listener)
         self._connection.connection_made(cast("Any", self._transport))
         self._to_server: deque[tuple[float, bytes]] = deque()
         self._last_arrival_s = 0.0
+        self._begun = 0
+        """Requests, when the client had stopped taking answers."""
 
-    def send(self, call: Call) -> None:
-        """Put a request on its way, perhaps only the first part of it."""
+    def send(self, calls: Sequence[Call]) -> None:
+        """Put a request on its way; before OffsetFetch 8 each group has one of its own."""
+        if self._versions["offset_fetch"] >= MANY_GROUPS:
+            self._send(calls)
+        else:
+            for call in calls:
+                self._send([call])
+
+    def _send(self, calls: Sequence[Call]) -> None:
+        """Perhaps only the first part of it."""
         self._correlation_id += 1
-        self._waiting.append((self._correlation_id, call))
+        self._waiting.append((self._correlation_id, calls))
         if self._is_torn:
             return  # or the half request would go on with bytes that were never part of it
-        data = encode(call.op.request, self._versions, self._correlation_id)
+        requests = [call.op.request for call in calls]
+        data = encode(requests, self._versions, self._correlation_id)
         luck = self._random.random()
         if luck < 0.2:  # in two pieces, with time between them
             middle = self._random.randrange(1, len(data))
@@ -113,8 +125,9 @@ class Wire:
         if self.is_open:
             self.is_open = False
             self._loop.call_soon(self._connection.connection_lost, None)
-            for _, call in self._waiting:
-                call.cut()
+            for _, calls in self._waiting:
+                for call in calls:
+                    call.cut()
             self._waiting.clear()
             self._transport.lose()
 
@@ -129,19 +142,29 @@ class Wire:
         while data and self.is_open:  # an answer may be the point at which the process dies
             (size,) = struct.unpack_from(">i", data)
             frame, data = data[: 4 + size], data[4 + size :]
-            correlation_id, call = self._waiting[0] if self._waiting else (-1, None)
-            if call is None or correlation_id_of(frame) != correlation_id:
+            correlation_id, calls = self._waiting[0] if self._waiting else (-1, ())
+            if not calls or correlation_id_of(frame) != correlation_id:
                 self._world.durable.problem(f"replies out of order: not {correlation_id}")
                 self._loop.call_soon(self.cut)
                 return
             self._waiting.popleft()
-            result = decode(call.op.request, self._versions, frame)
-            self._transport.carry(len(frame), call, call.answer(result))
+            try:
+                results = decode([call.op.request for call in calls], self._versions, frame)
+            except AssertionError as error:
+                self._world.durable.problem(str(error))
+                self._loop.call_soon(self.cut)
+                return
+            told = [call.answer(result) for call, result in zip(calls, results, strict=True)]
+            self._transport.carry(len(frame), calls, told)
 
     def pause(self) -> None:
         self._connection.pause_writing()
+        self._begun = self._connection.requests
 
     def resume(self) -> None:
+        more = self._connection.requests - self._begun
+        if more:
+            self._world.durable.problem(f"{more} begun for a client that took no answer")
         self._connection.resume_writing()
 
     def _deliver(self, data: bytes) -> None:
@@ -168,7 +191,7 @@ class Transport:
         self._wire = wire
         self._loop = asyncio.get_running_loop()
         self._high = 1 << 16
-        self._kept: deque[tuple[int, Call, Callable[[], None]]] = deque()
+        self._kept: deque[tuple[int, Sequence[Call], Sequence[Callable[[], None]]]] = deque()
         self._kept_bytes = 0
         self._is_paused = False
         self._held_until_s = 0.0
@@ -203,9 +226,9 @@ class Transport:
         self.is_reading = True
         self._loop.call_soon(self._wire.arrive)
 
-    def carry(self, size: int, call: Call, deliver: Callable[[], None]) -> None:
+    def carry(self, size: int, calls: Sequence[Call], told: Sequence[Callable[[], None]]) -> None:
         """Bring a reply to the client, once it takes it."""
-        self._kept.append((size, call, deliver))
+        self._kept.append((size, calls, told))
         self._kept_bytes += size
         if self._kept_bytes > self._high and not self._is_paused:
             self._is_paused = True
@@ -217,17 +240,19 @@ class Transport:
 
     def lose(self) -> None:
         """What the client did not take never comes."""
-        for _, call, _ in self._kept:
-            call.cut()
+        for _, calls, _ in self._kept:
+            for call in calls:
+                call.cut()
         self._kept.clear()
 
     def _take(self) -> None:
         if self._loop.time() + EARLY_S < self._held_until_s:
             return
         while self._kept:
-            size, _, deliver = self._kept.popleft()
+            size, _, told = self._kept.popleft()
             self._kept_bytes -= size
-            deliver()
+            for deliver in told:
+                deliver()
         if self._is_paused:
             self._is_paused = False
             self._loop.call_soon(self._tell, self._wire.resume)

@@ -135,6 +135,10 @@ class SimStore:
         self._loaded: dict[ShardId, LeaseEpoch] = {}
         """The epochs under which shards were loaded: only then they may be written."""
         self._held: dict[ShardId, LeaseEpoch] = {}
+        self.told_lost: Counter[Lease] = Counter()
+        """How often the process was told of a lease that it is lost: it may not go on with it, but
+        while it loads the shard it may miss that once.
+        """
 
     async def open(self, identity: StoreIdentity) -> None:
         await self.inner.open(identity)
@@ -153,7 +157,9 @@ class SimStore:
 
     async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
         await self._fate.work()
-        return await self.inner.renew(leases)
+        lost = await self.inner.renew(leases)
+        self.told_lost.update(lease for lease in leases if lease.shard in lost)
+        return lost
 
     async def release(self, leases: Collection[Lease]) -> None:
         if not self._fate.is_dead:

@@ -12,13 +12,18 @@ from tests.simulation.breakages import BREAKAGES
 from tests.simulation.seeds import FOUND
 from tests.simulation.worlds import run_world
 
-LEAVES = 5013
-"""A member leaves while something is being stored: that comes once in some fifty worlds."""
+RARE = {
+    27: "a shard asks nothing of its store until two renewals have told of a lost lease",
+    50: "a timer rings once, and nothing else makes its shard look",
+    57: "members stay away from a sync phase, and nobody joins",
+    120: "a member is silent for a session after its sync",
+    229: "the same",
+    86: "the store fails within a fold of SQLite, and a load comes before its groups change",
+    134: "the same",
+}
+"""Seeds behind the first ones that see what few worlds see."""
 
-FOLD_FAILS = (6074, 9104)
-"""The store fails within a fold of SQLite, and a load comes before those groups change again."""
-
-SEEDS = [*range(25), *FOUND, LEAVES, *FOLD_FAILS]
+SEEDS = [*range(25), *RARE, *FOUND]
 
 
 @pytest.mark.parametrize("name", BREAKAGES)

@@ -14,13 +14,8 @@ from coordinator.core.events import (
     OffsetDeleted,
 )
 from coordinator.core.records import (
-    CommittedPartition,
-    CommittedTopic,
-    GroupRecord,
     GroupRemoved,
-    OffsetsCommitted,
     OffsetsRemoved,
-    SavedMember,
 )
 from coordinator.core.requests import (
     ChangeTopics,
@@ -39,80 +34,11 @@ from coordinator.core.requests import (
     SyncGroupResult,
     TopicChange,
 )
-from protocol.consumer_protocol import ConsumerAssignment, encode_assignment
-from storage.base import Batch
-from tests.simulation.checker import check_acknowledged, check_history, check_log
-from tests.simulation.history import Durable, Op
+from tests.simulation.checker import check_acknowledged, check_log
+from tests.simulation.story import Story, assignment
 
 CLIENT = Client("app", "/10.0.0.1")
 NONE = ErrorCode.NONE
-KEY = ("g", "orders", 0)
-
-
-class Story:
-    """What was stored and what was said, in the order in which it is told."""
-
-    def __init__(self) -> None:
-        self.durable = Durable()
-        self.history: list[Op] = []
-        self.now_ms = 0.0
-        self.durable.granted(0, 1)
-
-    def store(self, *records, events=()):
-        self.durable.stored(0, 1, [Batch(records, list(events))])
-
-    def commit(
-        self,
-        offset,
-        *,
-        generation=-1,
-        member="",
-        previous=None,
-        epoch=-1,
-        metadata="",
-        expire_ms=-1,
-    ):
-        """A commit becomes durable, at 1,000 ms."""
-        before = self.durable.value(KEY) if previous is None else previous
-        parts = [CommittedPartition(0, offset, before, epoch, metadata)]
-        topics = [CommittedTopic("orders", "t", parts)]
-        self.store(
-            OffsetsCommitted(
-                "g", generation, member, None, "app", "", "", 1_000, expire_ms, topics
-            ),
-        )
-
-    def generation(self, number, **assignments):
-        """A generation is synced."""
-        members = tuple(
-            SavedMember(name, None, "app", "", 1, 1, b"", assignment(*numbers))
-            for name, numbers in assignments.items()
-        )
-        self.store(GroupRecord("g", "consumer", number, "range", "m1", 0, members))
-
-    def ask(self, request, **fields):
-        self.now_ms += 1
-        op = Op("app", request, self.now_ms, self.durable.position, **fields)
-        self.history.append(op)
-        return op
-
-    def answer(self, op, result, *, void_at=None):
-        op.result, op.void_at = result, void_at
-        self.now_ms += 1
-        op.answered_ms, op.answered_at = self.now_ms, self.durable.position
-        return op
-
-    def check(self):
-        assert self.durable.problems == []
-        check_history(self.durable, self.history)
-
-    def fails(self, match):
-        with pytest.raises(AssertionError, match=match):
-            self.check()
-
-
-def assignment(*numbers):
-    return encode_assignment(ConsumerAssignment(1, {"orders": list(numbers)}))
 
 
 def a_commit(offset, *, generation=-1, member="", epoch=-1, metadata="", retention_ms=-1):
@@ -493,3 +419,75 @@ def test_a_deletion_event_tells_the_last_value(story):
     event = OffsetDeleted(group="g", topics=lost, reason="deleted")
     story.store(OffsetsRemoved("g", [("orders", 0)]), events=[event])
     assert "4 lost of 5" in problem(story)
+
+
+# --- What is named twice -------------------------------------------------------------------------
+
+TWICE = OffsetFetch("g", [("orders", "", [0]), ("orders", "", [0])], False, True)
+
+
+def rows(*offsets):
+    """What an OffsetFetch of ``TWICE`` is told."""
+    return OffsetFetchResult(
+        NONE, [("orders", "", [(0, offset, -1, "", NONE)]) for offset in offsets]
+    )
+
+
+def test_a_partition_that_is_read_twice_is_told_twice_and_alike(story):
+    story.commit(5)
+    story.ask(a_commit(5)).invoked_at = 0
+    story.answer(story.ask(TWICE), rows(5, 5))
+    story.check()
+
+
+@pytest.mark.parametrize(
+    ("told", "why"), [((5,), "were told"), ((5, 5, 5), "were told"), ((5, -1), ": .* and ")]
+)
+def test_a_partition_that_is_read_twice_and_told_otherwise(story, told, why):
+    story.commit(5)
+    story.ask(a_commit(5)).invoked_at = 0
+    story.answer(story.ask(TWICE), rows(*told))
+    story.fails(why)
+
+
+def committed_twice(*errors):
+    """A commit of one partition in two entries, and what was told of each."""
+    error = ErrorCode.ILLEGAL_GENERATION
+    entries = [("orders", "", [(0, offset, -1, "")]) for offset in (9, 4)]
+    request = OffsetCommit("g", -1, "", None, entries, False, -1, error, CLIENT)
+    told = [("orders", "", [(0, error) for error in errors])]
+    return request, OffsetCommitResult(NONE, told)
+
+
+def test_of_a_partition_that_is_committed_twice_the_last_is_kept(story):
+    request, result = committed_twice(NONE, NONE)
+    op = story.ask(request)
+    story.commit(9, 4)
+    story.answer(op, result)
+    story.answer(story.ask(ALL), shown(4))
+    assert story.durable.largest[0] == {("t", 0): 9}
+    story.check()
+
+
+def test_nobody_is_told_of_what_its_own_commit_replaces(story):
+    request, result = committed_twice(NONE, NONE)
+    op, read = story.ask(request), story.ask(ALL)
+    story.commit(9, 4)
+    story.answer(op, result)
+    story.answer(read, shown(9))
+    story.fails("9 was read, .-1, 4. were stored meanwhile")
+
+
+@pytest.mark.parametrize("errors", [(NONE,), (NONE, NONE, NONE)])
+def test_a_partition_that_is_committed_twice_is_answered_twice(story, errors):
+    request, result = committed_twice(*errors)
+    op = story.ask(request)
+    story.commit(9, 4)
+    story.answer(op, result)
+    story.fails("committed, told")
+
+
+def test_a_partition_that_is_committed_twice_is_answered_alike(story):
+    request, result = committed_twice(NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    story.answer(story.ask(request), result)
+    story.fails("told otherwise of the same")

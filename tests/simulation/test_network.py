@@ -71,7 +71,7 @@ def a_wire(world: World) -> Wire:
     return wire
 
 
-PLACES = range(1, len(encode(a_commit(1), NEW, 1)))
+PLACES = range(1, len(encode([a_commit(1)], NEW, 1)))
 """Where a commit can be cut in two."""
 
 

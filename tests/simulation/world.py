@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -59,6 +59,8 @@ SESSION_MS = 6_000
 REBALANCE_MS = (5_000, 9_000)
 """Shorter than a session, and longer: what begins one again shows within a long phase."""
 SLOW_READER_S = 3.0
+FAR = 1_000_000
+"""Offsets come from both ends: some are below the ones that they replace."""
 COMMIT_RETENTION_MS = 20_000
 """What some commits bring along (OffsetCommit v2-4); groups set a minute."""
 SLACK_MS = 1_000
@@ -292,19 +294,35 @@ class World:
 
     def send(self, channel: Channel, client: Client, request: Request) -> asyncio.Future[Any]:
         """Send a request; the future has its result, or Disconnected."""
+        (future,) = self.send_together(channel, client, [request])
+        return future
+
+    def send_together(
+        self, channel: Channel, client: Client, requests: Sequence[Request]
+    ) -> list[asyncio.Future[Any]]:
+        """Send requests that go in one where the way has such: several groups of an OffsetFetch."""
+        calls = [self._call(channel, client, request) for request in requests]
+        if not channel.is_open:
+            for call in calls:
+                call.cut()
+            return [call.future for call in calls]
+        self.history += [call.op for call in calls]
+        if len(calls) > 1:  # a group may be answered for before the whole is, by an older lease
+            for call in calls:
+                group_id = call.op.request.group_id
+                call.op.void_at = channel.node.lost_lease_at(self.durable, group_id)
+        channel.send(calls)
+        for request in requests:
+            self.check_node(channel.node, getattr(request, "group_id", ""))
+        return [call.future for call in calls]
+
+    def _call(self, channel: Channel, client: Client, request: Request) -> Call:
         op = Op(client.client_id, request, self.running_ms(), self.durable.position)
         op.allowed_ms = self._allowed_ms(request) + SLACK_MS
         if isinstance(channel, Wire):  # what is not taken holds up what comes behind it
             op.allowed_ms += SLOW_READER_S * 1000
         op.has_epochs, op.has_retention = channel.has_epochs, channel.has_retention
-        call = Call(self, channel.node, op)
-        if not channel.is_open:
-            call.cut()
-            return call.future
-        self.history.append(op)
-        channel.send(call)
-        self.check_node(channel.node, getattr(request, "group_id", ""))
-        return call.future
+        return Call(self, channel.node, op)
 
     def _allowed_ms(self, request: Request) -> float:
         """How long the coordinator may keep somebody waiting: two appends, the one in flight and
@@ -321,8 +339,19 @@ class World:
         commit that wrote it, with some leader epoch and metadata.
         """
         self._last_offset += 1
+        offset = self.random.choice((self._last_offset, FAR - self._last_offset))
         metadata = self.random.choice(("", "note", "é", f"at {self._last_offset}"))
-        return partition, self._last_offset, self.random.choice((-1, 0, 7)), metadata
+        return partition, offset, self.random.choice((-1, 0, 7)), metadata
+
+    def entries(self, partitions: Sequence[int]) -> list[list[int]]:
+        """The entries in which a request names a topic, and the partitions of each: now and then
+        some are named twice, in one entry or in two.
+        """
+        luck = self.random.random()
+        if luck < 0.8:
+            return [[*partitions]]
+        again = self.random.sample(partitions, self.random.randrange(1, len(partitions) + 1))
+        return [[*partitions, *again]] if luck < 0.9 else [[*partitions], again]
 
     def mint(self, prefix: str) -> str:
         """Return a new id."""
@@ -343,7 +372,8 @@ class World:
             result,
         )
         group_id = getattr(request, "group_id", "")
-        op.void_at = node.lost_lease_at(self.durable, group_id)
+        if op.void_at is None:
+            op.void_at = node.lost_lease_at(self.durable, group_id)
         code = result if isinstance(result, ErrorCode) else result.error
         self.answers[f"{type(request).__name__} {code.name}"] += 1
         with self.durable.noting():
@@ -378,6 +408,9 @@ class World:
         if isinstance(shard, CheckedShard) and not node.coordinator._owner._is_stopping:
             shard.check_timers(node.clock.now())  # no step may have come to tell
         with self.durable.noting():
+            for one in node.coordinator._owner.slots.values():
+                is_over = one.shard is not None and node.store.told_lost[one.lease] > 1
+                assert not is_over, f"shard {one.shard_id} goes on with a lease that is lost"
             if isinstance(shard, Shard) and self._is_settled(node, slot):
                 live, replayed = shard.saved(group_id), self.durable.saved.get(group_id)
                 assert live == replayed, f"{group_id}: live {live}, replayed {replayed}"
@@ -399,6 +432,10 @@ class World:
     def _check_ends(self, shard_id: int, shard: Shard) -> None:
         live, replayed = shard.saved_ends, self.durable.ends[shard_id]
         assert live == replayed, f"ends of {shard_id}: live {live}, replayed {replayed}"
+        known, largest = shard.image.by_id, self.durable.largest[shard_id]
+        ends = {key: end for key, end in shard.ends().items() if key[0] in known}
+        wanted = {key: end for key, end in largest.items() if key[0] in known}
+        assert ends == wanted, f"ends of {shard_id}: {ends}, the largest committed: {wanted}"
 
     def _check_cluster(self, shard: ClusterShard) -> None:
         topics, configs = self.durable.standing_topics(), self.durable.standing_configs()

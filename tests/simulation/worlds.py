@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from tests.helpers.virtual_loop import run_virtual
-from tests.simulation.administrator import Administrator
+from tests.simulation.administrator import Administrator, rush
 from tests.simulation.checker import check_history
 from tests.simulation.clients import Member
 from tests.simulation.network import Wire
@@ -146,6 +146,8 @@ def _steal(world: World) -> None:
     if len(world.names) > 1:  # two owners of one lane never share its shards between them
         shards = list(range(-1, SHARDS))
     world.backend.steal(shards)
+    for node in world.nodes.values():
+        world.spawn(rush(world, node))
 
 
 def _lapse(world: World) -> None:
