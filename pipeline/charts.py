@@ -61,11 +61,11 @@ class Span:
 
 
 def short_number(value: float) -> str:
-    """Write a number for an axis: 950, 12k, 3.4M."""
+    """Write a number for an axis: 950, 187.5k, 3.4M; what stands at one has four digits."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
-            return f"{value / limit:.3g}{unit}"
-    return f"{value:.3g}"
+            return f"{value / limit:.4g}{unit}"
+    return f"{value:.4g}"
 
 
 def nice_ceiling(value: float) -> float:

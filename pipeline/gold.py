@@ -157,8 +157,7 @@ def commit_rate_1m(deltas: DataFrame) -> DataFrame:
 def rebalances(episodes: DataFrame, sessions: DataFrame) -> DataFrame:
     """The rebalances of silver with names: whose client caused it, and whose was awaited.
 
-    ``cause`` is one of ``join``, ``leave``, ``timeout``, ``change`` and ``other``. A member is
-    named ``client-id (host)``.
+    ``cause`` is a word of ``CAUSES``, or ``other``. A member is named ``client-id (host)``.
     """
     name = F.concat("client_id", F.lit(" ("), "client_host", F.lit(")")).alias("name")
     members = sessions.select(DAY, "store", "group", "member_id", name).dropDuplicates(
@@ -183,6 +182,7 @@ CAUSES: Final = {
     "leave": ("member_leave",),
     "timeout": ("session_timeout", "join_timeout", "sync_timeout", "new_member_timeout"),
     "change": ("member_changed", "leader_rejoin"),
+    "full": ("group_max_size",),
 }
 """Why a group rebalances, in a few words: the reasons of ``rebalance_start``."""
 
@@ -220,14 +220,17 @@ def group_daily(
             F.count_if(_is_today("ended_ms") & F.col("ended_by").isin("leave", "replaced")).alias(
                 "left"
             ),
-            F.count_if(_is_today("ended_ms") & ~F.col("ended_by").isin("leave", "replaced")).alias(
-                "evicted"
+            F.count_if(
+                _is_today("ended_ms") & ~F.col("ended_by").isin("leave", "replaced", "forgotten")
+            ).alias("evicted"),
+            F.count_if(_is_today("ended_ms") & (F.col("ended_by") == "forgotten")).alias(
+                "forgotten"
             ),
             F.count_if(F.col("ended_ms").isNull()).alias("members"),
         ),
         episodes.groupBy(*key).agg(
             F.count_if(_is_today("started_ms")).alias("rebalances"),
-            F.sum("duration_ms").alias("rebalance_ms"),
+            F.sum(F.when(_is_today("completed_ms"), F.col("duration_ms"))).alias("rebalance_ms"),
             F.sum("moved").alias("moved"),
         ),
         lag.groupBy(*key).agg(F.max("lag").alias("max_partition_lag")),
@@ -261,7 +264,8 @@ def _moved() -> list[Column]:
 MAX_LISTED_CHANGES: Final = 100
 """Partitions whose change an audit row names; all are counted."""
 
-_WHO: Final = ("principal", "client_id", "client_host", "member_id", "generation")
+_CLIENT: Final = ("principal", "client_id", "client_host")
+_WHO: Final = (*_CLIENT, "member_id", "generation")
 _AUDIT_KEY: Final = (DAY, "store", "log_id", "seq", "ts_ms", "group", *_WHO)
 
 
@@ -270,8 +274,9 @@ def audit(deltas: DataFrame, other_changes: DataFrame, events: DataFrame) -> Dat
 
     ``action``: ``rewind`` (a member went back), ``reset``, ``restore``, ``delete``, ``expire``,
     ``group_delete``, ``rejected`` (a zombie's commit; ``count`` refusals of one member in a row)
-    and ``admin``. ``changes`` names what changed: from, and to (null: gone); ``messages`` is the
-    sum of the moves, negative for back.
+    and ``admin``. ``changes`` names what changed: from, and to (null: gone). ``messages_back`` and
+    ``messages_forward`` count what the moves went over in either direction, ``messages`` is the
+    second less the first. Offsets that went with their topic have who deleted the topic.
     """
     moved = deltas.where(F.col("is_rewind") | (F.col("cause") != "member")).select(
         *_AUDIT_KEY,
@@ -280,24 +285,50 @@ def audit(deltas: DataFrame, other_changes: DataFrame, events: DataFrame) -> Dat
         _change(F.when(F.col("previous_offset") >= 0, F.col("previous_offset")), F.col("offset")),
         "delta",
     )
-    gone = other_changes.where(~F.col("is_set")).select(
+    gone = _with_deleter(other_changes.where(~F.col("is_set")), events).select(
         *_AUDIT_KEY,
         F.when(F.col("kind") == "offset_expired", "expire").otherwise("delete").alias("action"),
         F.coalesce("reason", F.lit("")).alias("detail"),
         _change(F.col("offset"), F.lit(None).cast("long")),
         F.lit(None).cast("long").alias("delta"),
     )
+    nothing = F.when(F.col("delta").isNotNull(), 0)
     requests = (
         moved.unionByName(gone)
         .groupBy(*_AUDIT_KEY, "action", "detail")
         .agg(
             F.count("*").alias("partitions"),
             F.sum("delta").alias("messages"),
+            F.sum(F.when(F.col("delta") < 0, -F.col("delta")).otherwise(nothing)).alias(
+                "messages_back"
+            ),
+            F.sum(F.when(F.col("delta") > 0, F.col("delta")).otherwise(nothing)).alias(
+                "messages_forward"
+            ),
             F.slice(F.array_sort(F.collect_list("change")), 1, MAX_LISTED_CHANGES).alias("changes"),
         )
         .withColumn("count", F.lit(1).cast("long"))
     )
     return requests.unionByName(_told(events), allowMissingColumns=True)
+
+
+def _with_deleter(gone: DataFrame, events: DataFrame) -> DataFrame:
+    """Write who deleted the topic to the offsets that went with it: the coordinator takes them out
+    by itself, soon after, and its event names nobody. Of the same day, as all of a day is computed
+    from itself.
+    """
+    deleter = F.struct("seq", *_CLIENT)
+    is_deletion = (F.col("kind") == "admin_action") & (F.col("action") == "delete_topic")
+    deletions = with_day(events.where(is_deletion)).groupBy(
+        DAY, "store", F.col("target").alias("topic")
+    )
+    named = gone.join(
+        deletions.agg(F.collect_list(deleter).alias("deletions")), [DAY, "store", "topic"], "left"
+    )
+    before = F.filter("deletions", lambda each: each["seq"] < F.col("seq"))
+    by = F.when(F.col("reason") == "topic_deleted", F.array_max(before))
+    named = named.withColumn("by", by)
+    return named.withColumns({name: F.coalesce(f"by.{name}", name) for name in _CLIENT})
 
 
 def _change(before: Column, after: Column) -> Column:

@@ -69,7 +69,7 @@ th { vertical-align: bottom; } th.n { white-space: normal; }
     padding: 1px 0;
     display: flex; gap: 10px; text-align: left; white-space: normal; }
   td::before { content: attr(data-name); color: var(--faint); flex: 0 0 116px; }
-  td:empty { display: none; } }
+  td:empty, .n + td:not(.n):empty { display: none; } }
 """
 
 

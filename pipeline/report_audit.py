@@ -26,16 +26,16 @@ ACTIONS: Final = {
 """What the page calls the actions of ``gold.audit``."""
 
 COUNTED: Final = {
-    "rewind": "rewinds",
-    "reset": "resets",
-    "restore": "restores",
-    "delete": "deletions of offsets",
-    "group_delete": "groups deleted",
-    "expire": "expiries of offsets",
-    "rejected": "commits refused",
-    "admin": "acts of administration",
+    "rewind": ("rewind", "rewinds"),
+    "reset": ("reset", "resets"),
+    "restore": ("restore", "restores"),
+    "delete": ("deletion of offsets", "deletions of offsets"),
+    "group_delete": ("group deleted", "groups deleted"),
+    "expire": ("expiry of offsets", "expiries of offsets"),
+    "rejected": ("commit refused", "commits refused"),
+    "admin": ("act of administration", "acts of administration"),
 }
-"""What a number of them is called."""
+"""What one of them is called, and what a number."""
 
 MAX_NAMED: Final = 4
 """Partitions that a line names."""
@@ -66,29 +66,46 @@ def _parts(rows: Rows) -> list[str]:
         dots[ACTIONS[row["action"]]].append((row["ts_ms"], says))
     ordered = {name: dots[name] for name in ACTIONS.values() if name in dots}
     return [
-        page.tiles({COUNTED[name]: counted[name] for name in COUNTED if counted[name]}),
+        page.tiles(
+            {
+                names[counted[action] > 1]: counted[action]
+                for action, names in COUNTED.items()
+                if counted[action]
+            }
+        ),
         page.section("When", "Point at a dot to see what it was.", charts.dot_chart(ordered, span)),
         page.section(
             "What was done, and by whom",
             "A reset is a commit from outside a group: an administrator's, or that of a "
             "consumer without a group. A refusal is a commit of a member whose time is over, of a "
-            "zombie. Messages are those that lie between the old offsets and the new.",
+            "zombie. Messages back and forward are those that lie between the old offsets and the "
+            "new, of the partitions that went either way.",
             listed("audit", rows, _told, "Nothing of the kind."),
         ),
     ]
 
 
 def _told(row: dict[str, Any]) -> dict[str, Any]:
+    back, forward = _messages(row)
     return {
         "time (UTC)": charts.moment(row["ts_ms"]),
         "what": ACTIONS[row["action"]],
         "group": row["name"],
         "changed": _what(row),
-        "messages": row["messages"],
+        "messages back": back,
+        "messages forward": forward,
         "client": row["client_id"],
         "host": row["client_host"],
         "principal": row["principal"],
     }
+
+
+def _messages(row: dict[str, Any]) -> tuple[int | None, int | None]:
+    """How many lie back, and how many forward. Days of before there were both have the sum."""
+    total = row["messages"]
+    if total is None or row["messages_back"] is not None:
+        return row["messages_back"], row["messages_forward"]
+    return max(-total, 0), max(total, 0)
 
 
 def _what(row: dict[str, Any]) -> str:

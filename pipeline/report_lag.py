@@ -195,7 +195,7 @@ def _told(day: dict[str, Any]) -> dict[str, Any]:
         "resets and restores": day["resets"],
         "commits refused": day["rejected"],
         "members joined": day["joined"],
-        "members gone": day["left"] + day["evicted"],
+        "members gone": day["left"] + day["evicted"] + (day["forgotten"] or 0),
         "members at the day's end": day["members"],
         "rebalances": day["rebalances"],
         "largest lag of a partition": day["max_partition_lag"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import Any, Final
 
 from pyspark.sql import functions as F
@@ -15,14 +15,31 @@ from pipeline.report_schema import MEMBER_SESSIONS_SCHEMA
 
 TITLE = "Rebalances"
 
+OTHER: Final = "other"
+"""What this version has no word of its own for."""
+
 CAUSES: Final = {
     "join": "a member joined",
     "leave": "a member left",
     "timeout": "a member fell silent",
-    "change": "a subscription changed",
-    "other": "other",
+    "change": "a member joined again",
+    "full": "the group was full",
+    OTHER: "other",
 }
 """What the pages call the causes of ``gold.rebalances``."""
+
+ENDS: Final = {
+    "leave": "left",
+    "replaced": "replaced",
+    "session_timeout": "session timeout",
+    "join_timeout": "join timeout",
+    "sync_timeout": "sync timeout",
+    "new_member_timeout": "new member timeout",
+    "group_max_size": "group full",
+    "forgotten": "forgotten",
+    OTHER: "other",
+}
+"""What they call the ends of sessions: ``ended_by`` of ``silver.member_sessions``."""
 
 
 MAX_BARS: Final = 60
@@ -56,10 +73,17 @@ def _parts(rows: Rows, churn: Rows) -> list[str]:
             }
         ),
         page.section(
-            "When, and why", "Rebalances by what caused them.", _chart(rows) if rows else _NONE
+            "When, and why",
+            "Rebalances by what caused them. A member joins again, and all have to, when it "
+            "subscribes to something else, in the second step of a cooperative rebalance, and as "
+            "the leader that sees other partitions.",
+            _chart(rows) if rows else _NONE,
         ),
         page.section(
-            "Churn", "Who came and who went, by group.", page.table(churn, "Nobody came or went.")
+            "Churn",
+            "Who came and who went, by group; went how, where it was the case. Forgotten are "
+            "members that had just joined when the coordinator was killed or lost its store.",
+            page.table(churn, "Nobody came or went."),
         ),
         page.section(
             "Each rebalance",
@@ -78,7 +102,7 @@ def _chart(rows: Rows) -> str:
     span, bucket_ms = buckets([at_ms for at_ms, _ in moments], MAX_BARS, least_ms=1000)
     bars: dict[str, Counter[int]] = {name: Counter() for name in CAUSES}
     for at_ms, cause in moments:
-        bars[cause][at_ms - at_ms % bucket_ms] += 1
+        bars[cause if cause in CAUSES else OTHER][at_ms - at_ms % bucket_ms] += 1
     series = {CAUSES[name]: sorted(counted.items()) for name, counted in bars.items() if counted}
     return charts.bar_chart(series, span, bucket_ms, "rebalances")
 
@@ -121,22 +145,23 @@ def _churn(scope: Scope) -> Rows:
     rows = sessions.join(names, ["dt", "store", "group"])
     joined = F.to_date(F.timestamp_millis("joined_ms")) == F.col("dt")
     ended = F.to_date(F.timestamp_millis("ended_ms")) == F.col("dt")
+    known = F.col("ended_by").isin(*ENDS)
+    end = F.when(
+        F.col("ended_by").isNotNull() & ended, F.when(known, F.col("ended_by")).otherwise(OTHER)
+    )
     counted = rows.groupBy("name").agg(
         F.count_if(joined).alias("joined"),
-        F.count_if(ended & (F.col("ended_by") == "leave")).alias("left"),
-        F.count_if(ended & (F.col("ended_by") == "replaced")).alias("replaced"),
-        *(
-            F.count_if(ended & (F.col("ended_by") == reason)).alias(reason)
-            for reason in ("session_timeout", "join_timeout", "sync_timeout", "new_member_timeout")
-        ),
+        *(F.count_if(end == reason).alias(reason) for reason in ENDS),
         F.percentile_approx("duration_ms", 0.5).alias("median_ms"),
     )
-    found: dict[str, dict[str, object]] = defaultdict(dict)
-    for row in collect(counted):
-        median, name = row.pop("median_ms"), row.pop("name")
-        found[name] = {
-            "group": name,
-            **{word.replace("_", " "): number for word, number in row.items()},
-            "median stay, seconds": None if median is None else median / 1000,
+    found = collect(counted.orderBy(F.desc("joined"), "name"))
+    told = ["leave", *(name for name in ENDS if name != "leave" and any(r[name] for r in found))]
+    return [
+        {
+            "group": row["name"],
+            "joined": row["joined"],
+            **{ENDS[name]: row[name] for name in told},
+            "median stay, seconds": None if row["median_ms"] is None else row["median_ms"] / 1000,
         }
-    return [found[name] for name in sorted(found, key=lambda n: -int(str(found[n]["joined"])))]
+        for row in found
+    ]

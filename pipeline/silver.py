@@ -100,9 +100,8 @@ def _cause() -> Column:
 def member_sessions(events: DataFrame, days: Sequence[date]) -> DataFrame:
     """One row for each member and day on which it was one: when it joined, when and why it ended.
 
-    ``ended_by`` is ``leave``, ``replaced`` (a static member came back under a new id), or the
-    reason of an eviction; null while it lives. A member whose join was forgotten when the
-    coordinator was killed has no end: nothing in the log tells of it.
+    ``ended_by`` is ``leave``, ``replaced`` (a static member came back under a new id), the reason
+    of an eviction, or ``forgotten`` (``_forgotten``); null while it lives.
     """
     joins = events.where(F.col("kind") == "member_join")
     ends = events.where(F.col("kind").isin("member_leave", "member_evicted")).select(
@@ -132,7 +131,12 @@ def member_sessions(events: DataFrame, days: Sequence[date]) -> DataFrame:
         .agg(F.max_by(F.struct("ts_ms", "by", "end_order"), "end_order").alias("end"))
     )
     both = begun.join(ended, ["store", "group", "member_id"], "full")
-    is_over = F.coalesce(F.col("end.end_order") > F.col("join_order"), F.col("join").isNull())
+    forgotten = _forgotten(events).select(
+        *("store", "group", "member_id"),
+        F.struct("ts_ms", F.lit("forgotten").alias("by")).alias("loss"),
+    )
+    both = both.join(forgotten, ["store", "group", "member_id"], "left")
+    is_told = F.coalesce(F.col("end.end_order") > F.col("join_order"), F.col("join").isNull())
     sessions = both.select(
         "store",
         "group",
@@ -140,8 +144,8 @@ def member_sessions(events: DataFrame, days: Sequence[date]) -> DataFrame:
         *(F.col(f"join.{name}").alias(name) for name in who[:4]),
         F.col("join.reason").alias("join_reason"),
         F.col("join.ts_ms").alias("joined_ms"),
-        F.when(is_over, F.col("end.ts_ms")).alias("ended_ms"),
-        F.when(is_over, F.col("end.by")).alias("ended_by"),
+        F.when(is_told, F.col("end.ts_ms")).otherwise(F.col("loss.ts_ms")).alias("ended_ms"),
+        F.when(is_told, F.col("end.by")).otherwise(F.col("loss.by")).alias("ended_by"),
     )
     begins = F.coalesce("joined_ms", "ended_ms")
     by_day = _on_each_day(sessions, begins, F.col("ended_ms"), days)
@@ -149,6 +153,52 @@ def member_sessions(events: DataFrame, days: Sequence[date]) -> DataFrame:
     ended_ms = _until_its_day("ended_ms", "ended_ms")
     by_day = by_day.withColumn("ended_by", ended_by).withColumn("ended_ms", ended_ms)
     return by_day.withColumn("duration_ms", F.col("ended_ms") - F.col("joined_ms"))
+
+
+def _forgotten(events: DataFrame) -> DataFrame:
+    """The members that the coordinator forgot, each with the event that tells of it.
+
+    A member is stored with the assignment that follows its join. When the shard is loaded again
+    before that (the coordinator was killed, or could not write), it is as if it had never come, and
+    no event of its own says so. What does: ``shard_loaded`` under a later lease, an assignment,
+    which names all members, without it, or the end of a rebalance that left nobody.
+    """
+    kind = F.col("kind")
+    tells_all = (kind == "assignment") | ((kind == "rebalance_end") & (F.col("members") == 0))
+    names = F.coalesce(
+        F.map_keys("partitions"), F.map_keys("opaque_bytes"), F.array().cast("array<string>")
+    )
+    kinds = ("member_join", "assignment", "rebalance_end", "shard_loaded")
+    steps = events.where(kind.isin(*kinds)).select(
+        *("store", "group", "shard", "kind", "member_id", "instance_id", "replaces", "ts_ms"),
+        event_order().alias("order"),
+        F.when(tells_all, names).alias("names"),
+    )
+    # what follows an event, told backwards: Spark looks ahead by beginning anew for every row
+    later = F.col("order").desc()
+    of_group = Window.partitionBy("store", "group").orderBy(later)
+    of_shard = Window.partitionBy("store", "shard").orderBy(later)
+    told = F.when(F.col("names").isNotNull(), F.struct("order", "ts_ms", "names"))
+    steps = steps.withColumn("told", F.last(told, ignorenulls=True).over(of_group))
+    is_named = F.array_contains("told.names", F.col("member_id")) | F.array_contains(
+        "told.names", F.col("instance_id")
+    )
+    steps = steps.where(kind.isin("member_join", "shard_loaded")).select(
+        *("store", "group", "shard", "kind", "member_id", "replaces", "order", "ts_ms"),
+        F.coalesce(is_named, F.lit(False)).alias("is_named"),
+        F.when(F.col("told").isNotNull(), F.struct("told.order", "told.ts_ms")).alias("told"),
+    )
+    loaded = F.when(kind == "shard_loaded", F.struct("order", "ts_ms"))
+    steps = steps.withColumn("loaded", F.last(loaded, ignorenulls=True).over(of_shard))
+    # the new id of a static member is stored at once, where the group goes on as it is
+    loss = F.least(F.when(F.col("replaces").isNull(), F.col("loaded")), F.col("told"))
+    lost = steps.where((kind == "member_join") & ~F.col("is_named")).withColumn("loss", loss)
+    return (
+        lost.where(F.col("loss").isNotNull())
+        .groupBy("store", "group", "member_id")
+        .agg(F.max_by("loss", "order").alias("loss"))
+        .select("store", "group", "member_id", "loss.order", "loss.ts_ms")
+    )
 
 
 # --- rebalances -----------------------------------------------------------------------------------
@@ -286,6 +336,9 @@ def carried_events(events: DataFrame, days: Sequence[date]) -> DataFrame:
     """
     told = with_day(events.where(F.col("kind").isin(*_LASTING))).withColumn("order", event_order())
     states = told.select("store", "order", DAY, F.explode(_states()).alias("state"))
+    of_member = F.array(F.lit("member"), "group", "member_id").alias("key")
+    over = F.struct(of_member, F.lit(False).alias("opens")).alias("state")
+    states = states.unionByName(with_day(_forgotten(events)).select("store", "order", DAY, over))
     # the end of a day knows the last state: what is sorted is a row a key and day, without content
     last = states.groupBy("store", "state.key", DAY).agg(
         F.max("order").alias("order"), F.max_by("state.opens", "order").alias("opens")

@@ -200,8 +200,10 @@ KINDS: Final = (
             Field(
                 "reason",
                 _STRING,
-                "`member_join`, `member_leave`, `member_changed` (its subscription or protocols), "
-                "`leader_rejoin`, `static_member_rejoin`, or the reason of an eviction.",
+                "`member_join`, `member_leave`, `member_changed` (it joined again and said "
+                "something else: another subscription, or, in the second step of a cooperative "
+                "rebalance, other partitions that it owns), `leader_rejoin` (the leader joined "
+                "again and said the same), `static_member_rejoin`, or the reason of an eviction.",
             ),
             Field("members", _INTEGER, "Members at that moment."),
         ),

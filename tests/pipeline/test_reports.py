@@ -328,6 +328,25 @@ def test_a_name_too_long_for_a_line_is_cut_in_the_legend_and_broken_in_a_table()
     assert kinds == ["long", "", "n"] * 2
 
 
+def test_an_empty_cell_of_a_card_leaves_no_line_whatever_stands_before_it():
+    """A rule for empty cells has to outrank each one that gives cells a line."""
+    rules = re.findall(r"([^{}]+){([^}]*)}", page.page("", "", []).partition("@media (max")[2])
+    shown = {each.strip() for names, says in rules if "flex;" in says for each in names.split(",")}
+    hidden = {each.strip() for names, says in rules if "none;" in says for each in names.split(",")}
+    assert {each for each in shown if "+" in each} == {".n + td:not(.n)"}
+    assert {"td:empty", ".n + td:not(.n):empty"} <= hidden
+
+
+def test_the_numbers_of_an_axis_stand_where_they_say():
+    ceilings = [charts.nice_ceiling(each) for each in (3, 187_500, 230_000, 740_000, 2_000_001)]
+    for ceiling in ceilings:
+        for quarter in range(5):
+            value = ceiling * quarter / 4
+            text = charts.short_number(value)
+            unit = {"k": 1e3, "M": 1e6}.get(text[-1], 1)
+            assert float(text.rstrip("kM")) * unit == pytest.approx(value, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("value", "ceiling"), [(0, 1), (1, 1), (1.2, 2), (2.4, 2.5), (7, 10), (730, 1000)]
 )

@@ -88,7 +88,7 @@ STORY = [
     ),
     at(
         21,
-        core.RebalanceEnd(group="g", generation=4, duration_ms=2000, awaited=["b"]),
+        core.RebalanceEnd(group="g", generation=4, duration_ms=2000, members=1, awaited=["b"]),
         DAY_MS + 1000,
     ),
     at(22, core.MemberEvicted(**by("", "b"), reason="join_timeout"), DAY_MS + 1000),
