@@ -3,6 +3,7 @@
 All three run side by side for ``MINUTES=10``; ``ONLY=daemon`` (or ``readers``, ``handlers``) runs
 one, ``SEED=7`` draws other requests. ``KEEP=1`` merges what adds coverage into the corpus. What
 broke something lies in ``var/fuzz`` and is replayed with ``python -m tests.fuzz.replay FILE``.
+What is no number, or none that makes sense, is refused; who ends it leaves nothing running.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,7 @@ from tests.fuzz.judge import complaints, line
 from tests.fuzz.onslaught import Onslaught
 from tests.fuzz.seeds import CORPUS, name_of
 from tests.fuzz.target import TARGETS
+from tests.helpers.asked_numbers import RefusedError, as_minutes, switch, whole_number
 
 ROOT = Path(__file__).parent.parent.parent
 WORK = ROOT / "var" / "fuzz"
@@ -106,20 +109,41 @@ def tell(text: str) -> None:
 
 
 def main() -> int:
-    """Run what was asked for; 0 where nothing was found."""
-    minutes = float(os.environ.get("MINUTES") or 10)
-    seed = int(os.environ.get("SEED") or 1)
-    only = os.environ.get("ONLY") or ""
-    if only and only not in (*TARGETS, "daemon"):
-        print(f"ONLY={only}: there are {', '.join(TARGETS)} and daemon", file=sys.stderr)
+    """Run what was asked for; 0 where nothing was found, 2 where nonsense is asked for."""
+    try:
+        minutes = as_minutes("MINUTES", os.environ.get("MINUTES", "10"))
+        seed = whole_number("SEED", 1, least=1)  # libFuzzer takes 0 for any
+        keeps = switch("KEEP")
+        only = os.environ.get("ONLY") or ""
+        if only and only not in (*TARGETS, "daemon"):
+            raise RefusedError(f"ONLY={only} is refused: give {', '.join(TARGETS)} or daemon")
+    except RefusedError as error:
+        print(f"fuzz: {error}")
         return 2
+    # A shell that starts us in the background has SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _interrupt)  # and the daemon ends, too
+    try:
+        return _run(minutes, seed, only, keeps=keeps)
+    except KeyboardInterrupt:
+        print("fuzz: ended before it was done")
+        return 130
+
+
+def _interrupt(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one does not interrupt the end
+    signal.raise_signal(signal.SIGINT)  # the loop has it end its tasks
+
+
+def _run(minutes: float, seed: int, only: str, *, keeps: bool) -> int:
     WORK.mkdir(parents=True, exist_ok=True)
     names = [name for name in TARGETS if only in ("", name)]
-    guided = [Guided(name, max(1, int(minutes * 60)), seed) for name in names]
     tell(f"{minutes:g} minutes of {', '.join([*names, *(['daemon'] if not only else [])]) or only}")
+    guided: list[Guided] = []
     wrong: list[str] = []
     lines: list[str] = []
     try:
+        guided.extend(Guided(name, max(1, int(minutes * 60)), seed) for name in names)
         if only in ("", "daemon"):
             with tempfile.TemporaryDirectory() as directory:
                 figures = Onslaught(Path(directory), seed, tell).run(minutes)
@@ -135,7 +159,7 @@ def main() -> int:
     finally:
         for each in guided:
             each.process.kill()
-    if os.environ.get("KEEP") and guided and not wrong:
+    if keeps and guided and not wrong:
         tell(f"{keep(guided)} inputs kept in {CORPUS.relative_to(ROOT)}")
     for each_wrong in wrong:
         print(f"FOUND {each_wrong}")

@@ -50,9 +50,9 @@ class Onslaught:
     def run(self, minutes: float) -> Figures:
         """Start everything, attack, measure, stop; whatever happens the daemon is ended."""
         figures = self.figures
-        self._daemon.start()
         self._port = int(self._daemon.bootstrap.rpartition(":")[2])
         try:
+            self._daemon.start()
             members = start_beside(self._port, figures)
             asyncio.run(self._attack(minutes, members))
         finally:

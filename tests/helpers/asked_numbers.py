@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from math import inf
 
 
 class RefusedError(Exception):
@@ -12,11 +13,25 @@ class RefusedError(Exception):
 def whole_number(name: str, default: int, *, least: int) -> int:
     """The whole number of that name, ``default`` where there is none; raises RefusedError."""
     text = os.environ.get(name)
-    if text is None:
-        return default
+    return default if text is None else as_whole_number(name, text, least=least)
+
+
+def as_whole_number(name: str, text: str, *, least: int) -> int:
+    """The whole number that was given by that name; raises RefusedError."""
     if not (text.isascii() and text.isdecimal() and int(text) >= least):
         raise RefusedError(f"{name}={text} is refused: give a whole number from {least} on")
     return int(text)
+
+
+def as_minutes(name: str, text: str) -> float:
+    """How many minutes were given by that name; raises RefusedError."""
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes < inf:
+        raise RefusedError(f"{name}={text} is refused: give a number above 0")
+    return minutes
 
 
 def switch(name: str) -> bool:

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from tests.helpers.asked_numbers import RefusedError, whole_number
 from tests.mutants.check import Plan, check
@@ -37,7 +38,6 @@ def main() -> int:
     except RefusedError as error:
         print(f"mutants: {error}")  # noqa: T201 - for who waits for it
         return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and the children end, too
     # Nothing of the project is imported by this process but these tables and ``protocol``.
     paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
     protocol = [f"protocol.{path.stem}" for path in (ROOT / "protocol").glob("[a-z]*.py")]
@@ -54,7 +54,22 @@ def main() -> int:
         seed=seed,
         only=os.environ.get("ONLY", ""),
     )
-    return check(plan)
+    return run(plan)
+
+
+def run(plan: Plan) -> int:
+    """Check, until it is done or this is ended: then the children end, too."""
+    signal.signal(signal.SIGTERM, _interrupted)
+    try:
+        return check(plan)
+    except KeyboardInterrupt:
+        print("mutants: ended before it was done")  # noqa: T201 - for who waits for it
+        return 130
+
+
+def _interrupted(*_: object) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one does not interrupt the end
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

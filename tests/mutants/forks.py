@@ -90,10 +90,14 @@ class ForkServer:
                     while waiting and len(running) < AT_A_TIME:
                         job = waiting.pop()
                         place = Path(folder) / str(len(jobs) - len(waiting))
-                        running[self._fork(job, place)] = (job, place, time.monotonic())
-                    pid, status = os.wait()
-                    if pid in running:
-                        job, place, started_s = running.pop(pid)
+                        with _no_sigterm():  # a child that nobody knows of would go on
+                            running[self._fork(job, place)] = (job, place, time.monotonic())
+                    pid = _ended()
+                    with _no_sigterm():  # one that is gone cannot be killed
+                        _, status = os.waitpid(pid, 0)
+                        known = running.pop(pid, None)
+                    if known is not None:
+                        job, place, started_s = known
                         yield _outcome(job, place, status, time.monotonic() - started_s)
             finally:
                 for pid in running:
@@ -183,9 +187,27 @@ class _Replaced(SourceFileLoader):
         return compile(self._source, self.path, "exec", dont_inherit=True)
 
 
+@contextlib.contextmanager
+def _no_sigterm() -> Iterator[None]:
+    """What is done in here is done to its end; then the signal is heard."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _ended() -> int:
+    """Wait until a child has ended; it is still there to be waited for."""
+    found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    assert found is not None, "there is no child to wait for"
+    return found.si_pid
+
+
 def _limit() -> None:
     """Bound a mutant that never ends: by its own time, for the machine may be busy."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
     with contextlib.suppress(ValueError):  # the machine allows less already

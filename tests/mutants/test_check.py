@@ -36,7 +36,8 @@ WEAK_TEST = """
 SCRIPT = """
     import sys
     from pathlib import Path
-    from tests.mutants.check import Named, Plan, check
+    from tests.mutants.__main__ import run
+    from tests.mutants.check import Named, Plan
 
     def run_world(seed):
         from shop.limit import has_room
@@ -44,7 +45,7 @@ SCRIPT = """
         assert has_room(0, 9)
 
     sys.path.insert(0, ".")
-    sys.exit(check(Plan(
+    sys.exit(run(Plan(
         root=Path.cwd(),
         drawn_from=["shop/limit.py"],
         tests_of=lambda path: {tests},
@@ -97,6 +98,22 @@ def test_mutants_of_a_tested_module_are_caught(run_check):
     assert lines[-1].startswith(
         "mutants: 0 named and 3 drawn: 3 caught (0 by a timeout), 0 survived, 0 equivalent: 100.0%"
     )
+
+
+ENDING_TEST = """
+    import os, signal, time
+
+    def test_that_ends_the_check():
+        os.kill(os.getppid(), signal.SIGTERM)
+        time.sleep(600)
+"""
+
+
+def test_who_ends_the_check_ends_what_it_runs(run_check):
+    """Its output is a pipe: a child that went on would keep it open."""
+    code, lines = run_check(ENDING_TEST)
+    assert code == 130
+    assert lines == ["mutants: ended before it was done"]
 
 
 def test_module_without_tests_fails_the_check(run_check):

@@ -46,6 +46,12 @@ def test_a_failing_seed_prints_the_line_that_reproduces_it(capsys):
     assert lines[-1].startswith("sim: 3 worlds, 1 failed")
 
 
+def test_a_run_without_a_world_is_not_fine(capsys):
+    status, lines = summed_up([], capsys)
+    assert status == 1
+    assert lines[-1].startswith("sim: 0 worlds, 0 failed")
+
+
 def test_one_seed_alone_fails_with_its_traceback(capsys):
     assert run._one(3) == 1
     told = capsys.readouterr()

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from storage.event_log import read_events
+from tests.helpers.asked_numbers import RefusedError, as_minutes, as_whole_number
 from tests.soak import judge
 from tests.soak.faults import CannotMount
 from tests.soak.report import Screen, counted
@@ -35,17 +36,25 @@ Run it as root (sudo make soak), or where user namespaces are allowed
 def main() -> int:
     """Run it, in a mount namespace; 0 if no judge found anything."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--groups", type=int, default=200)
-    parser.add_argument("--members", type=int, default=1000)
+    parser.add_argument("--minutes", default="10")
+    parser.add_argument("--groups", default="200")
+    parser.add_argument("--members", default="1000")
     told = parser.parse_args()
+    try:
+        seconds = 60 * as_minutes("--minutes", told.minutes)
+        groups = as_whole_number("--groups", told.groups, least=1)
+        # each group has one: one without would never be Stable, and nobody would be the victim
+        members = as_whole_number("--members", told.members, least=groups)
+    except RefusedError as error:
+        sys.stderr.write(f"soak: {error}\n")
+        return 2
     if INSIDE not in os.environ:
         return _inside_namespace()
     # a shell that starts us in the background has it ignored
     signal.signal(signal.SIGINT, signal.default_int_handler)
     directory = Path(tempfile.mkdtemp(prefix="groupkeeper-soak-"))
     try:
-        stage = Stage(directory, told.minutes * 60, told.groups, told.members, Screen())
+        stage = Stage(directory, seconds, groups, members, Screen())
     except CannotMount as error:
         sys.stderr.write(NO_MOUNT.format(why=error) + "\n")
         return 2

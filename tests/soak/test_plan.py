@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
 from tests.soak import cast, faults
+from tests.soak.__main__ import main
 from tests.soak.ledger import MEMBERS_MAX, Ledger, Writer
 
 
 def test_the_daemon_is_killed_every_thirty_seconds():
     kills = [fault.at_s for fault in faults.plan(600) if fault.name == "kill daemon"]
     assert kills == [30.0 * n for n in range(1, 20)]
+
+
+NONSENSE = ["--minutes=0", "--minutes=-1", "--minutes=nan", "--minutes=inf", "--minutes=x"]
+NONSENSE += ["--groups=0", "--groups=1.5", "--members=0", "--members=199"]
+
+
+@pytest.mark.parametrize("asked", NONSENSE)
+def test_nonsense_is_refused_in_one_line(asked, monkeypatch, capsys):
+    """Of 200 groups each has a member at least: one without would never be Stable."""
+    monkeypatch.setattr(sys, "argv", ["soak", *asked.split("=")])
+    assert main() == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"soak: {asked} is refused: give a ")
+    assert told.count("\n") == 1
 
 
 @pytest.mark.parametrize("seconds", [42, 120, 600])

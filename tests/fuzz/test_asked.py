@@ -1,0 +1,53 @@
+"""What ``make fuzz`` refuses, and that who ends it leaves nothing running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.__main__ import ROOT, main
+
+NONSENSE = [
+    ("MINUTES", "-1"),
+    ("MINUTES", "0"),
+    ("MINUTES", "abc"),
+    ("MINUTES", "nan"),
+    ("MINUTES", "inf"),
+    ("SEED", "x"),
+    ("SEED", "0"),
+    ("KEEP", "yes"),
+    ("ONLY", "writers"),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), NONSENSE)
+def test_nonsense_is_refused(monkeypatch, capsys, name, text):
+    """Or a run that did nothing would say that nothing was found."""
+    monkeypatch.setenv(name, text)
+    assert main() == 2
+    assert capsys.readouterr().out.startswith(f"fuzz: {name}={text} is refused: give ")
+
+
+def test_who_ends_it_ends_its_daemon():
+    fuzz = subprocess.Popen(
+        [sys.executable, "-m", "tests.fuzz"],
+        cwd=ROOT,
+        env={**os.environ, "ONLY": "daemon", "MINUTES": "10"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    children = Path(f"/proc/{fuzz.pid}/task/{fuzz.pid}/children")
+    while not (started := children.read_text().split()):
+        assert fuzz.poll() is None, fuzz.communicate()
+        time.sleep(0.01)
+    fuzz.send_signal(signal.SIGTERM)
+    assert fuzz.communicate()[0].splitlines()[-1] == "fuzz: ended before it was done"
+    assert fuzz.returncode == 130
+    assert not Path("/proc", started[0]).exists()
