@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from coordinator.core.topic_names import metric_name
+from coordinator.core.topic_names import RESERVED_TOPICS, metric_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -245,6 +245,13 @@ class StaticTopic(_Section):
         description="The least end of each partition, answered to ListOffsets LATEST, so that "
         "resets and restores to a larger offset than any committed one are not clamped.",
     )
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_free(cls, name: str) -> str:
+        if name in RESERVED_TOPICS:
+            raise ValueError(f"{name} is a name of Kafka's own: there is no such topic here")
+        return name
 
 
 class StaticSettings(_Section):

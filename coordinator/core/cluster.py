@@ -23,7 +23,12 @@ from coordinator.core.requests import (
 )
 from coordinator.core.step import SMALL_RECORD_BYTES, Reply, Step, Ticket
 from coordinator.core.topic_image import TopicImage, TopicInfo
-from coordinator.core.topic_names import metric_name, topic_name_error
+from coordinator.core.topic_names import (
+    CLUSTER_TOPIC,
+    OFFSETS_TOPIC,
+    metric_name,
+    topic_name_error,
+)
 
 
 class ClusterShard:
@@ -154,17 +159,31 @@ class _Change:
         wrong_name = topic_name_error(topic.name)
         if topic.name in self._repeated:
             return ErrorCode.INVALID_REQUEST, "Duplicate topic name."
+        if topic.name == CLUSTER_TOPIC:
+            return ErrorCode.INVALID_REQUEST, f"Nobody may create {CLUSTER_TOPIC}."
         if wrong_name is not None:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, wrong_name
         if topic.name in self._target.topics:
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists."
-        other = self._target.metric_names.get(metric_name(topic.name))
+        if topic.name == OFFSETS_TOPIC:
+            # Kafka's answer, with which tools that copy or restore topics pass over it.
+            message = f"The name {OFFSETS_TOPIC} is taken: offsets are in the storage here."
+            return ErrorCode.TOPIC_ALREADY_EXISTS, message
+        other = self._other_name(topic.name)
         if other is not None:
             message = f"Topic '{topic.name}' collides with existing topic: {other}"
             return ErrorCode.INVALID_TOPIC_EXCEPTION, message
+        if topic.refusal is not None:
+            return topic.refusal
         if topic.partitions < 1:
             return ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0."
         return self._room_error(topic.partitions)
+
+    def _other_name(self, name: str) -> str | None:
+        """Find the topic that has this name in metrics."""
+        if metric_name(name) == OFFSETS_TOPIC:
+            return OFFSETS_TOPIC
+        return self._target.metric_names.get(metric_name(name))
 
     def _room_error(self, more: int) -> tuple[ErrorCode, str | None]:
         """Metadata lists every partition, so their number is limited."""

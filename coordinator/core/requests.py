@@ -392,6 +392,7 @@ class NewTopic(NamedTuple):
     name: str
     partitions: Int32
     topic_id: str
+    refusal: tuple[ErrorCode, str] | None = None  # beside its name, which is judged first
 
 
 class ChangeTopics(msgspec.Struct, frozen=True):

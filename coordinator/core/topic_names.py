@@ -7,6 +7,13 @@ import re
 MAX_TOPIC_NAME_LENGTH = 249
 """Kafka's limit: a directory named ``<topic>-<partition>`` must fit into 255 bytes."""
 
+OFFSETS_TOPIC = "__consumer_offsets"
+CLUSTER_TOPIC = "__cluster_metadata"
+RESERVED_TOPICS = frozenset({OFFSETS_TOPIC, CLUSTER_TOPIC})
+"""What Kafka keeps in topics of these names is in the storage here: neither exists, and a topic of
+such a name would be taken for Kafka's by every tool that knows the name.
+"""
+
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 

@@ -116,6 +116,10 @@ def test_topics_come_from_the_environment_as_json(monkeypatch):
             "[static]\ntopics = [{name='a.b', partitions=1}, {name='a_b', partitions=2}]\n",
             "static: topic 'a_b' collides with topic 'a.b' in metrics",
         ),
+        (
+            "[[static.topics]]\nname = '__consumer_offsets'\npartitions = 50\n",
+            "static.topics.0.name: __consumer_offsets is a name of Kafka's own",
+        ),
         ("[kafka\n", "not valid TOML"),
     ],
 )

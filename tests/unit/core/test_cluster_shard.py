@@ -105,6 +105,39 @@ def test_legal_name_is_accepted(name):
     assert created.error is ErrorCode.NONE
 
 
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("__cluster_metadata", ErrorCode.INVALID_REQUEST),
+        ("__consumer_offsets", ErrorCode.TOPIC_ALREADY_EXISTS),
+        ("__consumer.offsets", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("__cluster.metadata", ErrorCode.NONE),
+        ("__transaction_state", ErrorCode.NONE),
+    ],
+)
+def test_no_topic_gets_a_name_under_which_kafka_keeps_what_is_in_the_storage_here(name, error):
+    cluster = Cluster()
+    (created,) = cluster.change(create=(NewTopic(name, 1, OTHER_ID),)).created
+    assert created.error is error
+    assert bool(created.message) is bool(error)
+    assert list(cluster.shard.topics) == [name] * (error is ErrorCode.NONE)
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("orders", ErrorCode.TOPIC_ALREADY_EXISTS),
+        ("free", ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_what_is_wrong_with_a_name_comes_before_what_else_is(cluster, name, error):
+    refusal = (ErrorCode.INVALID_CONFIG, "why")
+    (created,) = cluster.change(create=(NewTopic(name, 0, OTHER_ID, refusal),)).created
+    assert created.error is error
+    assert created.message
+
+
 @pytest.mark.parametrize("partitions", [0, -1, -7])
 def test_topic_without_partitions_is_refused(partitions):
     cluster = Cluster()
