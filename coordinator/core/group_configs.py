@@ -23,6 +23,7 @@ class ConfigKind(Enum):
     BOOLEAN = "BOOLEAN"
     INT = "INT"
     LONG = "LONG"
+    DOUBLE = "DOUBLE"
     STRING = "STRING"
     LIST = "LIST"
 

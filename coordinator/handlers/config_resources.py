@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from coordinator.handlers.topic_configs import WHOLE_NUMBER
+
 
 class ResourceType(IntEnum):
     """Kafka's ConfigResource.Type."""
@@ -17,9 +19,11 @@ class ResourceType(IntEnum):
 
 def broker_name_error(name: str, node_id: int) -> str | None:
     """Say what is wrong with the name of a broker; None where it is ours, or "" for all."""
-    if name in ("", str(node_id)):
+    if name == "":
         return None
-    digits = name.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()):
+    number = WHOLE_NUMBER.fullmatch(name)
+    if number is None:
         return f"Broker id must be an integer, but it is: {name}"
+    if int(number[1] + number[2]) == node_id:
+        return None
     return f"Unexpected broker id, expected {node_id} or empty string, but received {name}"

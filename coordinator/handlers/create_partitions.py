@@ -30,6 +30,10 @@ def handle(exchange: Exchange, services: Services) -> None:
     """Submit what can be asked of us; answered once the partitions are durable."""
     wire = read(exchange, services)
     twice = topic_changes.repeated([topic.name for topic in wire.topics])
+    if wire.timeout <= 0 and any(topic.name not in twice for topic in wire.topics):
+        named = [(topic.name, "") for topic in wire.topics]
+        topic_changes.refuse_all(exchange, named, ErrorCode.REQUEST_TIMED_OUT, None, render)
+        return
     judged = [_judge(topic, twice, services) for topic in wire.topics]
     change = ChangeTopics(
         client=exchange.client,
@@ -42,17 +46,21 @@ def handle(exchange: Exchange, services: Services) -> None:
         ),
         validate_only=wire.validate_only,
     )
-    topic_changes.submit(exchange, services, change, judged, render)
+    topic_changes.submit(exchange, services, change, judged, _render_once)
 
 
 def _judge(topic: Any, twice: frozenset[str], services: Services) -> TopicChange | None:
     if topic.name in twice:
         return topic_changes.refusal(topic.name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-    if topic.assignments is None:
-        return None
     known = services.topics.image.by_name.get(topic.name)
     if known is None or topic.count <= known.partitions:
         return None  # the cluster shard says what is wrong with it
+    most = topic_changes.MAX_NEW_PARTITIONS
+    if topic.count - known.partitions > most:
+        message = f"More than {most} new partitions at once."
+        return topic_changes.refusal(topic.name, ErrorCode.POLICY_VIOLATION, message)
+    if topic.assignments is None:
+        return None
     if len(topic.assignments) != topic.count - known.partitions or any(
         tuple(a.broker_ids) != (services.node_id,) for a in topic.assignments
     ):
@@ -64,15 +72,18 @@ def _judge(topic: Any, twice: frozenset[str], services: Services) -> TopicChange
     return None
 
 
+def _render_once(changes: list[TopicChange], exchange: Exchange) -> bytes:
+    return render(topic_changes.unique(changes), exchange)
+
+
 def render(changes: list[TopicChange], exchange: Exchange) -> bytes:
     """Render for the version asked."""
     flexible = exchange.version >= FIRST_FLEXIBLE
-    shown = topic_changes.unique(changes)
-    exchange.error = topic_changes.first_error(shown)
+    exchange.error = topic_changes.first_error(changes)
     out = begin(exchange.correlation_id, flexible)
     out += _THROTTLE
-    out += wire_count(len(shown), flexible)
-    for change in shown:
+    out += wire_count(len(changes), flexible)
+    for change in changes:
         out += wire_string(change.name, flexible)
         out += _ERROR.pack(change.error)
         out += wire_string(change.message, flexible)

@@ -1,4 +1,4 @@
-"""CreateTopics (19): topics of static mode. Kafka's configs are accepted and have no meaning here.
+"""CreateTopics (19): topics of static mode. Kafka's configs are checked and have no meaning here.
 
 | version | change |
 | --- | --- |
@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import ChangeTopics, NewTopic, TopicChange
+from coordinator.core.topic_names import CLUSTER_TOPIC
 from coordinator.handlers import topic_changes
 from coordinator.handlers.packing import begin, finish, topic_id_bytes, wire_count, wire_string
 from coordinator.handlers.reading import read
-from coordinator.handlers.topic_configs import TOPIC_CONFIG_NAMES
+from coordinator.handlers.topic_configs import topic_config_error
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange
@@ -33,59 +34,72 @@ _THROTTLE = bytes(4)
 def handle(exchange: Exchange, services: Services) -> None:
     """Submit what can be asked of us; answered once the topics are durable."""
     wire = read(exchange, services)
-    judged = [_judge(topic, services) for topic in wire.topics]
-    change = ChangeTopics(
-        client=exchange.client,
-        create=tuple(
-            [
-                NewTopic(topic.name, _partitions(topic, services), services.new_topic_id())
-                for topic, refused in zip(wire.topics, judged, strict=True)
-                if refused is None
-            ]
-        ),
-        validate_only=wire.validate_only,
-    )
-    topic_changes.submit(exchange, services, change, judged, render)
+    named = [(topic.name, "") for topic in wire.topics]
+    undecided = _undecided(wire.topics)
+    new = [_new_topic(topic, services) for topic in wire.topics]
+    if undecided and wire.timeout <= 0:
+        topic_changes.refuse_all(exchange, named, ErrorCode.REQUEST_TIMED_OUT, None, render)
+    elif _are_too_many(wire.topics, new, undecided, services):
+        message = f"More than {topic_changes.MAX_NEW_PARTITIONS} partitions in one request."
+        topic_changes.refuse_all(exchange, named, ErrorCode.POLICY_VIOLATION, message, render)
+    else:
+        change = ChangeTopics(exchange.client, create=tuple(new), validate_only=wire.validate_only)
+        topic_changes.submit(exchange, services, change, [None] * len(new), _render_once)
 
 
-def _judge(topic: Any, services: Services) -> TopicChange | None:
-    if topic.name in services.topics.image.by_name:
-        return None  # that it exists comes before what else is wrong with it, as in Kafka
-    for config in topic.configs:
-        if config.name not in TOPIC_CONFIG_NAMES:
-            return topic_changes.refusal(
-                topic.name,
-                ErrorCode.INVALID_CONFIG,
-                f"Unknown topic config name: {config.name}",
-            )
+def _undecided(topics: Any) -> frozenset[str]:
+    """The names that Kafka's controller is asked about; the others are refused before that."""
+    names = [topic.name for topic in topics]
+    return frozenset(names) - topic_changes.repeated(names) - {CLUSTER_TOPIC}
+
+
+def _new_topic(topic: Any, services: Services) -> NewTopic:
+    partitions, refusal = _partitions(topic, services), _judge(topic, services)
+    return NewTopic(topic.name, partitions, services.new_topic_id(), refusal)
+
+
+def _are_too_many(
+    topics: Any, new: list[NewTopic], undecided: frozenset[str], services: Services
+) -> bool:
+    """Kafka counts the partitions that are asked for, and then the records that it would write."""
+    asked = written = 0
+    for topic, made in zip(topics, new, strict=True):
+        if made.name in undecided and made.partitions > 0:
+            asked += made.partitions
+            if made.refusal is None and made.name not in services.topics.image.by_name:
+                written += 1 + made.partitions + len({config.name for config in topic.configs})
+    return max(asked, written) > topic_changes.MAX_NEW_PARTITIONS
+
+
+def _judge(topic: Any, services: Services) -> tuple[ErrorCode, str] | None:
+    """Say what is wrong with a topic beside its name, in Kafka's order."""
+    nulls = [config.name for config in topic.configs if config.value is None]
+    if nulls:
+        message = f"Null value not supported for topic configs: {', '.join(nulls)}"
+        return ErrorCode.INVALID_CONFIG, message
+    wrong = topic_config_error({config.name: config.value for config in topic.configs})
+    if wrong is not None:
+        return ErrorCode.INVALID_CONFIG, wrong
     if topic.assignments:
         return _judge_assignments(topic, services.node_id)
-    if topic.replication_factor not in (-1, 1):
-        return topic_changes.refusal(
-            topic.name,
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {topic.replication_factor}, but there is one broker",
-        )
-    return None
+    replicas = topic.replication_factor
+    if replicas in (-1, 1) or (replicas > 1 and _partitions(topic, services) < 1):
+        return None
+    message = f"replication factor {replicas}, but there is one broker"
+    return ErrorCode.INVALID_REPLICATION_FACTOR, message
 
 
-def _judge_assignments(topic: Any, node_id: int) -> TopicChange | None:
+def _judge_assignments(topic: Any, node_id: int) -> tuple[ErrorCode, str] | None:
     """A manual assignment may only say what is so anyway: every partition on us."""
     if topic.num_partitions != -1 or topic.replication_factor != -1:
-        return topic_changes.refusal(
-            topic.name,
-            ErrorCode.INVALID_REQUEST,
-            "partitions and replication factor must be -1 beside a manual assignment",
-        )
+        message = "partitions and replication factor must be -1 beside a manual assignment"
+        return ErrorCode.INVALID_REQUEST, message
     indexes = sorted(a.partition_index for a in topic.assignments)
     if indexes != list(range(len(indexes))) or any(
         tuple(a.broker_ids) != (node_id,) for a in topic.assignments
     ):
-        return topic_changes.refusal(
-            topic.name,
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"partitions must be numbered from 0, each on broker {node_id} alone",
-        )
+        message = f"partitions must be numbered from 0, each on broker {node_id} alone"
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
     return None
 
 
@@ -95,16 +109,19 @@ def _partitions(topic: Any, services: Services) -> int:
     return services.num_partitions if topic.num_partitions == -1 else int(topic.num_partitions)
 
 
+def _render_once(changes: list[TopicChange], exchange: Exchange) -> bytes:
+    return render(topic_changes.unique(changes), exchange)
+
+
 def render(changes: list[TopicChange], exchange: Exchange) -> bytes:
     """Render for the version asked."""
     version = exchange.version
     flexible = version >= FIRST_FLEXIBLE
-    shown = topic_changes.unique(changes)
-    exchange.error = topic_changes.first_error(shown)
+    exchange.error = topic_changes.first_error(changes)
     out = begin(exchange.correlation_id, flexible)
     out += _THROTTLE
-    out += wire_count(len(shown), flexible)
-    for change in shown:
+    out += wire_count(len(changes), flexible)
+    for change in changes:
         created = change.error is ErrorCode.NONE
         out += wire_string(change.name, flexible)
         if version >= 7:

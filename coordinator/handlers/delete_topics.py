@@ -38,6 +38,10 @@ def handle(exchange: Exchange, services: Services) -> None:
         named = [(name, "") for name in wire.topic_names]
     twice = topic_changes.repeated(named)
     judged = [_judge(name, topic_id, twice) for name, topic_id in named]
+    if wire.timeout <= 0 and not all(judged):
+        entries = [(name or "", topic_id) for name, topic_id in named]
+        topic_changes.refuse_all(exchange, entries, ErrorCode.REQUEST_TIMED_OUT, None, render)
+        return
     change = ChangeTopics(
         client=exchange.client,
         delete=tuple(
@@ -48,7 +52,7 @@ def handle(exchange: Exchange, services: Services) -> None:
             ]
         ),
     )
-    topic_changes.submit(exchange, services, change, judged, render)
+    topic_changes.submit(exchange, services, change, judged, _render_once)
 
 
 def _judge(
@@ -65,16 +69,19 @@ def _judge(
     return None
 
 
+def _render_once(changes: list[TopicChange], exchange: Exchange) -> bytes:
+    return render(list(dict.fromkeys(changes)), exchange)
+
+
 def render(changes: list[TopicChange], exchange: Exchange) -> bytes:
     """Render for the version asked."""
     version = exchange.version
     flexible = version >= FIRST_FLEXIBLE
-    shown = list(dict.fromkeys(changes))
-    exchange.error = topic_changes.first_error(shown)
+    exchange.error = topic_changes.first_error(changes)
     out = begin(exchange.correlation_id, flexible)
     out += _THROTTLE
-    out += wire_count(len(shown), flexible)
-    for change in shown:
+    out += wire_count(len(changes), flexible)
+    for change in changes:
         out += wire_string(change.name or (None if version >= 6 else ""), flexible)
         if version >= 6:
             out += topic_id_bytes(change.topic_id)

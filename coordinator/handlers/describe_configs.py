@@ -50,6 +50,7 @@ _TYPE_CODES: Final = {
     ConfigKind.STRING: 2,
     ConfigKind.INT: 3,
     ConfigKind.LONG: 5,
+    ConfigKind.DOUBLE: 6,
     ConfigKind.LIST: 7,
 }
 """Kafka's DescribeConfigsResponse.ConfigType."""

@@ -13,15 +13,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coordinator.core.errors import ErrorCode
+from coordinator.core.group_configs import ConfigKind
 from coordinator.core.requests import (
     AlterGroupConfigs,
     AlterGroupConfigsResult,
     GroupConfigChange,
 )
+from coordinator.core.topic_names import topic_name_error
 from coordinator.handlers.config_resources import ResourceType, broker_name_error
 from coordinator.handlers.reading import read
 from coordinator.handlers.topic_changes import repeated
-from coordinator.handlers.topic_configs import TOPIC_CONFIG_NAMES
+from coordinator.handlers.topic_configs import TOPIC_CONFIGS, topic_config_error
 from protocol.codec import respond
 
 if TYPE_CHECKING:
@@ -82,35 +84,58 @@ def judge(resource: Any, services: Services) -> Refusal | None:
     if nulls:
         message = f"Null value not supported for : {', '.join(nulls)}"
         return Refusal(ErrorCode.INVALID_REQUEST, message)
-    if resource.resource_type != ResourceType.GROUP:
-        return _judge_fixed(resource, services)
     for config in resource.configs:
         operation = _LIST_OPERATIONS.get(config.config_operation)
-        if operation is not None:
+        if operation is not None and not _may_be_list(resource.resource_type, config.name):
             message = f"Can't {operation} to key {config.name} because its type is not LIST."
             return Refusal(ErrorCode.INVALID_CONFIG, message)
-        if config.config_operation not in (SET, DELETE):
+        if config.config_operation not in (SET, DELETE, APPEND, SUBTRACT):
             message = f"Unknown operation {config.config_operation}"
             return Refusal(ErrorCode.INVALID_REQUEST, message)
-    return None
+    if resource.resource_type == ResourceType.GROUP:
+        return None
+    if resource.resource_type == ResourceType.TOPIC:
+        return _judge_topic(resource, services)
+    return _judge_fixed(resource, services)
+
+
+def _may_be_list(kind: int, name: str) -> bool:
+    if kind == ResourceType.GROUP:
+        return False
+    config = TOPIC_CONFIGS.get(name)
+    return kind != ResourceType.TOPIC or (config is not None and config.kind is ConfigKind.LIST)
+
+
+def _judge_topic(resource: Any, services: Services) -> Refusal:
+    """Nothing is ever set for a topic, so that what sets nothing is done already."""
+    name = resource.resource_name
+    if name == "":
+        return Refusal(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    wrong_name = topic_name_error(name)
+    if wrong_name is not None:
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong_name)
+    changes = [config for config in resource.configs if config.config_operation != DELETE]
+    added = {c.name: c.value for c in changes if c.config_operation != SUBTRACT}
+    wrong = topic_config_error(added)
+    if wrong is not None:
+        return Refusal(ErrorCode.INVALID_CONFIG, wrong)
+    if name not in services.topics.image.by_name:
+        message = f"The topic '{name}' does not exist."
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    if not changes:
+        return Refusal(ErrorCode.NONE, None)
+    message = "Topics hold no records here, and so they have no configs."
+    return Refusal(ErrorCode.POLICY_VIOLATION, message)
 
 
 def _judge_fixed(resource: Any, services: Services) -> Refusal:
     kind, name = resource.resource_type, resource.resource_name
-    if kind == ResourceType.TOPIC:
-        if name not in services.topics.image.by_name:
-            message = f"The topic '{name}' does not exist."
-            return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-        for config in resource.configs:
-            if config.name not in TOPIC_CONFIG_NAMES and config.config_operation == SET:
-                message = f"Unknown topic config name: {config.name}"
-                return Refusal(ErrorCode.INVALID_CONFIG, message)
-        message = "Topics hold no records here, and so they have no configs."
-        return Refusal(ErrorCode.POLICY_VIOLATION, message)
     if kind == ResourceType.BROKER:
         wrong = broker_name_error(name, services.node_id)
         if wrong is not None:
             return Refusal(ErrorCode.INVALID_REQUEST, wrong)
+        if not resource.configs:
+            return Refusal(ErrorCode.NONE, None)
         message = "The settings of this server are changed in its configuration file."
         return Refusal(ErrorCode.POLICY_VIOLATION, message)
     known = kind in set(ResourceType)

@@ -2,13 +2,13 @@
 
 Each topic of a request is judged on its own. What the wire alone shows to be wrong is answered
 here, the rest by the cluster shard; answers are in the order of the request, and a name that comes
-twice is answered once.
+twice is answered once. A request that is refused as a whole is answered for each of its entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import ChangeTopics, ChangeTopicsResult, TopicChange
@@ -16,6 +16,10 @@ from coordinator.core.requests import ChangeTopics, ChangeTopicsResult, TopicCha
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange
     from coordinator.handlers.services import Services
+
+
+MAX_NEW_PARTITIONS: Final = 10_000
+"""Of one request (Kafka: MAX_PARTITIONS_PER_BATCH, and as many records of its log)."""
 
 
 def refusal(name: str, error: ErrorCode, message: str, topic_id: str = "") -> TopicChange:
@@ -42,6 +46,18 @@ def submit(
         exchange.resolve(ChangeTopicsResult(ErrorCode.NONE))
     else:
         services.coordinator.submit(change, exchange)
+
+
+def refuse_all(
+    exchange: Exchange,
+    named: Iterable[tuple[str, str]],
+    error: ErrorCode,
+    message: str | None,
+    render: Callable[[list[TopicChange], Exchange], bytes],
+) -> None:
+    """Answer every entry of the request, (name, topic id), with the same error."""
+    changes = [TopicChange(name, topic_id, -1, error, message) for name, topic_id in named]
+    exchange.send(render(changes, exchange))
 
 
 def _merge(

@@ -1,48 +1,141 @@
-"""The names of Kafka's topic configs: CreateTopics accepts them; nothing follows from them.
+"""Kafka's topic configs: CreateTopics accepts them where Kafka does; nothing follows from them.
 
-Topics of static mode have no messages, so no config of theirs means anything; but a name that Kafka
-does not know is refused as Kafka refuses it, for it is a mistake wherever it is made.
+Topics of static mode have no messages, so no config of theirs means anything; but a name or a value
+that Kafka refuses is refused as well, for it is a mistake wherever it is made.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
-TOPIC_CONFIG_NAMES: Final = frozenset(
-    {
-        "cleanup.policy",
-        "compression.gzip.level",
-        "compression.lz4.level",
-        "compression.type",
-        "compression.zstd.level",
-        "delete.retention.ms",
-        "file.delete.delay.ms",
-        "flush.messages",
-        "flush.ms",
-        "follower.replication.throttled.replicas",
-        "index.interval.bytes",
-        "leader.replication.throttled.replicas",
-        "local.retention.bytes",
-        "local.retention.ms",
-        "max.compaction.lag.ms",
-        "max.message.bytes",
-        "message.timestamp.after.max.ms",
-        "message.timestamp.before.max.ms",
-        "message.timestamp.type",
-        "min.cleanable.dirty.ratio",
-        "min.compaction.lag.ms",
-        "min.insync.replicas",
-        "preallocate",
-        "remote.log.copy.disable",
-        "remote.log.delete.on.disable",
-        "remote.storage.enable",
-        "retention.bytes",
-        "retention.ms",
-        "segment.bytes",
-        "segment.index.bytes",
-        "segment.jitter.ms",
-        "segment.ms",
-        "unclean.leader.election.enable",
-    }
+from coordinator.core.group_configs import ConfigKind
+
+
+class TopicConfig(NamedTuple):
+    """What Kafka takes as the value of one topic config."""
+
+    kind: ConfigKind
+    least: float = 0
+    """Of numbers."""
+    most: float = float("inf")
+    beside: int | None = None
+    """One number more, outside of the bounds."""
+    choices: frozenset[str] = frozenset()
+    """Of texts and of the elements of a list; empty: any."""
+
+
+_BOOLEAN, _LIST = TopicConfig(ConfigKind.BOOLEAN), TopicConfig(ConfigKind.LIST)
+_INT, _LONG, _DOUBLE = ConfigKind.INT, ConfigKind.LONG, ConfigKind.DOUBLE
+
+
+def _one_of(kind: ConfigKind, *choices: str) -> TopicConfig:
+    return TopicConfig(kind, choices=frozenset(choices))
+
+
+_COMPRESSIONS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {
+    "cleanup.policy": _one_of(ConfigKind.LIST, "compact", "delete"),
+    "compression.gzip.level": TopicConfig(_INT, 1, 9, beside=-1),
+    "compression.lz4.level": TopicConfig(_INT, 1, 17),
+    "compression.type": _one_of(ConfigKind.STRING, *_COMPRESSIONS),
+    "compression.zstd.level": TopicConfig(_INT, -131_072, 22),
+    "delete.retention.ms": TopicConfig(_LONG),
+    "file.delete.delay.ms": TopicConfig(_LONG),
+    "flush.messages": TopicConfig(_LONG, 1),
+    "flush.ms": TopicConfig(_LONG),
+    "follower.replication.throttled.replicas": _LIST,
+    "index.interval.bytes": TopicConfig(_INT),
+    "internal.segment.bytes": TopicConfig(_INT, -(2**31)),
+    "leader.replication.throttled.replicas": _LIST,
+    "local.retention.bytes": TopicConfig(_LONG, -2),
+    "local.retention.ms": TopicConfig(_LONG, -2),
+    "max.compaction.lag.ms": TopicConfig(_LONG, 1),
+    "max.message.bytes": TopicConfig(_INT),
+    "message.timestamp.after.max.ms": TopicConfig(_LONG),
+    "message.timestamp.before.max.ms": TopicConfig(_LONG),
+    "message.timestamp.type": _one_of(ConfigKind.STRING, "CreateTime", "LogAppendTime"),
+    "min.cleanable.dirty.ratio": TopicConfig(_DOUBLE, 0, 1),
+    "min.compaction.lag.ms": TopicConfig(_LONG),
+    "min.insync.replicas": TopicConfig(_INT, 1),
+    "preallocate": _BOOLEAN,
+    "remote.log.copy.disable": _BOOLEAN,
+    "remote.log.delete.on.disable": _BOOLEAN,
+    "remote.storage.enable": _BOOLEAN,
+    "retention.bytes": TopicConfig(_LONG, -(2**63)),
+    "retention.ms": TopicConfig(_LONG, -1),
+    "segment.bytes": TopicConfig(_INT, 1_048_576),
+    "segment.index.bytes": TopicConfig(_INT, 4),
+    "segment.jitter.ms": TopicConfig(_LONG),
+    "segment.ms": TopicConfig(_LONG, 1),
+    "unclean.leader.election.enable": _BOOLEAN,
+}
+"""As Kafka 4.3.1's LogConfig has them."""
+
+_BITS: Final = {_INT: 31, _LONG: 63}
+WHOLE_NUMBER: Final = re.compile(r"([+-]?)0*(\d{1,20})")
+"""What Java's parseInt takes, as sign and digits: any script's, with zeros before them."""
+_REAL: Final = re.compile(
+    r"([+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?))[dDfF]?"
 )
-"""As Kafka 4.3.1's TopicCommand lists them."""
+_REPLICA: Final = re.compile(r"([0-9]+:[0-9]+)?")
+
+
+def topic_config_error(configs: Mapping[str, str]) -> str | None:
+    """Say what is wrong with the configs of a topic as a whole; None where nothing is."""
+    for name, value in configs.items():
+        config = TOPIC_CONFIGS.get(name)
+        if config is None:
+            return f"Unknown topic config name: {name}"
+        wrong = _value_error(config, value.strip())
+        if wrong is not None:
+            return f"Invalid value {value} for configuration {name}: {wrong}"
+    if configs.get("remote.storage.enable", "").strip().lower() == "true":
+        return "There is no tiered storage."
+    shortest = _number(_LONG, configs.get("min.compaction.lag.ms", "").strip())
+    longest = _number(_LONG, configs.get("max.compaction.lag.ms", "").strip())
+    if shortest is not None and longest is not None and shortest > longest:
+        return f"min.compaction.lag.ms ({shortest}) is above max.compaction.lag.ms ({longest})"
+    return None
+
+
+def _value_error(config: TopicConfig, text: str) -> str | None:
+    if config.kind is ConfigKind.BOOLEAN:
+        return None if text.lower() in ("true", "false") else "Expected true or false"
+    if config.kind is ConfigKind.STRING:
+        return _choice_error(config, [text])
+    if config.kind is ConfigKind.LIST:
+        elements = [element.strip() for element in text.split(",")] if text else []
+        return _choice_error(config, elements) if config.choices else _throttled_error(elements)
+    number = _number(config.kind, text)
+    if number is None:
+        return f"Not a number of type {config.kind.value}"
+    # No bound holds for NaN, as in Kafka.
+    if number != config.beside and (number < config.least or number > config.most):
+        return f"Value must be at least {config.least} and at most {config.most}"
+    return None
+
+
+def _number(kind: ConfigKind, text: str) -> float | None:
+    if kind is ConfigKind.DOUBLE:
+        real = _REAL.fullmatch(text)
+        return None if real is None else float(real[1])
+    whole = WHOLE_NUMBER.fullmatch(text)
+    if whole is None:
+        return None
+    number, bits = int(whole[1] + whole[2]), _BITS[kind]
+    return number if -(2**bits) <= number < 2**bits else None
+
+
+def _choice_error(config: TopicConfig, elements: list[str]) -> str | None:
+    if all(element in config.choices for element in elements):
+        return None
+    return f"String must be one of: {', '.join(sorted(config.choices))}"
+
+
+def _throttled_error(elements: list[str]) -> str | None:
+    if elements == ["*"] or all(_REPLICA.fullmatch(element) for element in elements):
+        return None
+    return "Expected [partition]:[broker],... or *"

@@ -104,10 +104,19 @@ class RawClient:
         return bytes(data)
 
 
+CHANGES_OF_TOPICS = frozenset({"create_topics", "create_partitions", "delete_topics"})
+CHANGE_TIMEOUT_MS = 20_000
+
+
 def encode_request(
     api: str, version: int, values: Mapping[str, Any], correlation_id: int, client_id: str
 ) -> bytes:
-    """The frame of a request, with its length."""
+    """The frame of a request, with its length.
+
+    Changes of topics are given time where nothing is said of it: without any they are refused.
+    """
+    if api in CHANGES_OF_TOPICS:
+        values = {"timeout": CHANGE_TIMEOUT_MS, **values}
     schema = load_request_schema(API_KEYS[api], version)
     header = schema.__header_schema__
     buffer = io.BytesIO()

@@ -119,6 +119,12 @@ def _kafkas_alone(kafka: Any, ours: Any) -> bool:
     return kafka not in NOTHING and ours in NOTHING
 
 
+def _all_but_internal(kafka: Any, ours: Any) -> bool:
+    """All topics: ours are Kafka's but for the one in which it keeps groups."""
+    names = [sorted(topic["name"] for topic in topics) for topics in (kafka, ours)]
+    return names[0] == sorted([*names[1], "__consumer_offsets"])
+
+
 def _larger(kafka: Any, ours: Any) -> bool:
     """An end of a partition: Kafka's counts records, ours follows commits."""
     return kafka == 0 and ours > 0
@@ -249,7 +255,7 @@ DECISIONS: tuple[Decision, ...] = (
                 "configs_of_the_broker",
                 "incremental_alter_configs",
                 "responses.error_code",
-                lambda kafka, ours: kafka == 0 and ours in (42, 44),
+                lambda kafka, ours: kafka in (-1, 0, 40, 42) and ours in (42, 44),
             ),
             _rule(
                 "configs_of_the_broker",
@@ -388,6 +394,18 @@ DECISIONS: tuple[Decision, ...] = (
         "takes only so much in one step. The limits are below, with what meets them.",
         (
             _rule("too_much_for_one_request", "join_group describe_groups", "", _closed),
+            _rule(
+                "more_partitions_than_kafka_counts",
+                "create_topics create_partitions",
+                "(topics|results).error_code",
+                _is(-1, 44),
+            ),
+            _rule(
+                "more_partitions_than_kafka_counts",
+                "create_topics create_partitions",
+                "(topics|results).error_message",
+                _ours_alone,
+            ),
             _rule("too_large_for_kafkas_log", "sync_group", "error_code", _is(-1, 0)),
             _rule(
                 "too_large_for_kafkas_log",
@@ -460,6 +478,56 @@ DECISIONS: tuple[Decision, ...] = (
                 _ours_alone,
             ),
         ),
+    ),
+    Decision(
+        "There are no internal topics",
+        "Metadata, OffsetCommit, OffsetDelete, ListOffsets, Fetch, Produce, CreatePartitions, "
+        "DeleteTopics, DescribeConfigs, IncrementalAlterConfigs",
+        "all",
+        "what is told of `__consumer_offsets`: it is not listed, and unknown where it is named",
+        "What Kafka keeps in that topic is in the storage here. Its name is taken nevertheless: "
+        "nobody may create it, as in Kafka.",
+        (
+            _rule("there_are_no_internal_topics", "metadata", "topics", _all_but_internal),
+            _rule(
+                "there_are_no_internal_topics",
+                "metadata offset_commit offset_delete list_offsets fetch create_partitions "
+                "describe_configs incremental_alter_configs",
+                r"(topics|responses|results)\.(partitions\.)?error_code",
+                _is(0, 3),
+            ),
+            _rule(
+                "there_are_no_internal_topics",
+                "metadata list_offsets describe_configs",
+                r"topics\.(topic_id|partitions(\.(offset|leader_epoch))?)|results\.configs",
+                _kafkas_alone,
+            ),
+            _rule(
+                "there_are_no_internal_topics",
+                "fetch",
+                r"responses\.partitions\..*",
+                lambda _kafka, ours: ours in NOTHING,
+            ),
+            _rule(
+                "there_are_no_internal_topics",
+                "produce",
+                "responses.partition_responses.error_code",
+                _is(17, 44),
+            ),
+            _rule(
+                "there_are_no_internal_topics",
+                "produce",
+                "responses.partition_responses.error_message",
+                _ours_alone,
+            ),
+            _rule(
+                "there_are_no_internal_topics",
+                "create_partitions incremental_alter_configs",
+                "(results|responses).error_message",
+                _ours_alone,
+            ),
+        ),
+        "DeleteTopics is not asked: it would take the broker's groups",
     ),
 )
 """In the order of docs/differences.md, which numbers them."""

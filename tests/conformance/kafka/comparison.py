@@ -37,6 +37,8 @@ UNORDERED = frozenset(
         ("list_offsets", "topics"),  # what is unknown comes first
         ("list_offsets", "topics.partitions"),
         ("metadata", "topics"),
+        ("create_topics", "topics"),  # what the controller is not asked about comes last
+        ("create_partitions", "results"),
         ("delete_topics", "responses"),
         ("describe_configs", "results.configs"),
         ("list_config_resources", "config_resources"),

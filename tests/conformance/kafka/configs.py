@@ -156,7 +156,12 @@ def _show(case: Case, *resources: tuple[int, str]) -> None:
 
 @edge()
 def configs_of_a_topic(case: Case) -> None:
-    _alter(case, change(TOPIC_KIND, TOPIC, ("retention.ms", SET, "600000")))
+    _alter(
+        case,
+        change(TOPIC_KIND, TOPIC, ("retention.ms", SET, "600000")),
+        change(TOPIC_KIND, TOPIC, ("cleanup.policy", APPEND, "compact")),
+        change(TOPIC_KIND, TOPIC, ("cleanup.policy", SUBTRACT, "delete")),
+    )
     _show(case, (TOPIC_KIND, TOPIC))
 
 
@@ -164,11 +169,35 @@ def configs_of_a_topic(case: Case) -> None:
 def configs_of_the_broker(case: Case) -> None:
     _alter(
         case,
-        change(BROKER, "1", ("log.cleaner.threads", SET, "1")),
+        *[
+            change(BROKER, "1", ("log.cleaner.threads", operation, value))
+            for operation, value in ((SET, "1"), (SET, "x"), (APPEND, "1"), (DELETE, None))
+        ],
+        change(BROKER, "01", ("no.such", SET, "1")),
         change(BROKER_LOGGER, "1", ("root", SET, "WARN")),
+        change(BROKER_LOGGER, "1", ("no.such.logger", SET, "WARN")),
+        change(BROKER_LOGGER, "1"),
         change(CLIENT_METRICS, "m", ("interval.ms", SET, "1000")),
+        change(CLIENT_METRICS, "m", ("interval.ms", APPEND, "1000")),
+        change(CLIENT_METRICS, "m", ("interval.ms", 7, "1000")),
+        change(CLIENT_METRICS, "m"),
     )
-    _show(case, (BROKER, "1"), (BROKER_LOGGER, "1"), (CLIENT_METRICS, "m"))
+    _show(case, *[(BROKER, name) for name in ("1", "01", "+1", "\uff11")])
+    _show(case, (BROKER_LOGGER, "1"), (CLIENT_METRICS, "m"))
+
+
+@edge()
+def names_of_brokers(case: Case) -> None:
+    for name in ("2", "-1", "x", "+", " 1", "1 ", "0x1", "99999999999", "1" * 200):
+        _show(case, (BROKER, name))
+        _alter(
+            case,
+            change(BROKER, name),
+            change(BROKER, name, ("log.cleaner.threads", SET, "1")),
+            change(BROKER, name, ("log.cleaner.threads", 7, "1")),
+        )
+    for name in ("", "1", "01", "+1"):
+        _alter(case, change(BROKER, name), change(BROKER, name, ("log.cleaner.threads", 7, "1")))
 
 
 @edge()
@@ -180,6 +209,8 @@ def configs_of_our_own(case: Case) -> None:
 @edge()
 def an_unknown_operation(case: Case) -> None:
     _alter(case, change(GROUP, case.group, (SESSION, 7, "46000")))
+    for name in (TOPIC, "absent", "bad name", ""):
+        _alter(case, change(TOPIC_KIND, name, ("retention.ms", 7, "1")))
 
 
 @edge()

@@ -6,7 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conformance.kafka import bodies, configs, joining, offsets, static, syncing, topics
+from tests.conformance.kafka import (
+    bodies,
+    changes_of_topics,
+    configs,
+    joining,
+    offsets,
+    static,
+    syncing,
+    topics,
+)
 from tests.conformance.kafka.allowed import DECISIONS, Rule
 from tests.conformance.kafka.asked import ASKED
 from tests.conformance.kafka.case import LEVELS, SCRIPTED, Scripted
@@ -14,7 +23,7 @@ from tests.conformance.kafka.runner import Outcome
 
 pytestmark = pytest.mark.differential
 
-SUITES = (joining, syncing, static, offsets, configs, topics, bodies)
+SUITES = (joining, syncing, static, offsets, configs, topics, changes_of_topics, bodies)
 
 CHOSEN = [
     pytest.param(scripted, level, id=f"{scripted.name}-{level}")

@@ -161,7 +161,12 @@ def done(request: Any) -> ChangeTopicsResult:
 
     return ChangeTopicsResult(
         ErrorCode.NONE,
-        tuple(ok(t.name, t.topic_id, t.partitions) for t in request.create),
+        tuple(
+            TopicChange(t.name, "", -1, *t.refusal)
+            if t.refusal
+            else ok(t.name, t.topic_id, t.partitions)
+            for t in request.create
+        ),
         tuple(ok(name, "", count) for name, count in request.grow),
         tuple(ok(name or "orders", topic_id, 3) for name, topic_id in request.delete),
     )
@@ -181,7 +186,7 @@ def test_create_topics_of_every_version(version: int) -> None:
     ]
     reply = ask("create_topics", version, services=services, topics=topics, validate_only=True)
     (request,) = services.coordinator.requests  # type: ignore[attr-defined]
-    assert request.create == (NewTopic("a", 4, NEW_ID), NewTopic("default", 6, NEW_ID))
+    assert request.create[:2] == (NewTopic("a", 4, NEW_ID), NewTopic("default", 6, NEW_ID))
     assert request.validate_only is True
     shown = reply["topics"]
     assert [(t["name"], t["error_code"]) for t in shown] == [
@@ -221,17 +226,105 @@ def test_a_manual_assignment_may_only_name_us(
     assert shown["error_code"] == (code or 0)
     if code is None:
         assert shown["num_partitions"] == 2
-    else:
-        assert services.coordinator.requests == []  # type: ignore[attr-defined]
 
 
-def test_a_config_that_kafka_does_not_know_is_refused() -> None:
-    services = make_services(done)
-    topic = new_topic("a", configs=[{"name": "retention.mss", "value": "1"}])
-    (shown,) = ask("create_topics", 7, services=services, topics=[topic])["topics"]
+@pytest.mark.parametrize(
+    "values",
+    [
+        (("retention.mss", "1"),),
+        (("retention.mss", None),),
+        (("retention.mss", "1"), ("retention.mss", None)),
+        (("retention.ms", "1"), ("retention.mss", "x")),
+    ],
+)
+def test_a_config_that_kafka_does_not_take_is_refused(values: Any) -> None:
+    configs = [{"name": name, "value": value} for name, value in values]
+    topic = new_topic("a", replicas=3, configs=configs)
+    (shown,) = ask("create_topics", 7, done, topics=[topic])["topics"]
     assert shown["error_code"] == ErrorCode.INVALID_CONFIG
     assert "retention.mss" in shown["error_message"]
+
+
+def test_of_a_config_that_comes_twice_the_last_value_counts() -> None:
+    configs = [{"name": "retention.ms", "value": value} for value in ("x", "1")]
+    reply = ask("create_topics", 7, done, topics=[new_topic("a", configs=configs)])
+    assert [t["error_code"] for t in reply["topics"]] == [0]
+
+
+@pytest.mark.parametrize(("replicas", "code"), [(3, 0), (0, 38), (-2, 38)])
+def test_a_number_of_partitions_is_judged_before_replicas_find_no_broker(
+    replicas: int, code: int
+) -> None:
+    """The shard judges partitions: of 0 of them and three replicas it is left to say what is
+    wrong."""
+    (shown,) = ask("create_topics", 7, done, topics=[new_topic("a", 0, replicas)])["topics"]
+    assert shown["error_code"] == code
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+@pytest.mark.parametrize(
+    ("api", "version", "entries"),
+    [
+        ("create_topics", 7, [new_topic(name) for name in ("a", "b", "a", "c")]),
+        (
+            "create_partitions",
+            3,
+            [{"name": name, "count": 9, "assignments": []} for name in ("a", "b", "a", "c")],
+        ),
+        (
+            "delete_topics",
+            6,
+            [{"name": name, "topic_id": None} for name in ("a", "b", "a", "c")],
+        ),
+    ],
+)
+def test_a_change_that_is_given_no_time_is_not_begun(
+    api: str, version: int, entries: list[Any], timeout_ms: int
+) -> None:
+    services = make_services(done)
+    reply = ask(api, version, services=services, topics=entries, timeout=timeout_ms)
+    (shown,) = (value for value in reply.values() if isinstance(value, list))
+    told = [(t["name"], t["error_code"], t["error_message"]) for t in shown]
+    assert told == [(name, ErrorCode.REQUEST_TIMED_OUT, None) for name in ("a", "b", "a", "c")]
     assert services.coordinator.requests == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("names", [["a", "a"], ["__cluster_metadata"]])
+def test_what_no_time_is_needed_for_is_judged_without_any(names: list[str]) -> None:
+    services = make_services(done)
+    topics = [new_topic(name) for name in names]
+    ask("create_topics", 7, services=services, topics=topics, timeout=0)
+    (request,) = services.coordinator.requests  # type: ignore[attr-defined]
+    assert [topic.name for topic in request.create] == names
+
+
+@pytest.mark.parametrize(
+    ("topics", "fit"),
+    [
+        ([new_topic("a", 9_999)], True),
+        ([new_topic("a", 10_000)], False),
+        ([new_topic("a", 9_999, configs=[{"name": "retention.ms", "value": "1"}])], False),
+        ([new_topic("a", 5_000), new_topic("b", 4_998)], True),
+        ([new_topic("a", 5_000), new_topic("b", 4_999)], False),
+        ([new_topic("a", 9_998), new_topic("default", -1)], False),
+        ([new_topic("a", 9_999), new_topic("none", -5)], True),
+        ([new_topic("a", 5_000), new_topic("replicated", 5_000, 3)], True),
+        ([new_topic("a", 5_000), new_topic("replicated", 5_001, 3)], False),
+        ([new_topic("orders", 10_000)], True),
+        ([new_topic("orders", 10_001)], False),
+        ([new_topic("a", 9_000), new_topic("a", 9_000)], True),
+    ],
+)
+def test_one_request_makes_so_many_partitions_as_kafka_writes_at_once(
+    topics: list[dict[str, Any]], fit: bool
+) -> None:
+    """With a record for each topic and for its configs; what exists, or comes twice, makes none."""
+    services = make_services(done)
+    reply = ask("create_topics", 7, services=services, topics=topics)
+    assert len(services.coordinator.requests) == fit  # type: ignore[attr-defined]
+    if not fit:
+        told = [(t["name"], t["error_code"], bool(t["error_message"])) for t in reply["topics"]]
+        assert told == [(t["name"], ErrorCode.POLICY_VIOLATION, True) for t in topics]
 
 
 @pytest.mark.parametrize(
@@ -311,6 +404,15 @@ def test_an_assignment_of_new_partitions_must_fit(brokers: list[list[int]]) -> N
     topic = {"name": "orders", "count": 5, "assignments": [{"broker_ids": b} for b in brokers]}
     (shown,) = ask("create_partitions", 3, done, topics=[topic])["results"]
     assert shown["error_code"] == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+@pytest.mark.parametrize(("count", "code"), [(10_003, 0), (10_004, ErrorCode.POLICY_VIOLATION)])
+def test_a_topic_grows_by_so_many_partitions_at_once_as_a_new_one_may_have(
+    count: int, code: int
+) -> None:
+    topic = {"name": "orders", "count": count, "assignments": None}
+    (shown,) = ask("create_partitions", 3, done, topics=[topic])["results"]
+    assert (shown["error_code"], bool(shown["error_message"])) == (code, code != 0)
 
 
 @pytest.mark.parametrize(("name", "count"), [("absent", 5), ("orders", 3), ("orders", 2)])

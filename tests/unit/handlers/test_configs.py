@@ -244,7 +244,7 @@ def test_groups_are_altered_in_every_version(version: int, validate_only: bool) 
         services=services,
         resources=[
             change(GROUP, "g", (SESSION, SET, "46000"), ("commit.monotonic", DELETE, None)),
-            change(BROKER, "1"),
+            change(BROKER, "1", ("group.max.size", SET, "1")),
             change(GROUP, "wrong"),
         ],
         validate_only=validate_only,
@@ -284,8 +284,22 @@ def test_a_value_beside_a_delete_counts_for_nothing() -> None:
         ),
         (change(TOPIC, "orders", ("retention.ms", SET, "1")), ErrorCode.POLICY_VIOLATION),
         (change(TOPIC, "orders", ("nowhere", SET, "1")), ErrorCode.INVALID_CONFIG),
-        (change(TOPIC, "orders"), ErrorCode.POLICY_VIOLATION),
+        (change(TOPIC, "orders", ("retention.ms", SET, "x")), ErrorCode.INVALID_CONFIG),
+        (change(TOPIC, "orders", ("retention.ms", APPEND, "1")), ErrorCode.INVALID_CONFIG),
+        (change(TOPIC, "orders", ("nowhere", SUBTRACT, "1")), ErrorCode.INVALID_CONFIG),
+        (change(TOPIC, "orders", ("cleanup.policy", APPEND, "x")), ErrorCode.INVALID_CONFIG),
+        (
+            change(TOPIC, "orders", ("cleanup.policy", APPEND, "compact")),
+            ErrorCode.POLICY_VIOLATION,
+        ),
+        (change(TOPIC, "orders", ("cleanup.policy", SUBTRACT, "x")), ErrorCode.POLICY_VIOLATION),
+        (change(TOPIC, "orders", ("retention.ms", 9, "1")), ErrorCode.INVALID_REQUEST),
         (change(TOPIC, "absent"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (change(TOPIC, "absent", ("nowhere", DELETE, None)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (change(TOPIC, "absent", ("nowhere", SET, "1")), ErrorCode.INVALID_CONFIG),
+        (change(TOPIC, "a b", ("nowhere", SET, "1")), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (change(TOPIC, ""), ErrorCode.INVALID_REQUEST),
+        (change(BROKER, "1", ("group.max.size", 9, "1")), ErrorCode.INVALID_REQUEST),
         (change(BROKER, "1", ("group.max.size", SET, "1")), ErrorCode.POLICY_VIOLATION),
         (change(BROKER, "", ("group.max.size", SET, "1")), ErrorCode.POLICY_VIOLATION),
         (change(BROKER, "2"), ErrorCode.INVALID_REQUEST),
@@ -304,6 +318,32 @@ def test_what_the_wire_shows_to_be_wrong_is_not_asked_for(
     assert answer["error_code"] == code
     assert answer["error_message"]
     assert requests_of(services) == []
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        change(TOPIC, "orders"),
+        change(TOPIC, "orders", ("retention.ms", DELETE, None), ("nowhere", DELETE, "x")),
+        change(BROKER, "1"),
+        change(BROKER, ""),
+    ],
+)
+def test_what_changes_nothing_is_done_already(nothing: dict[str, Any]) -> None:
+    (answer,) = ask("incremental_alter_configs", 1, resources=[nothing])["responses"]
+    assert (answer["error_code"], answer["error_message"]) == (0, None)
+
+
+@pytest.mark.parametrize("name", ["1", "01", "+1", "001", "\uff11"])
+def test_the_id_of_a_broker_is_a_number_however_it_is_written(name: str) -> None:
+    (result,) = describe(configured(), resource(BROKER, name))
+    assert (result["error_code"], bool(result["configs"])) == (0, True)
+
+
+@pytest.mark.parametrize("name", ["2", "-1", "x", "+", " 1", "1 ", "0x1", "1" * 5_000])
+def test_no_other_id_is_ours(name: str) -> None:
+    (result,) = describe(configured(), resource(BROKER, name))
+    assert (result["error_code"], result["configs"]) == (ErrorCode.INVALID_REQUEST, [])
 
 
 @pytest.mark.parametrize(("operation", "name"), [(APPEND, "APPEND"), (SUBTRACT, "SUBTRACT")])
