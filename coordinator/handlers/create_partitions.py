@@ -34,7 +34,12 @@ def handle(exchange: Exchange, services: Services) -> None:
         named = [(topic.name, "") for topic in wire.topics]
         topic_changes.refuse_all(exchange, named, ErrorCode.REQUEST_TIMED_OUT, None, render)
         return
-    judged = [_judge(topic, twice, services) for topic in wire.topics]
+    judged = []
+    room = topic_changes.MAX_NEW_PARTITIONS
+    for topic in wire.topics:
+        judged.append(_judge(topic, twice, room, services))
+        if judged[-1] is None:
+            room -= max(_growth(topic, services), 0)
     change = ChangeTopics(
         client=exchange.client,
         grow=tuple(
@@ -49,19 +54,23 @@ def handle(exchange: Exchange, services: Services) -> None:
     topic_changes.submit(exchange, services, change, judged, _render_once)
 
 
-def _judge(topic: Any, twice: frozenset[str], services: Services) -> TopicChange | None:
+def _growth(topic: Any, services: Services) -> int:
+    known = services.topics.image.by_name.get(topic.name)
+    return 0 if known is None else int(topic.count) - known.partitions
+
+
+def _judge(topic: Any, twice: frozenset[str], room: int, services: Services) -> TopicChange | None:
     if topic.name in twice:
         return topic_changes.refusal(topic.name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-    known = services.topics.image.by_name.get(topic.name)
-    if known is None or topic.count <= known.partitions:
+    growth = _growth(topic, services)
+    if growth <= 0:
         return None  # the cluster shard says what is wrong with it
-    most = topic_changes.MAX_NEW_PARTITIONS
-    if topic.count - known.partitions > most:
-        message = f"More than {most} new partitions at once."
+    if growth > room:
+        message = f"More than {topic_changes.MAX_NEW_PARTITIONS} partitions in one request."
         return topic_changes.refusal(topic.name, ErrorCode.POLICY_VIOLATION, message)
     if topic.assignments is None:
         return None
-    if len(topic.assignments) != topic.count - known.partitions or any(
+    if len(topic.assignments) != growth or any(
         tuple(a.broker_ids) != (services.node_id,) for a in topic.assignments
     ):
         return topic_changes.refusal(

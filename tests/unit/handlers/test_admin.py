@@ -21,12 +21,14 @@ from coordinator.core.requests import (
     NewTopic,
     TopicChange,
 )
+from coordinator.core.topic_image import TopicInfo
 from coordinator.handlers.packing import topic_id_text
 from protocol.errors import ProtocolError
 from tests.helpers.handling import (
     NEW_UUID,
     ORDERS,
     ORDERS_UUID,
+    FakeTopics,
     ask,
     asked,
     begin,
@@ -413,6 +415,20 @@ def test_a_topic_grows_by_so_many_partitions_at_once_as_a_new_one_may_have(
     topic = {"name": "orders", "count": count, "assignments": None}
     (shown,) = ask("create_partitions", 3, done, topics=[topic])["results"]
     assert (shown["error_code"], bool(shown["error_message"])) == (code, code != 0)
+
+
+def test_all_topics_of_a_request_grow_by_so_many_partitions_together() -> None:
+    other = TopicInfo("other", str(NEW_UUID), 1)
+    services = make_services(done, topics=FakeTopics(ORDERS, other))
+    topics = [
+        {"name": name, "count": count, "assignments": None}
+        for name, count in (("absent", 20_000), ("orders", 5_003), ("other", 5_002))
+    ]
+    shown = ask("create_partitions", 3, services=services, topics=topics)["results"]
+    assert [t["error_code"] for t in shown] == [0, 0, ErrorCode.POLICY_VIOLATION]
+    topics[2]["count"] = 5_001
+    shown = ask("create_partitions", 3, services=services, topics=topics)["results"]
+    assert [t["error_code"] for t in shown] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(("name", "count"), [("absent", 5), ("orders", 3), ("orders", 2)])
