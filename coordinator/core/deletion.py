@@ -7,6 +7,7 @@ COORDINATOR_LOAD_IN_PROGRESS, which makes it ask again, until the rest fits.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from coordinator.core.ends import held_end
 from coordinator.core.errors import ErrorCode
@@ -23,6 +24,9 @@ from coordinator.core.requests import (
 )
 from coordinator.core.state import ShardState
 from coordinator.core.step import Ticket
+
+Rows: TypeAlias = list[tuple[int, ErrorCode]]
+"""Partitions of one topic, and what becomes of each."""
 
 
 def delete_group(shard: ShardState, request: DeleteGroup, ticket: Ticket) -> None:
@@ -71,15 +75,13 @@ def delete_offsets(shard: ShardState, request: OffsetDelete, ticket: Ticket) -> 
         shard.reply(ticket, OffsetDeleteResult(error))
         return
     assert group is not None, "an absent group is an error"
+    unknown, judged = _judge(shard, group, request)
     lost: dict[tuple[str, int], StoredOffset] = {}
-    results = []
-    for topic, partitions in request.topics:
-        errors = [_partition_error(shard, group, topic, partition) for partition in partitions]
-        for partition, error in zip(partitions, errors, strict=True):
+    for topic, rows in judged:
+        for partition, error in rows:
             stored = group.offsets.get(topic, {}).get(partition)
             if error is ErrorCode.NONE and stored is not None:
                 lost[topic, partition] = (topic, partition, stored)
-        results.append((topic, list(zip(partitions, errors, strict=True))))
     if lost:
         going = list(lost.values())
         fits = _portion(shard, group, going)
@@ -87,7 +89,7 @@ def delete_offsets(shard: ShardState, request: OffsetDelete, ticket: Ticket) -> 
         if len(fits) < len(going):
             shard.reply(ticket, OffsetDeleteResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
             return
-    shard.reply(ticket, OffsetDeleteResult(ErrorCode.NONE, tuple(results)))
+    shard.reply(ticket, OffsetDeleteResult(ErrorCode.NONE, _merged(unknown, judged)))
 
 
 def _group_error(group: Group | None, group_id: str) -> ErrorCode:
@@ -101,14 +103,39 @@ def _group_error(group: Group | None, group_id: str) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _partition_error(shard: ShardState, group: Group, topic: str, partition: int) -> ErrorCode:
-    if not shard.image.accepts_any:
-        info = shard.image.by_name.get(topic)
-        if info is None or not 0 <= partition < info.partitions:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if _subscribes(group, topic):
-        return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-    return ErrorCode.NONE
+def _judge(
+    shard: ShardState, group: Group, request: OffsetDelete
+) -> tuple[dict[str, Rows], list[tuple[str, Rows]]]:
+    """Say what is unknown of each topic, and what becomes of the rest, entry by entry."""
+    image = shard.image
+    unknown: dict[str, Rows] = {}
+    judged: list[tuple[str, Rows]] = []
+    for topic, partitions in request.topics:
+        info = image.find(topic, "", by_id=False)
+        count = 0 if info is None else info.partitions
+        known = [p for p in partitions if image.accepts_any or 0 <= p < count]
+        if info is None or len(known) < len(partitions):
+            missing = [p for p in partitions if not 0 <= p < count]
+            rows = [(p, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for p in missing]
+            unknown.setdefault(topic, []).extend(rows)
+        if known:
+            subscribed = _subscribes(group, topic)
+            error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+            judged.append((topic, [(p, error) for p in known]))
+    return unknown, judged
+
+
+def _merged(
+    unknown: dict[str, Rows], judged: Sequence[tuple[str, Rows]]
+) -> tuple[tuple[str, Rows], ...]:
+    """What is unknown stands first, each topic once; where nothing is, the answer is as asked
+    (OffsetDeleteResponse.Builder.merge).
+    """
+    if not unknown:
+        return tuple(judged)
+    for topic, rows in judged:
+        unknown.setdefault(topic, []).extend(rows)
+    return tuple(unknown.items())
 
 
 def _subscribes(group: Group, topic: str) -> bool:

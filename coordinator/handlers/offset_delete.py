@@ -1,7 +1,6 @@
 """OffsetDelete (47): delete offsets of topics that the group does not subscribe to (spec 7.5).
 
-One version, not flexible. The error code of the whole stands before the throttle time. A topic
-without partitions is not answered; one that comes twice is answered twice.
+One version, not flexible. The error code of the whole stands before the throttle time.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ def parse(wire: Any, client: Client) -> OffsetDelete:
     topics = [
         (topic.name, [partition.partition_index for partition in topic.partitions])
         for topic in wire.topics
-        if topic.partitions
     ]
     return OffsetDelete(wire.group_id, tuple(topics), client)
 

@@ -79,6 +79,31 @@ def test_unknown_topics_and_partitions_are_told_one_by_one(driver):
     )
 
 
+UNKNOWN, NONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [
+        ([("orders", [0]), ("orders", [1])], [("orders", [(0, NONE)]), ("orders", [(1, NONE)])]),
+        ([("orders", [90]), ("orders", [91])], [("orders", [(90, UNKNOWN), (91, UNKNOWN)])]),
+        (
+            [("orders", [0]), ("orders", [91]), ("orders", [1])],
+            [("orders", [(91, UNKNOWN), (0, NONE), (1, NONE)])],
+        ),
+        (
+            [("orders", [0]), ("nothing", [0]), ("orders", [1]), ("nothing", [2])],
+            [("nothing", [(0, UNKNOWN), (2, UNKNOWN)]), ("orders", [(0, NONE), (1, NONE)])],
+        ),
+        ([("nothing", []), ("orders", [])], [("nothing", [])]),
+    ],
+)
+def test_topics_are_merged_only_where_something_of_them_is_unknown(driver, asked, answered):
+    driver.commit()
+    call = driver.send(OffsetDelete("g", tuple(asked), CLIENT))
+    assert list(call.result.topics) == answered
+
+
 def test_a_partition_named_twice_is_deleted_once(driver):
     driver.commit()
     error, _ = delete_offsets(driver, "g", orders=[0, 0])

@@ -37,14 +37,14 @@ def test_offsets_to_delete_are_asked_for_with_who_asks() -> None:
     assert (request.client.client_id, request.client.client_host) == (CLIENT_ID, CLIENT_HOST)
 
 
-def test_a_topic_that_comes_twice_is_asked_for_twice_and_one_without_partitions_is_not() -> None:
+def test_topics_are_asked_for_as_they_come() -> None:
     topics = [
         {"name": "orders", "partitions": partitions(0)},
         {"name": "payments", "partitions": []},
         {"name": "orders", "partitions": partitions(5)},
     ]
     request = asked("offset_delete", 0, group_id="g", topics=topics)
-    assert request.topics == (("orders", [0]), ("orders", [5]))
+    assert request.topics == (("orders", [0]), ("payments", []), ("orders", [5]))
 
 
 def test_offset_delete_answers_each_partition() -> None:
