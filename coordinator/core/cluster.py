@@ -6,6 +6,7 @@ Same manners as ``Shard``: requests and time in, steps out, hard state changed b
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeAlias, TypeVar
 
 from coordinator.core.config_changes import alter_configs
 from coordinator.core.errors import ErrorCode
@@ -29,6 +30,10 @@ from coordinator.core.topic_names import (
     metric_name,
     topic_name_error,
 )
+
+T = TypeVar("T")
+Named: TypeAlias = tuple[str | None, str]
+"""A topic to delete: (name, ""), or (None, topic id)."""
 
 
 class ClusterShard:
@@ -100,7 +105,7 @@ class ClusterShard:
             ErrorCode.NONE,
             tuple(change.create(topic) for topic in request.create),
             tuple(change.grow(name, count) for name, count in request.grow),
-            tuple(change.delete(name, topic_id) for name, topic_id in request.delete),
+            change.delete(request.delete),
         )
         step = Step(replies=[Reply(ticket, result)])
         if not request.validate_only:
@@ -205,19 +210,44 @@ class _Change:
         self._apply(TopicRecord(name, info.topic_id, count))
         return TopicChange(name, info.topic_id, count, ErrorCode.NONE, None)
 
-    def delete(self, name: str, topic_id: str) -> TopicChange:
-        found = self._target.ids.get(topic_id) if topic_id else name
-        info = self._target.topics.get(found or "")
-        if info is None:
-            error = ErrorCode.UNKNOWN_TOPIC_ID if topic_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return TopicChange(name, topic_id, -1, error, "This server does not host it.")
-        self._apply(TopicRemoved(info.name))
-        return TopicChange(info.name, info.topic_id, info.partitions, ErrorCode.NONE, None)
+    def delete(self, asked: tuple[Named, ...]) -> tuple[TopicChange, ...]:
+        """Delete what is named once. A topic that is named by name and by id stays, and both get
+        the answer to the name (ControllerApis.deleteTopics).
+        """
+        repeated = _repeated(asked)
+        ids = {topic_id for name, topic_id in asked if name is None}
+        found = [self._find(*named) for named in asked]
+        both_ways = {
+            info.topic_id
+            for named, info in zip(asked, found, strict=True)
+            if info and named == (info.name, "") and named not in repeated and info.topic_id in ids
+        }
+        answers = []
+        for named, info in zip(asked, found, strict=True):
+            if named in repeated:
+                change = TopicChange(*named, -1, ErrorCode.INVALID_REQUEST, "Duplicate topic.")
+            elif info is None:
+                by_id = named[0] is None
+                error = (
+                    ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
+                change = TopicChange(*named, -1, error, "This server does not host it.")
+            elif info.topic_id in both_ways:
+                message = "The topic of this name is named by its id, too."
+                change = TopicChange(*info[:2], -1, ErrorCode.INVALID_REQUEST, message)
+            else:
+                self._apply(TopicRemoved(info.name))
+                change = TopicChange(*info, ErrorCode.NONE, None)
+            answers.append(change)
+        return tuple(answers)
+
+    def _find(self, name: str | None, topic_id: str) -> TopicInfo | None:
+        return self._target.topics.get(self._target.ids.get(topic_id, "") if name is None else name)
 
 
-def _repeated(names: Iterable[str]) -> set[str]:
-    seen: set[str] = set()
-    repeated: set[str] = set()
+def _repeated(names: Iterable[T]) -> set[T]:
+    seen: set[T] = set()
+    repeated: set[T] = set()
     for name in names:
         (repeated if name in seen else seen).add(name)
     return repeated

@@ -405,15 +405,15 @@ class ChangeTopics(msgspec.Struct, frozen=True):
     create: tuple[NewTopic, ...] = ()
     grow: tuple[tuple[str, Int32], ...] = ()
     """(name, new number of partitions)."""
-    delete: tuple[tuple[str, str], ...] = ()
-    """(name, topic id), one of them ""."""
+    delete: tuple[tuple[str | None, str], ...] = ()
+    """(name, ""), or (None, topic id)."""
     validate_only: bool = False
 
 
 class TopicChange(NamedTuple):
-    """What became of one topic of a ChangeTopics."""
+    """What became of one topic of a ChangeTopics; one that an id named in vain has no name."""
 
-    name: str
+    name: str | None
     topic_id: str
     partitions: int
     error: ErrorCode

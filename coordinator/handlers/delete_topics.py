@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 FIRST_FLEXIBLE = 4
 
+NOT_NAMED = "Name a topic by name or by id."
+
 _ERROR = struct.Struct(">h")
 _THROTTLE = bytes(4)
 
@@ -36,41 +38,32 @@ def handle(exchange: Exchange, services: Services) -> None:
         named = [(t.name, uuid_to_topic_id(t.topic_id)) for t in wire.topics]
     else:
         named = [(name, "") for name in wire.topic_names]
+    judged = [_judge(name, topic_id) for name, topic_id in named]
     twice = topic_changes.repeated(named)
-    judged = [_judge(name, topic_id, twice) for name, topic_id in named]
-    if wire.timeout <= 0 and not all(judged):
-        entries = [(name or "", topic_id) for name, topic_id in named]
-        topic_changes.refuse_all(exchange, entries, ErrorCode.REQUEST_TIMED_OUT, None, render)
+    asks = any(
+        one not in twice and refused is None for one, refused in zip(named, judged, strict=True)
+    )
+    if wire.timeout <= 0 and asks:
+        topic_changes.refuse_all(exchange, named, ErrorCode.REQUEST_TIMED_OUT, None, render)
         return
     change = ChangeTopics(
         client=exchange.client,
-        delete=tuple(
-            [
-                (name or "", topic_id)
-                for (name, topic_id), refused in zip(named, judged, strict=True)
-                if refused is None
-            ]
-        ),
+        delete=tuple([one for one, refused in zip(named, judged, strict=True) if refused is None]),
     )
     topic_changes.submit(exchange, services, change, judged, _render_once)
 
 
-def _judge(
-    name: str | None, topic_id: str, twice: frozenset[tuple[str | None, str]]
-) -> TopicChange | None:
+def _judge(name: str | None, topic_id: str) -> TopicChange | None:
     if (name is None) == (topic_id == ""):
-        return topic_changes.refusal(
-            name or "", ErrorCode.INVALID_REQUEST, "Name a topic by name or by id.", topic_id
-        )
-    if (name, topic_id) in twice:
-        return topic_changes.refusal(
-            name or "", ErrorCode.INVALID_REQUEST, "Duplicate topic.", topic_id
-        )
+        return topic_changes.refusal(name, ErrorCode.INVALID_REQUEST, NOT_NAMED, topic_id)
     return None
 
 
 def _render_once(changes: list[TopicChange], exchange: Exchange) -> bytes:
-    return render(list(dict.fromkeys(changes)), exchange)
+    """Render each topic once, and each entry that names none, or one in both ways."""
+    topics = dict.fromkeys(change for change in changes if change.message != NOT_NAMED)
+    others = (change for change in changes if change.message == NOT_NAMED)
+    return render([*topics, *others], exchange)
 
 
 def render(changes: list[TopicChange], exchange: Exchange) -> bytes:
@@ -82,7 +75,7 @@ def render(changes: list[TopicChange], exchange: Exchange) -> bytes:
     out += _THROTTLE
     out += wire_count(len(changes), flexible)
     for change in changes:
-        out += wire_string(change.name or (None if version >= 6 else ""), flexible)
+        out += wire_string(change.name, flexible)
         if version >= 6:
             out += topic_id_bytes(change.topic_id)
         out += _ERROR.pack(change.error)

@@ -22,7 +22,7 @@ MAX_NEW_PARTITIONS: Final = 10_000
 """Of one request (Kafka: MAX_PARTITIONS_PER_BATCH, and as many records of its log)."""
 
 
-def refusal(name: str, error: ErrorCode, message: str, topic_id: str = "") -> TopicChange:
+def refusal(name: str | None, error: ErrorCode, message: str, topic_id: str = "") -> TopicChange:
     """Make the answer to a topic that the cluster shard is not asked about."""
     return TopicChange(name, topic_id, -1, error, message)
 
@@ -50,7 +50,7 @@ def submit(
 
 def refuse_all(
     exchange: Exchange,
-    named: Iterable[tuple[str, str]],
+    named: Iterable[tuple[str | None, str]],
     error: ErrorCode,
     message: str | None,
     render: Callable[[list[TopicChange], Exchange], bytes],
@@ -75,7 +75,7 @@ def _merge(
     return [next(decided) if known is None else known for known in judged]
 
 
-def _named(change: ChangeTopics) -> list[tuple[str, str]]:
+def _named(change: ChangeTopics) -> list[tuple[str | None, str]]:
     return [
         *[(topic.name, "") for topic in change.create],
         *[(name, "") for name, _ in change.grow],

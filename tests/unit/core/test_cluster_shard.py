@@ -171,7 +171,7 @@ def test_unknown_topic_does_not_grow(cluster):
 
 @pytest.mark.parametrize("by", ["name", "id"])
 def test_topic_is_deleted_by_name_or_id(cluster, by):
-    named = ("orders", "") if by == "name" else ("", ORDERS.topic_id)
+    named = ("orders", "") if by == "name" else (None, ORDERS.topic_id)
     (deleted,) = cluster.change(delete=(named,)).deleted
     assert (deleted.name, deleted.topic_id) == ("orders", ORDERS.topic_id)
     assert deleted.error is ErrorCode.NONE
@@ -180,13 +180,39 @@ def test_topic_is_deleted_by_name_or_id(cluster, by):
 
 
 def test_unknown_topics_are_not_deleted(cluster):
-    result = cluster.change(delete=(("nowhere", ""), ("", OTHER_ID)))
+    result = cluster.change(delete=(("nowhere", ""), (None, OTHER_ID)))
     assert [d.error for d in result.deleted] == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
     ]
     assert all(d.message for d in result.deleted)
     assert set(cluster.shard.topics) == {"orders", "payments"}
+
+
+BY_NAME, BY_ID = ("orders", ""), (None, ORDERS.topic_id)
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [
+        ((BY_ID, BY_NAME), [("orders", ORDERS.topic_id)] * 2),
+        ((BY_NAME, BY_NAME), [BY_NAME] * 2),
+        ((BY_ID, BY_ID), [BY_ID] * 2),
+        ((BY_ID, BY_ID, BY_NAME), [BY_ID, BY_ID, ("orders", ORDERS.topic_id)]),
+    ],
+)
+def test_a_topic_that_is_named_twice_is_not_deleted(cluster, asked, answered):
+    deleted = cluster.change(delete=(*asked, ("payments", ""))).deleted
+    assert [(d.name, d.topic_id) for d in deleted[:-1]] == answered
+    assert {d.error for d in deleted[:-1]} == {ErrorCode.INVALID_REQUEST}
+    assert deleted[-1].error is ErrorCode.NONE
+    assert set(cluster.shard.topics) == {"orders"}
+
+
+def test_a_topic_is_deleted_by_its_id_where_its_name_comes_twice(cluster):
+    deleted = cluster.change(delete=(BY_NAME, BY_NAME, BY_ID)).deleted
+    assert [d.error for d in deleted] == [*[ErrorCode.INVALID_REQUEST] * 2, ErrorCode.NONE]
+    assert set(cluster.shard.topics) == {"payments"}
 
 
 def test_topic_made_again_has_its_new_id(cluster):

@@ -448,22 +448,25 @@ def test_assignments_for_what_cannot_grow_are_left_to_the_shard_to_refuse(
 
 @pytest.mark.parametrize("version", [v for v in versions_of("delete_topics") if v < 6])
 def test_delete_topics_by_name(version: int) -> None:
-    services = make_services(done)
-    reply = ask("delete_topics", version, services=services, topic_names=["a", "b", "b"])
-    (request,) = services.coordinator.requests  # type: ignore[attr-defined]
-    assert request.delete == (("a", ""),)
+    def answer(request: Any) -> ChangeTopicsResult:
+        assert request.delete == (("a", ""), ("b", ""), ("b", ""))
+        twice = TopicChange("b", "", -1, ErrorCode.INVALID_REQUEST, "Duplicate topic.")
+        gone = TopicChange("a", NEW_ID, 1, ErrorCode.NONE, None)
+        return ChangeTopicsResult(ErrorCode.NONE, deleted=(gone, twice, twice))
+
+    reply = ask("delete_topics", version, answer, topic_names=["a", "b", "b"])
     assert [(t["name"], t["error_code"]) for t in reply["responses"]] == [("a", 0), ("b", 42)]
 
 
 def test_delete_topics_by_name_or_id() -> None:
     def answer(request: Any) -> ChangeTopicsResult:
-        assert request.delete == (("a", ""), ("", ORDERS.topic_id), ("", NEW_ID))
+        assert request.delete == (("a", ""), (None, ORDERS.topic_id), (None, NEW_ID))
         return ChangeTopicsResult(
             ErrorCode.NONE,
             deleted=(
                 TopicChange("a", NEW_ID, 1, ErrorCode.NONE, None),
                 TopicChange("orders", ORDERS.topic_id, 3, ErrorCode.NONE, None),
-                TopicChange("", NEW_ID, -1, ErrorCode.UNKNOWN_TOPIC_ID, None),
+                TopicChange(None, NEW_ID, -1, ErrorCode.UNKNOWN_TOPIC_ID, None),
             ),
         )
 
@@ -472,7 +475,7 @@ def test_delete_topics_by_name_or_id() -> None:
         {"name": None, "topic_id": ORDERS_UUID},
         {"name": None, "topic_id": NEW_UUID},
         {"name": "both", "topic_id": uuid.UUID(int=3)},
-        {"name": None, "topic_id": None},
+        *[{"name": None, "topic_id": None}] * 2,
     ]
     reply = ask("delete_topics", 6, answer, topics=topics)
     assert [(t["name"], t["topic_id"], t["error_code"]) for t in reply["responses"]] == [
@@ -480,8 +483,18 @@ def test_delete_topics_by_name_or_id() -> None:
         ("orders", str(ORDERS_UUID), 0),
         (None, str(NEW_UUID), ErrorCode.UNKNOWN_TOPIC_ID),
         ("both", str(uuid.UUID(int=3)), ErrorCode.INVALID_REQUEST),
-        (None, None, ErrorCode.INVALID_REQUEST),
+        *[(None, None, ErrorCode.INVALID_REQUEST)] * 2,
     ]
+
+
+def test_a_topic_without_a_name_is_answered_with_that_name() -> None:
+    def answer(request: Any) -> ChangeTopicsResult:
+        ((name, topic_id),) = request.delete
+        unknown = TopicChange(name, topic_id, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no")
+        return ChangeTopicsResult(ErrorCode.NONE, deleted=(unknown,))
+
+    reply = ask("delete_topics", 6, answer, topics=[{"name": "", "topic_id": None}])
+    assert [(t["name"], t["error_code"]) for t in reply["responses"]] == [("", 3)]
 
 
 @pytest.mark.parametrize(
