@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
+from coordinator.core.java_text import parse_int, trim
 from coordinator.core.limits import CoreLimits
 
 
@@ -122,7 +123,7 @@ _KAFKA = (
         _INT,
         "2000",
         100,
-        10_000,
+        4_000,
         doc="Records of a partition that may be acquired at once.",
     ),
     ConfigKey(
@@ -255,7 +256,7 @@ def config_error(configs: Mapping[str, str]) -> str | None:
             return error
     for kind in _SESSION_ABOVE_HEARTBEAT:
         session, heartbeat = (
-            int(configs.get(f"{kind}.{what}", CONFIG_KEYS[f"{kind}.{what}"].default))
+            _number(configs.get(f"{kind}.{what}", CONFIG_KEYS[f"{kind}.{what}"].default))
             for what in ("session.timeout.ms", "heartbeat.interval.ms")
         )
         if session <= heartbeat:
@@ -268,14 +269,14 @@ def config_error(configs: Mapping[str, str]) -> str | None:
 
 def _value_error(key: ConfigKey, value: str) -> str | None:
     wrong = f"Invalid value {value} for configuration {key.name}: "
-    if key.kind is ConfigKind.BOOLEAN and value.strip().lower() not in ("true", "false"):
+    if key.kind is ConfigKind.BOOLEAN and trim(value).lower() not in ("true", "false"):
         return wrong + "Expected value to be either true or false"
     if key.choices and value not in key.choices:
         return wrong + f"String must be one of: {', '.join(key.choices)}"
     if key.name == SHARE_AUTO_OFFSET_RESET and not _is_start(value):
         return wrong + "It must be 'earliest', 'latest' or 'by_duration:<PnDTnHnMn.nS>'"
     if key.kind is ConfigKind.INT:
-        number = _integer(value)
+        number = parse_int(trim(value))
         if number is None:
             return wrong + "Not a number of type INT"
         if not key.least <= number <= key.most:
@@ -300,16 +301,14 @@ def _is_start(value: str) -> bool:
 def normal_value(key: ConfigKey, value: str) -> str:
     """Write a value that ``config_error`` has passed as it is shown: " 046000" is 46000."""
     if key.kind is ConfigKind.INT:
-        return str(int(value))
-    return value.strip().lower() if key.kind is ConfigKind.BOOLEAN else value
+        return str(_number(value))
+    return trim(value).lower() if key.kind is ConfigKind.BOOLEAN else value
 
 
-def _integer(value: str) -> int | None:
-    text = value.strip()
-    digits = text[1:] if text[:1] in ("-", "+") else text
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > 10:
-        return None
-    return int(text)
+def _number(value: str) -> int:
+    number = parse_int(trim(value))
+    assert number is not None, "config_error passes numbers alone"
+    return number
 
 
 def to_settings(configs: Mapping[str, str]) -> GroupSettings:
@@ -317,8 +316,8 @@ def to_settings(configs: Mapping[str, str]) -> GroupSettings:
     retention = configs.get(OFFSETS_RETENTION_MINUTES)
     delay = configs.get(INITIAL_REBALANCE_DELAY_MS)
     return GroupSettings(
-        commit_monotonic=configs.get(COMMIT_MONOTONIC, "").strip().lower() == "true",
-        rebalance_max_join_ms=int(configs.get(REBALANCE_MAX_JOIN_MS, 0)) or None,
-        initial_rebalance_delay_ms=None if delay is None else int(delay),
-        offsets_retention_ms=None if retention is None else int(retention) * 60_000,
+        commit_monotonic=trim(configs.get(COMMIT_MONOTONIC, "")).lower() == "true",
+        rebalance_max_join_ms=_number(configs.get(REBALANCE_MAX_JOIN_MS, "0")) or None,
+        initial_rebalance_delay_ms=None if delay is None else _number(delay),
+        offsets_retention_ms=None if retention is None else _number(retention) * 60_000,
     )

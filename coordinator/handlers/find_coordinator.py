@@ -8,17 +8,20 @@
 | 6 | key type 2, share |
 
 Transaction and share coordinators do not exist here: COORDINATOR_NOT_AVAILABLE, which clients
-retry, rather than an answer that names us.
+retry, rather than an answer that names us. From 4 on Kafka has words only for a type of keys that
+it does not know (KafkaApis.getCoordinator).
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import TYPE_CHECKING
 
 from coordinator.core.errors import ErrorCode
+from coordinator.core.java_text import parse_int, trim
 from coordinator.handlers.brokers import endpoint
-from coordinator.handlers.packing import begin, finish, topic_id_bytes, wire_count, wire_string
+from coordinator.handlers.packing import begin, finish, wire_count, wire_string
 from coordinator.handlers.reading import read
 from protocol.codec import respond
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
 _ID = struct.Struct(">i")
 _PORT_AND_ERROR = struct.Struct(">ih")
 _THROTTLE = bytes(4)
@@ -72,15 +76,13 @@ def check_key(key_type: int, key: str, version: int) -> ErrorCode:
 
 
 def _is_share_key(key: str) -> bool:
-    """Check ``group:topic id:partition`` (SharePartitionKey.getInstance)."""
-    parts = key.split(":")
-    if len(parts) != 3 or not parts[0] or len(parts[1]) != 22 or not parts[2].isdecimal():
-        return False
-    try:
-        topic_id_bytes(parts[1])
-    except ValueError:
-        return False
-    return True
+    """Check ``group:topic id:partition``; a group may have colons (SharePartitionKey.validate)."""
+    *group, topic_id, partition = ["", "", *key.rstrip(":").split(":")]
+    return (
+        trim(":".join(group[2:])) != ""
+        and _TOPIC_ID.fullmatch(topic_id) is not None
+        and parse_int(partition) is not None
+    )
 
 
 def _render_many(
@@ -99,18 +101,16 @@ def _render_many(
         )
         for error, message in (
             (ErrorCode.NONE, ""),
-            (ErrorCode.COORDINATOR_NOT_AVAILABLE, "COORDINATOR_NOT_AVAILABLE"),
+            (ErrorCode.COORDINATOR_NOT_AVAILABLE, ""),
             (ErrorCode.INVALID_REQUEST, "INVALID_REQUEST"),
             (ErrorCode.INVALID_REQUEST, ""),
         )
     }
+    known_type = key_type in (GROUP, TRANSACTION, SHARE)
     for key in keys:
         out += wire_string(key, True)
         error = check_key(key_type, key, exchange.version)
         exchange.error = exchange.error or error
-        # Kafka finds no words for a share key that it refuses (KafkaApis.getCoordinator).
-        is_refused_share_key = key_type == SHARE and error is ErrorCode.INVALID_REQUEST
-        is_silent = error is ErrorCode.NONE or is_refused_share_key
-        out += tails[error, "" if is_silent else error.name]
+        out += tails[error, "" if known_type else error.name]
     out += b"\0"
     return finish(out)

@@ -119,7 +119,7 @@ def test_values_are_kept_in_one_form(key, value, kept):
         (SESSION, "44999"),
         (SESSION, "60001"),
         (SESSION, "99999999999"),
-        (SESSION, "\u0664\u0665\u0660\u0660\u0660"),
+        (SESSION, "\u00a046000"),
         ("consumer.heartbeat.interval.ms", "45000"),
         ("commit.monotonic", "yes"),
         ("offsets.retention.minutes", "0"),

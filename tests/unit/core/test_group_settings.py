@@ -71,12 +71,13 @@ def test_every_default_is_a_valid_value(name):
         {"rebalance.max.join.ms": "-1"},
         {"rebalance.max.join.ms": "ten"},
         {"rebalance.max.join.ms": ""},
-        {"rebalance.max.join.ms": "٣"},
+        {"rebalance.max.join.ms": "\u00a03"},
         {"rebalance.max.join.ms": "99999999999999999999"},
         {"offsets.retention.minutes": "0"},
         {"consumer.session.timeout.ms": "44999"},
         {"consumer.session.timeout.ms": "60001"},
         {"share.isolation.level": "serializable"},
+        {"share.partition.max.record.locks": "4001"},
     ],
 )
 def test_a_wrong_value_is_told(configs):
@@ -88,7 +89,7 @@ def test_a_wrong_value_is_told(configs):
 def test_values_are_read_as_kafka_reads_them():
     configs = {
         "commit.monotonic": " TRUE ",
-        "rebalance.max.join.ms": " 500 ",
+        "rebalance.max.join.ms": "\0 \u066500 ",
         "initial.rebalance.delay.ms": "0",
         "offsets.retention.minutes": "3",
     }
