@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from coordinator.handlers.services import Services
 
 FIRST_FLEXIBLE = 9
+TOPIC_IDS = 10
 LOOK_UP_BY_ID = 12
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -75,8 +76,9 @@ def handle(exchange: Exchange, services: Services) -> None:
     """Answer at once, or once the topics that are missing were created."""
     wire = read(exchange, services)
     version = exchange.version
-    if 10 <= version < LOOK_UP_BY_ID and _names_badly(wire):
-        exchange.send(_render_invalid(wire, exchange))
+    wrong = _refusal(wire, version)
+    if wrong is not ErrorCode.NONE:
+        exchange.send(_render_refused(wire, exchange, wrong))
         return
     topics = shown_topics(wire, version, services.topics.image)
     missing = _creatable(topics, wire, version) if services.auto_create_topics else []
@@ -128,8 +130,17 @@ def _by_name(image: TopicImage, name: str | None) -> ShownTopic:
     return ShownTopic(error, name, "", 0)
 
 
-def _names_badly(wire: Any) -> bool:
-    return any(t.name is None or t.topic_id is not None for t in wire.topics or ())
+def _refusal(wire: Any, version: int) -> ErrorCode:
+    """Say what is wrong with how topics are named: below 12 an id, or nothing at all. Later Kafka
+    stumbles over nothing at all, where no id makes it overlook the names.
+    """
+    if wire.topics is None or version < TOPIC_IDS:
+        return ErrorCode.NONE
+    by_nothing = any(topic.name is None for topic in wire.topics)
+    by_id = any(topic.topic_id is not None for topic in wire.topics)
+    if version < LOOK_UP_BY_ID:
+        return ErrorCode.INVALID_REQUEST if by_nothing or by_id else ErrorCode.NONE
+    return ErrorCode.UNKNOWN_SERVER_ERROR if by_nothing and not by_id else ErrorCode.NONE
 
 
 def _creatable(topics: list[ShownTopic], wire: Any, version: int) -> list[str]:
@@ -189,17 +200,14 @@ def render(
     return _end(out, version, CLUSTER_OPERATIONS if asked_for_cluster else NO_OPERATIONS)
 
 
-def _render_invalid(wire: Any, exchange: Exchange) -> bytes:
-    """Answer INVALID_REQUEST on every topic, with no broker (MetadataRequest.getErrorResponse)."""
+def _render_refused(wire: Any, exchange: Exchange, error: ErrorCode) -> bytes:
+    """Answer the error on every topic, with no broker (MetadataRequest.getErrorResponse)."""
     version = exchange.version
-    exchange.error = ErrorCode.INVALID_REQUEST
+    exchange.error = error
     out = _begin(exchange, [], None, -1)
-    topics = [
-        ShownTopic(ErrorCode.INVALID_REQUEST, t.name or "", uuid_to_topic_id(t.topic_id), 0)
-        for t in wire.topics
-    ]
+    topics = [ShownTopic(error, t.name or "", uuid_to_topic_id(t.topic_id), 0) for t in wire.topics]
     _pack_topics(out, topics, version, -1, NO_OPERATIONS)
-    return _end(out, version, NO_OPERATIONS)
+    return _end(out, version, NO_OPERATIONS, error)
 
 
 def _begin(
@@ -224,9 +232,6 @@ def _pack_topics(
     out: bytearray, topics: list[ShownTopic], version: int, node: int, operations: int
 ) -> None:
     flexible = version >= FIRST_FLEXIBLE
-    tail = _INT32.pack(operations) if version >= 8 else b""
-    if flexible:
-        tail += b"\0"
     out += wire_count(len(topics), flexible)
     for error, name, topic_id, partitions in topics:
         out += _INT16.pack(error)
@@ -236,7 +241,10 @@ def _pack_topics(
         if version >= 1:
             out.append(name in INTERNAL_TOPICS)
         out += _partitions(version, node, partitions)
-        out += tail
+        if version >= 8:  # what has no name is not asked for what is allowed with it
+            out += _INT32.pack(operations if name is not None else NO_OPERATIONS)
+        if flexible:
+            out.append(0)
 
 
 def _partitions(version: int, node: int, count: int) -> bytes | bytearray:
@@ -274,11 +282,13 @@ def _pack_partitions(version: int, node: int, count: int) -> bytearray:
     return out
 
 
-def _end(out: bytearray, version: int, cluster_operations: int) -> bytes:
+def _end(
+    out: bytearray, version: int, cluster_operations: int, error: ErrorCode = ErrorCode.NONE
+) -> bytes:
     if 8 <= version <= 10:
         out += _INT32.pack(cluster_operations)
     if version >= 13:
-        out += _INT16.pack(ErrorCode.NONE)  # errors are told of topics
+        out += _INT16.pack(error)
     if version >= FIRST_FLEXIBLE:
         out.append(0)
     return finish(out)

@@ -26,13 +26,13 @@ def find_by_id(image: TopicImage, topic_id: UUID | None) -> TopicInfo | ErrorCod
 
 
 def check_partition(topic: TopicInfo | ErrorCode, partition: int, leader_epoch: int) -> ErrorCode:
-    """Say whether we lead the partition, at the epoch that the client knows (-1: it did not
-    say).
-    """
+    """Say whether we lead the partition, at the epoch that the client knows; -1: it said none."""
     if isinstance(topic, ErrorCode):
         return topic
     if not 0 <= partition < topic.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if leader_epoch > LEADER_EPOCH:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
+    if leader_epoch < -1:
+        return ErrorCode.FENCED_LEADER_EPOCH
     return ErrorCode.NONE

@@ -8,8 +8,8 @@
 | 10 | current leader, as a tag |
 | 13 | topic ids instead of names |
 
-Listed from 0 as Kafka lists it, for old librdkafka; 0-2 close the connection. So does a producer
-that wants no acknowledgement (acks=0): it reads no error.
+Listed from 0 as Kafka lists it, for old librdkafka; 0-2 close the connection. So do records that
+want no acknowledgement (acks=0): their producer reads no error.
 """
 
 from __future__ import annotations
@@ -38,37 +38,37 @@ _THROTTLE = bytes(4)
 def handle(exchange: Exchange, services: Services) -> None:
     """Refuse at once; nothing of the records is kept."""
     wire = read(exchange, services)
-    if wire.acks == 0:
+    if wire.acks != 0:
+        exchange.send(render(wire, exchange))
+    elif any(topic.partition_data for topic in wire.topic_data):
         # There is no reply to say it in, so the connection does, as Kafka's (KafkaApis).
         exchange.channel.refused(exchange, "produce_without_acks")
-        return
-    exchange.send(render(wire, exchange))
+    else:
+        exchange.send(b"")
 
 
 def render(wire: Any, exchange: Exchange) -> bytes:
-    """Render for the version asked."""
-    exchange.error = ErrorCode.POLICY_VIOLATION
+    """Render for the version asked, each partition once."""
     version = exchange.version
     flexible = version >= FIRST_FLEXIBLE
+    merged = _merged(wire, version)
+    exchange.error = ErrorCode.POLICY_VIOLATION if merged else ErrorCode.NONE
     out = begin(exchange.correlation_id, flexible)
-    out += wire_count(len(wire.topic_data), flexible)
+    out += wire_count(len(merged), flexible)
     tail = b""
     if version >= 8:
         tail = wire_count(0, flexible) + wire_string(MESSAGE, flexible)
     if flexible:
         tail += b"\0"
-    for topic in wire.topic_data:
-        if version >= TOPIC_IDS:
-            out += ZERO_UUID if topic.topic_id is None else topic.topic_id.bytes
-        else:
-            out += wire_string(topic.name, flexible)
-        out += wire_count(len(topic.partition_data), flexible)
-        for partition in topic.partition_data:
+    for name, indexes in merged.items():
+        out += name
+        out += wire_count(len(indexes), flexible)
+        for index in indexes:
             # Index, error, base offset, log append time, log start offset.
             if version >= 5:
-                out += _V5.pack(partition.index, ErrorCode.POLICY_VIOLATION, -1, -1, -1)
+                out += _V5.pack(index, ErrorCode.POLICY_VIOLATION, -1, -1, -1)
             else:
-                out += _V3.pack(partition.index, ErrorCode.POLICY_VIOLATION, -1, -1)
+                out += _V3.pack(index, ErrorCode.POLICY_VIOLATION, -1, -1)
             out += tail
         if flexible:
             out.append(0)
@@ -76,3 +76,16 @@ def render(wire: Any, exchange: Exchange) -> bytes:
     if flexible:
         out.append(0)
     return finish(out)
+
+
+def _merged(wire: Any, version: int) -> dict[bytes, dict[int, None]]:
+    """The partitions by topic, which is named as the answer has it."""
+    merged: dict[bytes, dict[int, None]] = {}
+    for topic in wire.topic_data:
+        if version < TOPIC_IDS:
+            name = wire_string(topic.name, version >= FIRST_FLEXIBLE)
+        else:
+            name = ZERO_UUID if topic.topic_id is None else topic.topic_id.bytes
+        if topic.partition_data:
+            merged.setdefault(name, {}).update(dict.fromkeys(p.index for p in topic.partition_data))
+    return merged

@@ -218,6 +218,14 @@ async def test_a_refused_request_without_a_reply_ends_the_connection_behind_what
     assert listener.stats.closed["produce_without_acks"] == 1
 
 
+async def test_a_producer_of_nothing_that_wants_no_reply_gets_none_and_may_go_on() -> None:
+    peer = Peer(make_listener(services=make_services(coordinator=OnlyHeartbeats())))
+    nothing = encode_request("produce", 9, {"acks": 0, "topic_data": []}, 2, "app")
+    peer.send(heartbeat(1), nothing, heartbeat(3))
+    assert peer.replies() == [1, 3]
+    assert not peer.transport.is_closed
+
+
 @pytest.mark.parametrize(
     ("address", "host"),
     [

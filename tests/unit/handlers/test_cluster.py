@@ -133,6 +133,13 @@ def test_the_advertised_address_wins_in_every_answer() -> None:
         (2, "g:short:0", 6, ErrorCode.INVALID_REQUEST),
         (2, f"g:{'*' * 22}:x", 6, ErrorCode.INVALID_REQUEST),
         (2, "g", 6, ErrorCode.INVALID_REQUEST),
+        (2, f"g:{ORDERS.topic_id}:2147483648", 6, ErrorCode.INVALID_REQUEST),
+        (2, f"g:{'+' * 22}:0", 6, ErrorCode.INVALID_REQUEST),
+        (2, f"\x1f :{ORDERS.topic_id}:0", 6, ErrorCode.INVALID_REQUEST),
+        (2, f":{ORDERS.topic_id}:0", 6, ErrorCode.INVALID_REQUEST),
+        (2, f"g:{ORDERS.topic_id}:-1", 6, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (2, f"g:h:{ORDERS.topic_id}==:0:", 6, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (2, f"\u2003:{ORDERS.topic_id}:0", 6, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (3, "g", 4, ErrorCode.INVALID_REQUEST),
         (-1, "g", 3, ErrorCode.INVALID_REQUEST),
     ],
@@ -145,8 +152,8 @@ def test_keys_that_we_do_not_coordinate(
         (reply,) = reply["coordinators"]
     assert reply["error_code"] == code
     assert (reply["node_id"], reply["host"], reply["port"]) == (-1, "", -1)
-    is_refused_share_key = key_type == 2 and code is ErrorCode.INVALID_REQUEST
-    assert bool(reply["error_message"]) != is_refused_share_key  # as Kafka 4.3.1 does
+    knows_no_words = version >= 4 and key_type in (1, 2)  # as Kafka 4.3.1 does
+    assert bool(reply["error_message"]) != knows_no_words
 
 
 # --- DescribeCluster
@@ -300,6 +307,26 @@ def test_a_null_name_or_an_id_below_v12_is_an_invalid_request(
     reply = ask("metadata", version, topics=topics)
     assert [t["error_code"] for t in reply["topics"]] == [ErrorCode.INVALID_REQUEST]
     assert reply["brokers"] == []
+
+
+@pytest.mark.parametrize("version", [12, 13])
+@pytest.mark.parametrize("named", [[None], ["orders", None, None]])
+def test_a_topic_named_by_nothing_from_v12_on_is_told_as_kafka_that_stumbles_over_it(
+    version: int, named: list[str | None]
+) -> None:
+    topics = [{"name": name, "topic_id": None} for name in named]
+    reply = ask("metadata", version, topics=topics)
+    assert [(t["name"], t["error_code"]) for t in reply["topics"]] == [
+        (name or "", ErrorCode.UNKNOWN_SERVER_ERROR) for name in named
+    ]
+    assert (reply["brokers"], reply["cluster_id"], reply["controller_id"]) == ([], None, -1)
+    assert reply.get("error_code", -1) == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_names_are_overlooked_where_an_id_is_given() -> None:
+    topics = [{"name": None, "topic_id": None}, {"name": None, "topic_id": ORDERS_UUID}]
+    shown = ask("metadata", 13, topics=topics)["topics"]
+    assert [(t["name"], t["error_code"]) for t in shown] == [("orders", 0)]
 
 
 @pytest.mark.parametrize(
