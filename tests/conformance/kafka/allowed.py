@@ -188,7 +188,7 @@ DECISIONS: tuple[Decision, ...] = (
                 "records_are_refused",
                 "produce",
                 "responses.partition_responses.error_code",
-                lambda kafka, ours: kafka in (0, 3) and ours == 44,
+                lambda kafka, ours: ours == 44,
             ),
             _rule(
                 "records_are_refused",
@@ -302,7 +302,7 @@ DECISIONS: tuple[Decision, ...] = (
         "What is not served is not listed",
         "ApiVersions, FindCoordinator",
         "all",
-        "api_keys, features; the coordinator of transactions",
+        "api_keys, features; the coordinator of transactions and of share groups",
         "Consumer, share and streams groups, transactions and some APIs of admin tools are not "
         "served yet, or not at all. Clients that do not see them fall back or say so in their own "
         "words; half of them would be worse.",
@@ -331,12 +331,6 @@ DECISIONS: tuple[Decision, ...] = (
                 "find_coordinator",
                 r"(coordinators\.)?(node_id|host|port)",
                 _kafkas_alone,
-            ),
-            _rule(
-                "the_coordinator_of_transactions",
-                "find_coordinator",
-                r"(coordinators\.)?error_message",
-                _ours_alone,
             ),
         ),
     ),

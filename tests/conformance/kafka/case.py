@@ -11,6 +11,7 @@ from tests.conformance.kafka import settings
 from tests.conformance.kafka.asked import ASKED
 from tests.conformance.kafka.pair import BY_NAME, Pair, Person, Ref
 from tests.conformance.kafka.sent import Answer
+from tests.helpers.raw_client import RawClient
 
 LEVELS: Sequence[int] = range(11) if ASKED.all_versions else range(3)
 """At level n each API is asked with the nth of its versions, and at the last with its highest. No
@@ -265,6 +266,18 @@ class Case:
             else topic_id,
             "partition_indexes": list(partitions),
         }
+
+    def make_topic(self, name: str, partitions: int = 2) -> Ref:
+        """Make a topic on both sides, and wait until both know it; returns its ids."""
+        ids = []
+        for port in self.pair.ports:
+            with RawClient(port) as admin:
+                new = {"name": name, "num_partitions": partitions, "replication_factor": 1}
+                made = admin.call("create_topics", 7, topics=[new], timeout=20_000)
+                ids.append(uuid.UUID(made["topics"][0]["topic_id"]))
+        self.wait(700)
+        self.pair.comparison.pair(str(ids[0]), str(ids[1]))
+        return Ref(lambda side: ids[side], f"<id of {name}>")
 
     def offset_delete(self, person: Person, *topics: tuple[str, Sequence[int]]) -> Answer:
         """OffsetDelete of (topic, partitions)."""

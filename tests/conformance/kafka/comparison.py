@@ -32,10 +32,10 @@ UNORDERED = frozenset(
         ("offset_fetch", "topics.partitions"),
         ("offset_fetch", "groups.topics"),
         ("offset_fetch", "groups.topics.partitions"),
-        ("offset_delete", "topics"),  # what is unknown comes first
-        ("offset_delete", "topics.partitions"),
         ("list_offsets", "topics"),  # what is unknown comes first
         ("list_offsets", "topics.partitions"),
+        ("produce", "responses"),
+        ("produce", "responses.partition_responses"),
         ("metadata", "topics"),
         ("create_topics", "topics"),  # what the controller is not asked about comes last
         ("create_partitions", "results"),

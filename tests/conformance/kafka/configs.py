@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coordinator.core.group_configs import CONFIG_KEYS, ConfigKind
 from tests.conformance.kafka.allowed import OUR_KEYS
 from tests.conformance.kafka.case import Case, edge
 from tests.conformance.kafka.settings import TOPIC
@@ -88,6 +89,28 @@ def configs_are_altered(case: Case) -> None:
                 "incremental_alter_configs", version, resources=[one], validate_only=validate_only
             )
     describe(case, [(GROUP, case.group)], include_synonyms=True)
+
+
+@edge()
+def the_bounds_of_every_key(case: Case) -> None:
+    for key in CONFIG_KEYS.values():
+        if key.kind is ConfigKind.INT and key.name not in OUR_KEYS:
+            for value in (key.least - 1, key.least, key.most, key.most + 1):
+                _alter(case, change(GROUP, case.group, (key.name, SET, str(value))))
+
+
+@edge()
+def numbers_in_every_script(case: Case) -> None:
+    zeros = "\u0660" * 9 + "0" * 9
+    for text in (
+        *("\uff14\uff16\uff10\uff10\uff10", "\u0664\u0666" + zeros[:3], zeros + "46000"),
+        *("+46000", "-46000", "+", "46_000", "\u221246000", "\U0001d7d26000", "\u00b2", "46000L"),
+        *("\u00a046000", "46000\u2003"),
+    ):
+        one = change(GROUP, case.group, (SESSION, SET, text))
+        version = case.v("incremental_alter_configs")
+        case.pair.ask("incremental_alter_configs", version, resources=[one], validate_only=False)
+        describe(case, [(GROUP, case.group)], [SESSION])
 
 
 @edge()

@@ -170,18 +170,7 @@ def a_topic_made_anew(case: Case) -> None:
     a = case.person("a")
     name = f"{case.group}-topic"
 
-    def make() -> Ref:
-        ids = []
-        for port in case.pair.ports:
-            with RawClient(port) as admin:
-                new = {"name": name, "num_partitions": 2, "replication_factor": 1}
-                made = admin.call("create_topics", 7, topics=[new], timeout=20_000)
-                ids.append(uuid.UUID(made["topics"][0]["topic_id"]))
-        case.wait(700)
-        case.pair.comparison.pair(str(ids[0]), str(ids[1]))
-        return Ref(lambda side: ids[side], "<its id>")
-
-    first = make()
+    first = case.make_topic(name)
     case.reset(a, topics=[case.offsets(name, topic_id=first), case.offsets()])
     case.fetch(a, everything=True)
     for port in case.pair.ports:
@@ -190,7 +179,7 @@ def a_topic_made_anew(case: Case) -> None:
     case.wait(1_000)
     case.observe()
     case.fetch(a, version=10, topics=[case.wanted(name, topic_id=first)])
-    second = make()
+    second = case.make_topic(name)
     case.fetch(a, version=10, topics=[case.wanted(name, topic_id=second)])
     case.fetch(a, version=10, topics=[case.wanted(name, topic_id=first)])
     case.fetch(a, topics=[case.wanted(name, topic_id=second)])
@@ -295,6 +284,14 @@ def offset_deletes_by_type_of_group(case: Case) -> None:
     case.offset_delete(b, (TOPIC, ()))
     case.offset_delete(b, (TOPIC, (1, 1)))
     case.offset_delete(b, (TOPIC, (0,)), (TOPIC, (1,)))
+    case.offset_delete(b, (ABSENT, ()))
+    for topics in (
+        ((ABSENT, (0,)), (ABSENT, (1,))),
+        ((TOPIC, (90,)), (TOPIC, (91,))),
+        ((TOPIC, (0,)), (TOPIC, (91,)), (TOPIC, (1,))),
+        ((TOPIC, (0,)), (ABSENT, (0,)), (TOPIC, (1,)), (ABSENT, (0, 1))),
+    ):
+        case.offset_delete(b, *topics)
     case.observe()
     case.enter(a, protocol_type="connect")
     case.sync(a, {a: b"1"}, protocol_type="connect")
@@ -359,6 +356,38 @@ def lookups_of_coordinators(case: Case) -> None:
     for kind in (0, 2, 3, -1):
         case.send(a, "find_coordinator", key=case.group, key_type=kind, coordinator_keys=keys)
     case.send(a, "find_coordinator", key="", key_type=0, coordinator_keys=[])
+    topic_id = "_-" + 20 * "A"
+    share = (
+        *(f"g:{topic_id}:{number}" for number in (0, -1, "+7", "\u0664", 2**31, "", "1_0")),
+        *(f"{group}:{topic_id}:0" for group in ("", " ", "\u2003", "g:h", ":")),
+        *(f"g:{text}:0" for text in (topic_id[1:], topic_id + "==", "+" * 22, "")),
+        *("g", f"g:{topic_id}:0::"),
+    )
+    version = case.v("find_coordinator", 6)
+    case.send(a, "find_coordinator", version, key_type=2, coordinator_keys=share)
+
+
+@edge(63, 66)
+def what_takes_more_than_16_bits_counts_double(case: Case) -> None:
+    """The length of metadata, in the units of Java's strings."""
+    a = case.person("a")
+    face = "\N{GRINNING FACE}"
+    for text in (face * 2_048, face * 2_049, "x" + face * 2_047 + "x", "x" + face * 2_048):
+        case.reset(a, topics=[case.offsets(metadata=text)])
+    case.observe()
+
+
+@edge()
+def topics_are_answered_in_the_order_asked(case: Case) -> None:
+    """In no other order, that of their names for instance."""
+    a = case.person("a")
+    names = [f"{case.group}-{letter}" for letter in "cab"]
+    ids = [case.make_topic(name) for name in names]
+    for n, order in enumerate(((0, 1, 2), (2, 0, 1), (1, 2, 0))):
+        topics = [case.offsets(names[k], (1, 0), offset=n, topic_id=ids[k]) for k in order]
+        case.reset(a, topics=topics)
+        case.commit(a, generation=3, member_id="x", topics=topics)
+    case.fetch(a, everything=True)
 
 
 @edge()

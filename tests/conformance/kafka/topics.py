@@ -5,7 +5,8 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from tests.conformance.kafka.case import Case, edge
+from tests.conformance.kafka.case import UNKNOWN_TOPIC, Case, edge
+from tests.conformance.kafka.pair import SIDES
 from tests.conformance.kafka.settings import TOPIC
 from tests.helpers.raw_client import API_KEYS
 
@@ -18,59 +19,161 @@ FETCHED, PRODUCED_TO = 9, 10
 """Partitions that no other case has a strange offset in, or looks into."""
 
 
+def _ends(case: Case, *topics: tuple[str, tuple[tuple[int, int, int], ...]], **how: Any) -> None:
+    """Ask for the ends of (partition, timestamp, leader epoch) of topics."""
+    asked = [
+        {
+            "name": name,
+            "partitions": [
+                {"partition_index": p, "timestamp": time, "current_leader_epoch": epoch}
+                for p, time, epoch in partitions
+            ],
+        }
+        for name, partitions in topics
+    ]
+    how = {"replica_id": -1, "isolation_level": 0, **how}
+    case.pair.ask("list_offsets", case.v("list_offsets"), topics=asked, **how)
+
+
 @edge()
 def ends_of_partitions(case: Case) -> None:
-    partitions = [
-        {"partition_index": p, "timestamp": -2, "current_leader_epoch": -1} for p in (0, 11, 12, 99)
-    ]
-    absent = [{"partition_index": 0, "timestamp": -1, "current_leader_epoch": -1}]
     case.reset(case.person("a"))  # LATEST is beyond it
     for time in (-2, -1, -3, -4, -5, -6, -7, 0, 1):
-        asked = [{**p, "timestamp": time} for p in partitions]
-        topics = [{"name": TOPIC, "partitions": asked}, {"name": "absent", "partitions": absent}]
-        case.pair.ask("list_offsets", case.v("list_offsets"), replica_id=-1, topics=topics)
+        partitions = tuple((p, time, -1) for p in (0, 11, 12, 99))
+        _ends(case, (TOPIC, partitions), ("absent", ((0, -1, -1),)))
+
+
+@edge()
+def ends_that_are_asked_for_oddly(case: Case) -> None:
+    """Twice, with other epochs, at other isolation levels, and of no partition."""
+    known = case.group
+    case.make_topic(known)
+    a, b = (0, -2, -1), (1, -1, -1)
+    for topics in (
+        ((known, ()), ("absent", ())),
+        ((known, (a, b, a)), ("absent", (a, a))),
+        ((known, (a,)), ("absent", (a,)), (known, (b,)), ("absent", (b,))),
+        ((known, ((1, -99, -1), (1, -99, -1))),),
+        *(((known, ((1, time, epoch),)),) for time in (-2, -99) for epoch in (-2, 0, 1)),
+    ):
+        for level in (0, 1, 2, -1):
+            _ends(case, *topics, isolation_level=level)
+    for replica in (-2, 0, 1, 5):
+        _ends(case, (known, (a, b)), replica_id=replica)
+
+
+def _produce(
+    case: Case, *topics: tuple[str, Any, tuple[int, ...]], acks: int = -1, records: Any = BATCH
+) -> None:
+    data = [
+        {
+            "name": name,
+            "topic_id": topic_id,
+            "partition_data": [{"index": index, "records": records} for index in indexes],
+        }
+        for name, topic_id, indexes in topics
+    ]
+    how = {"transactional_id": None, "timeout": 5_000}
+    case.pair.ask("produce", case.v("produce", 3), topic_data=data, acks=acks, **how)
 
 
 @edge()
 def records_are_refused(case: Case) -> None:
+    known, absent = (TOPIC, case.pair.topic_id), ("absent", UNKNOWN_TOPIC)
+    _produce(case, (*known, (PRODUCED_TO, 99)))
+    _produce(case, (*known, (98, 99, 98)), (*absent, (0,)), (*known, ()), (*absent, (1,)))
+    _produce(case, (*known, (PRODUCED_TO,)), records=b"")
+    _produce(case)
+    _produce(case, (*known, (99,)), acks=0)
+
+
+@edge()
+def nothing_is_produced_without_acknowledgement(case: Case) -> None:
+    """Nothing comes back, and the connection stays: the next request is answered."""
     version = case.v("produce", 3)
-    data = [{"index": PRODUCED_TO, "records": BATCH}, {"index": 99, "records": BATCH}]
-    topics = [{"name": TOPIC, "topic_id": case.pair.topic_id, "partition_data": data}]
-    how = {"transactional_id": None, "timeout": 5_000}
-    case.pair.ask("produce", version, topic_data=topics, acks=-1, **how)
+    a = case.person("a")
+    how = {"transactional_id": None, "timeout": 5_000, "acks": 0}
+    for side in SIDES:
+        a.client(side).send("produce", version, topic_data=[], **how)
+    case.heartbeat(a, member_id="m", generation=1)
+
+
+def _fetch(
+    case: Case, *topics: tuple[str, Any, tuple[tuple[int, int, int], ...]], **how: Any
+) -> None:
+    """Fetch (partition, offset, leader epoch) of topics, by name and by id."""
+    asked = [
+        {
+            "topic": name,
+            "topic_id": topic_id,
+            "partitions": [
+                {
+                    "partition": p,
+                    "current_leader_epoch": epoch,
+                    "fetch_offset": offset,
+                    "last_fetched_epoch": -1,
+                    "log_start_offset": -1,
+                    "partition_max_bytes": 1_000,
+                }
+                for p, offset, epoch in partitions
+            ],
+        }
+        for name, topic_id, partitions in topics
+    ]
+    replica = how.pop("replica_id", -1)
+    values = {
+        "replica_id": replica,
+        "replica_state": {"replica_id": replica, "replica_epoch": -1},
+        "max_wait": 10,
+        "min_bytes": 1,
+        "max_bytes": 1_000,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "forgotten_topics_data": [],
+        "rack_id": "",
+        **how,
+    }
+    case.pair.ask("fetch", case.v("fetch"), topics=asked, **values)
 
 
 @edge()
 def nothing_is_fetched(case: Case) -> None:
-    version = case.v("fetch")
     case.reset(case.person("a"), topics=[case.offsets(partitions=(FETCHED,))])
     for offset in (0, 2**62 - 1, -1):
-        partitions = [
-            {
-                "partition": p,
-                "current_leader_epoch": -1,
-                "fetch_offset": offset,
-                "last_fetched_epoch": -1,
-                "log_start_offset": -1,
-                "partition_max_bytes": 1_000,
-            }
-            for p in (FETCHED, 99)
-        ]
-        topics = [{"topic": TOPIC, "topic_id": case.pair.topic_id, "partitions": partitions}]
-        case.pair.ask(
-            "fetch",
-            version,
-            replica_id=-1,
-            max_wait=10,
-            min_bytes=1,
-            max_bytes=1_000,
-            isolation_level=0,
-            session_id=0,
-            session_epoch=-1,
-            topics=topics,
-            forgotten_topics_data=[],
-            rack_id="",
-        )
+        partitions = tuple((p, offset, -1) for p in (FETCHED, 99))
+        _fetch(case, (TOPIC, case.pair.topic_id, partitions))
+
+
+@edge()
+def fetches_that_are_asked_for_oddly(case: Case) -> None:
+    """Twice, with other epochs, at other isolation levels, as a replica, and of no partition."""
+    known = (case.group, case.make_topic(case.group, 4))
+    absent = ("absent", UNKNOWN_TOPIC)
+    a, b, missing = (0, 0, -1), (1, 0, -1), (99, 0, -1)
+    epochs = tuple((p, 0, p - 2) for p in range(4))
+    for topics in (
+        (),
+        ((*known, ()), (*absent, ())),
+        ((*known, (a, a)),),
+        ((*known, (a, (0, 2**62, -1))),),
+        ((*known, (a,)), (*known, (b,))),
+        ((*absent, (a,)), (*known, (a,)), (*known, (missing, b)), (*absent, (b,))),
+        ((*known, (missing, a)), (*absent, (a,)), (*known, ((98, 0, -1),))),
+        ((*absent, (a,)),),
+        ((*known, epochs),),
+        *((("", None, odd), (*absent, (a,))) for odd in ((a,), (a, b))),
+        ((*absent, (a,)), ("", None, (a,))),
+    ):
+        for how in (
+            {},
+            *({"isolation_level": level} for level in (1, 2, -1)),
+            *({"replica_id": replica} for replica in (-2, -3, 0, 1, 5)),
+            {"replica_id": -2, "isolation_level": 1},
+            {"replica_id": 1, "isolation_level": 2},
+            {"session_id": 5, "isolation_level": 2},
+        ):
+            _fetch(case, *topics, **how)
 
 
 @edge(small=True)
@@ -95,10 +198,20 @@ def metadata(case: Case) -> None:
         topics = None if asked is None else [{"name": n, "topic_id": None} for n in asked]
         case.pair.ask("metadata", version, mine, topics=topics, allow_auto_topic_creation=False)
     for version in (10, 12, 13):
-        strange = [{"topic_id": uuid.UUID(int=5), "name": None}]
-        case.pair.ask("metadata", version, topics=strange)
-        known = [{"topic_id": case.pair.topic_id, "name": None}]
-        case.pair.ask("metadata", version, topics=known)
+        strange = {"topic_id": uuid.UUID(int=5), "name": None}
+        known = {"topic_id": case.pair.topic_id, "name": None}
+        nothing = {"topic_id": None, "name": None}
+        named = {"topic_id": None, "name": TOPIC}
+        for topics in (
+            [strange],
+            [known],
+            [nothing],
+            [named, nothing, nothing],
+            [nothing, known, named],
+        ):
+            case.pair.ask(
+                "metadata", version, topics=topics, include_topic_authorized_operations=True
+            )
 
 
 @edge()
@@ -178,6 +291,28 @@ def topics_grow_and_go(case: Case) -> None:
         timeout_ms=20_000,
         timeout=20_000,
     )
+
+
+@edge()
+def a_topic_to_delete_is_named_twice(case: Case) -> None:
+    name = f"{case.group}-topic"
+    topic_id = case.make_topic(name)
+    both, by_name, by_id = (name, topic_id), (name, None), (None, topic_id)
+    absent, nothing, empty = ("absent", None), (None, None), ("", None)
+    strange = (None, UNKNOWN_TOPIC)
+    for named in (
+        (absent, absent, strange, strange),
+        (nothing, nothing, empty),
+        (both, both, ("", UNKNOWN_TOPIC)),
+        (by_id, by_name),
+        (by_name, by_name, by_name),
+        (by_id, by_id, by_name),
+        (by_id, by_id, by_name, by_name),
+        (by_name, by_name, by_id, absent),
+        (by_name,),
+    ):
+        topics = [{"name": name, "topic_id": topic_id} for name, topic_id in named]
+        case.pair.ask("delete_topics", 6, topics=topics, timeout_ms=20_000, timeout=20_000)
 
 
 @edge(109)
