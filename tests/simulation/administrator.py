@@ -23,7 +23,8 @@ from coordinator.core.requests import (
 )
 from tests.simulation.call import Disconnected
 from tests.simulation.network import Direct, Wire
-from tests.simulation.world import COMMIT_RETENTION_MS, TOPIC, Node, World
+from tests.simulation.node import TOPIC, Node
+from tests.simulation.world import COMMIT_RETENTION_MS, World
 
 EXTRAS = ("extra-1", "extra-2")
 """Topics that come and go."""
@@ -37,7 +38,7 @@ MAX_PARTITIONS = 9
 GROUP_CONFIGS = (
     {"offsets.retention.minutes": "1"},
     {"offsets.retention.minutes": None},
-    {"initial.rebalance.delay.ms": "200", "rebalance.max.join.ms": "4000"},
+    {"initial.rebalance.delay.ms": "200", "rebalance.max.join.ms": "2000"},
     {"initial.rebalance.delay.ms": None, "rebalance.max.join.ms": None},
 )
 
@@ -69,8 +70,10 @@ class Administrator:
             case 1:
                 await self._change_topics()
             case 2:
-                groups = (GroupConfigChange(group_id, tuple(random.choice(GROUP_CONFIGS).items())),)
-                await self._ask(AlterGroupConfigs(self._client, groups))
+                changes = tuple(random.choice(GROUP_CONFIGS).items())
+                groups = MEMBERS if random.random() < 0.5 else (simple,)
+                altered = tuple(GroupConfigChange(each, changes) for each in groups)
+                await self._ask(AlterGroupConfigs(self._client, altered))
             case 3:
                 await self._ask(DeleteGroup(group_id, self._client))
             case 4:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from coordinator.core import membership, offset_commit, offset_fetch, retention
+from coordinator.core import membership, offset_commit, offset_fetch
 from coordinator.core.errors import ErrorCode
 from coordinator.core.group import Group
 from coordinator.core.records import GroupRecord, OffsetsCommitted, OffsetsRemoved
@@ -37,6 +37,7 @@ from storage.sqlite_keyed import LoadedKeys
 from tests.simulation.breakages_of_accounts import ACCOUNTS
 from tests.simulation.breakages_of_members import MEMBERS
 from tests.simulation.breakages_of_requests import REQUESTS
+from tests.simulation.breakages_of_retention import RETENTION
 from tests.simulation.breakages_of_timers import TIMERS
 
 Patch = pytest.MonkeyPatch
@@ -254,17 +255,6 @@ def leader_epoch_is_not_stored(patch: Patch) -> None:
     patch.setattr(ShardState, "record", without)
 
 
-def retention_of_a_commit_is_not_stored(patch: Patch) -> None:
-    record = ShardState.record
-
-    def without(self: ShardState, made: Any, size_bytes: int = 0) -> None:
-        if isinstance(made, OffsetsCommitted):
-            made = msgspec.structs.replace(made, expire_time_ms=-1)
-        record(self, made, size_bytes)
-
-    patch.setattr(ShardState, "record", without)
-
-
 def metadata_is_not_told(patch: Patch) -> None:
     read = offset_fetch._all_stored
 
@@ -289,29 +279,6 @@ def heartbeat_does_not_count(patch: Patch) -> None:
 
     restart = membership.rebalance.restart_session
     patch.setitem(_HANDLERS, Heartbeat, unheard)
-
-
-def expires_at_once(patch: Patch) -> None:
-    patch.setattr(retention, "_is_expired", lambda *_: True)
-
-
-def consumed_offsets_expire(patch: Patch) -> None:
-    rule = retention._rule
-
-    def without_topics(*arguments: Any) -> Any:
-        found = rule(*arguments)
-        return found and found._replace(kept_topics=frozenset())
-
-    patch.setattr(retention, "_rule", without_topics)
-
-
-def retention_of_a_commit_is_ignored(patch: Patch) -> None:
-    is_expired = retention._is_expired
-
-    def by_the_rule(shard: Any, rule: Any, offset: Any) -> bool:
-        return is_expired(shard, rule, msgspec.structs.replace(offset, expire_time_ms=-1))
-
-    patch.setattr(retention, "_is_expired", by_the_rule)
 
 
 def load_loses_a_slice(patch: Patch) -> None:
@@ -445,7 +412,7 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     "replies out of order": (replies_out_of_order, "replies out of order"),
     "a generation that goes back": (generation_goes_back, "in Stable|in Empty|generation"),
     "a partition owned twice": (owned_twice, "are held by"),
-    "a commit of another generation": (zombies_commit, "accepted of|from outside"),
+    "a commit of another generation": (zombies_commit, "accepted of|from outside|is answered"),
     "an event before its record": (event_before_its_record, "before its record|made was"),
     "a commit that is not written": (record_dropped(OffsetsCommitted), "not durable|replayed"),
     "a removal that is not written": (record_dropped(OffsetsRemoved), "still stored|replayed"),
@@ -453,10 +420,6 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     "a commit that nobody made": (invented_commit, "nobody committed it|not durable"),
     "metadata that is lost": (metadata_is_lost, "replayed"),
     "a leader epoch that is not stored": (leader_epoch_is_not_stored, "is kept with"),
-    "a retention of a commit that is not stored": (
-        retention_of_a_commit_is_not_stored,
-        "is to be kept",
-    ),
     "metadata that is not told": (metadata_is_not_told, "was read with"),
     "a spurious zero": (spurious_zero, ": 0 was read"),
     "offsets that look like none while loading": (loading_reads_nothing, "-1 was read"),
@@ -465,14 +428,12 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     "a fold that fails and is not told": (fold_fails_silently, "replayed|loaded"),
     "a table that misses what a row set": (load_leaves_keys_out_of_their_table, "replayed"),
     "a heartbeat that does not count": (heartbeat_does_not_count, "silent for|before its session"),
-    "offsets that expire at once": (expires_at_once, "ms early|is consumed"),
-    "offsets that expire while they are consumed": (consumed_offsets_expire, "is consumed"),
-    "a retention of a commit that is ignored": (retention_of_a_commit_is_ignored, "ms early"),
     "a seq that is used twice": (seq_used_twice, "of the log"),
     "a log whose time goes back": (log_time_goes_back, "ts_ms"),
     **ACCOUNTS,
     **MEMBERS,
     **REQUESTS,
+    **RETENTION,
     **TIMERS,
 }
 """What is broken, as docs/reliability.md names it: how, and what a world says of it (a regex)."""

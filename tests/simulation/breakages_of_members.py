@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from coordinator.core import membership, rebalance
+from coordinator.core import membership, offset_commit, rebalance
+from coordinator.core.errors import ErrorCode
 from coordinator.core.events import Event, MemberEvicted
 from coordinator.core.group import Group
 from coordinator.core.requests import LeaveGroupResult
@@ -79,6 +80,38 @@ def leave_does_not_wait(patch: Patch) -> None:
     patch.setattr(ShardState, "reply", hasty)
 
 
+def who_was_replaced_is_unknown(patch: Patch) -> None:
+    """It is told what makes it join again, and take the place from who took its own."""
+    identity_error = Group.identity_error
+
+    def without(self: Group, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        error = identity_error(self, member_id, group_instance_id)
+        is_fenced = error is ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.UNKNOWN_MEMBER_ID if is_fenced else error
+
+    patch.setattr(Group, "identity_error", without)
+
+
+def anybody_commits(patch: Patch) -> None:
+    """Who names the right generation."""
+    judge = offset_commit._member_error
+    identity_error = Group.identity_error
+
+    def lenient(group: Any, request: Any) -> ErrorCode:
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(Group, "identity_error", lambda *_: ErrorCode.NONE)
+            error = judge(group, request)
+        if group is not None and identity_error(group, request.member_id, None):
+            patch.setattr(offset_commit, "COMMIT_EXTENDS_SESSION", frozenset())
+        return error
+
+    patch.setattr(offset_commit, "_member_error", lenient)
+
+
+def metadata_of_a_rejoin_is_lost(patch: Patch) -> None:
+    patch.setattr(Group, "set_protocols", lambda *_: None)
+
+
 MEMBERS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     "an eviction that is told twice": (evictions_are_told_twice, "told to have gone"),
     "an eviction that is written twice": (evictions_are_written_twice, "made was"),
@@ -86,5 +119,11 @@ MEMBERS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     "a member that leaves and stays": (who_leaves_stays, "told to have gone|stays"),
     "a member that leaves by the answer alone": (who_leaves_stays_untold, "said to have left"),
     "a leave that does not wait for its record": (leave_does_not_wait, "does not wait"),
+    "a static member that was replaced and is told that it is unknown": (
+        who_was_replaced_is_unknown,
+        "is FENCED_INSTANCE_ID",
+    ),
+    "a commit of anybody who names the generation": (anybody_commits, "is answered.*, is "),
+    "metadata of a rejoin that is lost": (metadata_of_a_rejoin_is_lost, "is shown"),
 }
 """As ``breakages.BREAKAGES``."""

@@ -86,6 +86,10 @@ def join_phase_goes_on(patch: Patch) -> None:
     patch.setattr(rebalance, "join_phase_due", patient)
 
 
+def bound_of_a_join_phase_is_ignored(patch: Patch) -> None:
+    patch.setattr(rebalance, "_join_bound_at", lambda *_: None)
+
+
 def sync_phase_goes_on(patch: Patch) -> None:
     def patient(shard: ShardState, group: Group) -> None:
         shard.deadlines.arm(group.sync_phase, shard.now.monotonic_ms + 5_000)
@@ -213,6 +217,10 @@ TIMERS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     "an id that nobody joins with and that stays": (handed_out_id_stays, "should have joined"),
     "a join phase without a timer": (join_phase_is_not_armed, "join phase"),
     "a join phase that never ends": (join_phase_goes_on, "in PreparingRebalance.*should be over"),
+    "a join phase that goes on beyond what is set for its group": (
+        bound_of_a_join_phase_is_ignored,
+        "in PreparingRebalance.*should be over",
+    ),
     "a sync phase that never ends": (sync_phase_goes_on, "in CompletingRebalance.*should be over"),
     "a join phase that ends early": (_ends_early(DeadlineKind.JOIN_PHASE), EARLY),
     "a sync phase that ends early": (_ends_early(DeadlineKind.SYNC_PHASE), EARLY),

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.history import Op
 
 if TYPE_CHECKING:
-    from tests.simulation.world import Node, World
+    from tests.simulation.node import Node
+    from tests.simulation.world import World
 
 
 class Disconnected(Exception):

@@ -18,6 +18,8 @@ from coordinator.core.topic_image import TopicImage
 from coordinator.runtime.shards import ClusterRunner, MakeShard
 from storage.base import CLUSTER_SHARD, LeaseEpoch, ShardId
 from tests.simulation.history import Durable
+from tests.simulation.identities import Sent, check_identity
+from tests.simulation.leftovers import Leftovers
 from tests.simulation.patience import Patience
 from tests.simulation.roll_call import RollCall, check_goes_on, check_left, check_waits
 from tests.simulation.tickets import OpenTickets
@@ -48,6 +50,8 @@ class CheckedShard(Shard):
         self._is_loaded = False
         self._patience = Patience(durable.asked)
         self._roll_call = RollCall()
+        self._leftovers = Leftovers()
+        self._sent = Sent()
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
         self._tickets.handed(ticket)
@@ -58,11 +62,17 @@ class CheckedShard(Shard):
         with self._durable.noting():
             check_goes_on(self, request, result)
         with self._durable.noting():
+            check_identity(self, request, result)
+        self._sent.joined(request, result)
+        with self._durable.noting():
             self._patience.took(self, step, request, result)
         return self._checked(step, now)
 
     def expire(self, now: Now) -> Step:
-        return self._took(super().expire(now), now)
+        self.check_leftovers(now)  # what was no leftover just now is none that was passed over
+        step = self._took(super().expire(now), now)
+        self.check_leftovers(now)
+        return step
 
     def topics_changed(self, image: TopicImage, now: Now) -> Step:
         return self._took(super().topics_changed(image, now), now)
@@ -82,6 +92,12 @@ class CheckedShard(Shard):
         """Note what should have ended by now, if no step has come to end it."""
         with self._durable.noting():  # an error that was raised here would be one of the core
             self._patience.check(self, now.monotonic_ms)
+
+    def check_leftovers(self, now: Now) -> None:
+        """Note what should have been taken away by now."""
+        if self._is_loaded:
+            with self._durable.noting():
+                self._leftovers.look(self, now)
 
     def _took(self, step: Step, now: Now) -> Step:
         if self._is_loaded:
@@ -103,6 +119,8 @@ class CheckedShard(Shard):
                 self._roll_call.number(self, step)
             with self._durable.noting():
                 check_waits(step)
+            with self._durable.noting():
+                self._sent.check(step)
         return step
 
 

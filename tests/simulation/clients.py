@@ -29,7 +29,8 @@ from protocol.consumer_protocol import (
 )
 from tests.simulation.call import Disconnected
 from tests.simulation.network import Channel
-from tests.simulation.world import SESSION_MS, TOPIC, World
+from tests.simulation.node import TOPIC
+from tests.simulation.world import SESSION_MS, World
 
 CLOSE_S = 30
 """How long a client that is closed waits for an answer."""
@@ -125,7 +126,8 @@ class Member:
                 await asyncio.sleep(self.world.random.uniform(0.05, 0.5))
 
     async def _join(self) -> None:
-        metadata = encode_subscription(Subscription(1, [TOPIC]))
+        generation = str(self.generation_id).encode()  # as those do that are sticky
+        metadata = encode_subscription(Subscription(1, [TOPIC], generation))
         request = JoinGroup(
             self.group_id,
             self.member_id,

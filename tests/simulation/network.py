@@ -15,7 +15,8 @@ from tests.simulation.client_codec import MANY_GROUPS, Versions, correlation_id_
 
 if TYPE_CHECKING:
     from tests.simulation.call import Call
-    from tests.simulation.world import Node, World
+    from tests.simulation.node import Node
+    from tests.simulation.world import World
 
 
 EARLY_S = 1e-6

@@ -96,7 +96,11 @@ class GroupPatience:
         self._asked = asked
         self._phase = (GroupState.EMPTY, group.generation_id)
         self._until_ms = 0
-        """When the phase has to be over."""
+        """When the phase has to be over, if nothing else bounds it."""
+        self._bound_ms: int | None = None
+        """What bounds a join phase as a whole."""
+        self._bound_at_ms = 0
+        """When that ends it: not before it was set."""
         self._began_ms = 0
         self._from_ms = 0
         """Before this the phase ends only where nobody is awaited any more."""
@@ -178,6 +182,7 @@ class GroupPatience:
             shortest_ms = min((asked.rebalance_ms for asked in timeouts.values()), default=0)
             is_first = self._phase[0] is GroupState.EMPTY
             self._phase = phase
+            self._bound_ms = None
             if group.state is GroupState.PREPARING_REBALANCE:
                 self._until_ms = now_ms + max(initial_delay_ms, longest_ms)
                 self._began_ms = now_ms
@@ -188,8 +193,12 @@ class GroupPatience:
                 self._from_ms = now_ms + shortest_ms
                 self._unsynced = {_name(member) for member in members.values()}
                 self._heard_ms = dict.fromkeys(members, now_ms)
-        if group.state is GroupState.PREPARING_REBALANCE and bound_ms is not None:
+        if group.state is not GroupState.PREPARING_REBALANCE:
+            bound_ms = None
+        if bound_ms != self._bound_ms and bound_ms is not None:
             self._from_ms = min(self._from_ms, self._began_ms + bound_ms)
+            self._bound_at_ms = max(self._began_ms + bound_ms, now_ms)
+        self._bound_ms = bound_ms
         waiting = {m for m, member in members.items() if _waits(member)}
         if (
             group.state is GroupState.PREPARING_REBALANCE
@@ -212,7 +221,8 @@ class GroupPatience:
         """Raise AssertionError where something should have ended by now."""
         where = f"{group.group_id} in {group.state}, generation {group.generation_id}"
         is_open = group.state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
-        late_ms = now_ms - self._until_ms
+        bound_ms = self._until_ms if self._bound_ms is None else self._bound_at_ms
+        late_ms = now_ms - min(self._until_ms, bound_ms)
         assert not is_open or late_ms <= LATE_MS, f"{where}: should be over since {late_ms} ms"
         missing = self._unsynced & {_name(member) for member in group.members.values()}
         assert not missing or late_ms <= LATE_MS, (

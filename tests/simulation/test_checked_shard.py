@@ -9,7 +9,8 @@ from coordinator.core.shard import Shard
 from coordinator.core.topic_image import TopicImage
 from tests.helpers.virtual_loop import virtual_time
 from tests.simulation.checked_shard import CheckedShard
-from tests.simulation.world import SHARDS, World
+from tests.simulation.node import SHARDS
+from tests.simulation.world import World
 
 NOW = Now(1_000, 1_000)
 STEPS = {

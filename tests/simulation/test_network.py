@@ -14,7 +14,8 @@ from tests.helpers.virtual_loop import virtual_time
 from tests.simulation.call import Disconnected
 from tests.simulation.client_codec import NEW, encode
 from tests.simulation.network import Wire
-from tests.simulation.world import TOPIC, World
+from tests.simulation.node import TOPIC
+from tests.simulation.world import World
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from coordinator.core import rebalance
 from coordinator.core.deadlines import Deadline
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import MemberEvicted, RebalanceEnd
@@ -115,6 +116,41 @@ def test_a_join_phase_ends_with_the_rebalance_timeout(story):
     a_stable_group(story, **TIMEOUTS)
     assert a_member(story, **TIMEOUTS).join().parked
     story.ends_within(REBALANCE_MS, "g in PreparingRebalance, generation 1: should be over")
+
+
+def bound(story: Story, ms: int | None) -> None:
+    """Let ``rebalance.max.join.ms`` be set for the group."""
+    settings = {} if ms is None else {"g": GroupSettings(rebalance_max_join_ms=ms)}
+    story._take(story.shard.configs_changed(settings, story.now))
+
+
+def test_it_ends_with_what_is_set_for_its_group(story):
+    preparing(story)
+    bound(story, 2_000)
+    story.ends_within(2_000, "g in PreparingRebalance, generation 1: should be over")
+
+
+def test_what_was_set_before_it_began_bounds_it_too(story):
+    bound(story, 2_000)
+    assert a_member(story, **TIMEOUTS).join().parked
+    story.ends_within(2_000, "g in PreparingRebalance, generation 0: should be over")
+
+
+def test_what_is_set_too_late_ends_it_from_then_on(story):
+    preparing(story)
+    story.advance(5_000)
+    assert story.pass_by(0) == []
+    with pytest.MonkeyPatch.context() as meanwhile:
+        meanwhile.setattr(rebalance, "settings_changed", lambda *_: None)
+        bound(story, 2_000)
+    story.ends_within(0, "g in PreparingRebalance, generation 1: should be over")
+
+
+def test_what_is_taken_back_bounds_nothing(story):
+    preparing(story)
+    bound(story, 2_000)
+    bound(story, None)
+    assert story.pass_by(REBALANCE_MS + LATE_MS) == []
 
 
 def test_a_phase_that_others_enter_does_not_begin_again(story):

@@ -11,7 +11,8 @@ from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import Client, OffsetCommit
 from tests.helpers.virtual_loop import virtual_time
 from tests.simulation.network import Direct
-from tests.simulation.world import KINDS, TOPIC, World
+from tests.simulation.node import TOPIC
+from tests.simulation.world import KINDS, World
 
 CLIENT = Client("app", "/10.0.0.1")
 

@@ -9,7 +9,6 @@ is left to ``checker``.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections import Counter
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
@@ -29,32 +28,24 @@ from coordinator.core.requests import (
 )
 from coordinator.core.routing import shard_of
 from coordinator.core.shard import Shard
-from coordinator.handlers.services import Services
-from coordinator.runtime.clock import LoopClock
 from coordinator.runtime.settings import CoordinatorConfig
 from coordinator.runtime.slot import Slot
 from coordinator.server.limits import ServerLimits
-from coordinator.server.listener import Listener
-from coordinator.topics import ConfiguredTopic, Topics
 from storage.base import CLUSTER_SHARD
-from tests.helpers.virtual_loop import START_WALL_MS, VirtualLoop, virtual_timer
+from tests.helpers.virtual_loop import START_WALL_MS, VirtualLoop
 from tests.simulation.backends import Backend, MemoryBackend, SqliteBackend
 from tests.simulation.call import Call
-from tests.simulation.checked_shard import CheckedShard, checked_makers
+from tests.simulation.checked_shard import CheckedShard
 from tests.simulation.checker import check_acknowledged, check_expired, check_log
 from tests.simulation.client_codec import MIDDLE, NEW, OLD
 from tests.simulation.history import Durable, Op
 from tests.simulation.network import Channel, Direct, Wire
-from tests.simulation.store import Misfortune, SimStore
-from tests.simulation.tickets import WatchedCoordinator
+from tests.simulation.node import PARTITIONS, SHARDS, Node
 
 KINDS = ("memory", "owners", "sqlite", "lanes", "owners", "memory")
 """What worlds are lived over: memory in one lane; the same with two processes under leases; SQLite;
 memory in a lane a shard.
 """
-SHARDS = 4
-PARTITIONS = 6
-TOPIC = "orders"
 SESSION_MS = 6_000
 REBALANCE_MS = (5_000, 9_000)
 """Shorter than a session, and longer: what begins one again shows within a long phase."""
@@ -65,80 +56,6 @@ COMMIT_RETENTION_MS = 20_000
 """What some commits bring along (OffsetCommit v2-4); groups set a minute."""
 SLACK_MS = 1_000
 """Turns of the loop, latencies of the network, ticks of the clock."""
-
-
-class Node:
-    """One life of one process."""
-
-    def __init__(self, world: World, name: str, trouble: float) -> None:
-        self.name = name
-        self.is_dead = False
-        self.is_ready = False
-        self.fate = Misfortune(world.random, lambda: world.kill(self), world.faults)
-        self.fate.trouble = trouble
-        backend = world.backend
-        self.store = SimStore(
-            backend.open_life(self.fate),
-            self.fate,
-            world.durable,
-            one_lane=backend.one_lane,
-        )
-        self.clock = LoopClock(world.monotonic_ns, world.wall_ns)
-        self.clock.start()
-        topics = [ConfiguredTopic(TOPIC, PARTITIONS)]
-        self.topics = Topics(topics, world.mint_topic_id)
-        self.coordinator = WatchedCoordinator(
-            self.store,
-            world.config_of(name),
-            self.topics,
-            clock=self.clock,
-            timer=virtual_timer,
-        )
-        self.coordinator.problem = world.durable.problem
-        self.coordinator._owner._makers |= checked_makers(SHARDS, world.durable, self._epoch_of)
-        services = Services(
-            coordinator=self.coordinator,
-            topics=self.topics,
-            mint=lambda: uuid.UUID(int=world.random.getrandbits(128)),
-            new_topic_id=world.mint_topic_id,
-        )
-        self.listener = Listener(services, world.server_limits)
-        self.channels: list[Channel] = []
-        self.starting = asyncio.ensure_future(self._start())
-
-    def _epoch_of(self, shard_id: int) -> int:
-        lease = self.slot(shard_id).lease
-        assert lease is not None, "a shard without a lease"
-        return lease.epoch
-
-    async def _start(self) -> None:
-        while not self.is_dead:
-            had_trouble = self.fate.trouble > 0  # it may come and go while this takes
-            try:
-                await self.coordinator.start()
-            except Exception:
-                if self.is_dead:
-                    return
-                if not (had_trouble or self.fate.trouble):
-                    raise
-                await asyncio.sleep(1)  # a supervisor starts it again
-            else:
-                self.is_ready = True
-                return
-
-    def lost_lease_at(self, durable: Durable, group_id: str) -> int | None:
-        """Where its lease on the group's shard was lost; None while it holds."""
-        return self.lost_lease_of(self.slot(shard_of(group_id, SHARDS)), durable)
-
-    def slot(self, shard_id: int) -> Slot:
-        """One of its shards."""
-        return self.coordinator._owner.slots[shard_id]
-
-    def lost_lease_of(self, slot: Slot, durable: Durable) -> int | None:
-        """Where the lease on a shard was lost; None while it holds."""
-        if slot.lease is None:
-            return 0
-        return durable.void_at.get((slot.shard_id, slot.lease.epoch))
 
 
 class World:
@@ -448,6 +365,12 @@ class World:
         for node in self.nodes.values():
             for group_id in sorted(named):
                 self.check_node(node, group_id)
+            for slot in node.coordinator._owner.slots.values():
+                if (
+                    isinstance(slot.shard, CheckedShard)
+                    and not node.coordinator._owner._is_stopping
+                ):
+                    slot.shard.check_leftovers(node.clock.now())
         for problem in self.durable.problems:
             raise AssertionError(problem)
 

@@ -14,7 +14,8 @@ from tests.simulation.administrator import Administrator, rush
 from tests.simulation.checker import check_history
 from tests.simulation.clients import Member
 from tests.simulation.network import Wire
-from tests.simulation.world import SHARDS, SLOW_READER_S, World
+from tests.simulation.node import SHARDS
+from tests.simulation.world import SLOW_READER_S, World
 
 GROUPS = 3
 ROUNDS = 12

@@ -1,0 +1,108 @@
+"""One life of one process of a world: the real coordinator, its store and the ways to it."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import TYPE_CHECKING
+
+from coordinator.core.routing import shard_of
+from coordinator.handlers.services import Services
+from coordinator.runtime.clock import LoopClock
+from coordinator.runtime.slot import Slot
+from coordinator.server.listener import Listener
+from coordinator.topics import ConfiguredTopic, Topics
+from tests.helpers.virtual_loop import virtual_timer
+from tests.simulation.checked_shard import CheckedShard, checked_makers
+from tests.simulation.history import Durable
+from tests.simulation.store import Misfortune, SimStore
+from tests.simulation.tickets import WatchedCoordinator
+
+if TYPE_CHECKING:
+    from tests.simulation.network import Channel
+    from tests.simulation.world import World
+
+SHARDS = 4
+PARTITIONS = 6
+TOPIC = "orders"
+
+
+class Node:
+    """One life of one process."""
+
+    def __init__(self, world: World, name: str, trouble: float) -> None:
+        self.name = name
+        self.is_dead = False
+        self.is_ready = False
+        self.fate = Misfortune(world.random, lambda: world.kill(self), world.faults)
+        self.fate.trouble = trouble
+        backend = world.backend
+        self.store = SimStore(
+            backend.open_life(self.fate),
+            self.fate,
+            world.durable,
+            one_lane=backend.one_lane,
+        )
+        self.clock = LoopClock(world.monotonic_ns, world.wall_ns)
+        self.clock.start()
+        topics = [ConfiguredTopic(TOPIC, PARTITIONS)]
+        self.topics = Topics(topics, world.mint_topic_id)
+        self.coordinator = WatchedCoordinator(
+            self.store,
+            world.config_of(name),
+            self.topics,
+            clock=self.clock,
+            timer=virtual_timer,
+        )
+        self.coordinator.problem = world.durable.problem
+        self.coordinator._owner._makers |= checked_makers(SHARDS, world.durable, self._epoch_of)
+        services = Services(
+            coordinator=self.coordinator,
+            topics=self.topics,
+            mint=lambda: uuid.UUID(int=world.random.getrandbits(128)),
+            new_topic_id=world.mint_topic_id,
+        )
+        self.listener = Listener(services, world.server_limits)
+        self.channels: list[Channel] = []
+        self.starting = asyncio.ensure_future(self._start())
+
+    def _epoch_of(self, shard_id: int) -> int:
+        lease = self.slot(shard_id).lease
+        assert lease is not None, "a shard without a lease"
+        return lease.epoch
+
+    async def _start(self) -> None:
+        while not self.is_dead:
+            had_trouble = self.fate.trouble > 0  # it may come and go while this takes
+            try:
+                await self.coordinator.start()
+            except Exception:
+                if self.is_dead:
+                    return
+                if not (had_trouble or self.fate.trouble):
+                    raise
+                await asyncio.sleep(1)  # a supervisor starts it again
+            else:
+                self.is_ready = True
+                return
+
+    def check_leftovers(self) -> None:
+        """Note what its shards should have taken away by now."""
+        owner = self.coordinator._owner
+        for slot in () if owner._is_stopping else owner.slots.values():
+            if isinstance(slot.shard, CheckedShard):
+                slot.shard.check_leftovers(self.clock.now())
+
+    def lost_lease_at(self, durable: Durable, group_id: str) -> int | None:
+        """Where its lease on the group's shard was lost; None while it holds."""
+        return self.lost_lease_of(self.slot(shard_of(group_id, SHARDS)), durable)
+
+    def slot(self, shard_id: int) -> Slot:
+        """One of its shards."""
+        return self.coordinator._owner.slots[shard_id]
+
+    def lost_lease_of(self, slot: Slot, durable: Durable) -> int | None:
+        """Where the lease on a shard was lost; None while it holds."""
+        if slot.lease is None:
+            return 0
+        return durable.void_at.get((slot.shard_id, slot.lease.epoch))
