@@ -57,13 +57,12 @@ def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> 
         _store(shard, group, judged, request)
     elif not _reaches_group(request, errors):
         # No group is created, and no session goes on (spec 7.1 step 4).
-        shard.reply(ticket, OffsetCommitResult(ErrorCode.NONE, _rejected_first(request, errors)))
+        _reply_each(shard, request, ticket, errors)
         return
     if group is not None and group.state in COMMIT_EXTENDS_SESSION:
         rebalance.restart_session(shard, group.members[request.member_id])
-    if errors:
-        result = OffsetCommitResult(ErrorCode.NONE, _rejected_first(request, errors))
-        shard.reply(ticket, result)
+    if errors or judged.has_bare_topics:
+        _reply_each(shard, request, ticket, errors)
     else:
         shard.reply(ticket, _OK)
 
@@ -93,7 +92,7 @@ def _member_error(group: Group | None, request: OffsetCommit) -> ErrorCode:
 class _Judged:
     """What is left of a request after each partition was judged."""
 
-    __slots__ = ("errors", "lowers", "size_bytes", "topics")
+    __slots__ = ("errors", "has_bare_topics", "lowers", "size_bytes", "topics")
 
     def __init__(self, size_bytes: int) -> None:
         self.topics: list[CommittedTopic] = []
@@ -103,6 +102,8 @@ class _Judged:
         self.errors: _Errors = {}
         self.lowers = False
         """Some offset is below the one that it replaces."""
+        self.has_bare_topics = False
+        """Some topic is named without a partition."""
 
 
 def _judge(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Judged:
@@ -120,6 +121,9 @@ def _judge(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Ju
     overlays: dict[str, _Overlay] = {}
     is_topic_twice = len(topics) > 1 and len(set(map(_TOPIC, topics))) < len(topics)
     for topic_at, (name, topic_id, partitions) in enumerate(topics):
+        if not partitions:
+            judged.has_bare_topics = True
+            continue
         info = shard.image.find(name, topic_id, by_id=by_id)
         if info is None:
             judged.errors.update({(topic_at, at): _absent(by_id) for at in range(len(partitions))})
@@ -256,7 +260,7 @@ def _refuse(
             _note_rejected(shard, group, request, error)
         _reply_commit(shard, request, ticket, errors, error)
     else:
-        shard.reply(ticket, OffsetCommitResult(ErrorCode.NONE, _rejected_first(request, errors)))
+        _reply_each(shard, request, ticket, errors)
 
 
 def _not_existing(image: TopicImage, request: OffsetCommit) -> _Errors:
@@ -300,27 +304,44 @@ def _reply_commit(
     shard: ShardState, request: OffsetCommit, ticket: Ticket, errors: _Errors, error: ErrorCode
 ) -> None:
     """Answer one error to every partition that has none of its own."""
-    if not errors:
+    if not errors and all(partitions for _, _, partitions in request.topics):
         shard.reply(ticket, OffsetCommitResult(error))
         return
     for topic_at, (_, _, partitions) in enumerate(request.topics):
         for partition_at in range(len(partitions)):
             errors.setdefault((topic_at, partition_at), error)
-    shard.reply(ticket, OffsetCommitResult(ErrorCode.NONE, _rejected_first(request, errors)))
+    _reply_each(shard, request, ticket, errors)
 
 
-def _rejected_first(request: OffsetCommit, errors: _Errors) -> list[CommittedTopicResult]:
+def _reply_each(shard: ShardState, request: OffsetCommit, ticket: Ticket, errors: _Errors) -> None:
+    """Answer partition by partition."""
+    topics = _rejected_first(shard.image, request, errors)
+    shard.reply(ticket, OffsetCommitResult(ErrorCode.NONE, topics))
+
+
+def _rejected_first(
+    image: TopicImage, request: OffsetCommit, errors: _Errors
+) -> list[CommittedTopicResult]:
     """The reply in Kafka's order: topics with early rejections first, and these first within a
-    topic.
+    topic. One that does not exist is among them where it has no partitions, too; one that exists is
+    left out then.
 
     Where there are such, a topic appears once, even if the request repeats it; else it appears as
     the request has it (Kafka: OffsetCommitResponse.Builder.merge).
     """
-    if _EARLY.isdisjoint(errors.values()):
+    by_id = request.by_topic_id
+    absent = {
+        topic_at
+        for topic_at, (name, topic_id, partitions) in enumerate(request.topics)
+        if not partitions and image.find(name, topic_id, by_id=by_id) is None
+    }
+    if not absent and _EARLY.isdisjoint(errors.values()):
         return _as_requested(request, errors)
     results: dict[tuple[str, str], list[tuple[int, ErrorCode]]] = {}
     for early in (True, False):
         for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
+            if topic_at in absent:
+                results.setdefault((name, topic_id), [])
             for partition_at, partition in enumerate(partitions):
                 error = errors.get((topic_at, partition_at), ErrorCode.NONE)
                 if (error in _EARLY) is early:
@@ -331,6 +352,8 @@ def _rejected_first(request: OffsetCommit, errors: _Errors) -> list[CommittedTop
 def _as_requested(request: OffsetCommit, errors: _Errors) -> list[CommittedTopicResult]:
     results: list[CommittedTopicResult] = []
     for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
+        if not partitions:
+            continue
         told = [errors.get((topic_at, at), ErrorCode.NONE) for at in range(len(partitions))]
         numbers = [partition[0] for partition in partitions]
         results.append((name, topic_id, list(zip(numbers, told, strict=True))))

@@ -151,6 +151,27 @@ def a_topic_named_twice(case: Case) -> None:
     case.commit(a, generation=3, member_id="x", topics=[case.offsets(), case.offsets(ABSENT)] * 2)
 
 
+@edge()
+def a_topic_without_partitions(case: Case) -> None:
+    """Known and unknown, alone and beside others that are stored, rejected early or late."""
+    a = case.person("a")
+    bare, nowhere = case.offsets(partitions=()), case.offsets(ABSENT, partitions=())
+    beyond = case.offsets(partitions=(PARTITIONS,))
+    for topics in (
+        [bare],
+        [nowhere],
+        [bare, nowhere, bare, nowhere],
+        [bare, case.offsets(offset=10)],
+        [case.offsets(offset=15), bare, nowhere],
+        [beyond, bare, nowhere],
+        [bare, case.offsets(ABSENT), nowhere, case.offsets(offset=20), beyond],
+        [case.offsets(metadata="x" * 4097), bare, nowhere],
+    ):
+        case.reset(a, topics=topics)
+        case.commit(a, generation=3, member_id="x", topics=topics)
+        case.fetch(a, everything=True)
+
+
 @edge(68)
 def commits_and_fetches_by_topic_id(case: Case) -> None:
     a = case.person("a")

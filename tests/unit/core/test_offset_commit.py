@@ -171,6 +171,38 @@ def test_unknown_topic_ids_are_listed_before_the_accepted_ones(driver):
     assert [topic[1] for topic in call.result.topics] == [nowhere, ORDERS.topic_id]
 
 
+BARE = ("orders", "", [])
+NOWHERE = ("absent", "", [])
+STORED = ("orders", "", [(0, 5, -1, "")])
+BEYOND = ("orders", "", [(999, 5, -1, "")])
+
+
+@pytest.mark.parametrize(
+    ("topics", "answered"),
+    [
+        ([BARE], []),
+        ([NOWHERE, BARE], [("absent", "", [])]),
+        ([BARE, STORED, BARE], [("orders", "", [(0, OK)])]),
+        ([STORED, BARE, NOWHERE], [("absent", "", []), ("orders", "", [(0, OK)])]),
+        (
+            [STORED, NOWHERE, BEYOND],
+            [("absent", "", []), ("orders", "", [(999, UNKNOWN_TOPIC), (0, OK)])],
+        ),
+    ],
+)
+def test_a_topic_without_partitions_is_answered_as_kafka_does(driver, topics, answered):
+    """One that is known is left out, one that is unknown is listed first."""
+    assert driver.commit("g", topics).result.topics == answered
+
+
+def test_so_it_is_where_the_group_refuses(driver):
+    a_stable_group(driver)
+    refused = driver.commit("g", [STORED, BARE, NOWHERE]).result
+    assert refused.topics == [("absent", "", []), ("orders", "", [(0, UNKNOWN)])]
+    refused = driver.commit("g", [BARE, STORED]).result
+    assert refused.topics == [("orders", "", [(0, UNKNOWN)])]
+
+
 def test_topic_named_twice_appears_once_in_the_reply(driver):
     """Spec 7.1, last sentence."""
     topics = [
