@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from tests.conformance.kafka.comparison import Difference
-from tests.conformance.kafka.explorer import explore
+from tests.conformance.kafka.explorer import SHRINK_S, explore
 from tests.conformance.kafka.generated import Life
 from tests.conformance.kafka.runner import RUNS, Figures, Outcome, settled
 
@@ -125,8 +126,26 @@ def test_a_life_that_differs_is_told() -> None:
 def test_a_life_that_differed_and_does_not_while_it_is_shrunk_is_told_all_the_same() -> None:
     left = iter("DDDD")
     told = explored(lambda _: next(left, "A"), Figures())
-    assert told.startswith("SEED=1, which shrank to a life that is alike: ")
+    assert told.startswith("SEED=1: ")
     assert "a: a request" in told
+
+
+def test_shorter_lives_are_tried_for_a_while_and_no_longer() -> None:
+    """Then the shortest that was found so far is told."""
+    tried: list[int] = []
+
+    def made(life: Life, _: int) -> Outcome:
+        if len(life.acts) <= 6:
+            return outcome("A")
+        tried.append(len(life.acts))
+        return replace(outcome("D"), steps=(f"{len(life.acts)} acts",))
+
+    def clock() -> float:
+        return SHRINK_S * (len(tried) > 8)
+
+    told = explore(1, 5, made, Figures(), threading.Event(), clock)
+    assert len(tried) in (9, 10), "a life that is begun is led two times"
+    assert f"{min(tried)} acts" in told
 
 
 def test_a_shorter_life_that_differs_once_does_not_take_the_place_of_the_one_that_was_found() -> (
