@@ -364,6 +364,8 @@ class ShardOwner:
         await load_records(self._storage, read, shards, slicer)
         self.before_answers()
         for slot in ready:  # the cluster shard, if it is among them, is the first
+            if slot.needs_lease:
+                continue  # a renewal has told meanwhile that it is lost
             self._activate(slot, shards[slot.shard_id], started)
             await slicer.pause()
         self.stats.loads += 1
@@ -421,10 +423,15 @@ class ShardOwner:
                 log.warning("housekeeping_failed", error=str(error) or repr(error))
 
     async def _renew(self) -> None:
-        held = [s.lease for s in self.slots.values() if s.lease is not None and not s.needs_lease]
-        lost = set(await self._storage.renew(held))
+        held = {
+            slot.shard_id: slot.lease
+            for slot in self.slots.values()
+            if slot.lease is not None and not slot.needs_lease
+        }
+        lost = set(await self._storage.renew([*held.values()]))
         for lane in self.lanes:
-            slots = [s for s in lane.slots if s.shard_id in lost and s.shard is not None]
+            # One that is being loaded, too; but none that has taken a newer lease meanwhile.
+            slots = [s for s in lane.slots if s.shard_id in lost and s.lease is held[s.shard_id]]
             if slots:
                 log.error("leases_lost", shards=[slot.shard_id for slot in slots])
                 self._lose(lane, slots)

@@ -135,10 +135,8 @@ class SimStore:
         self._loaded: dict[ShardId, LeaseEpoch] = {}
         """The epochs under which shards were loaded: only then they may be written."""
         self._held: dict[ShardId, LeaseEpoch] = {}
-        self.told_lost: Counter[Lease] = Counter()
-        """How often the process was told of a lease that it is lost: it may not go on with it, but
-        while it loads the shard it may miss that once.
-        """
+        self.told_lost: set[Lease] = set()
+        """Leases of which the process was told that they are lost: it goes on with none of them."""
 
     async def open(self, identity: StoreIdentity) -> None:
         await self.inner.open(identity)

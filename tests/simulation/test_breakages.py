@@ -13,7 +13,7 @@ from tests.simulation.seeds import FOUND
 from tests.simulation.worlds import run_world
 
 RARE = {
-    27: "a shard asks nothing of its store until two renewals have told of a lost lease",
+    27: "a shard asks nothing of its store until a renewal has told of a lost lease",
     50: "a timer rings once, and nothing else makes its shard look",
     57: "members stay away from a sync phase, and nobody joins",
     120: "a member is silent for a session after its sync",

@@ -326,7 +326,7 @@ class World:
             shard.check_timers(node.clock.now())  # no step may have come to tell
         with self.durable.noting():
             for one in node.coordinator._owner.slots.values():
-                is_over = one.shard is not None and node.store.told_lost[one.lease] > 1
+                is_over = one.shard is not None and one.lease in node.store.told_lost
                 assert not is_over, f"shard {one.shard_id} goes on with a lease that is lost"
             if isinstance(shard, Shard) and self._is_settled(node, slot):
                 live, replayed = shard.saved(group_id), self.durable.saved.get(group_id)

@@ -157,6 +157,28 @@ async def test_a_renewal_finds_a_lost_lease_though_nobody_writes() -> None:
 
 
 @virtual_time
+async def test_a_renewal_finds_the_lost_lease_of_a_shard_that_is_being_loaded() -> None:
+    """It does not answer under that, but takes another and loads again."""
+    async with a_pipeline() as pipeline:
+        gate = Gate()
+        pipeline.storage.script("load", slow(gate))
+        pipeline.storage.script("append", fail())
+        failed = pipeline.commit(5, shard_id=1)
+        await asyncio.sleep(0.5)
+        assert failed.error is ErrorCode.NOT_COORDINATOR
+        lost = pipeline.owner.slots[1].lease
+        pipeline.storage.fence(1)
+        await asyncio.sleep(4)
+        gate.open()
+        await asyncio.sleep(1)
+        assert pipeline.owner.loading_count() == 0
+        assert pipeline.owner.slots[1].lease != lost
+        commit = pipeline.commit(5, shard_id=1)
+        await turns(4)
+        assert commit.error is ErrorCode.NONE
+
+
+@virtual_time
 async def test_leases_are_renewed_and_a_failing_renewal_harms_nobody() -> None:
     async with a_pipeline() as pipeline:
         pipeline.storage.script("renew", fail("slow network"))
