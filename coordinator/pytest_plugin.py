@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
     config.addinivalue_line(
         "markers",
-        "groupkeeper(**options): options of the fixture groupkeeper, those of "
+        "groupkeeper(topics=None, **options): options of the fixture groupkeeper, those of "
         "coordinator.testing.ServerOptions",
     )
 
@@ -51,6 +51,11 @@ def groupkeeper(
 
     options = dict(groupkeeper_options)
     for mark in reversed(list(request.node.iter_markers("groupkeeper"))):
-        options |= mark.kwargs
+        options |= _of_marker(*mark.args, **mark.kwargs)
     with SyncGroupkeeperServer(**options) as server:
         yield server
+
+
+def _of_marker(topics: Any = None, **options: Any) -> dict[str, Any]:
+    """Take the arguments of a server, whose topics need no name."""
+    return options if topics is None else {"topics": topics, **options}

@@ -18,9 +18,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias, TypeVar
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, TypeAlias
 
 from coordinator.core.deadlines import NEXT_PORTION_MS
 from coordinator.core.errors import ErrorCode
@@ -45,13 +45,22 @@ from coordinator.faults import (
 )
 from coordinator.group_metadata import GroupMetadata
 from coordinator.handlers.services import Services
+from coordinator.loop_thread import LoopThread
 from coordinator.messages import OffsetCommitData, OffsetCommitRequest, OffsetFetchRequest
-from coordinator.runtime.settings import CoordinatorConfig
 from coordinator.server.limits import ServerLimits
 from coordinator.server.listener import Listener
 from coordinator.service import GroupCoordinator
+from coordinator.testing_options import ServerOptions
 from coordinator.topics import ConfiguredTopic, Topics, mint_topic_id
 from storage.segment_lines import EventDict
+
+__all__ = [
+    "GroupkeeperServer",
+    "Offsets",
+    "ServerOptions",
+    "SyncGroupkeeperServer",
+    "TestingError",
+]
 
 Offsets: TypeAlias = dict[tuple[str, int], int]
 """(topic, partition) -> committed offset."""
@@ -70,7 +79,6 @@ REPLIES_S: Final = 0.2
 
 _NOT_RUNNING: Final = "the server does not run: it was not started, or it was stopped"
 _CLIENT: Final = Client("groupkeeper-testing", "127.0.0.1", "User:ANONYMOUS")
-_T = TypeVar("_T")
 
 
 class TestingError(Exception):
@@ -79,49 +87,12 @@ class TestingError(Exception):
     __test__ = False  # pytest would take the name for a class of tests
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerOptions:
-    """How a server for tests differs from Kafka's defaults; every name is that of the setting."""
-
-    topics: Mapping[str, int] = field(default_factory=dict)
-    """Name -> partitions."""
-    auto_create_topics: bool = False
-    """Metadata creates what a client asks for, with ``num_partitions``."""
-    num_partitions: int = 1
-    initial_rebalance_delay_ms: int = 0
-    """0: a test waits for nobody. Kafka's default is 3000."""
-    min_session_timeout_ms: int = 1_000
-    """Kafka's is 6000. Short, so that a test of an eviction need not wait."""
-    max_session_timeout_ms: int = 1_800_000
-    group_max_size: int = 2_147_483_647
-    node_id: int = 1
-    cluster_id: str = "groupkeeper"
-    host: str = "127.0.0.1"
-    port: int = 0
-    """0: a free one."""
-
-    def coordinator_config(self) -> CoordinatorConfig:
-        """Translate for the coordinator."""
-        return CoordinatorConfig(
-            min_session_timeout_ms=self.min_session_timeout_ms,
-            max_session_timeout_ms=self.max_session_timeout_ms,
-            initial_rebalance_delay_ms=self.initial_rebalance_delay_ms,
-            group_max_size=self.group_max_size,
-            cluster_id=self.cluster_id,
-            # it must lie below the least session timeout; memory never takes as long
-            append_timeout_ms=min(5_000, self.min_session_timeout_ms - 1),
-            # nobody's test waits for the back-off of a store that is well again
-            retry_min_ms=10,
-            retry_max_ms=50,
-        )
-
-
 class GroupkeeperServer:
     """The coordinator on a loopback port, in the running loop."""
 
     def __init__(self, topics: Mapping[str, int] | None = None, **options: Any) -> None:
         """Prepare; ``options`` are those of ``ServerOptions``. Nothing runs before ``start``."""
-        self.options = ServerOptions(topics=dict(topics or {}), **options)
+        self.options = ServerOptions(topics={} if topics is None else topics, **options)
         self._clock = MovableClock()
         self._storage = FailingStorage(self._clock.wall_ms)
         self._delays = Delays()
@@ -149,7 +120,8 @@ class GroupkeeperServer:
     @property
     def bootstrap(self) -> str:
         """HOST:PORT for a client's ``bootstrap.servers``."""
-        return f"{self.options.host}:{self.port}"
+        host = self.options.host
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     @property
     def coordinator(self) -> GroupCoordinator:
@@ -242,7 +214,7 @@ class GroupkeeperServer:
         """Commit as an administrator does, to groups without members: a test begins in mid-life."""
         await self._loaded()
         by_topic: dict[str, dict[int, OffsetCommitData]] = {}
-        for (topic, partition), offset in offsets.items():
+        for (topic, partition), offset in _checked(offsets).items():
             data = OffsetCommitData(int64(f"the offset of {topic} {partition}", offset))
             by_topic.setdefault(topic, {})[int32("partition", partition)] = data
         request = OffsetCommitRequest(group_id=group, offsets=by_topic, client_id=_CLIENT.client_id)
@@ -367,9 +339,9 @@ class SyncGroupkeeperServer:
     def __init__(self, topics: Mapping[str, int] | None = None, **options: Any) -> None:
         """Prepare; ``options`` are those of ``ServerOptions``."""
         self._server = GroupkeeperServer(topics, **options)
-        self._runner = asyncio.Runner()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread = LoopThread("groupkeeper", _NOT_RUNNING)
+        self._turning = threading.RLock()
+        """Held by who starts or stops: a stop beside a stop waits for it."""
 
     def __enter__(self) -> SyncGroupkeeperServer:
         """Start it."""
@@ -392,55 +364,53 @@ class SyncGroupkeeperServer:
 
     def start(self) -> None:
         """Serve; on return the first request is answered."""
-        if self._thread is not None:
-            raise RuntimeError("the server runs already: it was started twice")
-        started = threading.Event()
-        self._thread = threading.Thread(
-            target=self._turn, args=(started.set,), name="groupkeeper", daemon=True
-        )
-        self._thread.start()
-        started.wait()
-        try:
-            self._do(self._server.start())
-        except BaseException:
-            self._end_thread()
-            raise
+        with self._turning:
+            if self._thread.runs:
+                raise RuntimeError("the server runs already: it was started twice")
+            self._thread.start()
+            try:
+                self._thread.do(self._server.start())
+            except BaseException:
+                self._thread.end()
+                raise
 
     def stop(self) -> None:
-        """End it, and its thread."""
-        if self._thread is not None:
-            try:
-                self._do(self._server.stop())
-            finally:
-                self._end_thread()
+        """End it, and its thread. Who waits for something in another thread gets a RuntimeError."""
+        with self._turning:
+            if self._thread.runs:
+                try:
+                    self._thread.do(self._server.stop())
+                finally:
+                    self._thread.end()
 
     def restart(self) -> None:
         """Stop and start on the same port, with everything that was acknowledged."""
-        self._do(self._server.restart())
+        with self._turning:
+            self._thread.do(self._server.restart())
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Make a topic, or let one grow to that many partitions."""
-        self._do(self._server.create_topic(name, partitions))
+        self._thread.do(self._server.create_topic(name, partitions))
 
     def commit(self, group: str, offsets: Offsets) -> None:
         """Commit as an administrator does, to groups without members: a test begins in mid-life."""
-        self._do(self._server.commit(group, offsets))
+        self._thread.do(self._server.commit(group, offsets))
 
     def committed(self, group: str) -> Offsets:
         """Return every committed offset of a group; empty for one that is not known."""
-        return self._do(self._server.committed(group))
+        return self._thread.do(self._server.committed(group))
 
     def events(self, group: str) -> list[EventDict]:
         """Return what happened to a group so far, oldest first: docs/events.md has every kind."""
-        return self._call(lambda: self._server.events(group))
+        return self._thread.call(lambda: self._server.events(group))
 
     def advance(self, ms: int, *, heartbeats: bool = False) -> None:
         """Let time pass at once; see ``GroupkeeperServer.advance``."""
-        self._do(self._server.advance(ms, heartbeats=heartbeats))
+        self._thread.do(self._server.advance(ms, heartbeats=heartbeats))
 
     def evict(self, group: str, member: str) -> None:
         """End the session of one member now; see ``GroupkeeperServer.evict``."""
-        self._do(self._server.evict(group, member))
+        self._thread.do(self._server.evict(group, member))
 
     def fail_storage(self, appends: int | None = None) -> Fault:
         """Let the storage fail; see ``GroupkeeperServer.fail_storage``."""
@@ -451,37 +421,13 @@ class SyncGroupkeeperServer:
         return self._fault(lambda: self._server.delay(api, ms))
 
     def _fault(self, begin: Callable[[], Fault]) -> Fault:
-        inner = self._call(begin)
-        # the loop is gone once the server has stopped, and every fault is undone then
-        return Fault(lambda: self._call(inner.undo) if self._loop is not None else None)
+        inner = self._thread.call(begin)
 
-    def _call(self, work: Callable[[], _T]) -> _T:
-        """Do something in the thread of the server."""
+        def undo() -> None:
+            with suppress(RuntimeError):  # the server has stopped, and every fault is undone then
+                self._thread.call(inner.undo)
 
-        async def done() -> _T:
-            return work()
-
-        return self._do(done())
-
-    def _turn(self, tell: Callable[[], None]) -> None:
-        with self._runner as runner:
-            self._loop = runner.get_loop()
-            self._loop.call_soon(tell)
-            self._loop.run_forever()
-
-    def _do(self, work: Coroutine[Any, Any, _T]) -> _T:
-        if self._loop is None:
-            work.close()  # else Python warns that nobody awaited it
-            raise RuntimeError(_NOT_RUNNING)
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def _end_thread(self) -> None:
-        assert self._loop is not None
-        assert self._thread is not None
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._thread = self._loop = None
-        self._runner = asyncio.Runner()
+        return Fault(undo)
 
 
 def _member_id(group: str, found: GroupMetadata | None, member: str) -> str:
@@ -493,6 +439,15 @@ def _member_id(group: str, found: GroupMetadata | None, member: str) -> str:
     known = ", ".join(f"{m.member_id} (client.id {m.client_id})" for m in members) or "nobody"
     problem = f"{len(named)} members are" if named else "no member is"
     raise TestingError(f"{group}: {problem} called {member!r}; its members are: {known}")
+
+
+def _checked(offsets: Offsets) -> Offsets:
+    if not isinstance(offsets, Mapping):
+        raise TypeError(f"offsets must be {{(topic, partition): offset}}, not {offsets!r}")
+    for key in offsets:
+        if not (isinstance(key, tuple) and len(key) == 2):
+            raise TypeError(f"offsets are those of (topic, partition), not of {key!r}")
+    return offsets
 
 
 def _check(error: ErrorCode, what: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -141,6 +142,25 @@ def test_the_marker_sets_the_options_of_the_fixture(groupkeeper):
         reply = join(client, 100)
         assert reply["error_code"] == 79  # MEMBER_ID_REQUIRED: the timeout itself was accepted
         assert join(client, 99)["error_code"] == 26  # INVALID_SESSION_TIMEOUT
+
+
+@pytest.mark.groupkeeper({"orders": 5})
+def test_the_topics_of_the_marker_need_no_name_as_those_of_a_server_need_none(groupkeeper):
+    assert metadata(groupkeeper.port) == {"orders": 5}
+
+
+def test_an_ipv6_address_stands_in_brackets_before_its_port():
+    with SyncGroupkeeperServer(host="::1") as server:
+        assert server.bootstrap == f"[::1]:{server.port}"
+
+
+def test_a_stop_beside_a_stop_waits_for_it():
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(20):
+            server = SyncGroupkeeperServer()
+            server.start()
+            for stopping in [pool.submit(server.stop) for _ in range(3)]:
+                stopping.result()
 
 
 def join(client: RawClient, session_ms: int):

@@ -34,6 +34,14 @@ REFUSED: tuple[tuple[str, tuple[Any, ...], type[Exception], str], ...] = (
     ("commit", ("g", {("orders", 0): 7.0}), TypeError, f"the offset of orders 0 {NOT_WHOLE} 7.0"),
     ("commit", ("g", {("orders", 0): 2**63}), ValueError, "the offset of orders 0 must be at most"),
     ("commit", ("g", {("orders", "0"): 7}), TypeError, f"partition {NOT_WHOLE} '0'"),
+    (
+        "commit",
+        ("g", None),
+        TypeError,
+        r"offsets must be .*: offset\}, not None",
+    ),
+    ("commit", ("g", {("o",): 1}), TypeError, r"those of \(topic, partition\), not of \('o',\)"),
+    ("commit", ("g", {"ab": 1}), TypeError, r"those of \(topic, partition\), not of 'ab'"),
     ("commit", (7, {("orders", 0): 7}), TypeError, "OffsetCommit: Expected `str`, got `int`"),
 )
 
@@ -89,17 +97,37 @@ def test_there_is_no_port_before_the_start(kind):
         _ = kind().bootstrap
 
 
+@pytest.mark.parametrize("kind", [GroupkeeperServer, SyncGroupkeeperServer])
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "error", "message"),
     [
-        ({"topics": {"orders": "12"}}, f"the partitions of orders {NOT_WHOLE} '12'"),
-        ({"min_session_timeout_ms": 1.5}, f"min_session_timeout_ms {NOT_WHOLE} 1.5"),
+        (
+            {"topics": ["orders"]},
+            TypeError,
+            r"topics must be names with .*, not \['orders'\]",
+        ),
+        ({"topics": "orders"}, TypeError, "topics must be names with partitions, not 'orders'"),
+        ({"min_session_timeout_ms": 1.5}, TypeError, f"min_session_timeout_ms {NOT_WHOLE} 1.5"),
+        ({"min_session_timeout_ms": "100"}, TypeError, f"min_session_timeout_ms {NOT_WHOLE} '100'"),
+        ({"min_session_timeout_ms": 1}, ValueError, "min_session_timeout_ms must be at least 2"),
+        ({"node_id": "x"}, TypeError, f"node_id {NOT_WHOLE} 'x'"),
+        ({"num_partitions": "3"}, TypeError, f"num_partitions {NOT_WHOLE} '3'"),
+        ({"num_partitions": 0}, ValueError, "num_partitions must be at least 1, not 0"),
+        ({"auto_create_topics": "no"}, TypeError, "auto_create_topics must be a bool, not 'no'"),
+        ({"cluster_id": 7}, TypeError, f"cluster_id {NO_STRING} 7"),
+        ({"host": None}, TypeError, f"host {NO_STRING} None"),
+        ({"port": 65_536}, ValueError, "port must be at most 65535, not 65536"),
     ],
 )
-def test_a_server_of_options_that_cannot_work_says_so_and_does_not_start(options, message):
-    """The number of partitions as a text was tried for ever, and the test hung."""
-    server = SyncGroupkeeperServer(**options)
-    with pytest.raises(TypeError, match=message):
+def test_options_that_cannot_work_are_told_by_their_names(kind, options, error, message):
+    with pytest.raises(error, match=message):
+        kind(**options)
+
+
+def test_a_number_of_partitions_that_is_a_text_is_told_when_the_server_starts():
+    """It was tried for ever, and the test hung."""
+    server = SyncGroupkeeperServer(topics={"orders": "12"})
+    with pytest.raises(TypeError, match=f"the partitions of orders {NOT_WHOLE} '12'"):
         server.start()
 
 
