@@ -65,19 +65,18 @@ def _judge(topic: Any, twice: frozenset[str], room: int, services: Services) -> 
     growth = _growth(topic, services)
     if growth <= 0:
         return None  # the cluster shard says what is wrong with it
-    if growth > room:
-        message = f"More than {topic_changes.MAX_NEW_PARTITIONS} partitions in one request."
-        return topic_changes.refusal(topic.name, ErrorCode.POLICY_VIOLATION, message)
-    if topic.assignments is None:
-        return None
-    if len(topic.assignments) != growth or any(
-        tuple(a.broker_ids) != (services.node_id,) for a in topic.assignments
+    assigned = topic.assignments
+    if assigned is not None and (
+        len(assigned) != growth or any(tuple(a.broker_ids) != (services.node_id,) for a in assigned)
     ):
         return topic_changes.refusal(
             topic.name,
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"every new partition must be on broker {services.node_id} alone",
         )
+    if growth > room:
+        message = f"More than {topic_changes.MAX_NEW_PARTITIONS} partitions in one request."
+        return topic_changes.refusal(topic.name, ErrorCode.POLICY_VIOLATION, message)
     return None
 
 

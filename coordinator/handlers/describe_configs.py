@@ -77,6 +77,7 @@ class Wanted(NamedTuple):
     with_docs: bool
 
 
+_TYPES: Final = frozenset(ResourceType)
 _NO_KEYS: Final = frozenset({""})
 
 
@@ -111,10 +112,11 @@ def handle(exchange: Exchange, services: Services) -> None:
     out = begin(exchange.correlation_id, flexible)
     out += _THROTTLE
     out += wire_count(len(request.resources), flexible)
+    unknown = _unknown_type(request.resources)
     for resource in request.resources:
         keys = frozenset(resource.configuration_keys or ())
         wanted = Wanted(keys, version, request.include_synonyms, with_docs)
-        refusal = judge(resource.resource_type, resource.resource_name, services)
+        refusal = unknown or judge(resource.resource_type, resource.resource_name, services)
         # Kafka's answer without an error carries an empty message, not null.
         error, message = refusal or (ErrorCode.NONE, "")
         exchange.error = exchange.error or error
@@ -128,6 +130,17 @@ def handle(exchange: Exchange, services: Services) -> None:
     if flexible:
         out.append(0)
     exchange.send(finish(out))
+
+
+def _unknown_type(resources: Iterable[Any]) -> Refusal | None:
+    """Say which type of a resource there is not: Kafka refuses all for it, and for it alone
+    (ConfigHelper.handleDescribeConfigsRequest).
+    """
+    for resource in resources:
+        if resource.resource_type not in _TYPES:
+            message = f"Unknown resource type: {resource.resource_type}"
+            return Refusal(ErrorCode.INVALID_REQUEST, message)
+    return None
 
 
 def judge(resource_type: int, name: str, services: Services) -> Refusal | None:

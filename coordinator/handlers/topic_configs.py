@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from coordinator.core.group_configs import ConfigKind
+from coordinator.core.java_text import trim
 
 
 class TopicConfig(NamedTuple):
@@ -89,13 +90,13 @@ def topic_config_error(configs: Mapping[str, str]) -> str | None:
         config = TOPIC_CONFIGS.get(name)
         if config is None:
             return f"Unknown topic config name: {name}"
-        wrong = _value_error(config, value.strip())
+        wrong = _value_error(config, trim(value))
         if wrong is not None:
             return f"Invalid value {value} for configuration {name}: {wrong}"
-    if configs.get("remote.storage.enable", "").strip().lower() == "true":
+    if trim(configs.get("remote.storage.enable", "")).lower() == "true":
         return "There is no tiered storage."
-    shortest = _number(_LONG, configs.get("min.compaction.lag.ms", "").strip())
-    longest = _number(_LONG, configs.get("max.compaction.lag.ms", "").strip())
+    shortest = _number(_LONG, trim(configs.get("min.compaction.lag.ms", "")))
+    longest = _number(_LONG, trim(configs.get("max.compaction.lag.ms", "")))
     if shortest is not None and longest is not None and shortest > longest:
         return f"min.compaction.lag.ms ({shortest}) is above max.compaction.lag.ms ({longest})"
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 TAKEN = [
     *[
         ("retention.ms", value)
-        for value in ("-1", "+1", " 7 ", "01", "\uff11", "9223372036854775807")
+        for value in ("-1", "+1", " 7 ", "\0\x1f7\0", "01", "\uff11", "9223372036854775807")
     ],
     *[("cleanup.policy", value) for value in ("", "delete", " delete ", "delete, compact")],
     ("cleanup.policy", "delete,delete"),
@@ -28,7 +28,10 @@ TAKEN = [
 REFUSED = [
     ("retention.mss", "1"),
     ("", "1"),
-    *[("retention.ms", value) for value in ("", "x", "-2", "1_0", "1e3", "1L", "0x10", "1.0")],
+    *[
+        ("retention.ms", value)
+        for value in ("", "x", "\u00a07", "-2", "1_0", "1e3", "1L", "0x10", "1.0")
+    ],
     ("retention.ms", "9223372036854775808"),
     *[("cleanup.policy", value) for value in ("bad", "Delete", "delete,", ",", "none")],
     *[("min.cleanable.dirty.ratio", value) for value in ("2", "-0.1", "Infinity", "0,5", "")],

@@ -408,6 +408,12 @@ def test_an_assignment_of_new_partitions_must_fit(brokers: list[list[int]]) -> N
     assert shown["error_code"] == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
+def test_an_assignment_that_does_not_fit_is_told_before_there_are_too_many() -> None:
+    topic = {"name": "orders", "count": 20_000, "assignments": [{"broker_ids": [7]}]}
+    (shown,) = ask("create_partitions", 3, done, topics=[topic])["results"]
+    assert shown["error_code"] == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
 @pytest.mark.parametrize(("count", "code"), [(10_003, 0), (10_004, ErrorCode.POLICY_VIOLATION)])
 def test_a_topic_grows_by_so_many_partitions_at_once_as_a_new_one_may_have(
     count: int, code: int

@@ -194,9 +194,6 @@ def test_a_topic_has_what_can_be_said_of_one_without_records() -> None:
         (BROKER, "x", ErrorCode.INVALID_REQUEST),
         (BROKER_LOGGER, "1", ErrorCode.INVALID_REQUEST),
         (CLIENT_METRICS, "m", ErrorCode.INVALID_REQUEST),
-        (0, "x", ErrorCode.INVALID_REQUEST),
-        (99, "x", ErrorCode.INVALID_REQUEST),
-        (-1, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_what_cannot_be_described_leaves_the_others_alone(
@@ -205,6 +202,13 @@ def test_what_cannot_be_described_leaves_the_others_alone(
     wrong, right = describe(configured(), resource(kind, name), resource(GROUP, "g"))
     assert (wrong["error_code"], wrong["configs"]) == (code, [])
     assert (right["error_code"], len(right["configs"])) == (0, len(CONFIG_KEYS))
+
+
+@pytest.mark.parametrize("kind", [0, 99, -1])
+def test_a_type_of_resource_that_there_is_not_refuses_all(kind: int) -> None:
+    results = describe(configured(), resource(GROUP, "g"), resource(kind, "x"))
+    assert [(r["error_code"], r["configs"]) for r in results] == [(42, []), (42, [])]
+    assert all(r["error_message"] for r in results)
 
 
 def test_nothing_is_set_for_all_brokers() -> None:
