@@ -18,6 +18,7 @@ from tests.conformance.kafka.arrays import (
     configs_and,
     configs_are,
     no_configs,
+    no_loggers,
     our_features,
     served_keys,
 )
@@ -180,7 +181,7 @@ DECISIONS: tuple[Decision, ...] = (
         "IncrementalAlterConfigs",
         "all",
         "what speaks of records: errors of Produce, ends and replicas of partitions, their leader "
-        "epochs, configs of topics",
+        "epochs, sessions of Fetch, configs of topics",
         "Offsets and groups without records are what this is for. Values that only a log could "
         "have would be made up.",
         (
@@ -208,6 +209,33 @@ DECISIONS: tuple[Decision, ...] = (
                 "responses.partitions.(high_watermark|last_stable_offset)",
                 _larger,
             ),
+            _rule(
+                "odd_bodies_of_produce",
+                "produce",
+                "responses.partition_responses.error_code",
+                lambda kafka, ours: ours == 44,
+            ),
+            _rule(
+                "odd_bodies_of_produce",
+                "produce",
+                "responses.partition_responses.error_message",
+                _ours_alone,
+            ),
+            _rule(
+                "odd_bodies_of_fetch",
+                "fetch",
+                "session_id",
+                lambda kafka, ours: kafka != 0 and ours == 0,
+            ),
+            # The epoch of what was fetched last: no log of ours says that there was none.
+            _rule("odd_bodies_of_fetch", "fetch", "responses.partitions.error_code", _is(1, 0)),
+            _rule(
+                "odd_bodies_of_fetch",
+                "fetch",
+                "responses.partitions.(high_watermark|last_stable_offset|log_start_offset)",
+                _is(-1, 0),
+            ),
+            _rule("odd_bodies_of_create_topics", "create_topics", "topics.configs", _kafkas_alone),
             _rule("ends_of_partitions", "list_offsets", "topics.partitions.offset", _larger),
             _rule("topics_are_created", "create_topics", "topics.configs", _kafkas_alone),
             _rule(
@@ -269,6 +297,12 @@ DECISIONS: tuple[Decision, ...] = (
                 "config_resources",
                 _kafkas_alone,
             ),
+            _rule(
+                "odd_bodies_of_list_config_resources",
+                "list_config_resources",
+                "config_resources",
+                no_loggers,
+            ),
         ),
     ),
     Decision(
@@ -280,6 +314,12 @@ DECISIONS: tuple[Decision, ...] = (
         (
             _rule(
                 "configs_of_our_own",
+                "describe_configs",
+                "results.configs",
+                configs_and(OUR_KEYS),
+            ),
+            _rule(
+                "odd_bodies_of_describe_configs",
                 "describe_configs",
                 "results.configs",
                 configs_and(OUR_KEYS),
@@ -467,6 +507,18 @@ DECISIONS: tuple[Decision, ...] = (
             ),
             _rule(
                 "an_unknown_operation",
+                "incremental_alter_configs",
+                "responses.error_message",
+                _ours_alone,
+            ),
+            _rule(
+                "odd_bodies_of_incremental_alter_configs",
+                "incremental_alter_configs",
+                "responses.error_code",
+                _is(-1, 42),
+            ),
+            _rule(
+                "odd_bodies_of_incremental_alter_configs",
                 "incremental_alter_configs",
                 "responses.error_message",
                 _ours_alone,

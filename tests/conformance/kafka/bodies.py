@@ -1,25 +1,28 @@
 """Odd bodies: bytes left over, unknown tags, nulls, counts beyond the end (spec section 1).
 
-Every body is made from a good one of its API and version, byte by byte, so that nothing depends on
+Every body is made from a good one of its API and version. Byte by byte, so that nothing depends on
 where a field lies: cut short, made longer, and with one byte at a time replaced by one that says
-"null", "none" or "very many" where it is a length. None names a group that is not the case's own.
+"null", "none" or "very many" where it is a length. And value by value (``requests.odd``). None
+names a group or a topic that is not the case's own, but for the one that all share.
 """
 
 from __future__ import annotations
 
 import io
+import re
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from kio.index import load_response_schema
 from kio.serial import entity_reader
 
+from tests.conformance.kafka import requests
 from tests.conformance.kafka.asked import ASKED
 from tests.conformance.kafka.case import Case, edge, versions_of
-from tests.conformance.kafka.pair import BY_NAME
-from tests.conformance.kafka.settings import LONG_MS, TOPIC
+from tests.conformance.kafka.pair import BY_NAME, SIDES, resolved
+from tests.conformance.kafka.settings import TOPIC
 from tests.helpers.raw_client import API_KEYS, encode_request, to_plain
 
 GROUP_APIS = (
@@ -35,57 +38,25 @@ GROUP_APIS = (
     "delete_groups",
     "offset_delete",
 )
+TOPIC_APIS = tuple(sorted(set(API_KEYS) - set(GROUP_APIS)))
+"""All others that are served."""
+
+BY_BYTES_ALONE = frozenset({"join_group", "find_coordinator", "list_groups"})
+"""With a value changed they join, ask for transactions, or list what others made."""
+
 WAIT_S = 5
 CORRELATION_ID = 0x01020304
 
 
-def good_body(api: str, version: int, group: str) -> bytes:
-    """A frame without its length; of an unknown member where the API has one: nothing parks."""
-    member = {"member_id": "m", "group_instance_id": None, "reason": "r"}
-    values: dict[str, Any] = {
-        "group_id": group,
-        "member_id": "m",
-        "group_instance_id": None,
-        "generation_id": 7,
-        "generation_id_or_member_epoch": 7,
-        "session_timeout": LONG_MS,
-        "rebalance_timeout": LONG_MS,
-        "protocol_type": "consumer",
-        "protocol_name": "range",
-        "protocols": [{"name": "range", "metadata": b"ab"}],
-        "assignments": [{"member_id": "m", "assignment": b"ab"}],
-        "members": [member],
-        "key": group,
-        "key_type": 0,
-        "coordinator_keys": [group],
-        "groups_names": [group],
-        "states_filter": ["Empty"],
-        "types_filter": ["classic"],
-        "retention_time_ms": -1,
-        "topics": [{"name": TOPIC, "topic_id": None, "partitions": [{"partition_index": 0}]}],
-    }
-    part = {
-        "partition_index": 0,
-        "committed_offset": 1,
-        "committed_leader_epoch": -1,
-        "committed_metadata": "",
-    }
-    if api == "offset_commit":
-        values["topics"] = [{"name": TOPIC, "topic_id": None, "partitions": [part]}]
-    if api == "offset_fetch":
-        topics = [{"name": TOPIC, "topic_id": None, "partition_indexes": [0]}]
-        values["topics"] = topics
-        values["groups"] = [
-            {"group_id": group, "member_id": None, "member_epoch": -1, "topics": topics}
-        ]
-    if api == "describe_groups":
-        values["groups"] = [group]
+def encoded(api: str, version: int, values: dict[str, Any]) -> bytes:
+    """A frame without its length."""
     return encode_request(api, version, values, CORRELATION_ID, "odd")[4:]
 
 
-def odd_bodies(api: str, version: int, group: str) -> Iterator[tuple[str, bytes]]:
-    """The good one and what can be wrong with it."""
-    good = good_body(api, version, group)
+def odd_bytes(
+    api: str, version: int, good: bytes, kept: Sequence[bytes]
+) -> Iterator[tuple[str, bytes]]:
+    """The good one and what can be wrong with it; the bytes of names and ids that are kept stay."""
     flexible = version >= BY_NAME[api].first_flexible
     head = 8 + 2 + len("odd") + flexible
     yield "as it is", good
@@ -98,15 +69,47 @@ def odd_bodies(api: str, version: int, group: str) -> Iterator[tuple[str, bytes]
         yield "a tag beyond the end", good[:-1] + b"\x01\x63\x7fhi"
     for end in range(8, len(good)):
         yield f"cut to {end} bytes", good[:end]
-    name = good.find(group.encode())
+    names = [at for name in kept for at in _places(good, name)]
+    own = {at + n for at, length in names for n in range(length)}  # another's is as good
+    first = {at for at, _ in names}
     for at in range(head, len(good)):
-        if name <= at < name + len(group):  # another group's name is as good
+        if at in own:
             continue
         for byte in (0x00, 0x7F, 0xFF):
-            no_name = at == name - 1 and byte == 0 and not flexible  # all cases share that group
+            no_name = at + 1 in first and byte == 0 and not flexible  # all cases share that group
             if good[at] != byte and not no_name:
                 yield f"byte {at} is {byte:#x}", good[:at] + bytes([byte]) + good[at + 1 :]
-    yield "not UTF-8", good.replace(group.encode()[:2], b"\xff\xfe")
+    if kept:
+        yield "not UTF-8", good.replace(kept[0][:2], b"\xff\xfe")
+
+
+def _places(body: bytes, name: bytes) -> Iterator[tuple[int, int]]:
+    at = body.find(name)
+    while name and at >= 0:
+        yield at, len(name)
+        at = body.find(name, at + 1)
+
+
+def odd_values(
+    api: str, version: int, values: dict[str, Any], kept: str
+) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
+    """Both sides' bodies with one value changed, each once; what cannot be said is left out."""
+    seen = {_of_both(api, version, values)}
+    for what, changed in requests.odd(values, kept):
+        if re.match(r"timeout(_ms)? is [1-9]", what):
+            continue  # who has been in time is chance
+        try:
+            bodies = _of_both(api, version, changed)
+        except (TypeError, ValueError, AttributeError, OverflowError, struct.error):
+            continue
+        if bodies not in seen:
+            seen.add(bodies)
+            yield what, bodies
+
+
+def _of_both(api: str, version: int, values: dict[str, Any]) -> tuple[bytes, bytes]:
+    kafka, ours = (encoded(api, version, resolved(values, side)) for side in SIDES)
+    return kafka, ours
 
 
 def answer_to(port: int, api: str, version: int, body: bytes) -> dict[str, Any]:
@@ -134,32 +137,81 @@ def _put(case: Case, api: str, version: int, step: int) -> None:
     if api == "list_groups":
         case.reset(case.person("a"))
         case.pair.ask_until_equal("list_groups", 5)
-    for n, (what, body) in enumerate(odd_bodies(api, version, case.group)):
-        if what.startswith(("cut", "byte")) and n % step:
-            continue
-        answers = [answer_to(port, api, version, body) for port in case.pair.ports]
-        told = f"{api} v{version}, {what}: {body.hex()}"
-        case.pair.steps.append(told)
-        case.pair.comparison.compare(told, api, version, *answers)
+    values = requests.of_group(api, case.group)
+    kept = (case.group.encode(),)
+    good = encoded(api, version, values)
+    for n, (what, body) in enumerate(odd_bytes(api, version, good, kept)):
+        if not what.startswith(("cut", "byte")) or n % step == 0:
+            _compare(case, api, version, what, (body, body))
+    if api not in BY_BYTES_ALONE:
+        for what, bodies in odd_values(api, version, values, case.group):
+            _compare(case, api, version, what, bodies)
 
 
-def _register(api: str) -> None:
+def _put_topic(case: Case, api: str, version: int, step: int) -> None:
+    topic_id = case.make_topic(case.group)
+    values = requests.of_topic(api, case.group, topic_id)
+    good = _of_both(api, version, values)
+    odd = [
+        list(
+            odd_bytes(api, version, good[side], (case.group.encode(), topic_id.of_side(side).bytes))
+        )
+        for side in SIDES
+    ]
+    for n, ((what, theirs), (_, mine)) in enumerate(zip(*odd, strict=True)):
+        if not what.startswith(("cut", "byte")) or n % step == 0:
+            _compare(case, api, version, what, (theirs, mine))
+    for what, bodies in odd_values(api, version, values, case.group):
+        _compare(case, api, version, what, bodies)
+
+
+def _compare(case: Case, api: str, version: int, what: str, bodies: tuple[bytes, bytes]) -> None:
+    answers = [
+        answer_to(port, api, version, body)
+        for port, body in zip(case.pair.ports, bodies, strict=True)
+    ]
+    told = f"{api} v{version}, {what}: {bodies[0].hex()}"
+    case.pair.steps.append(told)
+    case.pair.comparison.compare(told, api, version, *(_own(case, api, a) for a in answers))
+
+
+def _own(case: Case, api: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer without other cases' topics, and without what ``served_versions`` compares."""
+    if api == "api_versions" and "api_keys" in answer:
+        return {"error_code": answer["error_code"]}
+    if api == "metadata" and "topics" in answer:
+        topics = [t for t in answer["topics"] if not _is_others(case, t["name"])]
+        return {**answer, "topics": topics}
+    return answer
+
+
+def _is_others(case: Case, name: str | None) -> bool:
+    if name is None:
+        return False
+    return not name.startswith(case.group) and (
+        name == TOPIC or name.startswith("__") or "-" in name
+    )
+
+
+def _register(api: str, put: Callable[[Case, str, int, int], None]) -> None:
     def script(case: Case) -> None:
-        versions = versions_of(api)
+        versions = [v for v in versions_of(api) if api != "produce" or v >= 3]
         if case.level < len(versions):
-            _put(case, api, versions[case.level], 1 if ASKED.all_versions else 5)
+            put(case, api, versions[case.level], 1 if ASKED.all_versions else 5)
 
     script.__name__ = f"odd_bodies_of_{api}"
     edge()(script)
 
 
 for _api in GROUP_APIS:
-    _register(_api)
+    _register(_api, _put)
+for _api in TOPIC_APIS:
+    _register(_api, _put_topic)
 
 
 @edge(109)
 def frames_that_are_no_request(case: Case) -> None:
-    good = good_body("heartbeat", 4, case.group)
+    good = encoded("heartbeat", 4, requests.of_group("heartbeat", case.group))
     for what, body in {
         "unknown key": b"\x7f\x00" + good[2:],
         "negative key": b"\xff\xff" + good[2:],

@@ -46,12 +46,12 @@ UNORDERED = frozenset(
 )
 """API and array whose order is that of a hash map in Kafka."""
 
-CLIENT_METRICS, GROUP = 16, 32
+TOPIC, CLIENT_METRICS, GROUP = 2, 16, 32
 
 
 def _case_of_config(resource: dict[str, Any]) -> str | None:
     kind = resource.get("resource_type", CLIENT_METRICS)  # version 0 lists nothing else
-    return resource["resource_name"] if kind in (CLIENT_METRICS, GROUP) else None
+    return resource["resource_name"] if kind in (TOPIC, CLIENT_METRICS, GROUP) else None
 
 
 GROUPS_OF_ALL: dict[str, tuple[str, Callable[[dict[str, Any]], str | None]]] = {

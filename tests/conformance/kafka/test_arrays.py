@@ -11,6 +11,7 @@ from tests.conformance.kafka.arrays import (
     configs_and,
     configs_are,
     no_configs,
+    no_loggers,
     our_features,
     served_keys,
 )
@@ -94,3 +95,11 @@ def test_nothing_is_told_of_loggers_alone() -> None:
     assert no_configs([config("root", "INFO")], [])
     assert not no_configs([config("node.id", "1"), config("b", "2")], [])
     assert not no_configs([config("root", "INFO")], [config("root", "INFO")])
+
+
+def test_of_resources_with_configs_the_loggers_alone_may_be_missing() -> None:
+    broker, logger, group = ({"resource_name": "1", "resource_type": kind} for kind in (4, 8, 32))
+    assert no_loggers([logger, broker, group], [group, broker])
+    assert not no_loggers([logger, broker, group], [group])
+    assert not no_loggers([broker], [broker])
+    assert not no_loggers([logger], [logger])

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
 from kio.index import load_request_schema
 from kio.serial import entity_reader
 
+from tests.conformance.kafka import requests
 from tests.conformance.kafka.allowed import decision_of
-from tests.conformance.kafka.bodies import GROUP_APIS, odd_bodies
+from tests.conformance.kafka.bodies import (
+    BY_BYTES_ALONE,
+    GROUP_APIS,
+    TOPIC_APIS,
+    encoded,
+    odd_bytes,
+    odd_values,
+)
 from tests.conformance.kafka.case import versions_of
 from tests.conformance.kafka.comparison import CLOSED, PARKED, Comparison
 from tests.conformance.kafka.sent import Answer, Sent
+from tests.conformance.kafka.settings import TOPIC
 from tests.helpers.raw_client import API_KEYS, to_plain
 
 OWN = "case-a1b2c3"
@@ -145,7 +155,11 @@ def named_groups(api: str, version: int, body: bytes) -> list[Any]:
 @pytest.mark.parametrize("api", sorted(set(GROUP_APIS) - {"find_coordinator", "list_groups"}))
 def test_no_odd_body_names_a_group_that_other_cases_name_too(api: str) -> None:
     for version in versions_of(api):
-        bodies = dict(odd_bodies(api, version, OWN))
+        values = requests.of_group(api, OWN)
+        good = encoded(api, version, values)
+        bodies = dict(odd_bytes(api, version, good, (OWN.encode(),)))
+        if api not in BY_BYTES_ALONE:
+            bodies |= {what: body for what, (body, _) in odd_values(api, version, values, OWN)}
         assert OWN in named_groups(api, version, bodies["as it is"])
         for what, body in bodies.items():
             assert "" not in named_groups(api, version, body), (version, what)
@@ -205,3 +219,23 @@ def test_a_sync_that_waits_is_given_up_when_its_member_is_taken_out_alone() -> N
     assert decision_on(25, sync(), sent("leave_group", A)) is None
     assert decision_on(25, sync(), another, before=(joined,)) is None
     assert decision_on(25, sync(), by_instance) is None
+
+
+@pytest.mark.parametrize("api", TOPIC_APIS)
+def test_of_every_other_api_odd_requests_are_made_that_name_no_other_topic(api: str) -> None:
+    values = requests.of_topic(api, OWN, uuid.UUID(int=5))
+    for version in versions_of(api):
+        made = dict(odd_values(api, version, values, OWN))
+        assert made or api in ("api_versions", "list_config_resources", "describe_cluster")
+        assert not any(TOPIC.encode() in body for bodies in made.values() for body in bodies)
+
+
+def test_a_value_is_odd_in_one_place_and_names_stay() -> None:
+    values = {"name": OWN, "level": 0, "parts": [{"index": 1}], "flag": True, "id": None}
+    made = [changed for _, changed in requests.odd(values, OWN)]
+    assert {**values, "parts": []} in made
+    assert {**values, "parts": [{"index": 1}, {"index": 1}]} in made
+    assert {**values, "parts": [{"index": 1}, {"index": -1}]} in made
+    assert {**values, "level": 2} in made
+    assert {**values, "flag": False} in made
+    assert all(one["name"] == OWN and one["id"] is None for one in made)
