@@ -11,8 +11,9 @@ segments (``pipeline.bronze``): every worker of a cluster can read them, and the
 itself.
 
 Options: ``path``, the SQLite file; ``log_dir``, where its segments are, if they were moved;
-``group``, one group alone; ``after_seq`` and ``since_ms``, later events alone; ``max_events``, how
-many a batch of a stream takes at most.
+``group``, one group alone; ``after_seq`` and ``since_ms``, later events alone; ``accept_gaps``,
+``true`` to read on where events are missing, which fails otherwise; ``max_events``, how many a
+batch of a stream takes at most.
 """
 
 from __future__ import annotations
@@ -51,7 +52,13 @@ MAX_EVENTS: Final = 200_000
 """Events that a batch of a stream takes, unless told otherwise."""
 
 
-OPTIONS: Final = frozenset({"path", "log_dir", "group", "after_seq", "since_ms", "max_events"})
+OPTIONS: Final = frozenset(
+    {"path", "log_dir", "group", "after_seq", "since_ms", "accept_gaps", "max_events"}
+)
+
+
+class MissingEvents(Exception):
+    """Events that were asked for are nowhere, or in a file that is not what it should be."""
 
 
 @dataclass
@@ -104,6 +111,7 @@ class _Log:
         self.group = options.get("group")
         self.after_seq = _number(options, "after_seq", 0)
         self.since_ms = _number(options, "since_ms", 0)
+        self.accepts_gaps = _is_true(options, "accept_gaps")
         self.max_events = _number(options, "max_events", MAX_EVENTS)
 
     def last_seq(self) -> int:
@@ -123,19 +131,37 @@ class _Log:
 
         A clock that is set back begins another log, and an offset of the first one stands on.
         """
-        with closing(read_events(self.path, log_dir=self.log_dir)) as found:
+        with closing(
+            read_events(self.path, log_dir=self.log_dir, passes_absent=True, tell_damage=_pass_over)
+        ) as found:
             for event in found:
                 log_id: str = event["log_id"]
                 return log_id.partition(".")[0]  # a snapshot's is ``<log_id>.<seq>``
         return None
 
     def _events(self, wanted: Range) -> Iterator[dict[str, Any]]:
+        """Raises MissingEvents."""
+
+        def tell_gap(first_seq: int, last_seq: int) -> None:
+            if first_seq <= wanted.last_seq and not self.accepts_gaps:
+                raise MissingEvents(
+                    f"events {first_seq} to {last_seq} are neither in {self.path} nor in its "
+                    f"segments: log_dir says where these are, if they were moved. {_ACCEPT}"
+                )
+
+        def tell_damage(_: object, what: str) -> None:
+            if not self.accepts_gaps:
+                raise MissingEvents(f"{what}. {_ACCEPT}")
+
         found = read_events(
             self.path,
             wanted.after_seq,
             log_dir=self.log_dir,
             group_id=self.group,
             since_ms=self.since_ms,
+            tell_gap=tell_gap,
+            passes_absent=True,
+            tell_damage=tell_damage,
         )
         try:
             for event in found:
@@ -146,11 +172,25 @@ class _Log:
             found.close()
 
 
+_ACCEPT: Final = "With the option accept_gaps, what there is is read all the same"
+
+
+def _pass_over(_: object, __: str) -> None:
+    """What is damaged is told when it is asked for."""
+
+
 def _number(options: dict[str, str], name: str, default: int) -> int:
     given = options.get(name, str(default))
     if not given.strip().isdecimal():
         raise ValueError(f"{FORMAT}: {name} is a whole number, and not {given!r}")
     return int(given)
+
+
+def _is_true(options: dict[str, str], name: str) -> bool:
+    given = options.get(name, "false").strip().lower()
+    if given not in ("true", "false"):
+        raise ValueError(f"{FORMAT}: {name} is true or false, and not {given!r}")
+    return given == "true"
 
 
 def _file_of(path: str) -> str:

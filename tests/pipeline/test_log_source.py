@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from pipeline.log_source import FORMAT, EventLogSource
+from pipeline.log_source import FORMAT, EventLogSource, MissingEvents
 from pipeline.offsets import offsets_as_of
 from storage.event_log import read_events
 from tests.helpers.daemon import Daemon
 from tests.helpers.printed_docs import ROOT
 from tests.helpers.records import commit
-from tests.helpers.sealed_store import DAY_MS, SealedStore
+from tests.helpers.sealed_store import DAY_MS, SealedStore, until
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +79,66 @@ def test_a_clock_that_was_set_back_begins_no_other_store(spark, tmp_path):
     spark.dataSource.register(EventLogSource)
     (row,) = offsets_as_of(spark.read.format(FORMAT).load(str(tmp_path / "store.db"))).collect()
     assert (row["store"], row["offset"]) == (events[0]["log_id"], 2)
+
+
+@pytest.fixture
+def trimmed(tmp_path):
+    """A store of nine events, eight of them in files alone, three a file."""
+    return asyncio.run(a_trimmed_store(tmp_path))
+
+
+async def a_trimmed_store(folder):
+    store = SealedStore(folder)
+    owner = await store.owner()
+    for offset in range(9):
+        await store.append(owner, 0, [commit("g", offset, partitions=1)])
+        store.now_ms += DAY_MS if offset % 3 == 2 else 0
+    await until(lambda: store.live_seqs() == [9])
+    await owner.storage.close()
+    return store
+
+
+def seqs(store, **options):
+    """What a reader yields, without Spark."""
+    source = EventLogSource({"path": str(store.path), **options})
+    reader = source.reader(source.schema())
+    found = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return [seq for batch in found for seq in batch.column("seq").to_pylist()]
+
+
+def test_events_that_are_nowhere_fail_a_read_unless_that_is_accepted(trimmed, tmp_path):
+    assert seqs(trimmed) == list(range(1, 10))
+    lost = r"events 1 to 8 are neither in .*store.db nor in its segments: log_dir says where .*"
+    nowhere = str(tmp_path)
+    with pytest.raises(MissingEvents, match=f"{lost}option accept_gaps"):
+        seqs(trimmed, log_dir=nowhere)
+    assert seqs(trimmed, log_dir=nowhere, after_seq="8") == [9]
+    assert seqs(trimmed, log_dir=nowhere, accept_gaps="true") == [9]
+
+
+def test_a_query_of_what_is_missing_fails_and_says_why(spark, trimmed, tmp_path):
+    spark.dataSource.register(EventLogSource)
+    options = {"path": str(trimmed.path), "log_dir": str(tmp_path)}
+    why = "events 1 to 8 are neither in"
+    with pytest.raises(Exception, match=why):
+        spark.read.format(FORMAT).options(**options).load().collect()
+    stream = spark.readStream.format(FORMAT).options(**options).load().writeStream.format("noop")
+    query = stream.trigger(availableNow=True).start()
+    with pytest.raises(Exception, match=why):
+        query.awaitTermination(60)
+
+
+def test_a_file_that_is_gone_or_damaged_fails_a_read_unless_that_is_accepted(trimmed):
+    first, second = (next(trimmed.log_dir.glob(f"dt=*/events-*-{n}.jsonl.gz")) for n in (3, 6))
+    first.unlink()
+    with pytest.raises(MissingEvents, match=r"events 1 to 3 are neither in .*option accept_gaps"):
+        seqs(trimmed)
+    assert seqs(trimmed, after_seq="3") == [4, 5, 6, 7, 8, 9]
+    second.write_bytes(second.read_bytes()[:-1])
+    with pytest.raises(MissingEvents, match=r"-4-6\..*option accept_gaps"):
+        seqs(trimmed, after_seq="3")
+    found = seqs(trimmed, accept_gaps="true")
+    assert (found[:1] + found[-3:], {1, 2, 3} & set(found)) == ([4, 7, 8, 9], set())
 
 
 async def a_log_of_two_clocks(folder):
@@ -148,7 +208,12 @@ def test_a_source_without_a_path_says_what_it_needs(spark):
 @pytest.mark.parametrize(
     ("options", "path", "said"),
     [
-        ({"grp": "audit"}, "", "no option 'grp': it knows after_seq, group, log_dir, max_events,"),
+        (
+            {"grp": "audit"},
+            "",
+            "no option 'grp': it knows accept_gaps, after_seq, group, log_dir, max_events,",
+        ),
+        ({"accept_gaps": "some"}, "", "accept_gaps is true or false, and not 'some'"),
         ({"after_seq": "many"}, "", "after_seq is a whole number, and not 'many'"),
         ({}, "/no/such.db", "/no/such.db: there is no such file; path names a SQLite store"),
         ({}, "postgresql://a@b/c", "postgresql:// is none: `groupkeeper pipeline run` makes"),
