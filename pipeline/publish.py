@@ -40,6 +40,12 @@ PUBLISHED: Final = "published"
 HELD_BACK: Final = "held back"
 ACCEPTED: Final = "published with a gap"
 
+UNDER_WAY: Final = (
+    "`groupkeeper pipeline run` began to compute this and has not finished; if none is at work, it "
+    "was interrupted, and is to be run again"
+)
+"""What is missing of a day that is held back only until then."""
+
 Progress = Callable[[str], object]
 """Is told what is being done, for a person who waits."""
 
@@ -116,6 +122,7 @@ def publish(
     ready = [day for day in days if day not in held]
     before = max((day for day in wanted if day < touched[0]), default=None)
     under_way = {day: wanted[day]._replace(state=HELD_BACK, fingerprint="") for day in days}
+    under_way |= {day: under_way[day]._replace(missing=UNDER_WAY) for day in ready}
     _note(spark, lake, coverage, {**wanted, **under_way})
     _Run(spark, lake, days, before, progress).compute(ready)
     for table in GOLD_TABLES:

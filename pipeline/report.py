@@ -9,8 +9,9 @@ import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from pipeline import page
 from pipeline.charts import Span, time_step_ms
 from pipeline.gold import MINUTE_MS
 from pipeline.lake import DAY, Lake, read_table
-from pipeline.publish import HELD_BACK
+from pipeline.publish import HELD_BACK, UNDER_WAY
 from pipeline.report_schema import GOLD_SCHEMAS
 from pipeline.schema import PUBLICATION_SCHEMA
 
@@ -91,6 +92,15 @@ class Scope:
     def _published_days(self) -> list[date]:
         return [row[DAY] for row in self._notes if row["state"] != HELD_BACK]
 
+    @property
+    def quiet(self) -> dict[date, date]:
+        """The days that were followed by days without any event, with the next one that has some.
+
+        Nothing is missing between, and so nothing changed.
+        """
+        noted = [row[DAY] for row in self._notes]
+        return {day: then for day, then in pairwise(noted) if then - day > timedelta(days=1)}
+
     def require_tables(self) -> None:
         """Raise NoTables where the pipeline never ran: the place may be a wrong one."""
         if not self._notes:
@@ -101,18 +111,22 @@ class Scope:
 
     def warnings(self) -> list[str]:
         """Say which days are not in the report, and why; of many, the last."""
+        waiting = [row["dt"] for row in self._notes if _is_waiting(row)]
         told = [
             f"{row['dt']} is not in this report: {row['missing']}."
             if row["state"] == HELD_BACK
             else f"{row['dt']} is published although {row['missing']}."
             for row in self._notes
-            if row["missing"]
+            if row["missing"] and not _is_waiting(row)
         ]
         more = len(told) - MAX_WARNINGS
-        if more <= 0:
-            return told
-        days = "1 day" if more == 1 else f"{more} days"
-        return [f"Of {days} before these, events are missing as well.", *told[more:]]
+        if more > 0:
+            days = "1 day" if more == 1 else f"{more} days"
+            told = [f"Of {days} before these, events are missing as well.", *told[more:]]
+        if waiting:
+            are = "is" if len(waiting) == 1 else "are"
+            told.append(f"{_from_to(waiting)} {are} not in this report: {UNDER_WAY}.")
+        return told
 
     def about(self) -> str:
         """Name the groups and the days."""
@@ -130,7 +144,8 @@ class Scope:
         if not self.days:
             return (
                 "No day between --since and --until is published; those that are: "
-                f"{_from_to(published)}."
+                f"{_from_to(published)}. On days without any event nothing changed: they have no "
+                "rows."
             )
         if self.group is not None and self.gold("group_daily").isEmpty():
             return (
@@ -138,6 +153,11 @@ class Scope:
                 "`groupkeeper groups` lists it?"
             )
         return otherwise
+
+
+def _is_waiting(note: Row) -> bool:
+    """Whether a run began a day and did not end it; versions before this noted no reason."""
+    return note["state"] == HELD_BACK and note["missing"] in ("", UNDER_WAY)
 
 
 def _from_to(days: Sequence[date]) -> str:

@@ -25,6 +25,8 @@ def write_reports(
     Raises NoTables, and leaves what is in the folder, where the pipeline never ran.
     """
     scope.require_tables()
+    for warning in scope.warnings():
+        say(warning)
     pages = []
     for name in names:
         report = REPORTS[name](scope)

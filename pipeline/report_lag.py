@@ -25,7 +25,7 @@ def build(scope: Scope) -> Report:
     ((first, last),) = edges.agg(F.min("minute_ms"), F.max("minute_ms")).collect()
     is_empty = first is None
     span, bucket_ms = buckets([0] if is_empty else [first, last])
-    found = _by_bucket(lag, rate, span, bucket_ms)
+    found = _by_bucket(lag, rate, span, bucket_ms, _day_end_ms(scope))
     rows = collect(found.orderBy("name", "time_ms"))
     return Report(
         "lag",
@@ -82,7 +82,8 @@ def _parts(scope: Scope, rows: Rows, span: charts.Span, bucket_ms: int) -> list[
             "What each group did. Commits are requests, and so are the resets and restores "
             "among them, and what was refused. What took offsets back, one request in the "
             "audit, counts here with each partition, be it a rewind, a reset or a restore. "
-            "Messages are those that members moved forward over.",
+            "Messages are those that members moved forward over. A day without any event has no "
+            "row: nothing changed on it.",
             page.table(
                 [_told(day) for day in _days(scope)],
                 "No complete day.",
@@ -93,18 +94,29 @@ def _parts(scope: Scope, rows: Rows, span: charts.Span, bucket_ms: int) -> list[
     ]
 
 
-def _by_bucket(lag: DataFrame, rate: DataFrame, span: charts.Span, bucket_ms: int) -> DataFrame:
+def _day_end_ms(scope: Scope) -> Column:
+    """Until when what a day tells holds: the next one tells of itself what stands on it, or is
+    held back. Days without any event tell nothing, and what stood before them stands.
+    """
+    end_ms = (F.unix_date(F.col(DAY)).cast("long") + 1) * _DAY_MS
+    if not scope.quiet:
+        return end_ms
+    then = F.create_map(*(F.lit(each) for pair in scope.quiet.items() for each in pair))
+    return F.coalesce(F.unix_date(then[F.col(DAY)]).cast("long") * _DAY_MS, end_ms)
+
+
+def _by_bucket(
+    lag: DataFrame, rate: DataFrame, span: charts.Span, bucket_ms: int, day_end_ms: Column
+) -> DataFrame:
     """What each group did in each moment of the charts in which it had an offset."""
 
     def bucket(at_ms: Column) -> Column:
         return at_ms - at_ms % bucket_ms
 
     minute = F.col("minute_ms")
-    # a row holds until the next one of its partition, and no longer than its day: the next day
-    # tells of itself what stands on it, or is held back
+    # a row holds until the next one of its partition
     of_partition = Window.partitionBy("name", "topic", "partition").orderBy("minute_ms")
-    day_ms = (F.unix_date(F.col(DAY)).cast("long") + 1) * _DAY_MS
-    until = F.least(F.lead("minute_ms").over(of_partition), day_ms, F.lit(span.until_ms))
+    until = F.least(F.lead("minute_ms").over(of_partition), day_end_ms, F.lit(span.until_ms))
     held = lag.select("name", "offset", "lag", minute, until.alias("until_ms")).where(
         F.col("offset").isNotNull()
     )

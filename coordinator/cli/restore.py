@@ -114,7 +114,13 @@ def restore_command(  # noqa: PLR0913  the options of a command
         fail("--undo takes back a plan that was applied: name it with --plan FILE", USAGE)
     if group is None or as_of is None or server is None:
         fail("name --group, --as-of and --server, or with --plan FILE a plan that was made", USAGE)
-    if (store is None and log is None) == (tables is None):
+    if tables is not None and (store is not None or log is not None):
+        fail(
+            "--tables names a history, and so do --store and --log-dir: leave out the one or the "
+            "others",
+            USAGE,
+        )
+    if store is None and log is None and tables is None:
         fail("name where the history is: --store FILE, --log-dir DIR or --tables DIR", USAGE)
     from pipeline.cluster import Endpoint
 

@@ -5,8 +5,9 @@ Nothing of Spark is imported before one of these commands is called.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -59,6 +60,8 @@ def run_command(
     Exits 1 when days are held back because events are missing, or a file is not what it should be;
     5 while another job writes these tables. Ctrl-C and SIGTERM end it.
     """
+    if _is_nowhere(log_dir, master):
+        fail(f"{log_dir} does not exist", FAILED)
     accepted = [moment.date() for moment in accept_gap or ()]
     with the_only_writer(out):
         spark = start_spark("pipeline", master, memory)
@@ -103,6 +106,11 @@ def report_command(  # noqa: PLR0913  the options of a command
     folder = to if to is not None else Path(tables) / "reports"
     if to is None and "://" in tables:
         fail("--to is needed: the reports are written to a folder of this machine", USAGE)
+    if _is_nowhere(tables, master):
+        fail(
+            f"{tables} does not exist: is that the --out of `groupkeeper pipeline run`?",
+            NOTHING_MATCHED,
+        )
     spark = start_spark("report", master, memory)
     from pipeline.lake import Lake
     from pipeline.report import NoTables, Scope
@@ -127,11 +135,25 @@ def the_only_writer(tables: str) -> Iterator[None]:
     """Hold the lock of some tables, or end with what is in the way."""
     from pipeline.lake_lock import TablesBusy, only_writer
 
-    try:
-        with only_writer(tables):
-            yield
-    except TablesBusy as error:
-        fail(str(error), BUSY)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(only_writer(tables))
+        except TablesBusy as error:
+            fail(str(error), BUSY)
+        except OSError as error:
+            fail(f"{tables}: tables cannot be written there: {error.strerror}", FAILED)
+        yield
+
+
+def _is_nowhere(folder: str, master: str | None) -> bool:
+    """Tell whether a folder is known not to exist before Spark is started, which knows of other
+    addresses, and elsewhere what a path means.
+    """
+    from pipeline.lake_lock import local_folder
+
+    is_here = (master or "local").startswith("local") and "HADOOP_CONF_DIR" not in os.environ
+    path = local_folder(folder) if is_here else None
+    return path is not None and not path.exists()
 
 
 def register(app: typer.Typer) -> None:

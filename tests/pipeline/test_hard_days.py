@@ -14,14 +14,15 @@ from coordinator.core import events as core
 from pipeline import silver
 from pipeline.bronze import with_store
 from pipeline.report import Scope
-from pipeline.report_jobs import write_reports
+from pipeline.report_jobs import REPORTS, write_reports
 from pipeline.schema import EVENT_SCHEMA
 from storage.segment_lines import EventDict
 from tests.pipeline.conftest import a_site
 from tests.pipeline.events import DAY_MS, at, commit
 from tests.pipeline.test_reports import cells, tiles
+from tests.pipeline.test_silver_gold import end_of
 
-FIRST, SECOND = date(1970, 1, 1), date(1970, 1, 2)
+FIRST, SECOND, FOURTH = (date(1970, 1, day) for day in (1, 2, 4))
 
 
 def joined(seq, group, member, *, lease_epoch=1, ts_ms=None, **more) -> EventDict:
@@ -150,10 +151,13 @@ def two_days() -> list[EventDict]:
         gone("moved", "dropped-by-config"),
         gone("moved", "clicks", "deleted"),
         topic_deleted("clicks", client_id="later"),
+        at(next(seq), end_of((0, 100)), 4000),
         # complete before midnight, assigned after it
         start("late", "member_join", DAY_MS - 3000),
         ended(next(seq), "late", 1, 2477, ts_ms=DAY_MS - 523),
         assigned(next(seq), "late", "m", ts_ms=DAY_MS + 500),
+        # of the third day there is no event
+        at(next(seq), core.GroupCreated(group="new"), 3 * DAY_MS + 1000),
     ]
 
 
@@ -161,14 +165,14 @@ def two_days() -> list[EventDict]:
 def told(spark, tmp_path_factory):
     site = a_site(spark, tmp_path_factory.mktemp("hard"))
     site.seal(two_days())
-    assert site.run().published == [FIRST, SECOND]
+    assert site.run().published == [FIRST, SECOND, FOURTH]
     return site
 
 
 @pytest.fixture(scope="module")
 def pages(told, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
-    write_reports(Scope(told.spark, told.lake), ["rebalances", "audit"], folder, lambda _: None)
+    write_reports(Scope(told.spark, told.lake), REPORTS, folder, lambda _: None)
     return folder
 
 
@@ -213,3 +217,19 @@ def test_one_of_a_kind_is_told_in_the_singular(pages):
         "deletions of offsets": "3",
         "acts of administration": "3",
     }
+
+
+def test_a_day_without_events_is_no_hole_in_the_chart(pages):
+    rows = [row for row in json.loads((pages / "lag.json").read_text()) if row["name"] == "moved"]
+    lag = {row["time_ms"]: row["largest_lag"] for row in rows}
+    first, second, *_ = sorted(lag)
+    assert sorted(lag) == list(range(first, 3 * DAY_MS + 1, second - first))
+    assert set(lag.values()) == {79}
+
+
+def test_who_asks_for_a_day_without_events_hears_why_there_is_nothing(told):
+    scope = Scope(told.spark, told.lake, since=date(1970, 1, 3), until=date(1970, 1, 3))
+    assert scope.why_nothing("").endswith(
+        "those that are: 1970-01-01 to 1970-01-04. On days without any event nothing changed: they "
+        "have no rows."
+    )

@@ -13,6 +13,7 @@ from coordinator.core import events as core
 from pipeline import bronze, ingest, publish
 from pipeline.bronze import read_events
 from pipeline.report import Scope
+from pipeline.report_jobs import write_reports
 from pipeline.run import told
 from storage.segments import read_segment
 from storage.snapshots import OffsetsAsOf, SnapshotLog
@@ -82,7 +83,12 @@ def test_a_publication_that_dies_before_its_note_is_done_again(site, monkeypatch
     site.seal(ten_commits())
     with pytest.raises(Killed):
         run_and_die_before_the_note(site, monkeypatch)
+    scope = Scope(site.spark, site.lake)
+    said: list[str] = []
+    assert write_reports(scope, [], Path(site.lake.root), said.append) == []
+    assert said == [f"1970-01-01 is not in this report: {publish.UNDER_WAY}."]
     assert site.run().published == [FIRST]
+    assert Scope(site.spark, site.lake).warnings() == []
     assert rates(site) == [(FIRST, 10)]
     assert site.run().published == []
 
@@ -203,10 +209,26 @@ def test_an_acceptance_outlives_a_run_that_died(site, monkeypatch):
     assert site.run().published == [SECOND, THIRD, FOURTH]
 
 
-def test_a_folder_that_is_not_there_is_told_in_one_line(site, tmp_path):
+def test_a_folder_that_is_not_there_is_told_in_one_line(spark, tmp_path, monkeypatch):
     absent = tmp_path / "nowhere"
-    said = command("run", "--log-dir", absent, "--out", site.lake.root, code=1).err
+    out = tmp_path / "tables"
+    said = command("run", "--log-dir", absent, "--out", out, code=1).err
+    assert said == f"groupkeeper: {absent} does not exist\n"
+    assert not out.exists()
+    said = command("report", "--tables", absent, code=4).err
+    assert said.startswith(f"groupkeeper: {absent} does not exist: is that the --out of")
+    # elsewhere a path may mean what this machine does not know
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    said = command("run", "--log-dir", absent, "--out", out, code=1).err
     assert said.endswith(f"groupkeeper: {absent} does not exist\n")
+    assert "starting Spark" in said
+
+
+def test_a_place_that_no_tables_can_be_in_is_told_in_one_line(tmp_path):
+    place = tmp_path / "settings.toml"
+    place.touch()
+    said = command("run", "--log-dir", tmp_path, "--out", place, code=1).err
+    assert said == f"groupkeeper: {place}: tables cannot be written there: File exists\n"
 
 
 def test_a_command_in_the_process_of_the_tests_leaves_their_session_as_it_is(site, tmp_path):

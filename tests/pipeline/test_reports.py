@@ -20,7 +20,7 @@ from coordinator.cli.tables import ReportName
 from coordinator.core import events as core
 from pipeline import charts, page
 from pipeline.lake import Lake
-from pipeline.publish import GOLD_TABLES, HELD_BACK
+from pipeline.publish import GOLD_TABLES, HELD_BACK, UNDER_WAY
 from pipeline.report import NoTables, Scope, buckets
 from pipeline.report_jobs import REPORTS, write_reports
 from pipeline.report_schema import GOLD_SCHEMAS, MEMBER_SESSIONS_SCHEMA
@@ -165,7 +165,7 @@ def test_a_report_of_days_that_are_not_published_says_which_are(story, tmp_path)
     assert write_reports(scope, REPORTS, tmp_path, lambda _: None) == []
     for name in REPORTS:
         text = (tmp_path / f"{name}.html").read_text()
-        assert "is published; those that are: 1970-01-01 to 1970-01-02." in text
+        assert "is published; those that are: 1970-01-01 to 1970-01-02. On days" in text
 
 
 def test_a_report_without_tables_says_what_to_do_and_leaves_the_pages_that_are_there(
@@ -275,11 +275,16 @@ def test_of_many_days_with_missing_events_the_last_are_named(story, tmp_path):
         {"dt": date(1970, 1, day), "state": HELD_BACK, "missing": missing.format(day)}
         for day in range(1, 9)
     ]
+    notes += [  # as an older version noted days that a run did not end, and as this does
+        {"dt": date(1970, 1, 9), "state": HELD_BACK, "missing": ""},
+        {"dt": date(1970, 1, 10), "state": HELD_BACK, "missing": UNDER_WAY},
+    ]
     lake = Lake(str(tmp_path))
     table = story.spark.createDataFrame(notes, PUBLICATION_SCHEMA)
     table.write.parquet(lake.publications)
     scope = Scope(story.spark, lake)
-    first, *others = scope.warnings()
+    first, *others, last = scope.warnings()
+    assert last == f"1970-01-09 to 1970-01-10 are not in this report: {UNDER_WAY}."
     assert first == "Of 3 days before these, events are missing as well."
     assert [line[:10] for line in others] == [f"1970-01-0{day}" for day in range(4, 9)]
     assert scope.why_nothing("").startswith("No day is published yet.")

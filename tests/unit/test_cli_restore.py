@@ -66,6 +66,17 @@ def test_a_moment_before_1970_is_refused(text: str, capsys: pytest.CaptureFixtur
     assert parse_moment("1970-01-01T00:00:00Z", NOW) == 0
 
 
+def test_a_history_is_named_once() -> None:
+    wanted = ["--group", "g", "--as-of", "1s", "--server", "127.0.0.1:1"]
+    for places, said in (
+        ([], "name where the history is: --store FILE, --log-dir DIR or --tables DIR"),
+        (["--store", "s.db", "--tables", "t"], "--tables names a history, and so do --store and"),
+        (["--log-dir", "l", "--tables", "t"], "--tables names a history, and so do --store and"),
+    ):
+        told = CliRunner().invoke(app, ["pipeline", "restore", *wanted, *places])
+        assert (told.exit_code, said in told.stderr) == (2, True), told.stderr
+
+
 def test_a_moment_is_printed_as_it_is_read() -> None:
     assert moment(NOW) == "2026-11-21T20:00:00Z"
     assert parse_moment(moment(NOW - 1), NOW) == NOW - 1
