@@ -81,8 +81,8 @@ def _parts(rows: Rows, churn: Rows) -> list[str]:
         ),
         page.section(
             "Churn",
-            "Who came and who went, by group; went how, where it was the case. Forgotten are "
-            "members that had just joined when the coordinator was killed or lost its store.",
+            "Who came and who went, by group. Forgotten are members that had just joined when the "
+            "coordinator was killed or lost its store.",
             page.table(churn, "Nobody came or went."),
         ),
         page.section(

@@ -97,11 +97,11 @@ def _cause() -> Column:
 # --- members --------------------------------------------------------------------------------------
 
 
-def member_sessions(events: DataFrame, days: Sequence[date]) -> DataFrame:
+def member_sessions(events: DataFrame, forgotten: DataFrame, days: Sequence[date]) -> DataFrame:
     """One row for each member and day on which it was one: when it joined, when and why it ended.
 
     ``ended_by`` is ``leave``, ``replaced`` (a static member came back under a new id), the reason
-    of an eviction, or ``forgotten`` (``_forgotten``); null while it lives.
+    of an eviction, or ``forgotten``; null while it lives.
     """
     joins = events.where(F.col("kind") == "member_join")
     ends = events.where(F.col("kind").isin("member_leave", "member_evicted")).select(
@@ -131,11 +131,11 @@ def member_sessions(events: DataFrame, days: Sequence[date]) -> DataFrame:
         .agg(F.max_by(F.struct("ts_ms", "by", "end_order"), "end_order").alias("end"))
     )
     both = begun.join(ended, ["store", "group", "member_id"], "full")
-    forgotten = _forgotten(events).select(
+    losses = forgotten.select(
         *("store", "group", "member_id"),
         F.struct("ts_ms", F.lit("forgotten").alias("by")).alias("loss"),
     )
-    both = both.join(forgotten, ["store", "group", "member_id"], "left")
+    both = both.join(losses, ["store", "group", "member_id"], "left")
     is_told = F.coalesce(F.col("end.end_order") > F.col("join_order"), F.col("join").isNull())
     sessions = both.select(
         "store",
@@ -155,7 +155,7 @@ def member_sessions(events: DataFrame, days: Sequence[date]) -> DataFrame:
     return by_day.withColumn("duration_ms", F.col("ended_ms") - F.col("joined_ms"))
 
 
-def _forgotten(events: DataFrame) -> DataFrame:
+def forgotten_members(events: DataFrame, days: Sequence[date]) -> DataFrame:
     """The members that the coordinator forgot, each with the event that tells of it.
 
     A member is stored with the assignment that follows its join. When the shard is loaded again
@@ -197,7 +197,11 @@ def _forgotten(events: DataFrame) -> DataFrame:
         lost.where(F.col("loss").isNotNull())
         .groupBy("store", "group", "member_id")
         .agg(F.max_by("loss", "order").alias("loss"))
-        .select("store", "group", "member_id", "loss.order", "loss.ts_ms")
+        .select(
+            *("store", "group", "member_id", "loss.order", "loss.ts_ms"),
+            # what was carried into these days by a version that did not know of it ends with them
+            F.greatest(F.to_date(F.timestamp_millis("loss.ts_ms")), F.lit(days[0])).alias(DAY),
+        )
     )
 
 
@@ -328,7 +332,7 @@ _LASTING: Final = (
 """Kinds that say something lasting: those of ``_states``."""
 
 
-def carried_events(events: DataFrame, days: Sequence[date]) -> DataFrame:
+def carried_events(events: DataFrame, forgotten: DataFrame, days: Sequence[date]) -> DataFrame:
     """For the end of each day: the events that a later day still needs, in the events' own columns.
 
     The joins of members that live on, the last assignment of each group, and the rebalance that is
@@ -338,7 +342,7 @@ def carried_events(events: DataFrame, days: Sequence[date]) -> DataFrame:
     states = told.select("store", "order", DAY, F.explode(_states()).alias("state"))
     of_member = F.array(F.lit("member"), "group", "member_id").alias("key")
     over = F.struct(of_member, F.lit(False).alias("opens")).alias("state")
-    states = states.unionByName(with_day(_forgotten(events)).select("store", "order", DAY, over))
+    states = states.unionByName(forgotten.select("store", "order", DAY, over))
     # the end of a day knows the last state: what is sorted is a row a key and day, without content
     last = states.groupBy("store", "state.key", DAY).agg(
         F.max("order").alias("order"), F.max_by("state.opens", "order").alias("opens")

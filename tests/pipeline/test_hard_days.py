@@ -79,9 +79,10 @@ def test_a_member_that_was_never_stored_ends_with_the_coordinator_that_knew_it(f
         joined(15, "new", "n1", lease_epoch=6),
         ended(16, "new", 1, lease_epoch=6),
     )
+    lost = silver.forgotten_members(events, [FIRST]).cache()
     sessions = {
         row["member_id"]: (row["ended_by"], row["ended_ms"])
-        for row in silver.member_sessions(events, [FIRST]).collect()
+        for row in silver.member_sessions(events, lost, [FIRST]).collect()
     }
     assert sessions == {
         "k0": (None, None),
@@ -95,7 +96,7 @@ def test_a_member_that_was_never_stored_ends_with_the_coordinator_that_knew_it(f
         "s3": (None, None),
         "n1": (None, None),
     }
-    carried = silver.carried_events(events, [FIRST]).where("kind = 'member_join'").collect()
+    carried = silver.carried_events(events, lost, [FIRST]).where("kind = 'member_join'").collect()
     assert {row["member_id"] for row in carried} == {
         member for member, (by, _) in sessions.items() if by is None
     }
@@ -104,8 +105,20 @@ def test_a_member_that_was_never_stored_ends_with_the_coordinator_that_knew_it(f
 def test_a_member_that_left_is_not_forgotten_by_what_comes_after(frame):
     gone = core.MemberLeave(group="g", member_id="m")
     events = frame(joined(1, "g", "m"), at(2, gone), ended(3, "g", 0))
-    (row,) = silver.member_sessions(events, [FIRST]).collect()
+    lost = silver.forgotten_members(events, [FIRST])
+    (row,) = silver.member_sessions(events, lost, [FIRST]).collect()
     assert (row["ended_by"], row["ended_ms"]) == ("leave", 2000)
+
+
+def test_a_member_that_was_carried_on_for_nothing_ends_now(frame):
+    """What a version carried that did not know of forgotten members: the join, and what told it."""
+    days = [SECOND]
+    events = frame(joined(1, "g", "m"), ended(2, "g", 0), joined(3, "h", "n", ts_ms=DAY_MS))
+    lost = silver.forgotten_members(events, days)
+    assert [row["dt"] for row in lost.collect()] == days
+    sessions = silver.member_sessions(events, lost, days).collect()
+    carried = silver.carried_events(events, lost, days).where("kind = 'member_join'").collect()
+    assert [row["member_id"] for row in (*sessions, *carried)] == ["n", "n"]
 
 
 # --- two days -------------------------------------------------------------------------------------
