@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from math import inf
 
@@ -18,6 +19,10 @@ Lived = Callable[[Life, int], Outcome]
 
 SHRINK_S = 120.0
 """How long shorter lives are tried; Hypothesis alone would go on for five minutes and more."""
+
+
+class _Over(BaseException):
+    """No more lives are led. It is no Exception, for Hypothesis would shrink that, too."""
 
 
 def explore(
@@ -35,7 +40,6 @@ def explore(
     takes nothing of that back. What is known to differ is not led again.
     """
     found: dict[Life, Outcome] = {}
-    last: list[Outcome] = []
     until_s = inf
 
     @settings(
@@ -50,8 +54,9 @@ def explore(
     @given(lives())
     def alike(life: Life) -> None:
         nonlocal until_s
-        is_over = stopping.is_set() or clock() >= until_s
-        if life not in found and not is_over:
+        if stopping.is_set() or clock() >= until_s:
+            raise _Over
+        if life not in found:
             outcome = (
                 _twice(life, lived)
                 if found
@@ -61,14 +66,15 @@ def explore(
                 found[life] = outcome
                 until_s = min(until_s, clock() + SHRINK_S)
         if life in found:
-            last[:] = [found[life]]
             raise AssertionError("both sides do not do the same")
 
-    try:
+    with suppress(AssertionError, _Over):
         alike()
-    except AssertionError:
-        return f"SEED={number}: {last[0].told()}"
-    return ""
+    return f"SEED={number}: {found[min(found, key=_length)].told()}" if found else ""
+
+
+def _length(life: Life) -> tuple[int, int]:
+    return len(life.acts), len(repr(life))
 
 
 def _twice(life: Life, lived: Lived) -> Outcome:
