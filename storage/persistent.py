@@ -9,6 +9,8 @@ Weaker promises than those of the other backends, because the store promises les
   expire either.
 - A commit of several partitions is several calls of ``store``. A crash between them leaves the
   first ones; nobody was told that the commit succeeded, and its client repeats it.
+- A write that takes too long is not cancelled, for nobody could tell when it ends; its group is
+  neither written nor read before it has. Other groups go on.
 - There is no fence: two processes over one store overwrite each other. See to it that there is one.
 - Topics are not stored either: a configured one is made again at every start, under a new id, and
   offsets belong to its name. Its end is the largest offset of the groups that were named so far.
@@ -21,6 +23,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 from coordinator.core.records import (
@@ -78,6 +81,11 @@ class MetadataStore(Protocol):
     """What a host brings. Each method may be ``async``; one that is not runs on the loop, so it
     must not wait for anything. What a method raises ends up as a retriable error at the client.
 
+    A method that has returned or raised has ended: nothing of it may be written later. What comes
+    next for the group does not wait for a thread that goes on after a time limit of the store's
+    own, say, and would be overwritten by it. ``store`` and ``delete`` are never cancelled while
+    the loop lives, however long they take; ``fetch`` and ``fetch_all`` may be.
+
     What is returned has to have the types that are written here: a partition is an int and no str,
     as JSON makes of it, and metadata is never None. Else the group is refused with
     UNKNOWN_SERVER_ERROR, which clients do not try again, and the log names what was wrong.
@@ -113,6 +121,8 @@ class _GroupWrite:
 
     deletes: bool = False
     puts: dict[tuple[str, int], OffsetAndMetadata] = field(default_factory=dict)
+    is_given_up: bool = False
+    """The append failed or was cancelled: no call is begun any more."""
 
 
 class PersistentOffsetStorage:
@@ -134,6 +144,8 @@ class PersistentOffsetStorage:
         self._groups: dict[str, GroupRecord | None] = {}
         """Groups that have something, with what is known of their members."""
         self._shard_of: dict[str, ShardId] = {}
+        self._writing: dict[str, asyncio.Task[None]] = {}
+        """Groups with a call of the store that has not ended, its append perhaps long given up."""
         self._cluster = KeyedRecords()
         self._ends: dict[ShardId, KeyedRecords] = {}
 
@@ -146,9 +158,13 @@ class PersistentOffsetStorage:
         self._is_open = True
 
     async def close(self) -> None:
-        """End. The object may be opened again; the host closes its store itself."""
+        """End, once the writes that are under way have. The object may be opened again; the host
+        closes its store itself.
+        """
         self._is_open = False
         self._owner = None
+        if self._writing:
+            await asyncio.wait(self._writing.values())
 
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
         """Take all shards under a new epoch; it fences late appends of this process alone."""
@@ -173,7 +189,7 @@ class PersistentOffsetStorage:
         self, shards: Collection[ShardId]
     ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
         """Yield what this process has heard of: nothing at a start, all that lives after a failed
-        append.
+        append, but for groups whose write has not ended.
         """
         self._check_open()
         wanted = set(shards)
@@ -184,7 +200,7 @@ class PersistentOffsetStorage:
                 yield shard, list(keyed.records())
         for group_id in list(self._groups):
             shard = self._shard_of[group_id]
-            if shard in wanted:
+            if shard in wanted and group_id not in self._writing:
                 try:
                     records = await self._read(group_id)
                 except StoreRefused:  # others go on; it is read again when it is next named
@@ -200,6 +216,7 @@ class PersistentOffsetStorage:
         return records
 
     async def _read(self, group_id: str) -> list[Record]:
+        await self._end_of_writing(group_id)
         metadata = self._groups.get(group_id)
         offsets = self._offsets(group_id, await _result(self._store.fetch_all(group_id)))
         if not offsets and metadata is None:
@@ -226,6 +243,7 @@ class PersistentOffsetStorage:
 
     async def fetch_offset(self, group_id: str, topic: str, partition: int) -> SavedOffset | None:
         """Return what the store has of one partition, past any coordinator."""
+        await self._end_of_writing(group_id)
         found = await _result(self._store.fetch(group_id, topic, partition))
         if found is None:
             return None
@@ -255,10 +273,7 @@ class PersistentOffsetStorage:
                     for record in batch.records:
                         self._take(item.shard, record, writes)
         if writes:
-            turns = asyncio.Semaphore(MAX_CALLS)
-            async with asyncio.TaskGroup() as tasks:
-                for group_id, write in writes.items():
-                    tasks.create_task(self._write(group_id, write, turns))
+            await self._write_all(writes)
         self._forget(writes)
         return fenced
 
@@ -299,12 +314,48 @@ class PersistentOffsetStorage:
         self._groups[group_id] = metadata
         self._shard_of[group_id] = shard
 
+    async def _write_all(self, writes: Mapping[str, _GroupWrite]) -> None:
+        """Write the groups side by side. What is under way when one fails is waited for, and when
+        the append is cancelled left to end by itself: a thread would write on, and later than what
+        a client is told next.
+        """
+        turns = asyncio.Semaphore(MAX_CALLS)
+        loop = asyncio.get_running_loop()
+        tasks = []
+        for group_id, write in writes.items():
+            task = loop.create_task(self._write(group_id, write, turns))
+            self._writing[group_id] = task
+            task.add_done_callback(partial(self._written, group_id))
+            tasks.append(task)
+        try:
+            _, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            for write in writes.values():
+                write.is_given_up = True
+        if left:
+            await asyncio.wait(left)
+        for task in tasks:
+            if task.cancelled():
+                raise StorageError("the store cancelled a call by itself")
+            task.result()
+
     async def _write(self, group_id: str, write: _GroupWrite, turns: asyncio.Semaphore) -> None:
         async with turns:
-            if write.deletes:
+            if write.deletes and not write.is_given_up:
                 await _result(self._store.delete(group_id))
             for (topic, partition), offset in write.puts.items():
+                if write.is_given_up:
+                    return
                 await _result(self._store.store(group_id, topic, partition, offset))
+
+    def _written(self, group_id: str, task: asyncio.Task[None]) -> None:
+        del self._writing[group_id]
+        if not task.cancelled():
+            task.exception()  # perhaps nobody is left to hear of it
+
+    async def _end_of_writing(self, group_id: str) -> None:
+        if group_id in self._writing:
+            await asyncio.wait([self._writing[group_id]])
 
     # --- The rest of the contract -----------------------------------------------------------------
 

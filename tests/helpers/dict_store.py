@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
 
 from storage.persistent import GroupOffsets, OffsetAndMetadata
 from tests.helpers.faulty_storage import Gate
@@ -68,3 +70,30 @@ class AsyncDictStore:
     async def delete(self, group_id: str) -> None:
         await asyncio.sleep(0)
         self.inner.delete(group_id)
+
+
+class ThreadedDictStore(AsyncDictStore):
+    """Writes as in threads (``asyncio.to_thread``): who cancels a call does not stop what it does,
+    and any write may be held.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.write_gates: list[Gate] = []
+        """One for each of the next calls of ``store`` and ``delete``."""
+
+    async def store(self, *args: Any) -> None:
+        await self._in_a_thread(super().store(*args))
+
+    async def delete(self, group_id: str) -> None:
+        await self._in_a_thread(super().delete(group_id))
+
+    async def _in_a_thread(self, call: Coroutine[Any, Any, None]) -> None:
+        gate = self.write_gates.pop(0) if self.write_gates else None
+        await asyncio.shield(asyncio.ensure_future(_after(gate, call)))
+
+
+async def _after(gate: Gate | None, call: Coroutine[Any, Any, None]) -> None:
+    if gate is not None:
+        await gate.wait()
+    await call

@@ -17,7 +17,8 @@ from coordinator.core.requests import DeleteGroup, OffsetFetch
 from coordinator.service import GroupCoordinator
 from storage.persistent import OffsetAndMetadata, PersistentOffsetStorage
 from tests.helpers.coordinator import CLIENT, a_commit, a_config
-from tests.helpers.dict_store import AsyncDictStore
+from tests.helpers.dict_store import ThreadedDictStore
+from tests.helpers.faulty_storage import Gate
 from tests.helpers.virtual_loop import VirtualClock, run_virtual, virtual_timer
 
 SEEDS = 40
@@ -25,8 +26,8 @@ RETRIABLE = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 NOTHING = -1
 
 
-class RandomStore(AsyncDictStore):
-    """Slow and unreliable."""
+class RandomStore(ThreadedDictStore):
+    """Slow and unreliable; what it writes now and then outlives the append."""
 
     def __init__(self, dice: random.Random) -> None:
         super().__init__()
@@ -44,11 +45,18 @@ class RandomStore(AsyncDictStore):
 
     async def store(self, group_id: str, *rest):
         await self.pause("store")
+        self.hold_a_write()
         await super().store(group_id, *rest)
 
     async def delete(self, group_id: str) -> None:
         await self.pause("delete")
+        self.hold_a_write()
         await super().delete(group_id)
+
+    def hold_a_write(self) -> None:
+        if not self.is_reliable and self.dice.random() < 0.02:
+            self.write_gates.append(gate := Gate())
+            asyncio.get_running_loop().call_later(self.dice.choice((4, 6, 12)), gate.open)
 
 
 class Client:
