@@ -36,6 +36,19 @@ def a_commit(log_id, seq, ts_ms, offsets, group="g"):
     return event_dict(Stamp(log_id, ts_ms, ts_ms), seq, 1, 1, commit)
 
 
+async def four_days(folder, group):
+    """A store with a commit on each of four days, those before the last of them sealed."""
+    store = SealedStore(folder)
+    store.path.parent.mkdir()
+    owner = await store.owner()
+    for number in range(4):
+        await store.append(owner, 0, [commit(group, number, partitions=number + 1)])
+        store.now_ms += DAY_MS
+    await until(lambda: len(store.live_seqs()) == 1)
+    await owner.storage.close()
+    return store
+
+
 def told(found):
     return {partition.partition: value.offset for partition, value in found.offsets.items()}
 
@@ -181,14 +194,7 @@ def test_no_plan_is_made_of_a_history_with_a_gap(site, daemon, group, tmp_path, 
 async def test_what_the_manifest_lists_and_the_folder_has_not_can_be_done_without(
     daemon, group, spark, tmp_path, source
 ):
-    store = SealedStore(tmp_path / "store")
-    store.path.parent.mkdir()
-    owner = await store.owner()
-    for number in range(4):
-        await store.append(owner, 0, [commit(group, number, partitions=number + 1)])
-        store.now_ms += DAY_MS
-    await until(lambda: len(store.live_seqs()) == 1)
-    await owner.storage.close()
+    store = await four_days(tmp_path / "store", group)
     shutil.rmtree(sorted(store.log_dir.glob("dt=*"))[1])
     place = {"--store": store.path, "--log-dir": store.log_dir}[source]
     asked = ["restore", "--group", group, source, place, "--data", "none"]
@@ -231,14 +237,7 @@ def test_a_segment_that_cannot_be_read_is_named(site, daemon, group):
 async def test_no_plan_is_made_with_a_segment_that_is_not_what_was_sealed(
     daemon, group, spark, tmp_path, source
 ):
-    store = SealedStore(tmp_path / "store")
-    store.path.parent.mkdir()
-    owner = await store.owner()
-    for number in range(4):
-        await store.append(owner, 0, [commit(group, number, partitions=number + 1)])
-        store.now_ms += DAY_MS
-    await until(lambda: len(store.live_seqs()) == 1)
-    await owner.storage.close()
+    store = await four_days(tmp_path / "store", group)
     first, second, *_ = sorted(store.log_dir.glob("dt=*/events-*"))
     second.write_bytes(first.read_bytes())  # reads well, and is another one
     place = {"--store": store.path, "--log-dir": store.log_dir}[source]
