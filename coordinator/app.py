@@ -98,6 +98,7 @@ def coordinator_config(settings: Settings) -> CoordinatorConfig:
         shards=settings.offsets.topic_num_partitions,
         owner=f"{socket.gethostname()}:{os.getpid()}",
         append_timeout_ms=settings.storage.append_timeout_ms,
+        drain_timeout_ms=int(settings.daemon.drain_timeout_ms * STOP_SHARE),
         end_offset_interval_ms=settings.log.end_offset_interval_ms,
     )
 
@@ -309,7 +310,7 @@ class Daemon:
         limit_ms = self._settings.daemon.drain_timeout_ms
         self._listener.stop_accepting()
         try:
-            await self._coordinator.stop(int(limit_ms * STOP_SHARE))
+            await self._coordinator.stop()
         except StorageError as error:
             _log.warning("the store was not closed cleanly", problem=str(error))
         await self._listener.wait_answered(limit_ms / 1000 * REPLIES_SHARE)

@@ -51,6 +51,7 @@ from coordinator.messages import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from coordinator.parts import as_topics, check_parts
 from coordinator.runtime.clock import Clock, LoopClock
 from coordinator.runtime.cluster_feed import ClusterFeed, NoTopics
 from coordinator.runtime.end_samples import EndSampler
@@ -61,7 +62,7 @@ from coordinator.runtime.shards import MakeShard, make_cluster_shard, make_group
 from coordinator.runtime.slot import Slot, Ticket
 from coordinator.runtime.stats import Stats
 from coordinator.runtime.tickets import Awaited, Closed, Listing, Many, ManyTicket, Submits
-from coordinator.topics import ConfiguredTopic, Topics
+from coordinator.topics import Topics
 from coordinator.translation import (
     checked,
     commit_from_core,
@@ -83,14 +84,10 @@ __all__ = ["CoordinatorConfig", "GroupCoordinator", "Ticket"]
 _log = structlog.get_logger(__name__)
 
 MAX_ROUTED_GROUPS: Final = 100_000
-"""Groups whose shard is remembered; the hash over an id costs more than all the rest of a
-heartbeat.
-"""
+"""Groups whose shard is remembered; the hash of an id costs more than the rest of a heartbeat."""
 
 FLUSH_SHARE: Final = 0.8
-"""Of the time that ``stop`` may take: for writing what waits and the fold. The rest is for giving
-back the leases and for the checkpoint of the store.
-"""
+"""Of the time of ``stop``: for what waits and the fold. The rest is for leases and the store."""
 
 LISTED_AT_ONCE: Final = 100
 """Groups that a listing for a host reads in one go."""
@@ -115,11 +112,11 @@ class GroupCoordinator:
 
         Without ``topics`` every topic and partition is taken to exist; names with their numbers of
         partitions will do where nothing else is to be said of them. Raises TypeError where
-        something else is passed.
+        something else is passed, ValueError for topics that there cannot be.
         """
-        _check_parts(storage, config)
+        check_parts(storage, config)
         self.config = config or CoordinatorConfig()
-        self.topics = topics = _as_topics(topics)
+        self.topics = topics = as_topics(topics, self.config)
         self.group_configs = GroupConfigStore(self.config.shards, self.config)
         """What is durably set for single groups."""
         self._storage = storage
@@ -152,8 +149,10 @@ class GroupCoordinator:
         if topics is not None and self.config.end_offset_interval_ms > 0:
             self._end_sampler = EndSampler(topics, self._ride, lambda: self._owner.stats.loads)
         self._sampling: asyncio.Task[None] | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Where it lives, once the store was opened."""
         self._is_open = False
-        self._was_started = False
         self._life_began: str | None = None
         """Why ``start`` is not for now."""
 
@@ -165,7 +164,8 @@ class GroupCoordinator:
         Raises StoreRefused where a person has to act, and StorageError where the store cannot be
         opened: it may be called again then. A store that is busy (a full disk, a database that
         somebody holds) and failures of a load are tried again for as long as it takes. There is one
-        life: RuntimeError where it was started, or stopped.
+        life: RuntimeError where it was started, or stopped, be it meanwhile. Who cancels it, or is
+        refused when the store is open, is left with a coordinator that has stopped.
         """
         if self._life_began:
             raise RuntimeError(
@@ -175,15 +175,30 @@ class GroupCoordinator:
         log_as_the_host_does()
         if self._own_clock is not None:
             self._own_clock.start()
+        self._starting = asyncio.get_running_loop().create_task(self._begin())
         try:
-            await self._open_storage()
+            await self._starting
         except BaseException:
+            await self._start_failed()
+            raise
+
+    async def _start_failed(self) -> None:
+        """Leave nothing held; tell a start that ``stop`` ended from one that was cancelled."""
+        task = asyncio.current_task()
+        if self._life_began == "stopped":
+            if task is not None and not task.cancelling():
+                raise RuntimeError("the coordinator was stopped while it started") from None
+        elif self._is_open:
+            await self.stop()
+        else:
+            self._life_began = None
             if self._own_clock is not None:
                 self._own_clock.stop()
-            if self._life_began == "started":
-                self._life_began = None
-            raise
-        self._is_open = self._was_started = True
+
+    async def _begin(self) -> None:
+        await self._open_storage()
+        self._is_open = True
+        self._loop = asyncio.get_running_loop()
         await self._owner.start()
         if self.topics is not None:
             await self.topics.ensure_configured()
@@ -212,8 +227,12 @@ class GroupCoordinator:
 
     async def stop(self, timeout_ms: int | None = None) -> None:
         """Refuse what is parked, make durable what waits, fold what fits, release and close: all of
-        it within the time given (``drain_timeout_ms``), whatever the store does.
+        it within the time given (``drain_timeout_ms``), whatever the store does. A ``start`` that
+        is under way ends with RuntimeError.
         """
+        self._check_loop()
+        limit_ms = self.config.drain_timeout_ms if timeout_ms is None else timeout_ms
+        end_s = asyncio.get_running_loop().time() + limit_ms / 1000
         self._life_began = "stopped"
         self._places = dict.fromkeys(self._places, Closed())
         self._routed.clear()
@@ -224,10 +243,12 @@ class GroupCoordinator:
             for _ in self._end_sampler.sample():  # the ends that the log is left with
                 pass
         self._owner.drain()
+        if self._starting is not None and not self._starting.done():
+            self._starting.cancel()
+            await asyncio.wait([self._starting], timeout=limit_ms * FLUSH_SHARE / 1000)
         if self._is_open:
             self._is_open = False
-            limit_ms = self.config.drain_timeout_ms if timeout_ms is None else timeout_ms
-            await self._end_storage(limit_ms)
+            await self._end_storage(end_s)
         if self._own_clock is not None:
             self._own_clock.stop()
 
@@ -243,16 +264,16 @@ class GroupCoordinator:
         """
         await self._owner.clock_moved()
 
-    async def _end_storage(self, limit_ms: int) -> None:
-        """Let go of the store within the limit, even of one that does not answer any more."""
-        end_s = asyncio.get_running_loop().time() + limit_ms / 1000
-        await self._owner.finish(int(limit_ms * FLUSH_SHARE))
+    async def _end_storage(self, end_s: float) -> None:
+        """Let go of the store by then, even of one that does not answer any more."""
+        left_ms = (end_s - asyncio.get_running_loop().time()) * 1000
+        await self._owner.finish(int(left_ms * FLUSH_SHARE))
         for call in (self._owner.release, self._storage.close):
             try:
                 async with asyncio.timeout_at(end_s):
                     await call()
             except TimeoutError:  # what was not written was not acknowledged
-                _log.warning("store_let_go_unfinished", during=call.__name__, timeout_ms=limit_ms)
+                _log.warning("store_let_go_unfinished", during=call.__name__)
 
     @property
     def is_ready(self) -> bool:
@@ -420,8 +441,8 @@ class GroupCoordinator:
 
     async def ask(self, request: Request) -> Any:
         """Submit a request of the core and wait for its result. Raises RuntimeError before
-        ``start``, and TypeError for a value of another type than the request has, as do the
-        methods above that ask.
+        ``start`` and in another event loop, and TypeError for a value of another type than the
+        request has, as do the methods above that ask.
         """
         self._check_started()
         ticket = Awaited()
@@ -436,8 +457,17 @@ class GroupCoordinator:
 
     def _check_started(self) -> None:
         """Otherwise the answers were those of shards that load, a heartbeat's NONE among them."""
-        if not self._was_started:
+        if self._loop is None and self._life_began != "stopped":
             raise RuntimeError("the coordinator was not started: await its start() first")
+        self._check_loop()
+
+    def _check_loop(self) -> None:
+        """A call from elsewhere would leave tasks and timers where nobody waits for them."""
+        if self._loop is not None and self._loop is not asyncio.get_running_loop():
+            raise RuntimeError(
+                "the coordinator lives in another event loop, the one that it was started in: pass "
+                "calls to that one with asyncio.run_coroutine_threadsafe"
+            )
 
     async def _read_groups(self, group_ids: Sequence[str]) -> list[GroupMetadata | None]:
         results: list[ReadGroupResult] = await self._ask_all([ReadGroup(g) for g in group_ids])
@@ -468,25 +498,3 @@ class GroupCoordinator:
         for slot in self._owner.slots.values():
             if isinstance(slot.shard, Shard):
                 yield slot.shard
-
-
-def _check_parts(storage: object, config: object) -> None:
-    """Tell at once what could not work: later it is an AttributeError somewhere in a load."""
-    if not isinstance(storage, OffsetStorage):
-        raise TypeError(
-            "storage must be an OffsetStorage, such as SqliteOffsetStorage(path) or "
-            f"PersistentOffsetStorage(your_store), not {storage!r}"
-        )
-    if not isinstance(config, CoordinatorConfig | None):
-        raise TypeError(f"config must be a CoordinatorConfig, not {config!r}")
-
-
-def _as_topics(topics: object) -> Topics | None:
-    if isinstance(topics, Mapping):
-        return Topics(ConfiguredTopic(name, count) for name, count in topics.items())
-    if not isinstance(topics, Topics | None):
-        raise TypeError(
-            "topics must be Topics([ConfiguredTopic(...)]), or names with their numbers of "
-            f"partitions, not {topics!r}"
-        )
-    return topics

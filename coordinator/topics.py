@@ -15,9 +15,18 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import structlog
 
+from coordinator.core.cluster import ClusterShard
 from coordinator.core.errors import ErrorCode
+from coordinator.core.limits import CoreLimits
 from coordinator.core.records import OffsetsCommitted, Record, TopicRecord, TopicRemoved
-from coordinator.core.requests import ChangeTopics, ChangeTopicsResult, Client, NewTopic, Result
+from coordinator.core.requests import (
+    ChangeTopics,
+    ChangeTopicsResult,
+    Client,
+    NewTopic,
+    Now,
+    Result,
+)
 from coordinator.core.topic_image import TopicImage, TopicInfo
 from coordinator.core.values import int32, int64, text
 
@@ -104,11 +113,16 @@ class Topics:
         self._tell_differences()
         while request := self._missing():
             result = await self.change_and_wait(request)
-            for change in (*result.created, *result.grown):
-                if change.error is not ErrorCode.NONE:
-                    raise ValueError(f"topic {change.name!r} of the config: {change.message}")
+            _refuse_wrong(result)
             if result.error is not ErrorCode.NONE:
                 await asyncio.sleep(_RETRY_S)  # the store failed: its shard is loaded again
+
+    def check(self, limits: CoreLimits) -> None:
+        """Raise ValueError where the configured topics could not all be made in an empty store."""
+        wanted = tuple(NewTopic(t.name, t.partitions, t.name) for t in self._configured.values())
+        step = ClusterShard(limits).handle(ChangeTopics(OURSELVES, wanted), None, Now(0, 0))
+        for reply in step.replies:
+            _refuse_wrong(reply.result)
 
     def replace(self, topics: Mapping[str, TopicInfo]) -> bool:
         """Take the topics of a load; tells whether the image changed."""
@@ -184,6 +198,13 @@ class Topics:
                     partitions=info.partitions,
                     configured=wanted.partitions,
                 )
+
+
+def _refuse_wrong(result: Result) -> None:
+    assert isinstance(result, ChangeTopicsResult)
+    for change in (*result.created, *result.grown):
+        if change.error is not ErrorCode.NONE:
+            raise ValueError(f"topic {change.name!r} of the config: {change.message}")
 
 
 def _checked(topic: ConfiguredTopic) -> ConfiguredTopic:

@@ -373,6 +373,10 @@ async def test_topics_may_be_names_with_their_numbers_of_partitions(
         ((MemoryOffsetStorage(), None, {"orders": "12"}), TypeError, "the partitions of orders"),
         ((MemoryOffsetStorage(), None, {"orders": 2**31}), ValueError, "orders must be at most"),
         ((MemoryOffsetStorage(), None, {7: 12}), TypeError, "topic must be a string, not 7"),
+        ((MemoryOffsetStorage(), None, {"a": 0}), ValueError, "topic 'a' of the config: Number of"),
+        ((MemoryOffsetStorage(), None, {"a b": 1}), ValueError, "topic 'a b' .* only ASCII"),
+        ((MemoryOffsetStorage(), None, {"a.b": 1, "a_b": 1}), ValueError, "'a_b' .* collides with"),
+        ((MemoryOffsetStorage(), None, {"a": 99_999, "b": 2}), ValueError, "More than 100000"),
     ],
 )
 async def test_a_wrong_part_is_told_at_once(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,12 @@ def test_the_coordinator_gets_the_defaults_that_it_has_by_itself_but_for_the_ini
     delay_ms = config.initial_rebalance_delay_ms
     assert delay_ms == CoreLimits().initial_rebalance_delay_ms == 3_000
     by_itself = CoordinatorConfig(initial_rebalance_delay_ms=delay_ms, owner=config.owner)
-    assert config == by_itself
+    assert config == replace(by_itself, drain_timeout_ms=config.drain_timeout_ms)
+
+
+def test_the_coordinator_stops_within_the_time_of_the_daemon_and_leaves_some_for_replies():
+    config = coordinator_config(Settings(daemon={"drain_timeout_ms": 1_000}))
+    assert config.drain_timeout_ms == 850
 
 
 @pytest.mark.parametrize(
