@@ -35,7 +35,10 @@ def assign(group: GroupMetadata, partitions: Sequence[TopicPartition]) -> Assign
             ErrorCode.REBALANCE_IN_PROGRESS, "the members of the next generation are not known yet"
         )
     assignor = _assignor(group.protocol_name)
-    members = [MemberSubscription(m.member_id, m.subscription) for m in group.members.values()]
+    members = [
+        MemberSubscription(m.member_id, m.subscription, m.group_instance_id)
+        for m in group.members.values()
+    ]
     if isinstance(assignor, StickyPartitionAssignor):
         previous = {m.member_id: _held(m) for m in group.members.values()}
         return assignor.assign_with_previous(members, partitions, previous)

@@ -1,4 +1,6 @@
-"""What a command does when nobody reads on: ``groupkeeper log tail | head -1``."""
+"""What a command does when what it prints goes nowhere: nobody reads on (``| head -1``), or the
+disk is full.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,10 @@ import io
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
+
+from coordinator.cli.failing import FAILED
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -16,7 +21,8 @@ CLOSED_PIPE: Final = 128 + signal.SIGPIPE
 
 
 def end_when_nobody_reads() -> None:
-    """From now on, a write to a closed standard output ends the process, without a word.
+    """From now on, a write to a closed standard output ends the process, without a word; one that
+    fails in another way ends it with one.
 
     Not by the signal's own default, which would end a command whose broker closes a connection as
     well; and not by BrokenPipeError, which is an OSError: every command that reads files would
@@ -40,6 +46,11 @@ class _Output(io.FileIO):
         try:
             return super().write(data)
         except BrokenPipeError:
-            # What Python still holds, it writes out at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
-            raise SystemExit(CLOSED_PIPE) from None
+            code = CLOSED_PIPE
+        except OSError as error:
+            code = FAILED
+            with suppress(OSError):  # it may be as full
+                sys.stderr.write(f"groupkeeper: standard output: {error.strerror}\n")
+        # What Python still holds, it writes out at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+        raise SystemExit(code)

@@ -34,9 +34,12 @@ class Output(StrEnum):
 
 def _address(text: str) -> Address:
     try:
-        return parse_address(text)
+        address = parse_address(text)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+    if not address.port:
+        raise typer.BadParameter(f"{text!r}: nobody listens on port 0")
+    return address
 
 
 ServerOption = Annotated[
@@ -129,7 +132,7 @@ def _known(option: str, given: list[str] | None, known: Sequence[str]) -> set[st
     names = [name.strip() for text in given or () for name in text.split(",")]
     for name in names:
         if name.lower() not in by_lower:
-            fail(f"--{option} {name}: no such {option}; there are {', '.join(known)}", USAGE)
+            fail(f"--{option} {name!r}: no such {option}; there are {', '.join(known)}", USAGE)
     return {by_lower[name.lower()] for name in names}
 
 

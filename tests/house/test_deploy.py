@@ -36,6 +36,11 @@ def test_the_unit_grants_what_the_default_settings_need():
     assert service["Restart"] == "on-failure"
 
 
+def test_the_process_that_seals_may_lower_its_priority_under_the_unit():
+    """``~@resources`` takes setpriority away, and os.nice() then fails without a word."""
+    assert "SystemCallFilter=setrlimit prlimit64 setpriority" in UNIT.read_text().splitlines()
+
+
 def test_the_unit_keeps_its_store_where_systemd_lets_it_write():
     service = unit()["Service"]
     assert service["WorkingDirectory"] == f"/var/lib/{service['StateDirectory']}"

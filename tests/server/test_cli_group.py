@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -149,7 +150,36 @@ def test_filters_leave_what_matches_in_any_case_and_exit_4_when_nothing_does(gro
 def test_a_state_that_does_not_exist_is_a_usage_error_that_names_those_that_do(groupkeeper):
     result = ask(groupkeeper, "list", "-s", "sleeping")
     assert result.exit_code == 2
-    assert "--state sleeping: no such state; there are PreparingRebalance" in result.stderr
+    assert "--state 'sleeping': no such state; there are PreparingRebalance" in result.stderr
+    result = ask(groupkeeper, "list", "-s", "")
+    assert "--state '': no such state" in result.stderr
+
+
+def test_a_standard_output_that_is_full_is_told_in_one_line(groupkeeper):
+    groupkeeper.commit("billing", {("orders", 0): 7})
+    command = [
+        sys.executable,
+        "-m",
+        "coordinator",
+        "group",
+        "list",
+        "--server",
+        groupkeeper.bootstrap,
+    ]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "groupkeeper: standard output: No space left on device\n",
+    )
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "", "x"])
+def test_a_port_that_nobody_can_be_asked_at_is_a_usage_error(port):
+    result = run("group", "list", "--server", f"127.0.0.1:{port}")
+    assert result.exit_code == 2
 
 
 def test_describe_shows_state_members_and_offsets_with_their_lag(groupkeeper):

@@ -26,7 +26,7 @@ class RangeAssignor:
     def assign(
         self, members: Sequence[MemberSubscription], partitions: Sequence[TopicPartition]
     ) -> Assignment:
-        """Deal topic by topic, to subscribers in order of member id."""
+        """Deal topic by topic, to subscribers in the order of ``MemberSubscription.place``."""
         topics = topics_by_member(members)
         subscribers = subscribers_by_topic(topics)
         assignment: Assignment = {member_id: [] for member_id in topics}

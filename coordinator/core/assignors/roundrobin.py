@@ -20,7 +20,7 @@ from coordinator.core.assignors.types import (
 
 
 class RoundRobinAssignor:
-    """Deals the sorted partitions one at a time to the members in order of their id."""
+    """Deals the sorted partitions one at a time to the members in the order of their ``place``."""
 
     name = "roundrobin"
 

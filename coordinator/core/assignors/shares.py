@@ -27,7 +27,7 @@ class Pool:
     """Topics with the same subscribers, seen as a number of partitions."""
 
     subscribers: Sequence[str]
-    """In order of member id; never empty."""
+    """In the order of members; never empty."""
     size: int
     """How many partitions there are to deal."""
     owned: Mapping[str, int]

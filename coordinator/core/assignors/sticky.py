@@ -42,7 +42,7 @@ class StickyAssignor:
         """Deal with as little movement as balance allows.
 
         What ``previous`` says of members, topics or partitions that are gone is passed over; of
-        two members that both claim a partition, the first by id has it.
+        two members that both claim a partition, the first by ``place`` has it.
         """
         topics = topics_by_member(members)
         pools, owned = _pools(topics, partitions, previous)

@@ -26,6 +26,19 @@ class MemberSubscription:
     member_id: str
     topics: Collection[str]
     """In any order; a topic without partitions is no error and counts for nothing."""
+    group_instance_id: str | None = None
+    """Of a static member, which keeps its place in the order over a restart."""
+
+    def __post_init__(self) -> None:
+        """Refuse a text, whose letters would be taken for topics."""
+        if isinstance(self.topics, str):
+            raise TypeError(f"topics must be a collection of names, not {self.topics!r}")
+
+    @property
+    def place(self) -> tuple[bool, str, str]:
+        """Sorts members as Kafka does: static ones first, by instance id, then the others by id."""
+        instance_id = self.group_instance_id
+        return instance_id is None, instance_id or "", self.member_id
 
 
 Assignment: TypeAlias = dict[str, list[TopicPartition]]
@@ -63,10 +76,10 @@ class StickyPartitionAssignor(PartitionAssignor, Protocol):
 
 
 def topics_by_member(members: Sequence[MemberSubscription]) -> dict[str, frozenset[str]]:
-    """Return the subscriptions in order of member id, so that no result depends on the caller's."""
+    """Return the subscriptions by ``place``, so that no result depends on the caller's order."""
     alike: dict[frozenset[str], frozenset[str]] = {}
     topics: dict[str, frozenset[str]] = {}
-    for member in sorted(members, key=lambda member: member.member_id):
+    for member in sorted(members, key=lambda member: member.place):
         subscribed = frozenset(member.topics)
         # one object for equal subscriptions: a set of 10,000 topics takes half a megabyte
         topics[member.member_id] = alike.setdefault(subscribed, subscribed)
@@ -84,11 +97,12 @@ def partitions_by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[
 
 
 def subscribers_by_topic(topics: Mapping[str, frozenset[str]]) -> dict[str, tuple[str, ...]]:
-    """Turn the subscriptions round; subscribers come in the order of their id.
+    """Turn the subscriptions round; subscribers come in the order of ``topics``.
 
     Members with equal subscriptions are taken together, and topics with equal subscribers share one
     tuple: a thousand members of a thousand topics need not be a million entries.
     """
+    place_of = {member_id: place for place, member_id in enumerate(topics)}
     alike: dict[frozenset[str], list[str]] = {}
     for member_id, subscribed in topics.items():
         alike.setdefault(subscribed, []).append(member_id)
@@ -102,6 +116,7 @@ def subscribers_by_topic(topics: Mapping[str, frozenset[str]]) -> dict[str, tupl
     for topic, numbers in kinds_of.items():
         key = tuple(numbers)
         if key not in merged:
-            merged[key] = tuple(sorted(chain.from_iterable(kinds[number] for number in numbers)))
+            members = chain.from_iterable(kinds[number] for number in numbers)
+            merged[key] = tuple(sorted(members, key=place_of.__getitem__))
         subscribers[topic] = merged[key]
     return subscribers

@@ -57,6 +57,35 @@ def test_gaps_in_the_numbers_of_partitions_do_not_matter():
     assert [numbers(assignment[name], "orders") for name in "ab"] == [[2, 5], [7, 9]]
 
 
+def test_static_members_come_before_the_others_by_their_instance_ids():
+    """testOneStaticConsumerAndOneDynamicConsumerTwoTopicsSixPartitions of Kafka's RangeAssignor."""
+    members = [
+        MemberSubscription("consumer-a", ["topic1", "topic2"]),
+        MemberSubscription("consumer-b", ["topic1", "topic2"], "instance1"),
+    ]
+    partitions = a_topic("topic1", 3) + a_topic("topic2", 3)
+    assert RangeAssignor().assign(members, partitions) == {
+        "consumer-b": a_topic("topic1", 2) + a_topic("topic2", 2),
+        "consumer-a": [TopicPartition("topic1", 2), TopicPartition("topic2", 2)],
+    }
+
+
+def test_static_members_keep_their_ranges_under_new_member_ids():
+    for ids in (("x", "y", "z"), ("z", "x", "y")):
+        members = [
+            MemberSubscription(member_id, ["orders"], f"instance{number}")
+            for number, member_id in enumerate(ids, 1)
+        ]
+        assignment = RangeAssignor().assign(members, a_topic("orders", 3))
+        assert [numbers(assignment[member_id], "orders") for member_id in ids] == [[0], [1], [2]]
+
+
+def test_a_text_is_no_collection_of_topics():
+    """It was taken for topics of one letter each."""
+    with pytest.raises(TypeError, match="topics must be a collection of names, not 'orders'"):
+        MemberSubscription("a", "orders")
+
+
 def test_no_members_make_an_empty_assignment():
     assert RangeAssignor().assign([], a_topic("orders", 2)) == {}
 

@@ -46,3 +46,28 @@ def test_a_partition_that_is_named_twice_is_dealt_once():
     members = [MemberSubscription(name, ["t0"]) for name in ("C0", "C1")]
     assignment = RoundRobinAssignor().assign(members, topics(t0=2) + topics(t0=2))
     assert short(assignment) == {"C0": "t0p0", "C1": "t0p1"}
+
+
+def test_static_members_come_before_the_others_by_their_instance_ids():
+    """testOneStaticConsumerAndOneDynamicConsumerTwoTopicsSixPartitions of Kafka's
+    RoundRobinAssignor.
+    """
+    members = [
+        MemberSubscription("consumer-a", ["topic1", "topic2"]),
+        MemberSubscription("consumer-b", ["topic1", "topic2"], "instance1"),
+    ]
+    assignment = RoundRobinAssignor().assign(members, topics(topic1=3, topic2=3))
+    assert short(assignment) == {
+        "consumer-b": "topic1p0 topic1p2 topic2p1",
+        "consumer-a": "topic1p1 topic2p0 topic2p2",
+    }
+
+
+def test_static_members_with_other_subscriptions_keep_their_place_in_the_turn():
+    members = [
+        MemberSubscription("a", ["t0", "t1"]),
+        MemberSubscription("b", ["t1"], "i2"),
+        MemberSubscription("c", ["t0", "t1"], "i1"),
+    ]
+    assignment = RoundRobinAssignor().assign(members, topics(t0=1, t1=3))
+    assert short(assignment) == {"c": "t0p0 t1p2", "b": "t1p0", "a": "t1p1"}
