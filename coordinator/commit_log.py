@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from coordinator.core.errors import ErrorCode, GroupError
 from coordinator.core.records import NO_LEADER_EPOCH, NO_OFFSET
+from coordinator.core.values import int64, text
 from coordinator.messages import OffsetCommitData, OffsetCommitRequest, OffsetCommitResponse
 from storage.base import KeepsEvents, OffsetStorage, StorageError
 from storage.segment_lines import COMMIT_KIND, EventDict
@@ -50,6 +51,7 @@ async def read_commit_log(
     """Iterate what is kept of a group's history, oldest first. Raises StorageError where the
     storage keeps none.
     """
+    group_id, since_ms = text("group_id", group_id), int64("since_ms", since_ms)
     if not isinstance(storage, KeepsEvents):
         raise StorageError(f"{type(storage).__name__} keeps no events, so there is no commit log")
     async for event in storage.history(group_id, since_ms):
@@ -130,12 +132,18 @@ async def replay(
     has members its offsets are theirs.
     """
     groups: dict[str, _Offsets] = {}
+
+    def take(entry: object) -> None:
+        if not isinstance(entry, OffsetCommitLog):
+            raise TypeError(f"replay() takes entries of a commit log, not {entry!r}")
+        groups.setdefault(entry.group_id, {})[entry.topic, entry.partition] = entry
+
     if isinstance(entries, AsyncIterable):
         async for entry in entries:
-            groups.setdefault(entry.group_id, {})[entry.topic, entry.partition] = entry
+            take(entry)
     else:
         for entry in entries:
-            groups.setdefault(entry.group_id, {})[entry.topic, entry.partition] = entry
+            take(entry)
     for group_id, offsets in groups.items():
         await _write(group_id, offsets, into)
     return sum(map(len, groups.values()))

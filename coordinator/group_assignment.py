@@ -16,6 +16,7 @@ from coordinator.core.assignors.types import (
 from coordinator.core.errors import ErrorCode, GroupError
 from coordinator.core.group import CONSUMER
 from coordinator.core.requests import GroupState
+from coordinator.core.values import checked
 from coordinator.group_metadata import GroupMetadata, MemberMetadata
 
 
@@ -35,6 +36,7 @@ def assign(group: GroupMetadata, partitions: Sequence[TopicPartition]) -> Assign
             ErrorCode.REBALANCE_IN_PROGRESS, "the members of the next generation are not known yet"
         )
     assignor = _assignor(group.protocol_name)
+    partitions = checked(partitions, list[TopicPartition], "partitions")
     members = [
         MemberSubscription(m.member_id, m.subscription, m.group_instance_id)
         for m in group.members.values()

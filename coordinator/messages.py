@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 from coordinator.core.assignors.types import TopicPartition
 from coordinator.core.errors import ErrorCode, GroupError
+from coordinator.core.values import Int32, Int64, checked, collection_of_texts
 from protocol.consumer_protocol import (
     ConsumerAssignment,
     Subscription,
@@ -49,7 +50,8 @@ class ProtocolMetadata:
     @classmethod
     def subscribing(cls, name: str, topics: Iterable[str]) -> ProtocolMetadata:
         """Offer an assignor with a consumer's subscription to these topics."""
-        return cls(name, encode_subscription(Subscription(0, list(topics))))
+        subscription = Subscription(0, collection_of_texts("topics", topics))
+        return cls(name, encode_subscription(subscription))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +68,9 @@ class JoinGroupRequest:
     protocol_type: str = "consumer"
     protocols: Sequence[ProtocolMetadata] = ()
     """The assignors that the member offers, the one it prefers first."""
-    session_timeout_ms: int = 0
+    session_timeout_ms: Int32 = 0
     """0: the config's default."""
-    rebalance_timeout_ms: int = 0
+    rebalance_timeout_ms: Int32 = 0
     """0: the config's default."""
     requires_known_member_id: bool = False
     """KIP-394, as newer clients do it: a newcomer gets MEMBER_ID_REQUIRED with its id, and joins
@@ -90,7 +92,7 @@ class JoinGroupResponse:
     """The generation that the member is in."""
 
     error_code: ErrorCode
-    generation_id: int
+    generation_id: Int32
     protocol_name: str
     member_id: str
     leader_id: str
@@ -119,7 +121,7 @@ class MemberAssignmentData:
     def of(cls, member_id: str, partitions: Iterable[TopicPartition]) -> MemberAssignmentData:
         """Assign partitions in a consumer's bytes."""
         by_topic: dict[str, list[int]] = {}
-        for topic, partition in partitions:
+        for topic, partition in checked(partitions, list[TopicPartition], "partitions"):
             by_topic.setdefault(topic, []).append(partition)
         return cls(member_id, encode_assignment(ConsumerAssignment(0, by_topic)))
 
@@ -129,7 +131,7 @@ class SyncGroupRequest:
     """Fetch a member's assignment; the leader brings everyone's."""
 
     group_id: str
-    generation_id: int
+    generation_id: Int32
     member_id: str
     assignments: Sequence[MemberAssignmentData] = ()
     group_instance_id: str | None = None
@@ -155,7 +157,7 @@ class HeartbeatRequest:
     """Say that a member is alive."""
 
     group_id: str
-    generation_id: int
+    generation_id: Int32
     member_id: str
     group_instance_id: str | None = None
     client_id: str = ""
@@ -200,9 +202,9 @@ class LeaveGroupResponse:
 class OffsetCommitData:
     """What is committed for one partition."""
 
-    offset: int
+    offset: Int64
     metadata: str = ""
-    leader_epoch: int = -1
+    leader_epoch: Int32 = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,9 +212,9 @@ class OffsetCommitRequest:
     """Store offsets of a group."""
 
     group_id: str
-    offsets: Mapping[str, Mapping[int, OffsetCommitData]]
+    offsets: Mapping[str, Mapping[Int32, OffsetCommitData]]
     """By topic, then by partition."""
-    generation_id: int = -1
+    generation_id: Int32 = -1
     """-1 with an empty member id: a simple consumer or an administrator; refused while the group
     has members.
     """
@@ -242,7 +244,7 @@ class OffsetFetchRequest:
     """Read committed offsets of a group."""
 
     group_id: str
-    topics: Mapping[str, Collection[int]] | None = None
+    topics: Mapping[str, Collection[Int32]] | None = None
     """Topic to partitions; None: everything that is stored."""
 
 
@@ -253,7 +255,7 @@ class OffsetFetchData:
     offset: int
     metadata: str = ""
     error_code: ErrorCode = ErrorCode.NONE
-    leader_epoch: int = -1
+    leader_epoch: Int32 = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coordinator.core.errors import ErrorCode, GroupError
 from coordinator.core.records import NO_OFFSET
+from coordinator.core.values import int64
 from coordinator.messages import OffsetCommitData, OffsetCommitRequest, OffsetFetchRequest
 from coordinator.service import GroupCoordinator
 
@@ -15,7 +16,9 @@ class OffsetManager:
     """
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
-        """Work on a coordinator that was started."""
+        """Work on a coordinator that was started. TypeError where something else is passed."""
+        if not isinstance(coordinator, GroupCoordinator):
+            raise TypeError(f"it takes the GroupCoordinator, not its storage: {coordinator!r}")
         self._coordinator = coordinator
 
     async def commit_offset(
@@ -74,7 +77,8 @@ class OffsetManager:
 
     def validate_offset(self, offset: int, min_offset: int, max_offset: int) -> None:
         """Raise GroupError(OFFSET_OUT_OF_RANGE) unless the offset lies within both, inclusive."""
-        if not min_offset <= offset <= max_offset:
+        offset = int64("offset", offset)
+        if not int64("min_offset", min_offset) <= offset <= int64("max_offset", max_offset):
             raise GroupError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} is not within {min_offset} and {max_offset}",

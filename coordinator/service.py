@@ -33,6 +33,7 @@ from coordinator.core.requests import (
 )
 from coordinator.core.routing import shard_of
 from coordinator.core.shard import Shard
+from coordinator.core.values import checked
 from coordinator.group_assignment import assign
 from coordinator.group_configs import GroupConfigStore
 from coordinator.group_metadata import GroupMetadata, group_metadata
@@ -64,7 +65,6 @@ from coordinator.runtime.stats import Stats
 from coordinator.runtime.tickets import Awaited, Closed, Listing, Many, ManyTicket, Submits
 from coordinator.topics import Topics
 from coordinator.translation import (
-    checked,
     commit_from_core,
     commit_to_core,
     fetch_from_core,
@@ -351,27 +351,27 @@ class GroupCoordinator:
 
     async def join_group(self, request: JoinGroupRequest) -> JoinGroupResponse:
         """Enter a group, or its next generation; waits for the join phase to end."""
-        return join_from_core(await self.ask(join_to_core(request, self.config)))
+        return join_from_core(await self._ask(join_to_core(request, self.config)))
 
     async def sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse:
         """Fetch a member's assignment; waits for the leader's."""
-        return sync_from_core(await self.ask(sync_to_core(request)))
+        return sync_from_core(await self._ask(sync_to_core(request)))
 
     async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         """Say that a member is alive. REBALANCE_IN_PROGRESS: it is to join again."""
-        return HeartbeatResponse(error_code=await self.ask(heartbeat_to_core(request)))
+        return HeartbeatResponse(error_code=await self._ask(heartbeat_to_core(request)))
 
     async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         """Take a member out of its group; the others rebalance at once."""
-        return leave_from_core(await self.ask(leave_to_core(request)))
+        return leave_from_core(await self._ask(leave_to_core(request)))
 
     async def commit_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """Store offsets; those without an error are durable when this returns."""
-        return commit_from_core(request, await self.ask(commit_to_core(request)))
+        return commit_from_core(request, await self._ask(commit_to_core(request)))
 
     async def fetch_offsets(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
         """Read committed offsets. Raises GroupError where the group cannot be read now."""
-        return fetch_from_core(await self.ask(fetch_to_core(request)))
+        return fetch_from_core(await self._ask(fetch_to_core(request)))
 
     async def get_committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
         """Return one committed offset, None where there is none. Raises GroupError.
@@ -426,6 +426,8 @@ class GroupCoordinator:
         """Delete offsets of topics that no member subscribes to; each is judged on its own. Raises
         GroupError where the group as a whole refuses.
         """
+        if not isinstance(partitions, Mapping):
+            raise TypeError(f"partitions must be {{topic: numbers}}, not {partitions!r}")
         topics = tuple((topic, list(numbers)) for topic, numbers in partitions.items())
         result: OffsetDeleteResult = await self.ask(OffsetDelete(group_id, topics, NOBODY))
         if result.error is not ErrorCode.NONE:
@@ -444,15 +446,19 @@ class GroupCoordinator:
         ``start`` and in another event loop, and TypeError for a value of another type than the
         request has, as do the methods above that ask.
         """
+        return await self._ask(checked(request, type(request)))
+
+    async def _ask(self, request: Request) -> Any:
+        """Ask what is known to be right."""
         self._check_started()
         ticket = Awaited()
-        self.submit(checked(request), ticket)
+        self.submit(request, ticket)
         return await ticket.future
 
     async def _ask_all(self, requests: Sequence[Request]) -> list[Any]:
         self._check_started()
         ticket = Awaited()
-        self.submit_all([checked(request) for request in requests], ticket)
+        self.submit_all([checked(request, type(request)) for request in requests], ticket)
         return cast("list[Any]", await ticket.future)
 
     def _check_started(self) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import operator
 import uuid
 from typing import TypeVar
-
-import msgspec
 
 from coordinator.core.errors import ErrorCode, GroupError
 from coordinator.core.requests import (
@@ -26,6 +23,7 @@ from coordinator.core.requests import (
     SyncGroup,
     SyncGroupResult,
 )
+from coordinator.core.values import checked
 from coordinator.messages import (
     HeartbeatRequest,
     JoinGroupMember,
@@ -46,27 +44,16 @@ from coordinator.runtime.settings import CoordinatorConfig
 _R = TypeVar("_R")
 
 
-def checked(request: _R) -> _R:
-    """Return the request with bytes where buffers were given, and plain numbers for numpy's.
-
-    Raises TypeError for a value of another type, ValueError for a number or a text that the wire
-    does not take: what came over the wire is so, what a host passes may be anything, and a float
-    or 2**63 for an offset would be stored and never be read again.
-    """
-    kind = type(request)
-    try:
-        packed = msgspec.msgpack.encode(request, enc_hook=operator.index)
-        return msgspec.msgpack.decode(packed, type=kind)
-    except TypeError as error:
-        raise TypeError(f"{kind.__name__}: {error}") from None
-    except (ValueError, OverflowError) as error:
-        is_other_type = isinstance(error, msgspec.ValidationError) and ", got `" in str(error)
-        refusal = TypeError if is_other_type else ValueError
-        raise refusal(f"{kind.__name__}: {error}") from None
+def _checked(request: object, kind: type[_R]) -> _R:
+    """Return a host's request as ``values.checked`` does."""
+    if not isinstance(request, kind):
+        raise TypeError(f"{kind.__name__}: this call takes one, not {request!r}")
+    return checked(request, kind)
 
 
 def join_to_core(request: JoinGroupRequest, config: CoordinatorConfig) -> JoinGroup:
     """Fill in the defaults and mint the id that a newcomer gets."""
+    request = _checked(request, JoinGroupRequest)
     session_timeout_ms = request.session_timeout_ms or min(
         max(config.default_session_timeout_ms, config.min_session_timeout_ms),
         config.max_session_timeout_ms,
@@ -105,6 +92,7 @@ def join_from_core(result: JoinGroupResult) -> JoinGroupResponse:
 
 def sync_to_core(request: SyncGroupRequest) -> SyncGroup:
     """Translate a sync; the protocol is not compared."""
+    request = _checked(request, SyncGroupRequest)
     return SyncGroup(
         group_id=request.group_id,
         generation_id=request.generation_id,
@@ -124,6 +112,7 @@ def sync_from_core(result: SyncGroupResult) -> SyncGroupResponse:
 
 def heartbeat_to_core(request: HeartbeatRequest) -> Heartbeat:
     """Translate a heartbeat."""
+    request = _checked(request, HeartbeatRequest)
     return Heartbeat(
         request.group_id,
         request.generation_id,
@@ -135,6 +124,7 @@ def heartbeat_to_core(request: HeartbeatRequest) -> Heartbeat:
 
 def leave_to_core(request: LeaveGroupRequest) -> LeaveGroup:
     """Translate the leaving of one member."""
+    request = _checked(request, LeaveGroupRequest)
     leaving = LeavingMember(request.member_id, request.group_instance_id, request.reason)
     client = Client(request.client_id, request.client_host)
     return LeaveGroup(request.group_id, (leaving,), client)
@@ -150,6 +140,7 @@ def leave_from_core(result: LeaveGroupResult) -> LeaveGroupResponse:
 
 def commit_to_core(request: OffsetCommitRequest) -> OffsetCommit:
     """Translate a commit."""
+    request = _checked(request, OffsetCommitRequest)
     topics: list[CommitTopic] = [
         (name, "", [(p, each.offset, each.leader_epoch, each.metadata) for p, each in rows.items()])
         for name, rows in request.offsets.items()
@@ -180,6 +171,7 @@ def commit_from_core(
 
 def fetch_to_core(request: OffsetFetchRequest) -> OffsetFetch:
     """Translate a fetch."""
+    request = _checked(request, OffsetFetchRequest)
     topics = request.topics
     wanted = None if topics is None else [(name, "", list(rows)) for name, rows in topics.items()]
     return OffsetFetch(request.group_id, wanted, by_topic_id=False, require_stable=False)

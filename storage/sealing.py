@@ -48,6 +48,10 @@ class SealSettings:
     retention_ms: int = FOR_EVER
     """The horizon of undo: whole days before it go; -1: none does."""
 
+    def __post_init__(self) -> None:
+        """Take a text for the directory too."""
+        object.__setattr__(self, "directory", Path(self.directory))
+
 
 class Pacer:
     """Shares the interpreter lock: after a slice of work, as long a pause.

@@ -8,7 +8,8 @@ answered with it.
 from __future__ import annotations
 
 import operator
-from typing import Annotated, Final, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -22,6 +23,8 @@ Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=INT32_MIN, le=INT32_MAX)]
 
 Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)]
 """Offsets, and moments in milliseconds."""
+
+_T = TypeVar("_T")
 
 
 def whole_number(name: str, value: object, *, least: int, most: int | None = None) -> int:
@@ -59,3 +62,35 @@ def text(name: str, value: object) -> str:
     except UnicodeEncodeError as error:
         raise ValueError(f"{name}: {error}") from None
     return value
+
+
+def checked(value: object, kind: type[_T], name: str = "") -> _T:
+    """Return a value of a type that msgspec knows, with bytes where buffers were given, plain
+    numbers for numpy's, and lists for other collections.
+
+    Raises TypeError for what has another type, ValueError for a number or a text that the wire does
+    not take.
+    """
+    name = name or kind.__name__
+    try:
+        return msgspec.msgpack.decode(msgspec.msgpack.encode(value, enc_hook=_plain), type=kind)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
+    except (ValueError, OverflowError) as error:
+        is_other_type = isinstance(error, msgspec.ValidationError) and ", got `" in str(error)
+        refusal = TypeError if is_other_type else ValueError
+        raise refusal(f"{name}: {error}") from None
+
+
+def _plain(value: Any) -> object:
+    """Say a number of numpy's, and a collection that is no list, as msgspec knows them."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, Iterable) else operator.index(value)
+
+
+def collection_of_texts(name: str, value: object) -> list[str]:
+    """Return an argument that is some texts, and not one, whose letters would be taken for them."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise TypeError(f"{name} must be a collection of strings, not {value!r}")
+    return [text(f"each of {name}", each) for each in value]

@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 
+from coordinator.commit_log import replay
+from coordinator.core.assignors.types import TopicPartition
 from coordinator.messages import (
     HeartbeatRequest,
     JoinGroupRequest,
+    LeaveGroupRequest,
+    MemberAssignmentData,
     OffsetCommitData,
     OffsetCommitRequest,
+    OffsetFetchRequest,
     ProtocolMetadata,
     SyncGroupRequest,
 )
@@ -32,7 +37,7 @@ async def test_an_offset_that_is_no_integer_is_refused_and_the_store_stays_reada
     await coordinator.start()
     manager = OffsetManager(coordinator)
     await manager.commit_offset("g", "orders", 0, 7)
-    with pytest.raises(TypeError, match=r"OffsetCommit: Expected `int`, got .* at `\$\.topics"):
+    with pytest.raises(TypeError, match=r"OffsetCommitRequest: Expected `int`.* at `\$\.offsets"):
         await manager.commit_offset("g", "orders", 0, offset)
     await coordinator.stop()
     again = GroupCoordinator(SqliteOffsetStorage(path))
@@ -55,7 +60,7 @@ async def in_memory():
     ids=["no epoch", "bytes for text"],
 )
 async def test_what_comes_with_an_offset_is_checked_too(in_memory, data):
-    with pytest.raises(TypeError, match="OffsetCommit: Expected"):
+    with pytest.raises(TypeError, match="OffsetCommitRequest: Expected"):
         await in_memory.commit_offsets(
             OffsetCommitRequest(group_id="g", offsets={"orders": {0: data}})
         )
@@ -72,14 +77,112 @@ async def test_what_comes_with_an_offset_is_checked_too(in_memory, data):
 )
 async def test_a_join_is_checked(in_memory, wrong):
     request = {"group_id": "g", "protocols": [ProtocolMetadata("range")]} | wrong
-    with pytest.raises(TypeError, match="JoinGroup: Expected"):
+    with pytest.raises(TypeError, match="JoinGroupRequest: Expected"):
         await in_memory.join_group(JoinGroupRequest(**request))
+
+
+CALLS = {
+    "join_group": "JoinGroupRequest",
+    "sync_group": "SyncGroupRequest",
+    "heartbeat": "HeartbeatRequest",
+    "leave_group": "LeaveGroupRequest",
+    "commit_offsets": "OffsetCommitRequest",
+    "fetch_offsets": "OffsetFetchRequest",
+}
+
+
+@pytest.mark.parametrize("given", [None, "g", {"group_id": "g"}, LeaveGroupRequest])
+@pytest.mark.parametrize(("call", "kind"), CALLS.items())
+async def test_a_call_of_something_else_than_its_request_says_which_it_takes(
+    in_memory, call, kind, given
+):
+    with pytest.raises(TypeError, match=f"^{kind}: this call takes one, not "):
+        await getattr(in_memory, call)(given)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda c: c.commit_offsets(OffsetCommitRequest(group_id="g", offsets={"t": {0: 1}})),
+        lambda c: c.commit_offsets(OffsetCommitRequest(group_id="g", offsets={"t": [1]})),
+        lambda c: c.commit_offsets(OffsetCommitRequest(group_id="g", offsets=None)),
+        lambda c: c.fetch_offsets(OffsetFetchRequest(group_id="g", topics=["t"])),
+        lambda c: c.fetch_offsets(OffsetFetchRequest(group_id="g", topics={"t": "0"})),
+        lambda c: c.join_group(JoinGroupRequest(group_id="g", protocols=["range"])),
+        lambda c: c.join_group(JoinGroupRequest(group_id="g", protocols="range")),
+        lambda c: c.sync_group(
+            SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=[("m", b"")])
+        ),
+        lambda c: c.delete_offsets("g", [("t", 0)]),
+        lambda c: c.delete_offsets("g", {"t": 0}),
+        lambda c: c.delete_offsets("g", {"t": "0"}),
+        lambda c: c.get_group(None),
+        lambda c: c.delete_groups(None),
+        lambda c: anext(c.commit_log(None)),
+        lambda c: anext(c.commit_log("g", 1.5)),
+        lambda c: replay([1], into=c),
+    ],
+)
+async def test_a_value_of_another_type_is_a_type_error_wherever_it_stands(in_memory, ask):
+    with pytest.raises(TypeError):
+        await ask(in_memory)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "problem"),
+    [
+        (lambda: ProtocolMetadata.subscribing("range", "orders"), TypeError, "not 'orders'"),
+        (lambda: ProtocolMetadata.subscribing("range", None), TypeError, "not None"),
+        (lambda: ProtocolMetadata.subscribing("range", [7]), TypeError, "must be a string, not 7"),
+        (lambda: MemberAssignmentData.of("m", [("t", "0")]), TypeError, "Expected `int`"),
+        (lambda: MemberAssignmentData.of("m", [("t", 2**40)]), ValueError, "`int` <= 2147483647"),
+        (lambda: MemberAssignmentData.of("m", ["t0"]), TypeError, "Expected `array`, got `str`"),
+        (lambda: MemberAssignmentData.of("m", None), TypeError, "Expected `array`, got `None`"),
+    ],
+)
+def test_what_a_member_says_in_bytes_is_refused_before_they_are_made(make, error, problem):
+    with pytest.raises(error, match=problem):
+        make()
+
+
+async def test_any_collection_will_do_where_one_is_asked_for(in_memory):
+    await OffsetManager(in_memory).commit_offset("g", "t", 1, 7)
+    for numbers in (range(2), {0, 1}, (0, 1), {0: "", 1: ""}.keys(), iter([0, 1])):
+        request = OffsetFetchRequest(group_id="g", topics={"t": numbers})
+        fetched = await in_memory.fetch_offsets(request)
+        assert sorted(fetched.offsets["t"]) == [0, 1]
+    pairs = MemberAssignmentData.of("m", {("t", 0)})
+    assert pairs == MemberAssignmentData.of("m", iter([TopicPartition("t", 0)]))
+
+
+async def test_partitions_to_assign_may_be_plain_pairs(in_memory):
+    offered = [ProtocolMetadata.subscribing("range", ("t",))]
+    joined = await in_memory.join_group(JoinGroupRequest(group_id="g", protocols=offered))
+    assert await in_memory.perform_assignment("g", [("t", 0)]) == {
+        joined.member_id: [TopicPartition("t", 0)]
+    }
+    with pytest.raises(TypeError, match="partitions: Expected `int`, got `str`"):
+        await in_memory.perform_assignment("g", [("t", "0")])
+
+
+def test_the_manager_of_offsets_takes_the_coordinator():
+    """The storage is what the class of that name takes in the project it is known from."""
+    with pytest.raises(TypeError, match="takes the GroupCoordinator, not its storage"):
+        OffsetManager(MemoryOffsetStorage())
+
+
+@pytest.mark.parametrize("wrong", [1.5, True, "1", None])
+def test_limits_of_an_offset_are_whole_numbers(in_memory, wrong):
+    manager = OffsetManager(in_memory)
+    for given in ((wrong, 0, 2), (1, wrong, 2), (1, 0, wrong)):
+        with pytest.raises(TypeError, match="must be a whole number"):
+            manager.validate_offset(*given)
 
 
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (OffsetCommitData(2**63), r"`int` <= 9223372036854775807 - at `\$\.topics"),
+        (OffsetCommitData(2**63), r"`int` <= 9223372036854775807 - at `\$\.offsets"),
         (OffsetCommitData(-(2**63) - 1), "can't serialize ints"),
         (OffsetCommitData(2**64), "can't serialize ints"),
         (OffsetCommitData(7, "", 2**31), "`int` <= 2147483647"),
@@ -90,7 +193,7 @@ async def test_a_join_is_checked(in_memory, wrong):
 async def test_what_no_client_could_be_answered_with_is_refused(data, problem):
     async with GroupkeeperServer(topics={"orders": 1}) as server:
         request = OffsetCommitRequest(group_id="g", offsets={"orders": {0: data}})
-        with pytest.raises(ValueError, match=f"^OffsetCommit: .*{problem}"):
+        with pytest.raises(ValueError, match=f"^OffsetCommitRequest: .*{problem}"):
             await server.coordinator.commit_offsets(request)
         assert await server.committed("g") == {}
 
@@ -165,7 +268,7 @@ async def test_a_whole_number_of_another_library_is_as_good_as_an_int(in_memory)
 
 
 async def test_what_is_no_number_at_all_is_refused_by_the_name_of_the_request(in_memory):
-    with pytest.raises(TypeError, match=r"^OffsetCommit: 'object' object cannot be interpreted"):
+    with pytest.raises(TypeError, match=r"^OffsetCommitRequest: 'object' object cannot be"):
         await OffsetManager(in_memory).commit_offset("g", "orders", 3, object())
 
 

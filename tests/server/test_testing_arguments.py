@@ -42,7 +42,12 @@ REFUSED: tuple[tuple[str, tuple[Any, ...], type[Exception], str], ...] = (
     ),
     ("commit", ("g", {("o",): 1}), TypeError, r"those of \(topic, partition\), not of \('o',\)"),
     ("commit", ("g", {"ab": 1}), TypeError, r"those of \(topic, partition\), not of 'ab'"),
-    ("commit", (7, {("orders", 0): 7}), TypeError, "OffsetCommit: Expected `str`, got `int`"),
+    (
+        "commit",
+        (7, {("orders", 0): 7}),
+        TypeError,
+        "OffsetCommitRequest: Expected `str`",
+    ),
 )
 
 CALLS: tuple[tuple[str, tuple[Any, ...]], ...] = (

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from coordinator.core.values import Int32
+
 
 class TopicPartition(NamedTuple):
     """A partition of a topic; sorts by topic, then by number."""
 
     topic: str
-    partition: int
+    partition: Int32
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class MemberSubscription:
     def __post_init__(self) -> None:
         """Refuse a text, whose letters would be taken for topics."""
         if isinstance(self.topics, str):
-            raise TypeError(f"topics must be a collection of names, not {self.topics!r}")
+            raise TypeError(f"topics must be a collection of strings, not {self.topics!r}")
 
     @property
     def place(self) -> tuple[bool, str, str]:

@@ -82,7 +82,7 @@ def test_static_members_keep_their_ranges_under_new_member_ids():
 
 def test_a_text_is_no_collection_of_topics():
     """It was taken for topics of one letter each."""
-    with pytest.raises(TypeError, match="topics must be a collection of names, not 'orders'"):
+    with pytest.raises(TypeError, match="topics must be a collection of strings, not 'orders'"):
         MemberSubscription("a", "orders")
 
 
