@@ -254,23 +254,6 @@ async def test_partitions_are_assigned_with_what_the_group_has_chosen(
     assert set(assignment) == {first.member_id, second.member_id}
 
 
-@pytest.mark.parametrize(
-    ("assignor", "static", "dynamic"), [("range", [0, 1], [2]), ("roundrobin", [0, 2], [1])]
-)
-async def test_static_members_are_assigned_before_the_others_as_kafkas_assignors_do(
-    coordinator: GroupCoordinator, assignor: str, static: list[int], dynamic: list[int]
-) -> None:
-    """The figures are those of Kafka 4.3.1's classes."""
-    offered = [ProtocolMetadata.subscribing(assignor, ["orders"])]
-    a = JoinGroupRequest(group_id="g", protocols=offered, client_id="a")
-    z = JoinGroupRequest(group_id="g", protocols=offered, client_id="b", group_instance_id="z")
-    first, second = await asyncio.gather(coordinator.join_group(a), coordinator.join_group(z))
-    assert await coordinator.perform_assignment("g", ORDERS[:3]) == {
-        first.member_id: [TopicPartition("orders", number) for number in dynamic],
-        second.member_id: [TopicPartition("orders", number) for number in static],
-    }
-
-
 async def test_a_sticky_assignment_starts_from_what_members_have(
     coordinator: GroupCoordinator,
 ) -> None:
