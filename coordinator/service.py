@@ -20,12 +20,10 @@ from coordinator.core.records import NO_OFFSET
 from coordinator.core.requests import (
     AlterGroupConfigs,
     ChangeTopics,
-    Client,
     DeleteGroup,
     GroupState,
     ListGroups,
     ListGroupsResult,
-    OffsetDelete,
     OffsetDeleteResult,
     ReadGroup,
     ReadGroupResult,
@@ -65,8 +63,10 @@ from coordinator.runtime.stats import Stats
 from coordinator.runtime.tickets import Awaited, Closed, Listing, Many, ManyTicket, Submits
 from coordinator.topics import Topics
 from coordinator.translation import (
+    NOBODY,
     commit_from_core,
     commit_to_core,
+    delete_to_core,
     fetch_from_core,
     fetch_to_core,
     heartbeat_to_core,
@@ -91,9 +91,6 @@ FLUSH_SHARE: Final = 0.8
 
 LISTED_AT_ONCE: Final = 100
 """Groups that a listing for a host reads in one go."""
-
-NOBODY: Final = Client("", "")
-"""Who deletes, when a host does it without saying for whom."""
 
 
 class GroupCoordinator:
@@ -426,10 +423,7 @@ class GroupCoordinator:
         """Delete offsets of topics that no member subscribes to; each is judged on its own. Raises
         GroupError where the group as a whole refuses.
         """
-        if not isinstance(partitions, Mapping):
-            raise TypeError(f"partitions must be {{topic: numbers}}, not {partitions!r}")
-        topics = tuple((topic, list(numbers)) for topic, numbers in partitions.items())
-        result: OffsetDeleteResult = await self.ask(OffsetDelete(group_id, topics, NOBODY))
+        result: OffsetDeleteResult = await self.ask(delete_to_core(group_id, partitions))
         if result.error is not ErrorCode.NONE:
             raise GroupError(result.error)
         return {topic: dict(rows) for topic, rows in result.topics}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeVar
 
 from coordinator.core.errors import ErrorCode, GroupError
 from coordinator.core.requests import (
@@ -18,6 +19,7 @@ from coordinator.core.requests import (
     LeavingMember,
     OffsetCommit,
     OffsetCommitResult,
+    OffsetDelete,
     OffsetFetch,
     OffsetFetchResult,
     SyncGroup,
@@ -42,6 +44,9 @@ from coordinator.messages import (
 from coordinator.runtime.settings import CoordinatorConfig
 
 _R = TypeVar("_R")
+
+NOBODY: Final = Client("", "")
+"""Who deletes, when a host does it without saying for whom."""
 
 
 def _checked(request: object, kind: type[_R]) -> _R:
@@ -167,6 +172,14 @@ def commit_from_core(
     return OffsetCommitResponse(
         {name: dict.fromkeys(rows, result.error) for name, rows in request.offsets.items()}
     )
+
+
+def delete_to_core(group_id: str, partitions: Mapping[str, Iterable[int]]) -> OffsetDelete:
+    """Translate a deletion of offsets; the numbers are not looked at."""
+    if not isinstance(partitions, Mapping):
+        raise TypeError(f"partitions must be {{topic: numbers}}, not {partitions!r}")
+    topics = tuple((topic, list(numbers)) for topic, numbers in partitions.items())
+    return OffsetDelete(group_id, topics, NOBODY)
 
 
 def fetch_to_core(request: OffsetFetchRequest) -> OffsetFetch:
