@@ -202,10 +202,16 @@ async def test_a_store_goes_on_when_the_process_is_killed(tmp_path: Path) -> Non
 
 def children() -> list[int]:
     """The processes that seal for this one."""
-    threads = Path("/proc/self/task").iterdir()
-    pids = [pid for thread in threads for pid in (thread / "children").read_text().split()]
     command = COMMAND[-1].encode()
-    return [int(pid) for pid in pids if command in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    while True:
+        threads = Path("/proc/self/task").iterdir()
+        try:
+            pids = [pid for thread in threads for pid in (thread / "children").read_text().split()]
+            return [
+                int(pid) for pid in pids if command in Path(f"/proc/{pid}/cmdline").read_bytes()
+            ]
+        except (FileNotFoundError, ProcessLookupError):  # a thread or a process ended meanwhile
+            continue
 
 
 def test_it_finds_its_modules_where_the_daemon_did(tmp_path: Path) -> None:
