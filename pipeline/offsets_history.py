@@ -42,7 +42,8 @@ NOT_TOLD: Final = "(not told)"
 class _Offset(NamedTuple):
     """What stood in a partition of a group."""
 
-    offset: int
+    offset: int | None
+    """None where it is not known."""
     leader_epoch: int
     metadata: str
     commit_time_ms: int
@@ -115,11 +116,12 @@ class Decoder:
     def _offset_event(
         self, record: RawRecord, key: OffsetKey, value: OffsetValue | None
     ) -> dict[str, Any]:
-        is_first = key not in self._offsets
+        # compaction may have taken what was before it
+        is_cut_off = key not in self._offsets and record.offset >= self._whole_until
         before = self._offsets.get(key)
         if value is None:
             self._offsets[key] = None
-            last = before or _Offset(-1, -1, "", -1, "")
+            last = before or _Offset(None if is_cut_off else -1, -1, "", -1, "")
             return self._event(
                 record,
                 key.group,
@@ -137,9 +139,7 @@ class Decoder:
             value.topic_id,
         )
         self._offsets[key] = now
-        previous = {"previous_offset": -1 if before is None else before.offset}
-        if is_first and record.offset >= self._whole_until:
-            previous = {}  # compaction may have taken it
+        previous = -1 if before is None else before.offset
         return self._event(
             record,
             key.group,
@@ -149,7 +149,7 @@ class Decoder:
                 **self._committer(key),
                 "commit_time_ms": value.commit_timestamp,
                 "expire_time_ms": value.expire_timestamp,
-                "topics": _topics(key, now, **previous),
+                "topics": _topics(key, now, previous_offset=None if is_cut_off else previous),
             },
         )
 
@@ -204,14 +204,15 @@ class Decoder:
         }
 
 
-def _topics(key: OffsetKey, value: _Offset, **more: int) -> list[dict[str, Any]]:
-    partition = {
+def _topics(key: OffsetKey, value: _Offset, **more: int | None) -> list[dict[str, Any]]:
+    told = {
         "partition": key.partition,
         "offset": value.offset,
         "leader_epoch": value.leader_epoch,
         "metadata": value.metadata,
         **more,
     }
+    partition = {name: each for name, each in told.items() if each is not None}
     return [{"topic": key.topic, "topic_id": value.topic_id, "partitions": [partition]}]
 
 

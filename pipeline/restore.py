@@ -168,9 +168,11 @@ def group_as_of(
 
 def _is_cut_off() -> Column:
     """Whether a change is the first that is known of its partition, and may not be the first that
-    there was: in an import of what Kafka has compacted.
+    there was: in an import of what Kafka has compacted. A tombstone may be the first that is left:
+    what went is not known.
     """
-    return (F.col("kind") == "commit") & F.col("previous_offset").isNull()
+    is_first_commit = (F.col("kind") == "commit") & F.col("previous_offset").isNull()
+    return is_first_commit | F.col("offset").isNull()
 
 
 def _why_nothing(events: DataFrame, group: str, as_of_ms: int) -> str:

@@ -107,7 +107,11 @@ _COMMIT_TIME = Field("commit_time_ms", _INTEGER, "When it was committed.")
 _EXPIRE_TIME = Field(
     "expire_time_ms", _INTEGER, "-1, or after when retention may drop it (OffsetCommit v2-4 say)."
 )
-_LAST_OFFSET = Field("offset", _INTEGER, "The last committed offset.")
+_LAST_OFFSET = Field(
+    "offset",
+    _INTEGER,
+    "The last committed offset. Not there where that is not known: an import from Kafka.",
+)
 _LAST_VALUES = (_PARTITION, _LAST_OFFSET, _LEADER_EPOCH, _METADATA, _COMMIT_TIME)
 
 

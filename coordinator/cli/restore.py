@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pipeline.cluster import Cluster, Endpoint
     from pipeline.plan import Partition, Plan
     from pipeline.restore import IncompleteHistory, Standing
+    from storage.segments import Segment
 
 NO_DATA: Final = "none"
 """``--data none``: no cluster holds the records, so nothing is clamped."""
@@ -205,9 +206,11 @@ def _events(history: _History, spark: SparkSession, scratch: Path) -> DataFrame:
     if store is not None:
         return _events_of_store(store, history, spark, scratch)
     if log is not None:
-        lacking = _lacking(log, history.as_of_ms)
-        events = restore.events_of_log(spark, log, lacking)
-        coverage = restore.coverage_of_log(log, lacking)
+        wrong = _wrong(log)
+        events = restore.events_of_log(spark, log, {each.file: wrong[each] for each in wrong})
+        # one that is all after the moment is not read, and yet nothing is missing without it
+        before = [each for each in wrong if each.first_ts_ms <= history.as_of_ms]
+        coverage = restore.coverage_of_log(log, {each.file: wrong[each] for each in before})
     else:
         assert tables is not None  # one of the three is named
         events = restore.events_of_lake(spark, tables)
@@ -219,18 +222,17 @@ def _events(history: _History, spark: SparkSession, scratch: Path) -> DataFrame:
     return events
 
 
-def _lacking(log: Path, as_of_ms: int) -> dict[str, str]:
-    """Say of each segment up to a moment that is not what the manifest lists what is wrong."""
+def _wrong(log: Path) -> dict[Segment, str]:
+    """Say of each segment that is not what the manifest lists what is wrong."""
     from pipeline.segment_files import ABSENT
     from storage.manifest import read_manifest
     from storage.segments import file_problem
 
     found = {}
     for segment in read_manifest(log).segments.values():
-        if segment.first_ts_ms <= as_of_ms:
-            is_there = (log / segment.file).exists()
-            found[segment.file] = file_problem(log, segment) if is_there else ABSENT
-    return {file: problem for file, problem in found.items() if problem}
+        is_there = (log / segment.file).exists()
+        found[segment] = file_problem(log, segment) if is_there else ABSENT
+    return {segment: problem for segment, problem in found.items() if problem}
 
 
 def _accept(error: IncompleteHistory, history: _History) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from datetime import date, timedelta
 
 import pytest
 
@@ -248,6 +249,19 @@ async def test_no_plan_is_made_with_a_segment_that_is_not_what_was_sealed(
     assert not (tmp_path / "plan.json").exists()
     second.unlink()
     assert "planned without them" in command(*asked, "--accept-gaps").err
+
+
+async def test_a_segment_after_the_moment_may_be_damaged(daemon, group, spark, tmp_path):
+    store = await four_days(tmp_path / "store", group)
+    first, *_, last = sorted(store.log_dir.glob("dt=*/events-*"))
+    day = date.fromisoformat(first.parent.name.removeprefix("dt="))
+    asked = ["restore", "--group", group, "--log-dir", store.log_dir, "--data", "none"]
+    asked += ["--as-of", f"{day + timedelta(days=1)}T00:00:00Z", "--server", daemon.bootstrap]
+    asked += ["--out", tmp_path / "plan.json"]
+    last.write_bytes(last.read_bytes()[:20])
+    command(*asked)
+    (planned,) = read_plan(tmp_path / "plan.json").content.groups
+    assert [each.target.offset for each in planned.changes] == [0]
 
 
 async def test_no_plan_is_made_of_a_store_whose_files_are_not_there(daemon, group, spark, tmp_path):

@@ -117,25 +117,31 @@ def test_a_record_that_cannot_be_read_stops_the_import_and_is_named(spark, tmp_p
 
 
 def test_what_compaction_took_is_left_alone_by_a_restore_and_told(daemon, group, spark, tmp_path):
-    """Of orders-1 the broker kept what was committed after the moment, and not what was before."""
+    """Of orders-1 the broker kept what was committed after the moment, and not what was before; of
+    orders-2 a deletion after it, too.
+    """
 
-    def kept(record_offset, ts_ms, partition, offset):
+    def kept(record_offset, ts_ms, partition, offset=None):
         key = ENTITIES["OffsetCommitKey", 1](group=group, topic="orders", partition=partition)
+        if offset is None:
+            return record_offset, ts_ms, encode(key), None
         value = ENTITIES["OffsetCommitValue", 4]
         stands = value(offset=offset, metadata="", commit_timestamp=ts_ms)
         return record_offset, ts_ms, encode(key), encode(stands)
 
-    a_dump(tmp_path / "dump", [kept(10, 1_000, 0, 5), kept(12, 3_000, 1, 7)])
+    left = [kept(10, 1_000, 0, 5), kept(12, 3_000, 1, 7), kept(14, 3_000, 2), kept(15, 3_100, 2, 8)]
+    a_dump(tmp_path / "dump", left)
     command("import", tmp_path / "dump", "--tables", tmp_path / "lake")
     asked = ["restore", "--group", group, "--tables", tmp_path / "lake"]
     asked += ["--server", daemon.bootstrap, "--out", tmp_path / "plan.json"]
     with open_cluster(daemon.bootstrap) as cluster:
-        cluster.commit(group, {ORDERS[0]: Committed(9), ORDERS[1]: Committed(9)})
+        cluster.commit(group, dict.fromkeys(ORDERS[:3], Committed(9)))
         said = command(*asked, "--as-of", "1970-01-01T00:00:02Z", "--apply")
-        assert "what was committed at that moment to orders-1 is not known" in said.err
+        assert "what was committed at that moment to orders-1, orders-2 is not known" in said.err
         assert cluster.offsets([group])[group] == {
             ORDERS[0]: Committed(5),
             ORDERS[1]: Committed(9),
+            ORDERS[2]: Committed(9),
         }
     too_early = command(*asked, "--as-of", "1970-01-01T00:00:00Z", code=4)
     assert "is not known: Kafka's compaction took what was before 1970-01-01T00:00:01" in (
