@@ -16,10 +16,12 @@ def whole_number(name: str, default: int, *, least: int) -> int:
     return default if text is None else as_whole_number(name, text, least=least)
 
 
-def as_whole_number(name: str, text: str, *, least: int) -> int:
+def as_whole_number(name: str, text: str, *, least: int, most: int | None = None) -> int:
     """The whole number that was given by that name; raises RefusedError."""
-    if not (text.isascii() and text.isdecimal() and int(text) >= least):
-        raise RefusedError(f"{name}={text} is refused: give a whole number from {least} on")
+    bound = inf if most is None else most
+    if not (text.isascii() and text.isdecimal() and least <= int(text) <= bound):
+        end = "on" if most is None else f"to {most}"
+        raise RefusedError(f"{name}={text} is refused: give a whole number from {least} {end}")
     return int(text)
 
 

@@ -23,6 +23,7 @@ from storage.event_log import read_events
 from tests.helpers.asked_numbers import RefusedError, as_minutes, as_whole_number
 from tests.soak import judge
 from tests.soak.faults import CannotMount
+from tests.soak.ledger import MEMBERS_MAX
 from tests.soak.report import Screen, counted
 from tests.soak.stage import Stage, describe
 
@@ -42,9 +43,9 @@ def main() -> int:
     told = parser.parse_args()
     try:
         seconds = 60 * as_minutes("--minutes", told.minutes)
-        groups = as_whole_number("--groups", told.groups, least=1)
+        groups = as_whole_number("--groups", told.groups, least=1, most=MEMBERS_MAX)
         # each group has one: one without would never be Stable, and nobody would be the victim
-        members = as_whole_number("--members", told.members, least=groups)
+        members = as_whole_number("--members", told.members, least=groups, most=MEMBERS_MAX)
     except RefusedError as error:
         sys.stderr.write(f"soak: {error}\n")
         return 2

@@ -19,11 +19,13 @@ def test_the_daemon_is_killed_every_thirty_seconds():
 
 NONSENSE = ["--minutes=0", "--minutes=-1", "--minutes=nan", "--minutes=inf", "--minutes=x"]
 NONSENSE += ["--groups=0", "--groups=1.5", "--members=0", "--members=199"]
+NONSENSE += [f"--groups={MEMBERS_MAX + 1}", f"--members={MEMBERS_MAX + 1}"]
 
 
 @pytest.mark.parametrize("asked", NONSENSE)
 def test_nonsense_is_refused_in_one_line(asked, monkeypatch, capsys):
-    """Of 200 groups each has a member at least: one without would never be Stable."""
+    """Of 200 groups each has a member at least: one without would never be Stable. Of more members
+    than the offsets tell apart, two would commit the same."""
     monkeypatch.setattr(sys, "argv", ["soak", *asked.split("=")])
     assert main() == 2
     told = capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.core import topic_sweep
 from coordinator.core.errors import ErrorCode
 from tests.helpers.shard_driver import ORDERS, PAYMENTS, a_member, a_stable_group, completing
 
@@ -97,6 +98,24 @@ def test_unknown_topic_id_is_an_error_for_an_absent_group_too(driver):
     call = driver.fetch("g", {"BBBBBBBBBBBBBBBBBBBBBA": [0]}, by_topic_id=True)
     ((_, _, [partition]),) = call.result.topics
     assert partition[4] is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize("by_id", [True, False], ids=["by id", "by name"])
+def test_a_topic_made_again_has_nothing_though_the_old_ones_is_not_swept_yet(
+    driver, by_id, monkeypatch
+):
+    """Edge 69 and spec 7.4: until its sweep comes by, the offset of the old topic is stored."""
+    monkeypatch.setattr(topic_sweep, "MAX_OFFSETS_PER_STEP", 1)
+    driver.commit("g", {"orders": {0: 10}})
+    driver.commit("swept before it", {"orders": {0: 10}})
+    again = ORDERS._replace(topic_id="made again")
+    driver.change_topics(again, PAYMENTS)
+    assert driver.shard.saved("g").offsets, "it is to be swept later"
+    asked = again.topic_id if by_id else "orders"
+    ((name, topic_id, fetched),) = driver.fetch("g", {asked: [0]}, by_topic_id=by_id).result.topics
+    assert (name, topic_id, fetched) == ("orders", again.topic_id, [(0, *NOTHING)])
+    if by_id:
+        assert driver.fetch("g", None, by_topic_id=True).result.topics == []
 
 
 def test_all_topics_by_id_come_with_their_ids(driver):

@@ -150,6 +150,24 @@ def test_stable_consumers_keep_what_they_subscribe_to_and_lose_the_rest(driver):
     assert driver.state() == "Stable"
 
 
+def test_what_any_member_subscribes_to_is_kept(driver):
+    """Spec 7.5: the union over the members, not what the leader reads alone."""
+    leader, other = stable(
+        driver,
+        *(
+            a_member(
+                driver,
+                session_timeout_ms=1_800_000,
+                protocols=protocols("range", subscription=subscription(topic)),
+            )
+            for topic in ("orders", "payments")
+        ),
+    )
+    leader.commit({"orders": {0: 1}, "payments": {0: 2}})
+    live_through(driver, RETENTION_MS + CHECK_MS, leader, other)
+    assert driver.fetch("g").offsets() == {("orders", 0): 1, ("payments", 0): 2}
+
+
 def test_subscriptions_are_known_again_after_a_restart(driver):
     """Spec 7.5: computed when the last join phase completed, or at load."""
     (member,) = a_stable_group(
