@@ -66,7 +66,8 @@ def test_a_moment_before_1970_is_refused(text: str, capsys: pytest.CaptureFixtur
     assert parse_moment("1970-01-01T00:00:00Z", NOW) == 0
 
 
-def test_a_history_is_named_once() -> None:
+def test_a_history_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "NEEDED", ())  # nothing of Spark's is come to
     wanted = ["--group", "g", "--as-of", "1s", "--server", "127.0.0.1:1"]
     for places, said in (
         ([], "name where the history is: --store FILE, --log-dir DIR or --tables DIR"),
