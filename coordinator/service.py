@@ -313,7 +313,7 @@ class GroupCoordinator:
 
     def _route(self, group_id: str) -> Submits:
         place = self._places[shard_of(group_id, self.config.shards)]
-        if self._group_loader is not None and isinstance(place, Slot) and group_id:
+        if self._group_loader is not None and isinstance(place, Slot):
             place = self._group_loader.place_of(group_id, place)
         if len(self._routed) >= MAX_ROUTED_GROUPS:
             self._routed.clear()  # groups that live come back; those that do not were the problem

@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
+import structlog
+
 from coordinator.core.records import (
     NO_LEADER_EPOCH,
     NO_OFFSET,
@@ -56,6 +58,8 @@ MAX_STEP_BYTES: Final = 16 * 1024 * 1024
 
 MAX_CALLS: Final = 32
 """Groups whose offsets are written at the same time; the offsets of one go one by one."""
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +207,10 @@ class PersistentOffsetStorage:
             if shard in wanted and group_id not in self._writing:
                 try:
                     records = await self._read(group_id)
-                except StoreRefused:  # others go on; it is read again when it is next named
-                    continue
-                yield shard, records
+                except Exception as error:  # noqa: BLE001 - others go on; it is read when named
+                    _log.warning("group_left_out", group=group_id, error=str(error) or repr(error))
+                else:
+                    yield shard, records
 
     async def load_group(self, shard: ShardId, group_id: str) -> Sequence[Record]:
         """Read a group that was named for the first time."""
@@ -335,8 +340,6 @@ class PersistentOffsetStorage:
         if left:
             await asyncio.wait(left)
         for task in tasks:
-            if task.cancelled():
-                raise StorageError("the store cancelled a call by itself")
             task.result()
 
     async def _write(self, group_id: str, write: _GroupWrite, turns: asyncio.Semaphore) -> None:
@@ -377,8 +380,18 @@ class PersistentOffsetStorage:
 
 
 async def _result(value: Any) -> Any:
-    """What a method gave, awaited if it is to be."""
-    return await value if inspect.isawaitable(value) else value
+    """What a method gave, awaited if it is to be. StorageError where it ends as cancelled though
+    nobody has cancelled us: others waited for the same connection, say, and gave up.
+    """
+    if not inspect.isawaitable(value):
+        return value
+    try:
+        return await value
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise StorageError("the store cancelled a call by itself") from None
 
 
 _UNFIT: Final = (AttributeError, TypeError, ValueError)
