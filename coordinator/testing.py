@@ -135,16 +135,16 @@ class GroupkeeperServer:
     # --- Life -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Serve; on return the first request is answered."""
+        """Serve; on return the first request is answered. OSError where its port is taken."""
         if self._coordinator is not None:
             raise RuntimeError("the server runs already: it was started twice")
         options = self.options
         topics = Topics(ConfiguredTopic(name, count) for name, count in options.topics.items())
-        self._coordinator = GroupCoordinator(
+        coordinator = GroupCoordinator(
             self._storage, options.coordinator_config(), topics, clock=self._clock
         )
         services = Services(
-            coordinator=self._coordinator,
+            coordinator=coordinator,
             topics=topics,
             node_id=options.node_id,
             cluster_id=options.cluster_id,
@@ -155,9 +155,10 @@ class GroupkeeperServer:
         sock = socket.create_server((options.host, self._port), family=family)
         sock.setblocking(False)
         self._port = sock.getsockname()[1]
+        self._coordinator = coordinator
         self._clock.start()
         try:
-            await self._coordinator.start()
+            await coordinator.start()
             self._listener = Listener(
                 services,
                 ServerLimits(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 import threading
@@ -201,3 +202,14 @@ def test_topics_make_themselves_where_that_is_asked_for(groupkeeper):
 def test_an_option_that_does_not_exist_is_a_type_error():
     with pytest.raises(TypeError, match="min_sesion_timeout_ms"):
         SyncGroupkeeperServer(min_sesion_timeout_ms=1)
+
+
+async def test_a_port_that_is_taken_is_told_and_leaves_nothing_started() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server = GroupkeeperServer(port=taken.getsockname()[1])
+        with pytest.raises(OSError, match="in use"):
+            await server.start()
+        with pytest.raises(RuntimeError):
+            await server.committed("g")
+    async with server:  # it may be started once the port is free
+        assert await server.committed("g") == {}
