@@ -29,7 +29,7 @@ from coordinator.core.records import (
     SavedOffset,
 )
 from coordinator.core.routing import shard_of
-from coordinator.core.values import INT32_MAX, int32, int64, text, whole_number
+from coordinator.core.values import INT32_MAX, text, whole_number
 from storage.base import (
     CLUSTER_SHARD,
     Batch,
@@ -43,7 +43,7 @@ from storage.base import (
 )
 from storage.keyed import KeyedRecords
 from storage.log_clock import wall_clock_ms
-from storage.persistent import OffsetAndMetadata
+from storage.persistent import OffsetAndMetadata, checked_offset
 
 TopicPartition: TypeAlias = tuple[str, int]
 
@@ -252,13 +252,7 @@ def _told(offset: Any, metadata: str) -> OffsetAndMetadata:
         told = OffsetAndMetadata(offset, metadata)
     else:
         raise TypeError(f"offset must be a whole number or an OffsetAndMetadata, not {offset!r}")
-    return OffsetAndMetadata(
-        int64("offset", told.offset),
-        text("metadata", told.metadata),
-        int64("commit_time_ms", told.commit_time_ms),
-        int64("expire_time_ms", told.expire_time_ms),
-        int32("leader_epoch", told.leader_epoch),
-    )
+    return checked_offset(told)
 
 
 def _place(group_id: object, topic: object, partition: object) -> tuple[str, str, int]:

@@ -398,12 +398,20 @@ _UNFIT: Final = (AttributeError, TypeError, ValueError)
 """What comes of taking values that are not what they may be."""
 
 
-def _saved(found: Any) -> SavedOffset:
-    return SavedOffset(
+def checked_offset(found: Any) -> OffsetAndMetadata:
+    """Return the same, each value being what it may be. Raises one of ``_UNFIT``."""
+    return OffsetAndMetadata(
         int64("offset", found.offset),
-        int32("leader_epoch", found.leader_epoch),
         text("metadata", found.metadata),
         int64("commit_time_ms", found.commit_time_ms),
         int64("expire_time_ms", found.expire_time_ms),
-        "",  # topics are not stored, so the next start gives them new ids
+        int32("leader_epoch", found.leader_epoch),
+    )
+
+
+def _saved(found: Any) -> SavedOffset:
+    it = checked_offset(found)
+    # topics are not stored, so the next start gives them new ids
+    return SavedOffset(
+        it.offset, it.leader_epoch, it.metadata, it.commit_time_ms, it.expire_time_ms, ""
     )

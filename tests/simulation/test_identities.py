@@ -8,21 +8,17 @@ from coordinator.core import offset_commit
 from coordinator.core.errors import ErrorCode
 from coordinator.core.group import Group
 from coordinator.core.requests import JoinProtocol
-from tests.helpers.shard_driver import ShardDriver, a_member, stable
-from tests.simulation.checked_shard import CheckedShard
-from tests.simulation.history import Durable
+from tests.helpers.shard_driver import a_member, stable
+from tests.simulation.world_shard_driver import WorldShardDriver
 
 CALLS = ["heartbeat", "sync", "commit", "join"]
 
 
-class Story(ShardDriver):
+class Story(WorldShardDriver):
     """Drives a shard of a world, with a static member that was replaced."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.durable = Durable()
-        self.shard = CheckedShard(0, self.limits, self.image, self.durable)
-        self._take(self.shard.loaded(self.now))
         self.old, other = a_member(self, instance_id="a"), a_member(self)
         stable(self, self.old, other)
         assert a_member(self, instance_id="a").join().error is ErrorCode.NONE

@@ -10,24 +10,20 @@ from coordinator.core import retention
 from coordinator.core.group_configs import GroupSettings
 from coordinator.core.requests import JoinProtocol, Now
 from protocol.consumer_protocol import Subscription, encode_subscription
-from tests.helpers.shard_driver import ShardDriver, a_member, a_stable_group, stable
-from tests.simulation.checked_shard import CheckedShard
-from tests.simulation.history import Durable
+from tests.helpers.shard_driver import a_member, a_stable_group, stable
 from tests.simulation.patience import LATE_MS
+from tests.simulation.world_shard_driver import WorldShardDriver
 
 PASS_MS = 7_000
 RETENTION_MS = 20_000
 AT_MOST_MS = PASS_MS + LATE_MS
 
 
-class Story(ShardDriver):
+class Story(WorldShardDriver):
     """Drives a shard of a world."""
 
     def __init__(self) -> None:
         super().__init__(offsets_retention_ms=RETENTION_MS, retention_check_interval_ms=PASS_MS)
-        self.durable = Durable()
-        self.shard = CheckedShard(0, self.limits, self.image, self.durable)
-        self._take(self.shard.loaded(self.now))
 
     def look(self, ms: int = 0, *, set_ms: int = 0) -> list[str]:
         """Let time pass, and no timer ring; the wall clock may be set."""

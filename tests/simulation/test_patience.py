@@ -15,10 +15,10 @@ from coordinator.core.events import MemberEvicted, RebalanceEnd
 from coordinator.core.group import Group
 from coordinator.core.group_configs import GroupSettings
 from coordinator.core.requests import Now
-from tests.helpers.shard_driver import ShardDriver, a_member, a_stable_group, completing, stable
+from tests.helpers.shard_driver import a_member, a_stable_group, completing, stable
 from tests.simulation.checked_shard import CheckedShard
-from tests.simulation.history import Durable
 from tests.simulation.patience import LATE_MS
+from tests.simulation.world_shard_driver import WorldShardDriver
 
 SESSION_MS = 60_000
 REBALANCE_MS = 8_000
@@ -28,14 +28,11 @@ INITIAL_DELAY_MS = 3_000
 EARLY_BY_ONE = ": 1 ms before the phase may end"
 
 
-class Story(ShardDriver):
+class Story(WorldShardDriver):
     """Drives a shard of a world."""
 
     def __init__(self) -> None:
         super().__init__(initial_rebalance_delay_ms=INITIAL_DELAY_MS)
-        self.durable = Durable()
-        self.shard = CheckedShard(0, self.limits, self.image, self.durable)
-        self._take(self.shard.loaded(self.now))
 
     @property
     def group(self) -> Group:

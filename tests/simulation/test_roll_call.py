@@ -17,26 +17,18 @@ from coordinator.core.step import Reply, Step
 from tests.helpers.shard_driver import (
     CLIENT,
     SESSION_MS,
-    ShardDriver,
     a_member,
     a_stable_group,
     stable,
 )
-from tests.simulation.checked_shard import CheckedShard
-from tests.simulation.history import Durable
 from tests.simulation.roll_call import check_goes_on, check_waits
+from tests.simulation.world_shard_driver import WorldShardDriver
 
 GOOD_NEWS = [ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS]
 
 
-class Story(ShardDriver):
+class Story(WorldShardDriver):
     """Drives a shard of a world."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.durable = Durable()
-        self.shard = CheckedShard(0, self.limits, self.image, self.durable)
-        self._take(self.shard.loaded(self.now))
 
     def group_generation(self) -> int:
         return self.shard.groups["g"].generation_id
