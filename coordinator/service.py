@@ -10,8 +10,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
-import structlog
-
 from coordinator.commit_log import OffsetCommitLog, read_commit_log
 from coordinator.core.assignors.types import Assignment, TopicPartition
 from coordinator.core.errors import ErrorCode, GroupError
@@ -35,7 +33,7 @@ from coordinator.core.values import checked
 from coordinator.group_assignment import assign
 from coordinator.group_configs import GroupConfigStore
 from coordinator.group_metadata import GroupMetadata, group_metadata
-from coordinator.logs import log_as_the_host_does
+from coordinator.life import Life
 from coordinator.messages import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -77,17 +75,12 @@ from coordinator.translation import (
     sync_from_core,
     sync_to_core,
 )
-from storage.base import CLUSTER_SHARD, LoadsGroups, OffsetStorage, StoreBusy, StoreIdentity
+from storage.base import CLUSTER_SHARD, LoadsGroups, OffsetStorage
 
 __all__ = ["CoordinatorConfig", "GroupCoordinator", "Ticket"]
 
-_log = structlog.get_logger(__name__)
-
 MAX_ROUTED_GROUPS: Final = 100_000
 """Groups whose shard is remembered; the hash of an id costs more than the rest of a heartbeat."""
-
-FLUSH_SHARE: Final = 0.8
-"""Of the time of ``stop``: for what waits and the fold. The rest is for leases and the store."""
 
 LISTED_AT_ONCE: Final = 100
 """Groups that a listing for a host reads in one go."""
@@ -117,8 +110,8 @@ class GroupCoordinator:
         self.group_configs = GroupConfigStore(self.config.shards, self.config)
         """What is durably set for single groups."""
         self._storage = storage
-        self._own_clock = LoopClock() if clock is None else None
-        self._clock: Clock = clock or cast("Clock", self._own_clock)
+        own_clock = LoopClock() if clock is None else None
+        self._clock: Clock = clock or cast("Clock", own_clock)
         self._timer = timer
         makers: dict[int, MakeShard] = {}
         observer: Observer = NoTopics()
@@ -146,12 +139,14 @@ class GroupCoordinator:
         if topics is not None and self.config.end_offset_interval_ms > 0:
             self._end_sampler = EndSampler(topics, self._ride, lambda: self._owner.stats.loads)
         self._sampling: asyncio.Task[None] | None = None
-        self._starting: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        """Where it lives, once the store was opened."""
-        self._is_open = False
-        self._life_began: str | None = None
-        """Why ``start`` is not for now."""
+        self._life = Life(
+            storage,
+            self.config,
+            self._owner,
+            own_clock,
+            loaded=self._loaded,
+            stopping=self._stopping,
+        )
 
     # --- Life -------------------------------------------------------------------------------------
 
@@ -164,73 +159,28 @@ class GroupCoordinator:
         life: RuntimeError where it was started, or stopped, be it meanwhile. Who cancels it, or is
         refused when the store is open, is left with a coordinator that has stopped.
         """
-        if self._life_began:
-            raise RuntimeError(
-                f"the coordinator was {self._life_began} already: make another one over the storage"
-            )
-        self._life_began = "started"
-        log_as_the_host_does()
-        if self._own_clock is not None:
-            self._own_clock.start()
-        self._starting = asyncio.get_running_loop().create_task(self._begin())
-        try:
-            await self._starting
-        except BaseException:
-            await self._start_failed()
-            raise
+        await self._life.start()
 
-    async def _start_failed(self) -> None:
-        """Leave nothing held; tell a start that ``stop`` ended from one that was cancelled."""
-        task = asyncio.current_task()
-        if self._life_began == "stopped":
-            if task is not None and not task.cancelling():
-                raise RuntimeError("the coordinator was stopped while it started") from None
-        elif self._is_open:
-            await self.stop()
-        else:
-            self._life_began = None
-            if self._own_clock is not None:
-                self._own_clock.stop()
+    async def stop(self, timeout_ms: int | None = None) -> None:
+        """Refuse what is parked, make durable what waits, fold what fits, release and close: all of
+        it within the time given (``drain_timeout_ms``), whatever the store does. A ``start`` that
+        is under way ends with RuntimeError.
 
-    async def _begin(self) -> None:
-        await self._open_storage()
-        self._is_open = True
-        self._loop = asyncio.get_running_loop()
-        await self._owner.start()
+        Every call waits for the same end, which the first one has begun; who is cancelled leaves it
+        going on.
+        """
+        await self._life.stop(self.config.drain_timeout_ms if timeout_ms is None else timeout_ms)
+
+    async def _loaded(self) -> None:
+        """Every shard answers: bring in what is configured, and begin to look at the ends."""
         if self.topics is not None:
             await self.topics.ensure_configured()
         if self._end_sampler is not None:
             sampling = self._end_sampler.run(self.config.end_offset_interval_ms)
             self._sampling = asyncio.get_running_loop().create_task(sampling)
 
-    def _ride(self, events: list[Event]) -> bool:
-        """Let events of the cluster go with the next append; False where its shard is away."""
-        slot = self._owner.slots[CLUSTER_SHARD]
-        if slot.shard is None:
-            return False
-        slot.lane.ride(slot, events)
-        return True
-
-    async def _open_storage(self) -> None:
-        identity = StoreIdentity(self.config.cluster_id, self.config.shards)
-        retry_ms = self.config.retry_min_ms
-        while True:
-            try:
-                return await self._storage.open(identity)
-            except StoreBusy as error:
-                _log.error("open_failed", error=str(error), retry_ms=retry_ms)
-            await asyncio.sleep(retry_ms / 1000)
-            retry_ms = min(2 * retry_ms, self.config.retry_max_ms)
-
-    async def stop(self, timeout_ms: int | None = None) -> None:
-        """Refuse what is parked, make durable what waits, fold what fits, release and close: all of
-        it within the time given (``drain_timeout_ms``), whatever the store does. A ``start`` that
-        is under way ends with RuntimeError.
-        """
-        self._check_loop()
-        limit_ms = self.config.drain_timeout_ms if timeout_ms is None else timeout_ms
-        end_s = asyncio.get_running_loop().time() + limit_ms / 1000
-        self._life_began = "stopped"
+    def _stopping(self) -> None:
+        """Refuse what comes from now on, and what waits for a group to be read."""
         self._places = dict.fromkeys(self._places, Closed())
         self._routed.clear()
         if self._group_loader is not None:
@@ -239,15 +189,14 @@ class GroupCoordinator:
             self._sampling.cancel()
             for _ in self._end_sampler.sample():  # the ends that the log is left with
                 pass
-        self._owner.drain()
-        if self._starting is not None and not self._starting.done():
-            self._starting.cancel()
-            await asyncio.wait([self._starting], timeout=limit_ms * FLUSH_SHARE / 1000)
-        if self._is_open:
-            self._is_open = False
-            await self._end_storage(end_s)
-        if self._own_clock is not None:
-            self._own_clock.stop()
+
+    def _ride(self, events: list[Event]) -> bool:
+        """Let events of the cluster go with the next append; False where its shard is away."""
+        slot = self._owner.slots[CLUSTER_SHARD]
+        if slot.shard is None:
+            return False
+        slot.lane.ride(slot, events)
+        return True
 
     def next_deadline(self) -> int | None:
         """When the next session, rebalance or retention is due by the clock that was passed in
@@ -261,17 +210,6 @@ class GroupCoordinator:
         """
         await self._owner.clock_moved()
 
-    async def _end_storage(self, end_s: float) -> None:
-        """Let go of the store by then, even of one that does not answer any more."""
-        left_ms = (end_s - asyncio.get_running_loop().time()) * 1000
-        await self._owner.finish(int(left_ms * FLUSH_SHARE))
-        for call in (self._owner.release, self._storage.close):
-            try:
-                async with asyncio.timeout_at(end_s):
-                    await call()
-            except TimeoutError:  # what was not written was not acknowledged
-                _log.warning("store_let_go_unfinished", during=call.__name__)
-
     @property
     def is_ready(self) -> bool:
         """Every shard answers."""
@@ -280,7 +218,7 @@ class GroupCoordinator:
     @property
     def not_ready(self) -> str | None:
         """Why groups are not served, in one line; None when they are."""
-        if not self._is_open:
+        if not self._life.is_running:
             return "the coordinator is not running"
         loading = self._owner.loading_count()
         return f"{loading} of {len(self._owner.slots)} shards are loading" if loading else None
@@ -444,30 +382,16 @@ class GroupCoordinator:
 
     async def _ask(self, request: Request) -> Any:
         """Ask what is known to be right."""
-        self._check_started()
+        self._life.check_started()
         ticket = Awaited()
         self.submit(request, ticket)
         return await ticket.future
 
     async def _ask_all(self, requests: Sequence[Request]) -> list[Any]:
-        self._check_started()
+        self._life.check_started()
         ticket = Awaited()
         self.submit_all([checked(request, type(request)) for request in requests], ticket)
         return cast("list[Any]", await ticket.future)
-
-    def _check_started(self) -> None:
-        """Otherwise the answers were those of shards that load, a heartbeat's NONE among them."""
-        if self._loop is None and self._life_began != "stopped":
-            raise RuntimeError("the coordinator was not started: await its start() first")
-        self._check_loop()
-
-    def _check_loop(self) -> None:
-        """A call from elsewhere would leave tasks and timers where nobody waits for them."""
-        if self._loop is not None and self._loop is not asyncio.get_running_loop():
-            raise RuntimeError(
-                "the coordinator lives in another event loop, the one that it was started in: pass "
-                "calls to that one with asyncio.run_coroutine_threadsafe"
-            )
 
     async def _read_groups(self, group_ids: Sequence[str]) -> list[GroupMetadata | None]:
         results: list[ReadGroupResult] = await self._ask_all([ReadGroup(g) for g in group_ids])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import groupby, islice
 from typing import Any
@@ -61,15 +60,16 @@ class SealedMemoryStorage(MemoryOffsetStorage):
         """Seal what is there and close."""
         task, self._task = self._task, None
         thread, self._thread = self._thread, None
-        if task is not None and thread is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-            thread.submit(partial(self._take, self._new_events()))
-            finishing = thread.submit(self._sealer.seal)
-            thread.stop()
-            await asyncio.wait([finishing], timeout=CLOSE_S)
-        await super().close()
+        try:
+            if task is not None and thread is not None:
+                task.cancel()
+                await asyncio.wait([task])
+                thread.submit(partial(self._take, self._new_events()))
+                finishing = thread.submit(self._sealer.seal)
+                thread.stop()
+                await asyncio.wait([finishing], timeout=CLOSE_S)
+        finally:  # whoever has no time left gives the store back as well
+            await super().close()
 
     async def _seal(self) -> None:
         while True:

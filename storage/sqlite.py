@@ -27,6 +27,7 @@ from storage.base import (
     StorageLimits,
     StoreBusy,
     StoreIdentity,
+    StoreRefused,
 )
 from storage.event_codec import count_events
 from storage.event_log import group_history
@@ -135,7 +136,8 @@ class SqliteOffsetStorage:
 
     async def open(self, identity: StoreIdentity) -> None:
         """Lock the file, create or migrate its tables, check whose it is."""
-        assert self._lock is None, "opened twice"
+        if self._lock is not None:
+            raise StoreRefused(f"{self.path}: is in use by another coordinator of this process")
         if not self.path.parent.is_dir():
             raise StorageError(f"{self.path}: the directory does not exist")
         self._lock = FileLock(self.path)

@@ -155,9 +155,10 @@ class ShardOwner:
                 await self._fold()
         except TimeoutError:
             log.warning("drain_timed_out", timeout_ms=timeout_ms)
-        for lane in self.lanes:
-            lane.abandon()
-        self._drop(list(self.slots.values()))
+        finally:
+            for lane in self.lanes:
+                lane.abandon()
+            self._drop(list(self.slots.values()))
 
     async def release(self) -> None:
         """Give the leases back; the last thing that is done with the store."""

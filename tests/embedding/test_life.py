@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
@@ -18,8 +19,8 @@ from storage.memory import MemoryOffsetStorage
 from storage.sqlite import SqliteOffsetStorage
 from tests.embedding.conftest import MakeStorage
 from tests.helpers.embedded import a_commit
-from tests.helpers.faulty_storage import Gate
-from tests.helpers.virtual_loop import turns, virtual_time
+from tests.helpers.faulty_storage import Fault, FaultyStorage, Gate, slow
+from tests.helpers.virtual_loop import run_virtual, turns, virtual_time
 
 
 class BusyStorage(MemoryOffsetStorage):
@@ -57,6 +58,19 @@ async def serves(storage: OffsetStorage) -> bool:
     return answer.error_code is ErrorCode.NONE
 
 
+async def a_life(storage: OffsetStorage) -> GroupCoordinator:
+    coordinator = GroupCoordinator(storage)
+    await coordinator.start()
+    (await coordinator.commit_offsets(a_commit(5))).raise_for_error()
+    return coordinator
+
+
+async def assert_cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def assert_stopped(starting: asyncio.Task[None]) -> None:
     with pytest.raises(RuntimeError, match="was stopped while it started"):
         await starting
@@ -70,10 +84,8 @@ async def test_a_stop_ends_a_start_wherever_it_is_and_holds_nothing(
     starting = asyncio.create_task(coordinator.start())
     await turns(after_turns)
     await coordinator.stop()
-    if coordinator._starting is not None and coordinator._starting.cancelled():
-        await assert_stopped(starting)
-    else:
-        await starting
+    (ended,) = await asyncio.gather(starting, return_exceptions=True)
+    assert str(ended) in ("None", "the coordinator was stopped while it started")
     assert coordinator.not_ready == "the coordinator is not running"
     assert await serves(make_storage())
 
@@ -213,3 +225,185 @@ async def test_a_call_from_another_loop_is_refused_and_disturbs_nobody(
     assert coordinator.is_ready
     assert await coordinator.get_committed_offset("g", "orders", 0) == 5
     assert (await coordinator.commit_offsets(a_commit(7))).error_code is ErrorCode.NONE
+
+
+# --- The end --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after_turns", [0, 1, 2, 3, 5, 8])
+async def test_a_stop_that_is_cancelled_goes_on_and_the_next_one_waits_for_its_end(
+    make_storage: MakeStorage, after_turns: int
+) -> None:
+    coordinator = await a_life(make_storage())
+    stopping = asyncio.create_task(coordinator.stop())
+    await turns(1 + after_turns)
+    stopping.cancel()
+    await asyncio.wait([stopping])
+    await coordinator.stop()
+    assert await serves(make_storage())
+
+
+@virtual_time
+async def test_a_stop_that_is_cancelled_ends_within_its_time_whatever_the_store_does() -> None:
+    storage = FaultyStorage()
+    coordinator = await a_life(storage)
+    release = Gate()
+    storage.script("release", slow(release))
+    stopping = asyncio.create_task(coordinator.stop(5_000))
+    await release.reached.wait()
+    await assert_cancelled(stopping)
+    assert "close" not in storage.calls
+    await asyncio.sleep(5.1)
+    assert await serves(storage)
+
+
+@virtual_time
+async def test_every_stop_returns_when_the_store_is_free() -> None:
+    storage, close = FaultyStorage(), Gate()
+    coordinator = await a_life(storage)
+    storage.script("close", slow(close))
+    stops = [asyncio.create_task(coordinator.stop()) for _ in range(2)]
+    await close.reached.wait()
+    stops.append(asyncio.create_task(coordinator.stop()))
+    await turns(20)
+    assert not any(stop.done() for stop in stops)
+    close.open()
+    await asyncio.gather(*stops)
+    assert storage.calls.count("close") == 1
+    await coordinator.stop()
+    assert await serves(storage)
+
+
+@virtual_time
+async def test_a_start_that_is_cancelled_twice_holds_nothing_in_the_end() -> None:
+    storage, load, release = FaultyStorage(), Gate(), Gate()
+    storage.script("load", slow(load))
+    storage.script("release", slow(release))
+    coordinator = GroupCoordinator(storage)
+    starting = asyncio.create_task(coordinator.start())
+    await load.reached.wait()
+    starting.cancel()
+    await release.reached.wait()
+    await assert_cancelled(starting)
+    release.open()
+    await coordinator.stop()
+    assert await serves(storage)
+
+
+@virtual_time
+async def test_a_start_that_a_stop_ends_returns_when_the_store_is_free() -> None:
+    storage, load, close = FaultyStorage(), Gate(), Gate()
+    storage.script("load", slow(load))
+    storage.script("close", slow(close))
+    coordinator = GroupCoordinator(storage)
+    starting = asyncio.create_task(coordinator.start())
+    await load.reached.wait()
+    stopping = asyncio.create_task(coordinator.stop())
+    await close.reached.wait()
+    await turns(20)
+    assert not starting.done()
+    close.open()
+    await assert_stopped(starting)
+    await stopping
+
+
+def test_a_loop_that_ends_in_the_middle_of_a_stop_leaves_the_store_free() -> None:
+    storage = FaultyStorage()
+
+    async def life() -> GroupCoordinator:
+        coordinator = await a_life(storage)
+        append = storage.hold_next_append()
+        waiting.append(asyncio.create_task(coordinator.commit_offsets(a_commit(6))))
+        waiting.append(asyncio.create_task(coordinator.stop()))
+        await append.reached.wait()
+        await turns(5)
+        return coordinator
+
+    waiting: list[asyncio.Task[object]] = []
+    coordinator = run_virtual(life())
+    assert all(task.cancelled() for task in waiting)
+    assert coordinator.not_ready == "the coordinator is not running"
+    assert run_virtual(serves(storage))
+
+
+async def test_a_store_is_closed_though_it_would_not_take_the_leases_back() -> None:
+    storage = FaultyStorage()
+    coordinator = await a_life(storage)
+    storage.script("release", Fault(error=ConnectionError("gone")))  # type: ignore[arg-type]
+    with pytest.raises(ConnectionError):
+        await coordinator.stop()
+    assert await serves(storage)
+
+
+@virtual_time
+async def test_a_store_that_was_opened_after_all_is_closed() -> None:
+    class CannotBeCancelled(MemoryOffsetStorage):
+        async def open(self, identity: StoreIdentity) -> None:
+            opening = asyncio.ensure_future(gate.wait())
+            while not opening.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.shield(opening)
+            await super().open(identity)
+
+    gate, storage = Gate(), CannotBeCancelled()
+    coordinator = GroupCoordinator(storage)
+    starting = asyncio.create_task(coordinator.start())
+    await gate.reached.wait()
+    await coordinator.stop(1_000)
+    gate.open()
+    await assert_stopped(starting)
+    assert await serves(storage)
+
+
+# --- From where, and beside what ------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_question_while_the_store_is_busy_is_answered_as_by_one_that_loads() -> None:
+    coordinator = GroupCoordinator(BusyStorage())
+    starting = asyncio.create_task(coordinator.start())
+    await asyncio.sleep(1)
+    answer = await coordinator.commit_offsets(a_commit(5))
+    assert answer.error_code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert not coordinator.is_ready
+    await assert_cancelled(starting)
+    with pytest.raises(RuntimeError, match="was not started"):
+        await coordinator.commit_offsets(a_commit(5))
+
+
+async def test_a_stop_from_another_loop_is_refused_also_while_the_store_is_busy() -> None:
+    storage = BusyStorage()
+    coordinator = GroupCoordinator(storage)
+    starting = asyncio.create_task(coordinator.start())
+    await turns(3)
+    with pytest.raises(RuntimeError, match="lives in another event loop"):
+        await asyncio.to_thread(lambda: asyncio.run(coordinator.stop()))
+    storage.is_busy = False
+    await starting
+    assert coordinator.is_ready
+    await coordinator.stop()
+
+
+@pytest.mark.parametrize("calls", ["start stop", "stop start", "start stop start", "stop stop"])
+async def test_starts_and_stops_beside_each_other_end_and_hold_nothing(
+    make_storage: MakeStorage, calls: str
+) -> None:
+    coordinator = GroupCoordinator(make_storage())
+    ended = await asyncio.gather(
+        *[getattr(coordinator, call)() for call in calls.split()], return_exceptions=True
+    )
+    for call, end in zip(calls.split(), ended, strict=True):
+        assert end is None if call == "stop" else isinstance(end, RuntimeError)
+    assert await serves(make_storage())
+
+
+async def test_a_store_that_one_coordinator_uses_is_refused_to_the_next(
+    make_storage: MakeStorage,
+) -> None:
+    storage = make_storage()
+    coordinator = await a_life(storage)
+    with pytest.raises(StoreRefused, match="in use by another coordinator of this process"):
+        await GroupCoordinator(storage).start()
+    assert await coordinator.get_committed_offset("g", "orders", 0) == 5
+    await coordinator.stop()
+    assert await serves(storage)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+
+import pytest
 
 from storage.log_check import verify
 from storage.manifest import read_manifest
@@ -13,6 +16,7 @@ from storage.segments import read_segment
 from tests.helpers.records import commit
 from tests.helpers.sealed_store import NOON_MS, until
 from tests.helpers.storage_owner import Owner
+from tests.helpers.virtual_loop import turns
 
 
 def sealed(directory: Path) -> list[EventDict]:
@@ -35,3 +39,15 @@ async def test_events_in_memory_become_files_by_age_and_at_the_end(tmp_path: Pat
     assert sealed(tmp_path / "log") == storage.events()
     assert len(storage.events()) == 6
     assert verify(tmp_path / "log", reads_events=True).is_sound
+
+
+async def test_a_close_that_is_cancelled_leaves_the_store_free(tmp_path: Path) -> None:
+    storage = SealedMemoryStorage(SealSettings(directory=tmp_path / "log"))
+    await Owner(storage).start()
+    closing = asyncio.create_task(storage.close())
+    await turns(1)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await Owner(storage).start()
+    await storage.close()
