@@ -5,6 +5,7 @@ Same manners as ``Shard``: requests and time in, steps out, hard state changed b
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TypeAlias, TypeVar
 
@@ -45,8 +46,10 @@ class ClusterShard:
         self.topics: dict[str, TopicInfo] = {}
         self.ids: dict[str, str] = {}
         """Topic id -> name."""
-        self.metric_names: dict[str, str] = {}
-        """A name as metrics print it -> the topic that has it."""
+        self.metric_names: Counter[str] = Counter()
+        """A name as metrics print it -> how many topics have it: several that came in one request
+        may (``_Change``).
+        """
         self.partition_count = 0
         self.configs: dict[str, dict[str, str]] = {}
         """Group id -> key -> value; a group without configs is not there."""
@@ -62,7 +65,7 @@ class ClusterShard:
             info = TopicInfo(record.name, record.topic_id, record.partitions)
             self.topics[record.name] = info
             self.ids[record.topic_id] = record.name
-            self.metric_names[metric_name(record.name)] = record.name
+            self.metric_names[metric_name(record.name)] += 1
             self.partition_count += record.partitions
         elif isinstance(record, TopicRemoved):
             self._forget(record.name)
@@ -78,7 +81,10 @@ class ClusterShard:
         info = self.topics.pop(name, None)
         if info is not None:
             del self.ids[info.topic_id]
-            del self.metric_names[metric_name(name)]
+            in_metrics = metric_name(name)
+            self.metric_names[in_metrics] -= 1
+            if self.metric_names[in_metrics] == 0:
+                del self.metric_names[in_metrics]
             self.partition_count -= info.partitions
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
@@ -148,6 +154,8 @@ class _Change:
             for info in shard.topics.values():
                 self._target.apply(TopicRecord(info.name, info.topic_id, info.partitions))
         self._repeated = _repeated(topic.name for topic in request.create)
+        self._created: Counter[str] = Counter()
+        """How many topics of this request have a name as metrics print it."""
 
     def _apply(self, record: Record) -> None:
         self._target.apply(record)
@@ -157,6 +165,7 @@ class _Change:
         error, message = self._create_error(topic)
         if error is ErrorCode.NONE:
             self._apply(TopicRecord(topic.name, topic.topic_id, topic.partitions))
+            self._created[metric_name(topic.name)] += 1
             return TopicChange(topic.name, topic.topic_id, topic.partitions, error, None)
         return TopicChange(topic.name, "", -1, error, message)
 
@@ -174,9 +183,9 @@ class _Change:
             # Kafka's answer, with which tools that copy or restore topics pass over it.
             message = f"The name {OFFSETS_TOPIC} is taken: offsets are in the storage here."
             return ErrorCode.TOPIC_ALREADY_EXISTS, message
-        other = self._other_name(topic.name)
-        if other is not None:
-            message = f"Topic '{topic.name}' collides with existing topic: {other}"
+        in_metrics = metric_name(topic.name)
+        if self._collides(in_metrics):
+            message = f"Topic '{topic.name}' collides with another: metrics call both {in_metrics}"
             return ErrorCode.INVALID_TOPIC_EXCEPTION, message
         if topic.refusal is not None:
             return topic.refusal
@@ -184,11 +193,12 @@ class _Change:
             return ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0."
         return self._room_error(topic.partitions)
 
-    def _other_name(self, name: str) -> str | None:
-        """Find the topic that has this name in metrics."""
-        if metric_name(name) == OFFSETS_TOPIC:
-            return OFFSETS_TOPIC
-        return self._target.metric_names.get(metric_name(name))
+    def _collides(self, in_metrics: str) -> bool:
+        """Say whether a topic that was there before the request has this name in metrics. Two of
+        one request may have the same (ReplicationControlManager.validateNewTopicNames).
+        """
+        there = self._target.metric_names[in_metrics]
+        return in_metrics == OFFSETS_TOPIC or there > self._created[in_metrics]
 
     def _room_error(self, more: int) -> tuple[ErrorCode, str | None]:
         """Metadata lists every partition, so their number is limited."""

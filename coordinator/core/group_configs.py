@@ -8,13 +8,12 @@ and have no effect.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
-from coordinator.core.java_text import parse_int, trim
+from coordinator.core.java_text import parse_duration_ns, parse_int, trim
 from coordinator.core.limits import CoreLimits
 
 
@@ -269,14 +268,15 @@ def config_error(configs: Mapping[str, str]) -> str | None:
 
 def _value_error(key: ConfigKey, value: str) -> str | None:
     wrong = f"Invalid value {value} for configuration {key.name}: "
-    if key.kind is ConfigKind.BOOLEAN and trim(value).lower() not in ("true", "false"):
+    value = trim(value)
+    if key.kind is ConfigKind.BOOLEAN and value.lower() not in ("true", "false"):
         return wrong + "Expected value to be either true or false"
     if key.choices and value not in key.choices:
         return wrong + f"String must be one of: {', '.join(key.choices)}"
     if key.name == SHARE_AUTO_OFFSET_RESET and not _is_start(value):
         return wrong + "It must be 'earliest', 'latest' or 'by_duration:<PnDTnHnMn.nS>'"
     if key.kind is ConfigKind.INT:
-        number = parse_int(trim(value))
+        number = parse_int(value)
         if number is None:
             return wrong + "Not a number of type INT"
         if not key.least <= number <= key.most:
@@ -284,25 +284,24 @@ def _value_error(key: ConfigKey, value: str) -> str | None:
     return None
 
 
-_DURATION = re.compile(
-    r"P(?=.)(?:\d{1,15}D)?(?:T(?=.)(?:\d{1,15}H)?(?:\d{1,15}M)?(?:\d{1,15}(?:\.\d{1,9})?S)?)?",
-    re.ASCII | re.IGNORECASE,
-)
-"""What java.time.Duration.parse takes, without signs."""
+_MOST_OF_A_DURATION = 255
+"""So many characters: it is kept as it is written, zeros and all."""
 
 
 def _is_start(value: str) -> bool:
-    kind, colon, duration = value.partition(":")
-    if colon:
-        return kind == "by_duration" and _DURATION.fullmatch(duration) is not None
-    return value in ("earliest", "latest")
+    kind, colon, text = value.partition(":")
+    if not colon:
+        return value in ("earliest", "latest")
+    duration_ns = parse_duration_ns(text) if len(text) <= _MOST_OF_A_DURATION else None
+    return kind == "by_duration" and duration_ns is not None and duration_ns >= 0
 
 
 def normal_value(key: ConfigKey, value: str) -> str:
     """Write a value that ``config_error`` has passed as it is shown: " 046000" is 46000."""
     if key.kind is ConfigKind.INT:
         return str(_number(value))
-    return trim(value).lower() if key.kind is ConfigKind.BOOLEAN else value
+    value = trim(value)
+    return value.lower() if key.kind is ConfigKind.BOOLEAN else value
 
 
 def _number(value: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from coordinator.handlers.topic_configs import WHOLE_NUMBER
+from coordinator.core.java_text import parse_int
 
 
 class ResourceType(IntEnum):
@@ -21,9 +21,9 @@ def broker_name_error(name: str, node_id: int) -> str | None:
     """Say what is wrong with the name of a broker; None where it is ours, or "" for all."""
     if name == "":
         return None
-    number = WHOLE_NUMBER.fullmatch(name)
+    number = parse_int(name)
     if number is None:
         return f"Broker id must be an integer, but it is: {name}"
-    if int(number[1] + number[2]) == node_id:
+    if number == node_id:
         return None
     return f"Unexpected broker id, expected {node_id} or empty string, but received {name}"

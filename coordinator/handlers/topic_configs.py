@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from coordinator.core.group_configs import ConfigKind
-from coordinator.core.java_text import trim
+from coordinator.core.java_text import parse_double, parse_int, parse_long, split_list, trim
 
 
 class TopicConfig(NamedTuple):
@@ -75,12 +75,7 @@ TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {
 }
 """As Kafka 4.3.1's LogConfig has them."""
 
-_BITS: Final = {_INT: 31, _LONG: 63}
-WHOLE_NUMBER: Final = re.compile(r"([+-]?)0*(\d{1,20})")
-"""What Java's parseInt takes, as sign and digits: any script's, with zeros before them."""
-_REAL: Final = re.compile(
-    r"([+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?))[dDfF]?"
-)
+_PARSERS: Final = {_INT: parse_int, _LONG: parse_long, _DOUBLE: parse_double}
 _REPLICA: Final = re.compile(r"([0-9]+:[0-9]+)?")
 
 
@@ -95,8 +90,8 @@ def topic_config_error(configs: Mapping[str, str]) -> str | None:
             return f"Invalid value {value} for configuration {name}: {wrong}"
     if trim(configs.get("remote.storage.enable", "")).lower() == "true":
         return "There is no tiered storage."
-    shortest = _number(_LONG, trim(configs.get("min.compaction.lag.ms", "")))
-    longest = _number(_LONG, trim(configs.get("max.compaction.lag.ms", "")))
+    shortest = parse_long(trim(configs.get("min.compaction.lag.ms", "")))
+    longest = parse_long(trim(configs.get("max.compaction.lag.ms", "")))
     if shortest is not None and longest is not None and shortest > longest:
         return f"min.compaction.lag.ms ({shortest}) is above max.compaction.lag.ms ({longest})"
     return None
@@ -108,26 +103,15 @@ def _value_error(config: TopicConfig, text: str) -> str | None:
     if config.kind is ConfigKind.STRING:
         return _choice_error(config, [text])
     if config.kind is ConfigKind.LIST:
-        elements = [element.strip() for element in text.split(",")] if text else []
+        elements = split_list(text)
         return _choice_error(config, elements) if config.choices else _throttled_error(elements)
-    number = _number(config.kind, text)
+    number = _PARSERS[config.kind](text)
     if number is None:
         return f"Not a number of type {config.kind.value}"
     # No bound holds for NaN, as in Kafka.
     if number != config.beside and (number < config.least or number > config.most):
         return f"Value must be at least {config.least} and at most {config.most}"
     return None
-
-
-def _number(kind: ConfigKind, text: str) -> float | None:
-    if kind is ConfigKind.DOUBLE:
-        real = _REAL.fullmatch(text)
-        return None if real is None else float(real[1])
-    whole = WHOLE_NUMBER.fullmatch(text)
-    if whole is None:
-        return None
-    number, bits = int(whole[1] + whole[2]), _BITS[kind]
-    return number if -(2**bits) <= number < 2**bits else None
 
 
 def _choice_error(config: TopicConfig, elements: list[str]) -> str | None:
@@ -137,6 +121,7 @@ def _choice_error(config: TopicConfig, elements: list[str]) -> str | None:
 
 
 def _throttled_error(elements: list[str]) -> str | None:
-    if elements == ["*"] or all(_REPLICA.fullmatch(element) for element in elements):
+    """As Kafka's ThrottledReplicaListValidator, which also takes a ``*`` among empty elements."""
+    if trim("".join(elements)) == "*" or all(_REPLICA.fullmatch(trim(e)) for e in elements):
         return None
     return "Expected [partition]:[broker],... or *"

@@ -130,4 +130,7 @@ def _without_ports(value: Any) -> Any:
 
 
 def _by_name(configs: Any) -> dict[str, Any]:
-    return {one["name"]: one for one in configs}
+    """By their names; of what is said of each only that something is, as everywhere."""
+    return {
+        one["name"]: {**one, "documentation": bool(one.get("documentation"))} for one in configs
+    }

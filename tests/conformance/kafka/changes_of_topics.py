@@ -88,6 +88,24 @@ def names_of_new_topics(case: Case) -> None:
 
 
 @edge()
+def names_that_differ_in_dots_and_underscores_alone(case: Case) -> None:
+    """Metrics would mix them up. Kafka asks the topics that are there, and not each other."""
+    names = [f"{case.group}{end}" for end in (".a.b", ".a_b", "_a.b", "_a_b")]
+    create(case, *map(new, names))
+    create(case, new("__consumer.offsets"), new("__consumer_offsets"))
+    create(case, *[new(f"{'._'[n % 2]}{case.group}-{n // 2}") for n in range(4_000)])
+    create(case, *map(new, names[:2]), validate_only=False)
+    case.wait(700)
+    for asked in (names, names[:1], names[1:2], names[2:], [*names, f"{case.group}-other"]):
+        create(case, *map(new, asked))
+    for gone in names[:2]:
+        delete(case, gone, timeout=20_000)
+        case.wait(700)
+        for name in names:
+            create(case, new(name))
+
+
+@edge()
 def what_is_wrong_with_a_new_topic_first(case: Case) -> None:
     bad = configs(("no.such", "1"))
     for partitions in (0, -1, -2, 1):

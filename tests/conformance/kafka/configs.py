@@ -114,6 +114,31 @@ def numbers_in_every_script(case: Case) -> None:
 
 
 @edge()
+def durations(case: Case) -> None:
+    """Of a start: validated alone, for Kafka cannot apply every value that it takes."""
+    for text in (
+        *("PT1H", "pt1h", "-PT-1H", "+PT1H", "PT+1H", "P1DT-1H", "P-1DT25H", "PT-1M90S", "PT1,5S"),
+        *("P0D", "PT-0S", "PT1.S", "PT0.000000001S", "PT1.123456789S", "PT9223372036854775807S"),
+        *("PT1S ", "P106751991167300D"),
+        *("PT-1H", "-PT1H", "PT-0.5S", "P1DT-25H", "", "P", "PT", "P1DT", "PT.5S", "PT1.5H", "P1W"),
+        *("PT1M1H", " PT1S", "PT1H:", "PT\uff11H", "PT1.1234567890S", "P106751991167301D"),
+        *("PT9223372036854775808S", "P106751991167300DT24H"),
+    ):
+        start = ("share.auto.offset.reset", SET, f"by_duration:{text}")
+        _alter(case, change(GROUP, case.group, start))
+
+
+@edge()
+def texts_with_spaces_around_them(case: Case) -> None:
+    for key, *values in (
+        ("auto.offset.reset", " earliest ", "earliest\u00a0", "by_duration :PT1H"),
+        ("isolation.level", "\tread_committed\0", "READ_COMMITTED ", "\u2003read_committed"),
+        ("renew.acknowledge.enable", " tRUE ", "\u00a0true"),
+    ):
+        _alter(case, *[change(GROUP, case.group, (f"share.{key}", SET, v)) for v in values])
+
+
+@edge()
 def configs_are_altered_together(case: Case) -> None:
     version = case.v("incremental_alter_configs")
     group = case.group
@@ -205,13 +230,15 @@ def configs_of_the_broker(case: Case) -> None:
         change(CLIENT_METRICS, "m", ("interval.ms", 7, "1000")),
         change(CLIENT_METRICS, "m"),
     )
-    _show(case, *[(BROKER, name) for name in ("1", "01", "+1", "\uff11")])
+    _show(case, *[(BROKER, name) for name in ("1", "01", "+1", "\uff11", "\uff10" * 40 + "1")])
     _show(case, (BROKER_LOGGER, "1"), (CLIENT_METRICS, "m"))
 
 
 @edge()
 def names_of_brokers(case: Case) -> None:
-    for name in ("2", "-1", "x", "+", " 1", "1 ", "0x1", "99999999999", "1" * 200):
+    for name in (
+        *("2", "-1", "x", "+", " 1", "1 ", "0x1", "1L", "99999999999", "1" * 200, "\U0001d7cf"),
+    ):
         _show(case, (BROKER, name))
         _alter(
             case,

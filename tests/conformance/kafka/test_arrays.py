@@ -91,6 +91,13 @@ def test_configs_of_our_own_come_on_top_of_all_of_kafkas_as_they_are() -> None:
     assert not holds(KAFKAS, [own, config("more", "1"), *KAFKAS])
 
 
+def test_configs_are_explained_in_words_of_our_own_where_kafka_explains_them():
+    holds, own = configs_and(frozenset({"own"})), config("own", "1")
+    kafka = {**config("a", "1"), "documentation": "a timeout"}
+    assert holds([kafka], [own, {**kafka, "documentation": "how long it takes"}])
+    assert not holds([kafka], [own, {**kafka, "documentation": ""}])
+
+
 def test_nothing_is_told_of_loggers_alone() -> None:
     assert no_configs([config("root", "INFO")], [])
     assert not no_configs([config("node.id", "1"), config("b", "2")], [])

@@ -261,6 +261,31 @@ def test_name_that_differs_from_another_in_dots_and_underscores_alone_is_refused
     assert change.error is ErrorCode.NONE
 
 
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_names_that_differ_so_may_come_in_one_request(validate_only):
+    """Kafka asks the topics that were there before, and no others
+    (ReplicationControlManager.validateNewTopicNames).
+    """
+    cluster = Cluster()
+    ids = ("a.b", ORDERS.topic_id), ("a_b", OTHER_ID)
+    both = tuple(NewTopic(name, 1, topic_id) for name, topic_id in ids)
+    result = cluster.change(create=both, validate_only=validate_only)
+    assert [c.error for c in result.created] == [ErrorCode.NONE] * 2
+
+
+def test_name_is_refused_until_every_topic_that_differs_so_is_gone():
+    cluster = Cluster()
+    both = (NewTopic("a.b", 1, ORDERS.topic_id), NewTopic("a_b", 1, OTHER_ID))
+    cluster.change(create=both)
+    cluster.change(delete=(("a.b", ""),))
+    (change,) = cluster.change(create=both[:1]).created
+    assert change.error is ErrorCode.INVALID_TOPIC_EXCEPTION
+    cluster.change(delete=(("a_b", ""),))
+    assert cluster.shard.metric_names == {}
+    (change,) = cluster.change(create=both[:1]).created
+    assert change.error is ErrorCode.NONE
+
+
 def test_partitions_of_all_topics_are_limited():
     cluster = Cluster(ORDERS, max_partitions=20)
     (created,) = cluster.change(create=(NewTopic("t", 9, OTHER_ID),)).created

@@ -338,13 +338,15 @@ def test_what_changes_nothing_is_done_already(nothing: dict[str, Any]) -> None:
     assert (answer["error_code"], answer["error_message"]) == (0, None)
 
 
-@pytest.mark.parametrize("name", ["1", "01", "+1", "001", "\uff11"])
+@pytest.mark.parametrize("name", ["1", "01", "+1", "001", "\uff11", "\uff10" * 40 + "1"])
 def test_the_id_of_a_broker_is_a_number_however_it_is_written(name: str) -> None:
     (result,) = describe(configured(), resource(BROKER, name))
     assert (result["error_code"], bool(result["configs"])) == (0, True)
 
 
-@pytest.mark.parametrize("name", ["2", "-1", "x", "+", " 1", "1 ", "0x1", "1" * 5_000])
+@pytest.mark.parametrize(
+    "name", ["2", "-1", "x", "+", " 1", "1 ", "0x1", "\U0001d7cf", "1" * 5_000]
+)
 def test_no_other_id_is_ours(name: str) -> None:
     (result,) = describe(configured(), resource(BROKER, name))
     assert (result["error_code"], result["configs"]) == (ErrorCode.INVALID_REQUEST, [])
