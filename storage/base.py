@@ -138,7 +138,7 @@ class OffsetStorage(LeaseStore, Protocol):
 
         A folded group comes as one SavedGroup, before records some of which it may already hold: to
         apply those again changes nothing in the end. A backend with one lane is loaded whole, after
-        every acquire and before the first append.
+        every acquire and before the first append; nothing of a lane is appended while it is loaded.
         """
         ...
 

@@ -41,6 +41,10 @@ class LaneHost(Protocol):
         """Another owner has written to these; nothing of theirs was stored."""
         ...
 
+    def held_too_long(self, lane: Lane) -> None:
+        """Requests wait for a load of other slots, and nothing of theirs was given to the store."""
+        ...
+
 
 class Append:
     """One call of ``storage.append`` in the making, or in flight."""
@@ -65,6 +69,7 @@ class Append:
         """Events of steps without records."""
         self.bytes = 0
         self.started_ms = 0
+        """When it began; before that since when it waits for a held lane, 0 where it does not."""
         self.started_s = 0.0
         """The same by the timer: appends take less than the clock's millisecond."""
         self.abandoned = False
@@ -169,6 +174,7 @@ class Lane:
                 replies += write.replies
                 write.replies.clear()
         if self._gathering is not None and not self._gathering.writes:
+            self._gathering.end()
             self._gathering = None
             self.is_full = False
         return replies
@@ -186,7 +192,9 @@ class Lane:
         return self._task is None and self._gathering is None
 
     async def hold(self) -> None:
-        """Wait until nothing is in flight; start nothing until ``let_go``. What comes gathers."""
+        """Wait until nothing is in flight; start nothing until ``let_go``. What comes gathers, for
+        as long as an append may take.
+        """
         self._holds += 1
         try:
             await self._idle.wait()
@@ -234,12 +242,18 @@ class Lane:
         if self._ride_timer is not None:
             self._ride_timer.cancel()
             self._ride_timer = None
-        if self._task is None and self._holds == 0 and self._gathering is not None:
+        append = self._gathering
+        if self._task is not None or append is None:
+            return
+        if self._holds == 0:
             self._idle.clear()
             self._task = asyncio.get_running_loop().create_task(self._run())
+        else:
+            self._limit_wait(append, self._clock.now().monotonic_ms)
 
     async def _run(self) -> None:
         """Append what has gathered, until nothing has."""
+        append: Append | None = None
         while self._gathering is not None and self._holds == 0:
             append = self._begin(self._gathering)
             loop = asyncio.get_running_loop()
@@ -267,6 +281,10 @@ class Lane:
                 await asyncio.sleep(0)
         self._task = None
         self._idle.set()
+        if self._gathering is not None:
+            # It may have gathered ever since the append before it began.
+            since_ms = append.started_ms if append is not None else self._clock.now().monotonic_ms
+            self._limit_wait(self._gathering, since_ms)
 
     def _begin(self, append: Append) -> Append:
         self._gathering = None
@@ -338,6 +356,27 @@ class Lane:
             return
         self._give_up(append)
         self._failed(append, TimeoutError(f"the append took longer than {elapsed_ms} ms"))
+
+    def _limit_wait(self, append: Append, since_ms: int) -> None:
+        """The lane is held while slots of it are loaded: requests of others wait for that no longer
+        than an append may take. Events alone may wait.
+        """
+        if append.requests and not append.started_ms:
+            append.started_ms = since_ms
+            self._check_wait(append)
+
+    def _check_wait(self, append: Append) -> None:
+        """Requests begin to wait for a held lane, or their timer came up. It goes by our clock, as
+        that of an append does.
+        """
+        if append is not self._gathering:
+            return
+        waited_ms = self._clock.now().monotonic_ms - append.started_ms
+        left_ms = self._config.append_timeout_ms - waited_ms
+        if left_ms > 0:
+            asyncio.get_running_loop().call_later(left_ms / 1000, self._check_wait, append)
+        else:
+            self._host.held_too_long(self)
 
     def _give_up(self, append: Append) -> None:
         task = self._task

@@ -275,6 +275,13 @@ class ShardOwner:
         log.error("append_fenced", shards=[slot.shard_id for slot in slots])
         self._lose(lane, slots)
 
+    def held_too_long(self, lane: Lane) -> None:
+        """Nothing was given to the store, so the leases hold; but what waits has to be told."""
+        shards = [slot.shard_id for slot in lane.slots if slot.shard is not None]
+        log.error("append_held_too_long", shards=shards)
+        self._drop(lane.slots)
+        self._begin_recovery(lane)
+
     def expire(self, slot: Slot, now: Now) -> None:
         """Take one portion of what is due in a slot."""
         self._step(slot, lambda shard: shard.expire(now))

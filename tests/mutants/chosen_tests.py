@@ -58,7 +58,11 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
     "handlers/sync_group": ("handlers/test_membership",),
     "handlers/topic_changes": ("handlers/test_admin",),
     "runtime/cluster_feed": ("runtime/test_group_configs", "test_topics"),
-    "runtime/lane": ("runtime/test_pipeline", "runtime/test_losing_the_store"),
+    "runtime/lane": (
+        "runtime/test_pipeline",
+        "runtime/test_held_lane",
+        "runtime/test_losing_the_store",
+    ),
     "runtime/owner": ("runtime/test_loading", "runtime/test_housekeeping", "test_service"),
     "runtime/refusals": ("runtime/test_loading", "runtime/test_losing_the_store"),
     "runtime/shards": ("runtime/test_loading",),

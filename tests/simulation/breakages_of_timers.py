@@ -36,6 +36,10 @@ def append_is_never_given_up(patch: Patch) -> None:
     patch.setattr(Lane, "_check_time", lambda *_: None)
 
 
+def wait_for_a_load_is_never_given_up(patch: Patch) -> None:
+    patch.setattr(Lane, "_check_wait", lambda *_: None)
+
+
 def session_evicts_nobody(patch: Patch) -> None:
     patch.setattr(membership, "session_due", lambda *_: None)
 
@@ -212,6 +216,10 @@ TIMERS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     "timers that never ring": (alarm_never_rings, LATE),
     "timers that ring once": (alarm_rings_once, LATE),
     "an append that is never given up": (append_is_never_given_up, r"\d ms for "),
+    "a wait for a load that is never given up": (
+        wait_for_a_load_is_never_given_up,
+        r"\d ms for OffsetCommit",
+    ),
     "a session that ends and evicts nobody": (session_evicts_nobody, "lives for ever"),
     "a session that begins again when it ends": (session_begins_again, "is silent since"),
     "an id that nobody joins with and that stays": (handed_out_id_stays, "should have joined"),

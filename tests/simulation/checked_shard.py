@@ -52,6 +52,7 @@ class CheckedShard(Shard):
         self._roll_call = RollCall()
         self._leftovers = Leftovers()
         self._sent = Sent()
+        durable.ledger.begin(shard_id, epoch_of(shard_id))
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
         self._tickets.handed(ticket)
@@ -131,6 +132,7 @@ class CheckedCluster(ClusterRunner):
         super().__init__(limits)
         self._durable = durable
         self._epoch_of = epoch_of
+        durable.ledger.begin(CLUSTER_SHARD, epoch_of(CLUSTER_SHARD))
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
         step = super().handle(request, ticket, now)

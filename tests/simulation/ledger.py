@@ -1,7 +1,8 @@
 """What each life of a shard made, and how much of that became durable: the two are the same, batch
 for batch, and an answer that waits goes out once all that was made before it is durable.
 
-A life is a shard under one lease: under the next it goes on from what it had stored.
+A life is a shard from one load to the next, which goes on from what was stored: under a new lease,
+or under the same where nothing of it can be under way.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Made(NamedTuple):
 
 
 class Life:
-    """One shard under one lease."""
+    """One shard since it was loaded."""
 
     def __init__(self) -> None:
         self.made: deque[Made] = deque()
@@ -75,6 +76,10 @@ class Ledger:
 
     def __init__(self) -> None:
         self._lives: dict[tuple[ShardId, LeaseEpoch], Life] = {}
+
+    def begin(self, shard: ShardId, epoch: LeaseEpoch) -> None:
+        """A shard is about to be loaded: what it had made and not stored was given up."""
+        self._lives[shard, epoch] = Life()
 
     def life(self, shard: ShardId, epoch: LeaseEpoch) -> Life:
         """The life of a shard under this lease."""

@@ -13,6 +13,8 @@ FOUND: Final[Mapping[int, str]] = {
     "between their row and their table",
     104: "the same, in the worlds as they are since commits have metadata and members are slow",
     55088: "the same, as the hour of 2026-11-22 found it",
+    801113: "commits that waited for a load of other shards of their lane for as long as it took",
+    801216: "the same",
     203894: "the worlds: a fold held more than its append, by a store that began it a turn late",
     202624: "the worlds: a member that was told by OffsetCommit 9 that its group has gone",
     50396: "the worlds: no process was running, for one that had ended kept its lock, or a start "
