@@ -20,10 +20,9 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from coordinator.core.deadlines import NEXT_PORTION_MS
-from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import (
     ChangeTopics,
     Client,
@@ -43,7 +42,6 @@ from coordinator.faults import (
     MovableClock,
     Nobody,
 )
-from coordinator.group_metadata import GroupMetadata
 from coordinator.handlers.services import Services
 from coordinator.loop_thread import LoopThread
 from coordinator.messages import OffsetCommitData, OffsetCommitRequest, OffsetFetchRequest
@@ -51,6 +49,15 @@ from coordinator.server.limits import ServerLimits
 from coordinator.server.listener import Listener
 from coordinator.service import GroupCoordinator
 from coordinator.testing_options import ServerOptions
+from coordinator.testing_refusals import (
+    Offsets,
+    TestingError,
+    check,
+    checked_offsets,
+    member_id_of,
+    refusals,
+)
+from coordinator.testing_turns import Turns
 from coordinator.topics import ConfiguredTopic, Topics, mint_topic_id
 from storage.segment_lines import EventDict
 
@@ -61,9 +68,6 @@ __all__ = [
     "SyncGroupkeeperServer",
     "TestingError",
 ]
-
-Offsets: TypeAlias = dict[tuple[str, int], int]
-"""(topic, partition) -> committed offset."""
 
 DRAIN_MS: Final = 1_000
 """What a stop may take; memory needs none of it."""
@@ -81,12 +85,6 @@ _NOT_RUNNING: Final = "the server does not run: it was not started, or it was st
 _CLIENT: Final = Client("groupkeeper-testing", "127.0.0.1", "User:ANONYMOUS")
 
 
-class TestingError(Exception):
-    """The coordinator refused what a test asked of it directly; the message has Kafka's code."""
-
-    __test__ = False  # pytest would take the name for a class of tests
-
-
 class GroupkeeperServer:
     """The coordinator on a loopback port, in the running loop."""
 
@@ -100,6 +98,7 @@ class GroupkeeperServer:
         self._port = self.options.port
         self._coordinator: GroupCoordinator | None = None
         self._listener: Listener | None = None
+        self._turns = Turns(lambda: self._coordinator is not None)
 
     async def __aenter__(self) -> GroupkeeperServer:
         """Start it."""
@@ -134,8 +133,36 @@ class GroupkeeperServer:
 
     # --- Life -------------------------------------------------------------------------------------
 
+    # Starts and stops happen one after another, in the order in which they were called.
+
     async def start(self) -> None:
-        """Serve; on return the first request is answered. OSError where its port is taken."""
+        """Serve; on return the first request is answered. OSError where its port is taken. Who
+        cancels it is left with a server that does not run.
+        """
+        starting = self._turns.take(self._begin)
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            if starting.cancel():
+                await asyncio.wait([starting])
+            elif not starting.cancelled() and starting.exception() is None:
+                await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End it: what is parked is answered NOT_COORDINATOR, connections are closed, and every
+        fault is undone. Time that has passed stays passed, over a ``restart`` too. Where it is
+        cancelled it goes on by itself, and another ``stop`` waits for its end.
+        """
+        await asyncio.shield(self._turns.take(self._end))
+
+    async def restart(self) -> None:
+        """Stop and start on the same port, with everything that was acknowledged. Where it is
+        cancelled it goes on by itself.
+        """
+        await asyncio.shield(self._turns.take(self._begin_again))
+
+    async def _begin(self) -> None:
         if self._coordinator is not None:
             raise RuntimeError("the server runs already: it was started twice")
         options = self.options
@@ -167,67 +194,68 @@ class GroupkeeperServer:
             await self._listener.start(sock)
         except BaseException:
             sock.close()
-            await self.stop()
+            await self._end()
             raise
 
-    async def stop(self) -> None:
-        """End it: what is parked is answered NOT_COORDINATOR, connections are closed, and every
-        fault is undone. Time that has passed stays passed, over a ``restart`` too.
-        """
+    async def _end(self) -> None:
         self._storage.heal()
         self._delays.end()
         listener, coordinator = self._listener, self._coordinator
         self._listener = self._coordinator = None
         if listener is not None:
             listener.stop_accepting()
-        if coordinator is not None:
-            await coordinator.stop(DRAIN_MS)
-        if listener is not None:
-            await listener.wait_answered(REPLIES_S)
-            listener.close_all()
-        self._clock.stop()
+        try:
+            if coordinator is not None:
+                await coordinator.stop(DRAIN_MS)
+            if listener is not None:
+                await listener.wait_answered(REPLIES_S)
+        finally:
+            if listener is not None:
+                listener.close_all()
+            self._clock.stop()
 
-    async def restart(self) -> None:
-        """Stop and start on the same port, with everything that was acknowledged."""
+    async def _begin_again(self) -> None:
         _ = self.coordinator  # it runs
-        await self.stop()
-        await self.start()
+        await self._end()
+        await self._begin()
 
     # --- What a test sets up and looks at ---------------------------------------------------------
 
     async def create_topic(self, name: str, partitions: int) -> None:
         """Make a topic, or let one grow to that many partitions."""
         name, partitions = text("name", name), whole_number("partitions", partitions, least=1)
-        await self._loaded()
-        topics = self.coordinator.topics
+        coordinator = await self._loaded()
+        topics = coordinator.topics
         assert topics is not None
         if name in topics.image.by_name:
             request = ChangeTopics(_CLIENT, grow=((name, partitions),))
         else:
             request = ChangeTopics(_CLIENT, create=(NewTopic(name, partitions, mint_topic_id()),))
-        result = await self.coordinator.ask(request)
-        _check(result.error, name)
+        result = await coordinator.ask(request)
+        check(result.error, name)
         change: TopicChange
         for change in (*result.created, *result.grown):
-            _check(change.error, change.message or name)
+            check(change.error, change.message or name)
 
     async def commit(self, group: str, offsets: Offsets) -> None:
         """Commit as an administrator does, to groups without members: a test begins in mid-life."""
-        await self._loaded()
         by_topic: dict[str, dict[int, OffsetCommitData]] = {}
-        for (topic, partition), offset in _checked(offsets).items():
+        for (topic, partition), offset in checked_offsets(offsets).items():
             data = OffsetCommitData(int64(f"the offset of {topic} {partition}", offset))
             by_topic.setdefault(topic, {})[int32("partition", partition)] = data
         request = OffsetCommitRequest(group_id=group, offsets=by_topic, client_id=_CLIENT.client_id)
-        response = await self.coordinator.commit_offsets(request)
+        coordinator = await self._loaded()
+        response = await coordinator.commit_offsets(request)
         for name, answered in response.errors.items():
             for partition, error in answered.items():
-                _check(error, f"{group}: {name} {partition}")
+                check(error, f"{group}: {name} {partition}")
 
     async def committed(self, group: str) -> Offsets:
         """Return every committed offset of a group; empty for one that is not known."""
-        await self._loaded()
-        fetched = await self.coordinator.fetch_offsets(OffsetFetchRequest(group_id=group))
+        request = OffsetFetchRequest(group_id=text("group", group))
+        coordinator = await self._loaded()
+        with refusals(group):
+            fetched = await coordinator.fetch_offsets(request)
         return {
             (name, partition): each.offset
             for name, partitions in fetched.offsets.items()
@@ -236,7 +264,8 @@ class GroupkeeperServer:
 
     def events(self, group: str) -> list[EventDict]:
         """Return what happened to a group so far, oldest first: docs/events.md has every kind."""
-        _ = self.coordinator  # it runs
+        group = text("group", group)
+        self._check_runs()
         return [event for event in self._storage.events() if event["group"] == group]
 
     # --- Faults -----------------------------------------------------------------------------------
@@ -252,12 +281,12 @@ class GroupkeeperServer:
         Raises TestingError, at once, where the storage fails: what was due then did not happen.
         """
         ms = whole_number("ms", ms, least=0, most=MAX_MS)
-        await self._loaded()
-        coordinator, failures = self.coordinator, self._storage.failures
+        coordinator = await self._loaded()
+        failures = self._storage.failures
         with self._clock.standing(), self._gate.closed():  # what is due together stays together
-            left_ms, at_ms = ms, self._next_ms()
+            left_ms, at_ms = ms, self._next_ms(coordinator)
             while left_ms > 0 or at_ms <= NEXT_PORTION_MS:
-                living = await self._members() if heartbeats else []
+                living = await _members(coordinator) if heartbeats else []
                 step_ms = max(0, at_ms)
                 if left_ms > 0:  # the rest of a long work takes a little longer
                     least_ms = ms // MAX_STEPS if heartbeats else 0  # a session is always due
@@ -268,7 +297,8 @@ class GroupkeeperServer:
                     coordinator.submit(heartbeat, Nobody())
                 await coordinator.clock_moved()
                 self._check_stored(failures, f"advance({ms})")
-                at_ms = self._next_ms()
+                self._check_same(coordinator, f"advance({ms})")
+                at_ms = self._next_ms(coordinator)
 
     async def evict(self, group: str, member: str) -> None:
         """End the session of one member now, as if it had been silent for too long; the others
@@ -281,12 +311,14 @@ class GroupkeeperServer:
         fails: then it did not happen.
         """
         group, member = text("group", group), text("member", member)
-        await self._loaded()
-        member_id = _member_id(group, await self.coordinator.get_group(group), member)
+        coordinator = await self._loaded()
+        with refusals(group):
+            found = await coordinator.get_group(group)
+        member_id = member_id_of(group, found, member)
         failures = self._storage.failures
-        error = await self.coordinator.ask(EndSession(group, member_id))
-        _check(error, f"{group}: {member}")
-        await self.coordinator.clock_moved()
+        error = await coordinator.ask(EndSession(group, member_id))
+        check(error, f"{group}: {member}")
+        await coordinator.clock_moved()
         self._check_stored(failures, f"evict({group}, {member})")
 
     def fail_storage(self, appends: int | None = None) -> Fault:
@@ -297,7 +329,7 @@ class GroupkeeperServer:
             with server.fail_storage():
                 ...
         """
-        _ = self.coordinator  # it runs
+        self._check_runs()
         return self._storage.fail(appends)
 
     def delay(self, api: str, ms: int) -> Fault:
@@ -305,33 +337,35 @@ class GroupkeeperServer:
         real time. What the request does is done at once. What is held back when the fault is undone
         goes out then.
         """
-        _ = self.coordinator  # it runs
+        self._check_runs()
         return self._delays.add(api, ms)
 
-    async def _loaded(self) -> None:
-        """Wait until every shard answers: after a failure of the storage, some milliseconds."""
+    async def _loaded(self) -> GroupCoordinator:
+        """Wait for starts and stops that were called before, and until every shard answers: after a
+        failure of the storage, some milliseconds.
+        """
+        self._turns.check_loop()
+        await self._turns.ended()
         while True:
             if self.coordinator.is_ready:
-                return
+                return self.coordinator
             await asyncio.sleep(LOADED_STEP_S)
+
+    def _check_runs(self) -> None:
+        self._turns.check_loop()
+        _ = self.coordinator
 
     def _check_stored(self, failures: int, what: str) -> None:
         if self._storage.failures > failures:
             raise TestingError(f"NOT_COORDINATOR: the storage failed in {what}")
 
-    def _next_ms(self) -> int:
-        at_ms = self.coordinator.next_deadline()
-        return MAX_MS if at_ms is None else at_ms - self._clock.now().monotonic_ms
+    def _check_same(self, coordinator: GroupCoordinator, what: str) -> None:
+        if coordinator is not self._coordinator:
+            raise TestingError(f"NOT_COORDINATOR: the server was stopped in {what}")
 
-    async def _members(self) -> list[Heartbeat]:
-        """A heartbeat for each member of each group."""
-        return [
-            Heartbeat(
-                group.group_id, group.generation_id, each.member_id, each.group_instance_id, _CLIENT
-            )
-            for group in await self.coordinator.list_groups()
-            for each in group.members.values()
-        ]
+    def _next_ms(self, coordinator: GroupCoordinator) -> int:
+        at_ms = coordinator.next_deadline()
+        return MAX_MS if at_ms is None else at_ms - self._clock.now().monotonic_ms
 
 
 class SyncGroupkeeperServer:
@@ -431,26 +465,14 @@ class SyncGroupkeeperServer:
         return Fault(undo)
 
 
-def _member_id(group: str, found: GroupMetadata | None, member: str) -> str:
-    members = list(found.members.values()) if found else []
-    by_id = [m for m in members if member in (m.member_id, m.group_instance_id)]
-    named = by_id or [m for m in members if m.client_id == member]
-    if len(named) == 1:
-        return named[0].member_id
-    known = ", ".join(f"{m.member_id} (client.id {m.client_id})" for m in members) or "nobody"
-    problem = f"{len(named)} members are" if named else "no member is"
-    raise TestingError(f"{group}: {problem} called {member!r}; its members are: {known}")
-
-
-def _checked(offsets: Offsets) -> Offsets:
-    if not isinstance(offsets, Mapping):
-        raise TypeError(f"offsets must be {{(topic, partition): offset}}, not {offsets!r}")
-    for key in offsets:
-        if not (isinstance(key, tuple) and len(key) == 2):
-            raise TypeError(f"offsets are those of (topic, partition), not of {key!r}")
-    return offsets
-
-
-def _check(error: ErrorCode, what: str) -> None:
-    if error is not ErrorCode.NONE:
-        raise TestingError(f"{error.name}: {what}")
+async def _members(coordinator: GroupCoordinator) -> list[Heartbeat]:
+    """A heartbeat for each member of each group."""
+    with refusals("a heartbeat for all members"):
+        groups = await coordinator.list_groups()
+    return [
+        Heartbeat(
+            group.group_id, group.generation_id, each.member_id, each.group_instance_id, _CLIENT
+        )
+        for group in groups
+        for each in group.members.values()
+    ]
