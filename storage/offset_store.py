@@ -82,10 +82,16 @@ class OffsetStore:
         """None: to be loaded (again) before the next call."""
 
     async def open(self) -> None:
-        """Open the store and read it. Raises StoreRefused while a coordinator uses it."""
+        """Open the store and read it. Raises StoreRefused while a coordinator uses it. One that
+        fails or is cancelled holds nothing, and may be tried again.
+        """
         await self._storage.open(self._identity)
-        async with self._turn:
-            await self._load()
+        try:
+            async with self._turn:
+                await self._load()
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Give the store back."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from storage.memory import MemoryOffsetStorage
 from storage.offset_store import DEFAULT_IDENTITY, OffsetStore
 from storage.persistent import OffsetAndMetadata, PersistentOffsetStorage
 from tests.helpers.dict_store import DictStore
-from tests.helpers.faulty_storage import FaultyStorage, fail, fence, lie
+from tests.helpers.faulty_storage import FaultyStorage, Gate, fail, fence, lie, slow
 from tests.helpers.printed_docs import ROOT
 from tests.helpers.storage_owner import IDENTITY, SHARDS
 from tests.storage.conftest import Store, WallClock
@@ -293,3 +294,36 @@ async def test_opened_again_it_asks_anew_for_what_the_host_store_has() -> None:
     await offsets.open()
     assert list(await offsets.fetch_offsets("g")) == [("orders", 0)]
     await offsets.close()
+
+
+@pytest.mark.parametrize("call", ["acquire", "load"])
+async def test_an_opening_that_fails_leaves_the_store_free(call: str) -> None:
+    storage = FaultyStorage()
+    storage.script(call, fail())
+    offsets = OffsetStore(storage, IDENTITY)
+    with pytest.raises(StorageError, match="disk full"):
+        await offsets.open()
+    await offsets.open()
+    await offsets.store_offset("g", "orders", 0, 5)
+    await offsets.close()
+
+
+async def test_an_opening_that_is_cancelled_leaves_the_store_free() -> None:
+    storage, load = FaultyStorage(), Gate()
+    storage.script("load", slow(load))
+    opening = asyncio.create_task(OffsetStore(storage, IDENTITY).open())
+    await load.reached.wait()
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    async with OffsetStore(storage, IDENTITY) as offsets:
+        assert await offsets.fetch_offsets("g") == {}
+
+
+async def test_a_store_that_is_in_use_stays_with_who_has_it(store: Store) -> None:
+    storage = store.make()
+    async with OffsetStore(storage, IDENTITY) as offsets:
+        with pytest.raises(StoreRefused):
+            await OffsetStore(storage, IDENTITY).open()
+        await offsets.store_offset("g", "orders", 0, 5)
+        assert list(await offsets.fetch_offsets("g")) == [("orders", 0)]
