@@ -321,7 +321,7 @@ class GroupCoordinator:
 
     async def get_group(self, group_id: str) -> GroupMetadata | None:
         """Return a group and its members, None where there is no such group. Raises GroupError."""
-        (group,) = await self._read_groups([group_id])
+        (group,) = await self._read_groups([checked(group_id, str, "group_id")])
         return group
 
     async def list_groups(self) -> list[GroupMetadata]:
@@ -351,9 +351,10 @@ class GroupCoordinator:
         return assign(group, partitions)
 
     async def delete_groups(self, *group_ids: str) -> dict[str, ErrorCode]:
-        """Delete Empty groups with their offsets; each is judged on its own."""
-        codes = await self._ask_all([DeleteGroup(group_id, NOBODY) for group_id in group_ids])
-        return dict(zip(group_ids, codes, strict=True))
+        """Delete Empty groups with their offsets; each is judged on its own, and once."""
+        ids = list(dict.fromkeys(checked(group_ids, list[str], "group_ids")))
+        codes = await self._ask_all([DeleteGroup(group_id, NOBODY) for group_id in ids])
+        return dict(zip(ids, codes, strict=True))
 
     async def delete_offsets(
         self, group_id: str, partitions: Mapping[str, Iterable[int]]
@@ -390,7 +391,7 @@ class GroupCoordinator:
     async def _ask_all(self, requests: Sequence[Request]) -> list[Any]:
         self._life.check_started()
         ticket = Awaited()
-        self.submit_all([checked(request, type(request)) for request in requests], ticket)
+        self.submit_all(requests, ticket)
         return cast("list[Any]", await ticket.future)
 
     async def _read_groups(self, group_ids: Sequence[str]) -> list[GroupMetadata | None]:

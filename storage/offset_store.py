@@ -258,7 +258,9 @@ def _told(offset: Any, metadata: str) -> OffsetAndMetadata:
         told = OffsetAndMetadata(offset, metadata)
     else:
         raise TypeError(f"offset must be a whole number or an OffsetAndMetadata, not {offset!r}")
-    return checked_offset(told)
+    told = checked_offset(told)
+    text("metadata", told.metadata)
+    return told
 
 
 def _place(group_id: object, topic: object, partition: object) -> tuple[str, str, int]:

@@ -235,7 +235,7 @@ class PersistentOffsetStorage:
             offsets: dict[str, dict[int, SavedOffset]] = {}
             for topic, rows in found.items():
                 where = f" of topic {topic!r}"
-                text("topic", topic)
+                text("topic", topic, most_bytes=None)
                 for partition, each in rows.items():
                     where = f" of topic {topic!r}, partition {partition!r}"
                     number = whole_number("partition", partition, least=0, most=INT32_MAX)
@@ -402,7 +402,7 @@ def checked_offset(found: Any) -> OffsetAndMetadata:
     """Return the same, each value being what it may be. Raises one of ``_UNFIT``."""
     return OffsetAndMetadata(
         int64("offset", found.offset),
-        text("metadata", found.metadata),
+        text("metadata", found.metadata, most_bytes=None),
         int64("commit_time_ms", found.commit_time_ms),
         int64("expire_time_ms", found.expire_time_ms),
         int32("leader_epoch", found.leader_epoch),

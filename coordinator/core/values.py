@@ -8,7 +8,7 @@ answered with it.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -17,6 +17,9 @@ INT32_MIN: Final = -(2**31)
 INT32_MAX: Final = 2**31 - 1
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
+
+MAX_TEXT_BYTES: Final = 32_767
+"""Of a text on the wire, in UTF-8: what its length can say."""
 
 Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=INT32_MIN, le=INT32_MAX)]
 """Partitions, leader epochs, generations, timeouts."""
@@ -51,16 +54,19 @@ def int64(name: str, value: object) -> int:
     return whole_number(name, value, least=INT64_MIN, most=INT64_MAX)
 
 
-def text(name: str, value: object) -> str:
-    """Return an argument that is a text; TypeError or ValueError says so where it is none, or half
-    of a surrogate pair, which no file and no client can be given.
+def text(name: str, value: object, *, most_bytes: int | None = MAX_TEXT_BYTES) -> str:
+    """Return an argument that is a text; TypeError or ValueError says so where it is none, or
+    longer than any client could say it, or half of a surrogate pair, which no file and no client
+    can be given.
     """
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a string, not {value!r}")
     try:
-        value.encode()
+        size = len(value.encode())
     except UnicodeEncodeError as error:
         raise ValueError(f"{name}: {error}") from None
+    if most_bytes is not None and size > most_bytes:
+        raise ValueError(f"{name} must be at most {most_bytes} bytes of UTF-8, not {size}")
     return value
 
 
@@ -73,13 +79,28 @@ def checked(value: object, kind: type[_T], name: str = "") -> _T:
     """
     name = name or kind.__name__
     try:
-        return msgspec.msgpack.decode(msgspec.msgpack.encode(value, enc_hook=_plain), type=kind)
+        data = msgspec.msgpack.encode(value, enc_hook=_plain)
+        found = msgspec.msgpack.decode(data, type=kind)
     except TypeError as error:
         raise TypeError(f"{name}: {error}") from None
     except (ValueError, OverflowError) as error:
         is_other_type = isinstance(error, msgspec.ValidationError) and ", got `" in str(error)
         refusal = TypeError if is_other_type else ValueError
         raise refusal(f"{name}: {error}") from None
+    if len(data) > MAX_TEXT_BYTES:  # else none of its texts is
+        for each in _texts(msgspec.msgpack.decode(data)):
+            text(f"{name}: each text", each)
+    return found
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+    elif isinstance(value, dict):
+        yield from _texts([*value.keys(), *value.values()])
 
 
 def _plain(value: Any) -> object:

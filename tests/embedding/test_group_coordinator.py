@@ -226,6 +226,16 @@ async def test_groups_are_listed_and_deleted(coordinator: GroupCoordinator) -> N
     assert await coordinator.get_committed_offset("simple", "orders", 0) is None
 
 
+async def test_a_group_that_is_named_twice_is_deleted_once(
+    coordinator: GroupCoordinator,
+) -> None:
+    await coordinator.commit_offsets(a_commit(1))
+    assert list((await coordinator.delete_groups("g", "absent", "g")).items()) == [
+        ("g", ErrorCode.NONE),
+        ("absent", ErrorCode.GROUP_ID_NOT_FOUND),
+    ]
+
+
 async def test_a_listing_has_every_one_of_many_groups_once(coordinator: GroupCoordinator) -> None:
     ids = {f"g{number}" for number in range(2 * LISTED_AT_ONCE + 1)}
     await asyncio.gather(*[coordinator.commit_offsets(a_commit(1, group_id=g)) for g in ids])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from coordinator.commit_log import replay
 from coordinator.core.assignors.types import TopicPartition
+from coordinator.core.errors import GroupError
 from coordinator.messages import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -25,7 +27,9 @@ from coordinator.service import GroupCoordinator
 from coordinator.testing import GroupkeeperServer
 from storage.memory import MemoryOffsetStorage
 from storage.sqlite import SqliteOffsetStorage
+from tests.helpers.coordinator import RecordingTicket, a_commit
 from tests.helpers.raw_client import RawClient
+from tests.helpers.virtual_loop import turns
 
 
 @pytest.mark.parametrize("offset", [42.0, 1.5, True, "12"])
@@ -284,3 +288,41 @@ async def test_a_buffer_is_as_good_as_bytes(in_memory, kind):
     )
     (member,) = joined.members
     assert (type(member.metadata), member.metadata) == (bytes, b"subscription")
+
+
+LONG = "g" * 32_767
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda c, g: c.join_group(JoinGroupRequest(group_id=g)),
+        lambda c, g: c.heartbeat(HeartbeatRequest(group_id=g, generation_id=1, member_id="m")),
+        lambda c, g: c.leave_group(LeaveGroupRequest(group_id=g, member_id="m")),
+        lambda c, g: OffsetManager(c).commit_offset(g, "orders", 0, 7),
+        lambda c, g: OffsetManager(c).commit_offset("g", g, 0, 7),
+        lambda c, g: OffsetManager(c).commit_offset("g", "orders", 0, 7, g),
+        lambda c, g: c.fetch_offsets(OffsetFetchRequest(group_id=g)),
+        lambda c, g: c.get_group(g),
+        lambda c, g: c.delete_groups("g", g),
+        lambda c, g: c.delete_offsets(g, {"orders": [0]}),
+        lambda c, g: anext(c.commit_log(g), None),
+    ],
+    ids=[
+        *("join", "heartbeat", "leave", "commit", "topic", "metadata", "fetch", "group", "delete"),
+        *("offsets", "log"),
+    ],
+)
+async def test_a_text_that_no_client_could_say_is_refused_wherever_it_stands(in_memory, ask):
+    with suppress(GroupError):
+        await ask(in_memory, LONG)
+    with pytest.raises(ValueError, match="must be at most 32767 bytes of UTF-8, not 32768"):
+        await ask(in_memory, LONG + "g")
+
+
+async def test_a_group_that_an_earlier_version_took_is_listed_all_the_same(in_memory):
+    stored = a_commit(LONG + "g", 7)
+    ticket = RecordingTicket()
+    in_memory.submit(stored, ticket)
+    await turns(20)
+    assert [group.group_id for group in await in_memory.list_groups()] == [LONG + "g"]

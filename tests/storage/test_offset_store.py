@@ -25,6 +25,7 @@ from tests.helpers.printed_docs import ROOT
 from tests.helpers.storage_owner import IDENTITY, SHARDS
 from tests.storage.conftest import Store, WallClock
 
+TOO_LONG = "g" * 32_768
 A_TIME_OF_TEXT: Any = (7, "", "2026-11-21")
 
 
@@ -112,6 +113,9 @@ async def test_what_is_no_offset_is_refused_and_nothing_is_stored(
         (("g", "t", 2**31, 7), "partition must be at most 2147483647"),
         (("g", "t", -1, 7), "partition must be at least 0"),
         (("g", "t", 0, 7, "\ud800"), "metadata: .* surrogates not allowed"),
+        (("g", "t", 0, 7, TOO_LONG), "metadata must be at most 32767 bytes of UTF-8, not 32768"),
+        ((TOO_LONG, "t", 0, 7), "group_id must be at most"),
+        (("g", TOO_LONG, 0, 7), "topic must be at most"),
     ],
 )
 async def test_what_no_client_could_be_answered_with_is_refused(

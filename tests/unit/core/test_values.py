@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.values import int32, int64, text, whole_number
+from coordinator.core.values import MAX_TEXT_BYTES, checked, int32, int64, text, whole_number
 
 
 class Numpys:
@@ -46,3 +46,30 @@ def test_a_text_is_one_that_can_be_written() -> None:
         text("t", b"x")
     with pytest.raises(ValueError, match=r"^t: .* surrogates not allowed$"):
         text("t", "\ud83d")
+
+
+LONG = "\u00e9" * (MAX_TEXT_BYTES // 2)  # as long as a text may be: two bytes each, and one
+TOO_LONG = LONG + "\u00e9"
+
+
+def test_a_text_is_as_long_as_the_wire_can_say() -> None:
+    assert text("t", LONG + "e") == LONG + "e"
+    with pytest.raises(ValueError, match=r"^t must be at most 32767 bytes of UTF-8, not 32768$"):
+        text("t", TOO_LONG)
+    assert text("t", TOO_LONG, most_bytes=None) == TOO_LONG
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda each: each, str),
+        (lambda each: [1, [each]], list[int | list[str]]),
+        (lambda each: {each: 1}, dict[str, int]),
+        (lambda each: {1: {"a": each}}, dict[int, dict[str, str]]),
+        (lambda each: (each, b"x" * 2 * MAX_TEXT_BYTES), tuple[str, bytes]),
+    ],
+)
+def test_each_text_of_a_value_is_one_that_the_wire_can_say(make: Any, kind: Any) -> None:
+    assert checked(make(LONG), kind, "given") == make(LONG)
+    with pytest.raises(ValueError, match=r"^given: each text must be at most 32767 bytes of UTF-8"):
+        checked(make(TOO_LONG), kind, "given")

@@ -72,6 +72,16 @@ async def test_what_the_store_returns_is_checked_and_told_with_its_place(
     assert problem in told
 
 
+async def test_texts_that_were_stored_when_they_could_be_longer_are_still_read(
+    store: DictStore,
+) -> None:
+    storage, long = PersistentOffsetStorage(store), "x" * 32_768
+    await storage.open(IDENTITY)
+    store.store("g", long, 0, OffsetAndMetadata(7, long))
+    kept = {long: {0: SavedOffset(7, -1, long, -1, -1, "")}}
+    assert await storage.load_group(0, "g") == [SavedGroup("g", None, kept)]
+
+
 @pytest.mark.parametrize("found", [7, OffsetAndMetadata("7"), OffsetAndMetadata(7, None)])
 async def test_a_single_offset_of_the_store_is_checked_too(store: DictStore, found: Any) -> None:
     store.store("g", "t", 0, found)
