@@ -280,6 +280,14 @@ DEFINITIONS: tuple[Definition, ...] = (
         "Many small ones a minute: raise log.segment_bytes.",
     ),
     Definition(
+        "log_segments_damaged",
+        "counter",
+        (),
+        "Segments that could not be read when their day went by retention, since the start.",
+        "Alert when it grows: what they told is in no snapshot, and lost. The log line "
+        "segment_lost_by_retention names them, and so does groupkeeper log verify, for ever.",
+    ),
+    Definition(
         "log_sealing_cpu_seconds",
         "counter",
         (),

@@ -25,6 +25,7 @@ _STORE_GAUGES = {
     "log_unsealed_rows": "unsealed_rows",
     "log_open_segment_age_seconds": "open_segment_age_s",
     "log_segments_sealed": "segments_sealed",
+    "log_segments_damaged": "segments_damaged",
     "log_sealing_cpu_seconds": "sealing_cpu_s",
     "log_sealing_failures": "sealing_failures",
     "storage_wal_bytes": "wal_bytes",

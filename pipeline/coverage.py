@@ -5,7 +5,8 @@ is missing, between two that are there or before the first, is an event that was
 segment has not arrived yet. What follows the last segment is neither: it has not been sealed;
 unless its file is known of, by a manifest or because it was refused (a segment without events). And
 what went by retention is not missing: the snapshot ``<log_id>.<seq>`` stands for the offsets of all
-up to its ``seq``, and history begins behind it. Imported logs count from 1 as well.
+up to its ``seq``, and history begins behind it; but for what retention could not read. Imported
+logs count from 1 as well.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date
 from functools import cached_property
 from typing import Final, NamedTuple
+
+IN_NO_SNAPSHOT: Final = "no snapshot knows what it told"
+"""Is in the problem of a segment that retention could not read: what it told is missing, although
+a later snapshot stands for its seqs."""
 
 NAMED_FILES: Final = 3
 """Files of a gap that a message names."""
@@ -61,6 +66,11 @@ class Gap(NamedTuple):
     a new log begins in the middle of the old one."""
     problems: tuple[str, ...] = ()
     """What is known of the files that hold the events."""
+
+    @property
+    def is_in_no_snapshot(self) -> bool:
+        """Whether not even a snapshot that stands for its seqs knows what they told."""
+        return any(IN_NO_SNAPSHOT in problem for problem in self.problems)
 
     def touches(self, day: date) -> bool:
         """Whether the day may have lost events to it."""
@@ -169,7 +179,9 @@ class Coverage:
             through = max((seq for log_id, seq in seen.items() if log_id not in logs), default=0)
             horizon = through if known else self._through(logs)
             for gap in _gaps_of(self._events(logs), horizon):
-                first_seq = max(gap.first_seq, through + 1)
+                first_seq = gap.first_seq
+                if not gap.is_in_no_snapshot:
+                    first_seq = max(first_seq, through + 1)
                 if first_seq <= gap.last_seq and first_seq - 1 <= known:
                     missing.append(self._explained(gap._replace(first_seq=first_seq)))
         return missing
@@ -275,10 +287,12 @@ def _gaps_of(parts: list[HeldSegment], through: int) -> list[Gap]:
     """Return the gaps of one store, whose events up to ``through`` a snapshot stands for."""
     held = [part for part in parts if part.events]
     gaps = _lacking(held, [part for part in parts if not part.events], through)
-    # what is told of by its file is not looked for once more
-    held += [_as_if_held(gap) for gap in gaps]
+    # what is told of by its file is not looked for once more; behind what a snapshot stands for
+    # nothing is missing up to its end
+    begins = min((part.first_seq for part in held), default=through + 1)
+    held += [_as_if_held(gap) for gap in gaps if gap.last_seq >= min(begins, through + 1)]
     if not held:
-        return []
+        return gaps
     held.sort(key=lambda s: (s.first_seq, s.last_seq))
     last, last_day = min(through, held[0].first_seq - 1), held[0].dt
     for part in held:
@@ -308,7 +322,8 @@ def _lacking(
     gaps: list[Gap] = []
     told = 0
     for part in sorted(expected, key=lambda s: (s.first_seq, s.last_seq)):
-        if part.last_seq <= through and part.last_seq < begins:
+        is_told = part.last_seq <= through and IN_NO_SNAPSHOT not in part.problem
+        if is_told and part.last_seq < begins:
             continue  # retention took it: the snapshot stands for it
         for first, last in _uncovered(max(part.first_seq, told + 1), part.last_seq, spans):
             problems = (part.problem,) if part.problem else ()

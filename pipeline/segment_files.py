@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Final, NamedTuple
 
-from pipeline.coverage import HeldSegment, base_log
+from pipeline.coverage import IN_NO_SNAPSHOT, HeldSegment, base_log
 from storage.event_schema import EVENT_SCHEMA_VERSION
 
 MANIFEST: Final = "_manifest.jsonl"
@@ -86,10 +86,19 @@ class Lacking(NamedTuple):
         if self.name is None:
             return None
         log_id, first, last, day = self.name
-        if day is None or base_log(log_id) != log_id:
+        if day is None:
+            return None
+        if base_log(log_id) != log_id:
+            if IN_NO_SNAPSHOT in self.problem:  # all that it stood for
+                return HeldSegment(base_log(log_id), "", day, 1, last, 0, 0, problem=str(self))
             return None  # without its snapshot a log's beginning is missing, whatever it stood for
         file = self.file.rpartition("/")[2]
         return HeldSegment(log_id, file, day, first, last, 0, 0, problem=str(self))
+
+
+def lost_problem(damaged: str) -> str:
+    """Say of a segment that it could not be read when its day went by retention, and why."""
+    return f"{damaged}: it was so when its day went by retention, and {IN_NO_SNAPSHOT}"
 
 
 def parse_name(file: str) -> SegmentName | None:
@@ -109,6 +118,8 @@ class ManifestLines:
     def __init__(self) -> None:
         """Know of none."""
         self.listed: dict[str, Listed] = {}
+        self.lost: dict[str, str] = {}
+        """What could not be read when it went by retention, and why."""
         self.removed: set[str] = set()
         """What went by retention."""
         self._by_name: dict[str, Listed] = {}
@@ -123,12 +134,17 @@ class ManifestLines:
                 said = json.loads(line)
                 if removed := said.get("removed"):
                     self.listed.pop(folder + removed, None)
+                    self.lost.pop(folder + removed, None)
                     self.removed.add(folder + removed)
                     continue
                 version = said.get("schema_version") or 0
                 listed = Listed(int(said["file_bytes"]), str(said["sha256"]), int(version))
-                self.listed[folder + said["file"]] = listed
-                self.removed.discard(folder + said["file"])
+                file = folder + str(said["file"])
+                self.listed[file] = listed
+                self.removed.discard(file)
+                self.lost.pop(file, None)
+                if damaged := said.get("damaged"):
+                    self.lost[file] = lost_problem(str(damaged))
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue
         self._by_name = {file.rpartition("/")[2]: each for file, each in self.listed.items()}
@@ -245,7 +261,7 @@ def lacking(
         read.add(part.file)
         copies[part.segment] = part.file
     found = [
-        Lacking(file, ABSENT, parse_name(file))
+        Lacking(file, manifest.lost.get(file, ABSENT), parse_name(file))
         for file in manifest.listed
         if file not in there and file not in read
     ]

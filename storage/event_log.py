@@ -5,7 +5,7 @@ process of the same user, at any time.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from itertools import islice
@@ -28,7 +28,8 @@ from storage.segments import (
     has_group,
     read_segment,
 )
-from storage.settling import own_segments, own_snapshots
+from storage.settling import ends_of_logs, own_damaged, own_segments, own_snapshots
+from storage.snapshots import parse_snapshot_log
 from storage.sqlite_schema import connect_reader, refuse_other
 
 _BUSY_TIMEOUT_S = 5.0
@@ -185,34 +186,36 @@ class _Files:
 
     def _once(self) -> Iterator[EventDict]:
         manifest = listed_and_found(self._directory)
-        for snapshot in own_snapshots(manifest, self._log_ids)[-1:]:
+        snapshots = own_snapshots(manifest, self._log_ids)
+        for snapshot in snapshots[-1:]:
             # The last number that its events carry is the seq up to which it stands for all.
             if self.done_seq < snapshot.last_seq and self._is_there(snapshot):
                 yield from self._wanted_of(snapshot)
+                self._tell_untold(own_damaged(manifest, self._log_ids))
                 self.done_seq = snapshot.last_seq
         segments = own_segments(manifest, self._log_ids)
-        begins: dict[str, int] = {}
-        for segment in segments:
-            begins.setdefault(segment.log_id, segment.first_seq)
+        ends = ends_of_logs(segments, snapshots)
         for segment in filter(self._is_there, segments):
-            below_seq = self._end_of(segment.log_id, begins)
+            below_seq = min(ends[segment.log_id], self._below_seq)
             if segment.first_seq < below_seq and self.done_seq < segment.last_seq:
                 self._expect(segment.first_seq)
                 for event in self._wanted_of(segment):
                     if self.done_seq < event["seq"] < below_seq:
                         yield event
-                self.done_seq = min(segment.last_seq, below_seq - 1)
+                self.done_seq = min(segment.last_seq, int(below_seq) - 1)
 
     def _is_there(self, segment: Segment) -> bool:
         return str(self._directory / segment.file) not in self._absent
 
-    def _end_of(self, log_id: str, begins: Mapping[str, int]) -> int:
-        """The seq at which the next log of the store began, or its rows do.
-
-        What a log holds beyond that is of a store that an older copy took the place of.
-        """
-        later = [seq for seq in begins.values() if seq > begins[log_id]]
-        return min([*later, self._below_seq])
+    def _tell_untold(self, damaged: Iterable[Segment]) -> None:
+        """Tell of what no snapshot knows, as far as it may have been asked for."""
+        for segment in damaged:
+            snapshot = parse_snapshot_log(segment.log_id)
+            first_seq = segment.first_seq if snapshot is None else 1
+            if self.done_seq < segment.last_seq and self._wanted.may_be_in(
+                self._directory, segment
+            ):
+                self._lost.tell_gap(first_seq, segment.last_seq)
 
     def _expect(self, seq: int) -> None:
         if self.done_seq + 1 < seq:

@@ -6,7 +6,7 @@ gone in this very moment; what was true once is then found by looking again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -98,11 +98,9 @@ def verify(
     """
     manifest = read_manifest(directory)
     report = DirectoryReport(directory=str(directory), logs=[])
-    report.notes += (
-        f"{path.relative_to(directory)}: was damaged when a daemon started, and put aside"
-        for path in sorted(directory.glob(f"dt=*/{BROKEN_PREFIX}*"))
-    )
-    names = [name for name in segment_names(directory) if str(name) not in manifest.removed]
+    report.notes += _notes_of_damage(directory, manifest)
+    passed_over = manifest.removed | manifest.damaged.keys()
+    names = [name for name in segment_names(directory) if str(name) not in passed_over]
     logs: dict[str, LogReport] = {}
     found: dict[str, list[Segment]] = {}
     total = sum(_size(directory / str(name)) for name in names)
@@ -130,6 +128,24 @@ def verify(
     report.logs = sorted(logs.values(), key=lambda log: (log.first_ts_ms, log.first_seq))
     _judge_unreadable(directory, manifest, report)
     return report
+
+
+def _notes_of_damage(directory: Path, manifest: Manifest) -> Iterator[str]:
+    """Say what was damaged once, and what became of it; nothing can be done about it any more."""
+    known = set()
+    for segment in manifest.damaged.values():
+        folder, _, file = segment.file.rpartition("/")
+        aside = f"{folder}/{BROKEN_PREFIX}{file}"
+        known.add(aside)
+        kept = f"; kept as {aside}" if (directory / aside).exists() else ""
+        yield (
+            f"{segment.file}: {segment.damaged}. It was so when its day went by retention: no "
+            f"snapshot knows what events {segment.first_seq} to {segment.last_seq} told{kept}"
+        )
+    for path in sorted(directory.glob(f"dt=*/{BROKEN_PREFIX}*")):
+        file = str(path.relative_to(directory))
+        if file not in known:
+            yield f"{file}: was damaged when a daemon started, and put aside"
 
 
 def _log_of(logs: dict[str, LogReport], log_id: str) -> LogReport:

@@ -4,35 +4,49 @@ First the offsets as they stood at the end of those days are sealed as ``offset_
 with the last value of every offset that had expired or been deleted; then the manifest says that
 the segments have gone; then they go. A crash between two of these is finished by the next run or
 by the next start.
+
+What cannot be read then keeps nothing from going: a damaged file is put aside, and its line in the
+manifest says for ever that no snapshot knows what it told.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from storage import manifest
-from storage.manifest import read_manifest, remove_files
+from storage.manifest import reconcile, remove_files
 from storage.sealing import FOR_EVER, Pacer, SealSettings
 from storage.segment_lines import encode_line
 from storage.segments import (
     Hook,
     Segment,
-    SegmentError,
+    SegmentName,
     SegmentWriter,
     check_version,
+    day_of,
     file_problem,
     no_hook,
+    put_aside,
     read_segment,
+    segment_names,
+    segment_of_name,
 )
-from storage.settling import own_segments, own_snapshots
-from storage.snapshots import MAX_PASS_OFFSETS, OffsetsAsOf, SnapshotLog
+from storage.settling import ends_of_logs, own_damaged, own_segments, own_snapshots
+from storage.snapshots import MAX_PASS_OFFSETS, OffsetsAsOf, SnapshotLog, base_log
 
 DAY_MS: Final = 86_400_000
 
 CHECK_MS: Final = 600_000
 """Whole days go, so it is enough to look now and then."""
+
+ABSENT: Final = "is not there"
+NOWHERE: Final = "is in no file"
 
 
 class LogRetention:
@@ -52,60 +66,93 @@ class LogRetention:
         self._clock = clock
         self._hook = hook
         self._pacer = pacer or Pacer()
-        self._next_check_ms = 0
+        self._checked_ms: float = -inf
 
-    def run(self, log_ids: Iterable[str]) -> None:
-        """Let the days go that are wholly beyond the horizon; cheap when there are none."""
+    def run(self, log_ids: Iterable[str], sealed_seq: float = inf) -> list[Segment]:
+        """Let the days go that are wholly beyond the horizon; cheap when there are none. Returns
+        what could not be read of them. What files hold above ``sealed_seq`` is not of this store.
+        """
         now_ms = self._clock()
-        if self._settings.retention_ms == FOR_EVER or now_ms < self._next_check_ms:
-            return
-        self._next_check_ms = now_ms + CHECK_MS
+        # the clock may have been set back since
+        is_early = 0 <= now_ms - self._checked_ms < CHECK_MS
+        if self._settings.retention_ms == FOR_EVER or is_early:
+            return []
+        self._checked_ms = now_ms
         before_ms = (now_ms - self._settings.retention_ms) // DAY_MS * DAY_MS
         directory = self._settings.directory
-        found = read_manifest(directory)
         logs = set(log_ids)
+        names = {name.log_id for name in segment_names(directory)}
+        found = reconcile(directory, [log for log in names if base_log(log) in logs])
+        known = own_damaged(found, logs)
         snapshots = own_snapshots(found, logs)
-        segments = own_segments(found, logs)
+        told = _Told(own_segments(found, logs), snapshots, sealed_seq)
         # A crash may have come between a snapshot and the end of what it stands for.
         covered_seq = snapshots[-1].last_seq if snapshots else 0
-        covered = [segment for segment in segments if segment.last_seq <= covered_seq]
-        self._remove(directory, [*snapshots[:-1], *covered])
-        going = _leading([s for s in segments if s.last_seq > covered_seq], before_ms)
-        if going:
-            before = snapshots[-1:]
-            self._snapshot(directory, [*before, *going])
-            self._remove(directory, [*before, *going])
+        left = [s for s in told.segments if told.last_seq(s) > max(covered_seq, s.first_seq - 1)]
+        done = [s for s in told.segments if s not in left]
+        over = [s for s in done if not before_ms <= s.last_ts_ms <= now_ms]
+        self._remove(directory, [*snapshots[:-1], *over])
+        self._put_aside(directory, known)
+        going = _leading(left, before_ms, now_ms)
+        if not going:
+            return []
+        holes = _holes(going, known, covered_seq, told)
+        return self._let_go(directory, [*snapshots[-1:], *going], holes, told)
 
-    def _snapshot(self, directory: Path, segments: Sequence[Segment]) -> None:
+    def _let_go(
+        self,
+        directory: Path,
+        going: Sequence[Segment],
+        holes: Sequence[Segment],
+        told: _Told,
+    ) -> list[Segment]:
+        damaged = [*_unreadable(directory, going), *holes]
+        passed_over = {segment.file for segment in damaged}
+        readable = [segment for segment in going if segment.file not in passed_over]
+        last = max(going, key=told.last_seq)
+        log = SnapshotLog(last.log_id, told.last_seq(last))
+        self._snapshot(directory, readable, damaged, log, last.last_ts_ms, told)
+        self._remove(directory, readable)
+        self._put_aside(directory, damaged)
+        return damaged
+
+    def _snapshot(
+        self,
+        directory: Path,
+        segments: Sequence[Segment],
+        damaged: Sequence[Segment],
+        log: SnapshotLog,
+        ts_ms: int,
+        told: _Told,
+    ) -> None:
         """Seal what the segments came to, in as many passes as the memory wants."""
-        last = segments[-1]
-        log = SnapshotLog(last.log_id, last.last_seq)
         offsets = OffsetsAsOf(max_offsets=self._max_offsets)
-        self._apply(offsets, directory, segments)
-        seq = last.last_seq - offsets.event_count + 1
-        writer = SegmentWriter(directory, str(log), seq, last.last_ts_ms, hook=self._hook)
+        self._apply(offsets, directory, segments, told)
+        seq = log.through_seq - offsets.event_count + 1
+        writer = SegmentWriter(directory, str(log), seq, ts_ms, hook=self._hook)
         try:
             for part in range(offsets.parts):
                 if part:
                     offsets = OffsetsAsOf(part, offsets.parts)
-                    self._apply(offsets, directory, segments)
-                for event in offsets.events(log, last.last_ts_ms, writer.next_seq):
+                    self._apply(offsets, directory, segments, told)
+                for event in offsets.events(log, ts_ms, writer.next_seq):
                     writer.add([(event["group"], encode_line(event))], event["ts_ms"])
                     self._pacer.tick()
-            manifest.add(directory, [writer.seal()])
+            # what it does not know is told before it: a crash may cut off what comes last
+            manifest.add(directory, [*damaged, writer.seal()])
         except BaseException:
             writer.discard()
             raise
         self._hook("snapshot_listed")
 
-    def _apply(self, offsets: OffsetsAsOf, directory: Path, segments: Iterable[Segment]) -> None:
+    def _apply(
+        self, offsets: OffsetsAsOf, directory: Path, segments: Iterable[Segment], told: _Told
+    ) -> None:
         for segment in segments:
-            check_version(segment)
-            if problem := file_problem(directory, segment):
-                # it is about to go: what a snapshot is made of is never looked at again
-                raise SegmentError(f"{segment.file}: {problem}")
+            last_seq = told.last_seq(segment)
             for event in read_segment(directory / segment.file):
-                offsets.apply(event)
+                if event["seq"] <= last_seq:
+                    offsets.apply(event)
                 self._pacer.tick()
 
     def _remove(self, directory: Path, segments: Sequence[Segment]) -> None:
@@ -115,12 +162,77 @@ class LogRetention:
             remove_files(directory, [segment.name for segment in segments])
             self._hook("removed")
 
+    def _put_aside(self, directory: Path, damaged: Iterable[Segment]) -> None:
+        for segment in damaged:
+            put_aside(directory, segment.name)
 
-def _leading(segments: Sequence[Segment], before_ms: int) -> list[Segment]:
-    """The oldest segments, as long as they are wholly before a moment."""
-    going = []
-    for segment in segments:
-        if segment.last_ts_ms >= before_ms:
+
+class _Told:
+    """What the segments of a store tell of it: a log that an older copy took the place of goes on
+    beyond its end, with what this store knows nothing of.
+    """
+
+    def __init__(
+        self, segments: Sequence[Segment], snapshots: Sequence[Segment], sealed_seq: float
+    ) -> None:
+        self.segments = segments
+        self._ends = ends_of_logs(segments, snapshots)
+        self._sealed_seq = sealed_seq
+
+    def last_seq(self, segment: Segment) -> int:
+        """The last event of a segment that is of the store."""
+        end = self._ends.get(segment.log_id, inf)
+        return int(min(segment.last_seq, end - 1, self._sealed_seq))
+
+
+def _leading(segments: Sequence[Segment], before_ms: int, now_ms: int) -> list[Segment]:
+    """The oldest segments, as long as they are wholly before a moment. One that was written when
+    the clock was ahead goes with what came after it.
+    """
+    count = 0
+    for number, segment in enumerate(segments, start=1):
+        if segment.last_ts_ms < before_ms:
+            count = number
+        elif segment.last_ts_ms <= now_ms:
             break
-        going.append(segment)
-    return going
+    return list(segments[:count])
+
+
+def _unreadable(directory: Path, segments: Iterable[Segment]) -> list[Segment]:
+    """Those that are damaged or missing, with what is wrong with them. Raises SegmentError for what
+    a newer version wrote: nothing is wrong with that.
+    """
+    found = []
+    for segment in segments:
+        check_version(segment)
+        if problem := _problem(directory, segment):
+            found.append(replace(segment, damaged=problem))
+    return found
+
+
+def _problem(directory: Path, segment: Segment) -> str:
+    try:
+        return file_problem(directory, segment)
+    except FileNotFoundError:
+        return ABSENT
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise  # it may be readable the next time
+        return f"cannot be read ({error.strerror})"
+
+
+def _holes(
+    going: Iterable[Segment], known: Iterable[Segment], above_seq: int, told: _Told
+) -> list[Segment]:
+    """What is in no file between those that go, as the segments that are lacking; not what is known
+    to be.
+    """
+    holes = []
+    at = above_seq
+    for segment in sorted([*going, *known], key=lambda s: (s.first_seq, s.last_seq)):
+        if segment.first_seq > at + 1:
+            day = day_of(segment.first_ts_ms)
+            name = SegmentName(day, segment.log_id, at + 1, segment.first_seq - 1)
+            holes.append(replace(segment_of_name(name), damaged=NOWHERE))
+        at = max(at, told.last_seq(segment))
+    return holes

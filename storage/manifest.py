@@ -1,9 +1,9 @@
 """The manifest of a log's directory: which segments were sealed, and which went by retention.
 
-``_manifest.jsonl``, one JSON object a line: a ``Segment`` as it was sealed, or
-``{"removed": file}``. Lines are only added, and a line that a crash cut off is passed over: the
-file's name tells the rest (``reconcile``). It is rewritten whole, by a rename, when most of it is
-about what went.
+``_manifest.jsonl``, one JSON object a line: a ``Segment`` as it was sealed, the same once more with
+``damaged`` if it could not be read when its day went, or ``{"removed": file}``. Lines are only
+added, and a line that a crash cut off is passed over: the file's name tells the rest
+(``reconcile``). It is rewritten whole, by a rename, when most of it is about what went.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import msgspec
 
 from storage.segment_lines import EventDict, encode_line
 from storage.segments import (
-    BROKEN_PREFIX,
     SEGMENT_BYTES,
     Segment,
     SegmentError,
     SegmentName,
     SegmentWriter,
     describe,
+    put_aside,
     segment_names,
     segment_of_name,
     sync_directory,
@@ -55,6 +55,8 @@ class Manifest:
         """Start empty."""
         self.segments: dict[str, Segment] = {}
         """What was sealed and not removed, by file."""
+        self.damaged: dict[str, Segment] = {}
+        """What could not be read when its day went: it is in no snapshot."""
         self.removed: set[str] = set()
         """What went by retention, as far as it is still remembered."""
         self.unreadable: list[int] = []
@@ -62,6 +64,10 @@ class Manifest:
         self.lines = 0
         self.put_aside: list[str] = []
         """What ``reconcile`` found damaged."""
+
+    def known(self) -> set[str]:
+        """Every file that it has a line of."""
+        return {*self.segments, *self.damaged, *self.removed}
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -77,10 +83,13 @@ def read_manifest(directory: Path) -> Manifest:
             removed = _decode_line(line).removed
             if removed is None:
                 segment = _decode_segment(line)
-                manifest.segments[segment.file] = segment
                 manifest.removed.discard(segment.file)
+                manifest.segments.pop(segment.file, None)
+                place = manifest.damaged if segment.damaged else manifest.segments
+                place[segment.file] = segment
             else:
                 manifest.segments.pop(removed, None)
+                manifest.damaged.pop(removed, None)
                 manifest.removed.add(removed)
         except msgspec.DecodeError:
             manifest.unreadable.append(number)
@@ -95,7 +104,7 @@ def listed_and_found(directory: Path) -> Manifest:
     """
     names = segment_names(directory)
     manifest = read_manifest(directory)  # after the names: what goes meanwhile is not taken for new
-    known = manifest.segments.keys() | manifest.removed
+    known = manifest.known()
     for name in names:
         if str(name) not in known:
             manifest.segments[str(name)] = segment_of_name(name)
@@ -112,7 +121,7 @@ def remove(directory: Path, files: Iterable[str]) -> None:
     _append(directory, [msgspec.json.encode({"removed": file}) for file in files])
     with _locked(directory):
         manifest = read_manifest(directory)
-        if manifest.lines - len(manifest.segments) > REWRITE_LINES:
+        if manifest.lines - len(manifest.segments) - len(manifest.damaged) > REWRITE_LINES:
             _rewrite(directory, manifest)
 
 
@@ -126,15 +135,14 @@ def reconcile(directory: Path, log_ids: Iterable[str]) -> Manifest:
     logs = set(log_ids)
     found = [name for name in segment_names(directory) if name.log_id in logs]
     remove_files(directory, [name for name in found if str(name) in manifest.removed])
-    known = manifest.segments.keys() | manifest.removed
+    known = manifest.known()
     described = []
     for name in found:
         if str(name) not in known:
             try:
                 described.append(describe(directory, name))
             except SegmentError:
-                path = directory / str(name)
-                path.rename(path.with_name(BROKEN_PREFIX + path.name))
+                put_aside(directory, name)
                 manifest.put_aside.append(str(name))
             sync_directory(directory / f"dt={name.day}")
     add(directory, described)
@@ -207,7 +215,7 @@ def _append(directory: Path, lines: Sequence[bytes]) -> None:
 def _rewrite(directory: Path, manifest: Manifest) -> None:
     temporary = directory / f".{MANIFEST}.tmp"
     with temporary.open("wb") as file:
-        for segment in manifest.segments.values():
+        for segment in (*manifest.segments.values(), *manifest.damaged.values()):
             file.write(msgspec.json.encode(segment) + b"\n")
         file.flush()
         os.fsync(file.fileno())

@@ -157,6 +157,7 @@ class SealedSqliteStorage(SqliteOffsetStorage):
                 "unsealed_rows": max(0, numbers["rows"] - progress.sealed_row),
                 "open_segment_age_s": age_ms / 1000,
                 "segments_sealed": progress.segments_sealed,
+                "segments_damaged": progress.segments_damaged,
                 "sealing_cpu_s": progress.cpu_s,
                 "sealing_failures": self.sealing_failures,
             }
@@ -191,8 +192,18 @@ class SealedSqliteStorage(SqliteOffsetStorage):
         await self._note()
         has_more = await self._trim()
         if not is_behind:
-            await self._on_thread(self._sealed().retain)
+            await self._retain()
         await asyncio.sleep(0 if is_behind or has_more else self._poll_s)
+
+    async def _retain(self) -> None:
+        for lost in await self._on_thread(self._sealed().retain):
+            _log.error(
+                "segment_lost_by_retention",
+                file=lost.file,
+                problem=lost.damaged,
+                first_seq=lost.first_seq,
+                last_seq=lost.last_seq,
+            )
 
     async def _settle(self) -> None:
         found: Found = await self._on_thread(self._sealed().settle)

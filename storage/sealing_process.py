@@ -30,7 +30,7 @@ from storage.file_lock import FileLock
 from storage.log_clock import wall_clock_ms
 from storage.sealing import Pacer, SealSettings
 from storage.sealing_work import Found, Progress, SealingWork
-from storage.segments import Hook, no_hook
+from storage.segments import Hook, Segment, no_hook
 
 COMMAND = (sys.executable, "-m", "storage.sealing_process")
 
@@ -71,6 +71,7 @@ class _Answer(msgspec.Struct, omit_defaults=True):
 
     progress: Progress
     found: Found | None = None
+    damaged: Sequence[Segment] = ()
     is_behind: bool = False
     error: str = ""
 
@@ -103,9 +104,9 @@ class SealingProcess:
         """Take rows for a while; tells whether there are more."""
         return self._call(_Order("step")).is_behind
 
-    def retain(self) -> None:
-        """Let go of what is beyond the horizon."""
-        self._call(_Order("retain"))
+    def retain(self) -> Sequence[Segment]:
+        """Let go of what is beyond the horizon; returns what of it could not be read."""
+        return self._call(_Order("retain")).damaged
 
     def finish(self, limit_s: float) -> None:
         """Seal all rows, or none beyond those that fit into the time."""
@@ -208,6 +209,7 @@ class _Process:
     def carry_out(self, order: _Order) -> _Answer:
         """Do what is asked for; an answer in any case."""
         found, is_behind, failure = None, False, ""
+        damaged: Sequence[Segment] = ()
         try:
             match order.call:
                 case "settle":
@@ -216,13 +218,13 @@ class _Process:
                 case "step":
                     is_behind = self._work.step()
                 case "retain":
-                    self._work.retain()
+                    damaged = self._work.retain()
                 case "finish":
                     self._work.finish(order.limit_s)
         except Exception as error:  # noqa: BLE001 - the daemon tells it and settles again
             failure = str(error) or repr(error)
         progress = msgspec.structs.replace(self._work.progress, cpu_s=time.process_time())
-        return _Answer(progress, found, is_behind, failure)
+        return _Answer(progress, found, damaged, is_behind, failure)
 
     def close(self) -> None:
         """Let go of everything."""

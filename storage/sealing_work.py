@@ -19,7 +19,7 @@ from storage import sqlite_log
 from storage.event_lines import row_lines
 from storage.log_retention import LogRetention
 from storage.sealing import Pacer, Sealer, SealSettings
-from storage.segments import Hook
+from storage.segments import Hook, Segment
 from storage.settling import Settled, settle
 from storage.sqlite_schema import connect_reader
 
@@ -40,6 +40,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """The logs of this store, as far as they are in files."""
     segments_sealed: int = 0
     """Since the start."""
+    segments_damaged: int = 0
+    """Since the start: those that retention could not read."""
     open_since_ms: int | None = None
     """When the first event of the open segment was written; None where none is open."""
     cpu_s: float = 0.0
@@ -66,8 +68,8 @@ class Sealing(Protocol):
     def step(self) -> bool:
         """Take rows for a while; tells whether there are more."""
 
-    def retain(self) -> None:
-        """Let go of what is beyond the horizon."""
+    def retain(self) -> Sequence[Segment]:
+        """Let go of what is beyond the horizon; returns what of it could not be read."""
 
     def finish(self, limit_s: float) -> None:
         """Seal all rows, or none beyond those that fit into the time."""
@@ -102,6 +104,7 @@ class SealingWork:
         """The last row that was taken."""
         self._sealed_row = 0
         self._segments_sealed = 0
+        self._segments_damaged = 0
 
     @property
     def progress(self) -> Progress:
@@ -111,6 +114,7 @@ class SealingWork:
             sealed_row=self._sealed_row,
             log_ids=self._log_ids,
             segments_sealed=self._segments_sealed,
+            segments_damaged=self._segments_damaged,
             open_since_ms=self._sealer.open_since_ms,
         )
 
@@ -140,9 +144,11 @@ class SealingWork:
             self._has_sealed(self._row)
         return False
 
-    def retain(self) -> None:
-        """Let go of what is beyond the horizon."""
-        self._retention.run(self._log_ids)
+    def retain(self) -> Sequence[Segment]:
+        """Let go of what is beyond the horizon; returns what of it could not be read."""
+        damaged = self._retention.run(self._log_ids, self._sealer.sealed_seq)
+        self._segments_damaged += len(damaged)
+        return damaged
 
     def finish(self, limit_s: float) -> None:
         """Seal all rows, or none beyond those that fit into the time."""

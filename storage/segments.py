@@ -57,7 +57,8 @@ class SegmentError(Exception):
 
 
 BROKEN_PREFIX: Final = "_broken-"
-"""Begins the name of a segment that was found damaged at a start, before anything rested on it."""
+"""Begins the name of a segment that was put aside, for it was damaged: at a start, when nothing
+rested on it yet, or when its day went by retention."""
 
 
 class SegmentName(NamedTuple):
@@ -98,6 +99,9 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the file, in hexadecimal."""
     schema_version: int | None = None
     """Of its events. None in lines from before the manifest told it: version 1 or 2."""
+    damaged: str = ""
+    """What was wrong with it when its day went by retention: what it told is lost, and no snapshot
+    knows it. "" for a segment that is there."""
 
     @property
     def name(self) -> SegmentName:
@@ -148,6 +152,14 @@ def segment_names(directory: Path) -> list[SegmentName]:
                     paths = (f"{folder}/{file}" for file in os.listdir(directory / folder))
                     names += [name for path in paths if (name := parse_name(path)) is not None]
     return sorted(names, key=lambda name: (name.log_id, name.first_seq, name.last_seq))
+
+
+def put_aside(directory: Path, name: SegmentName) -> None:
+    """Take a damaged segment out of the way of readers, as long as it is there."""
+    path = directory / str(name)
+    with suppress(FileNotFoundError):
+        path.rename(path.with_name(BROKEN_PREFIX + path.name))
+        sync_directory(path.parent)
 
 
 def segment_of_name(name: SegmentName) -> Segment:

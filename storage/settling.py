@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,10 +61,11 @@ def settle(connection: sqlite3.Connection, directory: Path) -> Settled:
     sealed_seq = max(first_seq - 1, _snapshot_in_rows(connection, manifest, own, first_seq))
     later = []
     for segment in segments:
-        if not _is_of_rows(connection, segment, first_seq):
+        end_seq = _last_in_rows(connection, segment, first_seq, last_seq)
+        if end_seq is None:
             continue
         if segment.first_seq <= sealed_seq + 1:
-            sealed_seq = max(sealed_seq, segment.last_seq)
+            sealed_seq = max(sealed_seq, end_seq)
         else:
             later.append(segment)
     return Settled(
@@ -93,6 +95,32 @@ def own_snapshots(manifest: Manifest, log_ids: Iterable[str]) -> list[Segment]:
     return sorted(found, key=lambda segment: segment.last_seq)
 
 
+def own_damaged(manifest: Manifest, log_ids: Iterable[str]) -> list[Segment]:
+    """What could not be read of some logs when its day went, in the order of seq."""
+    own = set(log_ids)
+    found = [s for s in manifest.damaged.values() if base_log(s.log_id) in own]
+    return sorted(found, key=lambda segment: (segment.first_seq, segment.last_seq))
+
+
+def ends_of_logs(
+    segments: Iterable[Segment], snapshots: Iterable[Segment] = ()
+) -> dict[str, float]:
+    """The seq at which the next log of a store began, by log; all are of one store.
+
+    What a log holds beyond that is of a store that an older copy took the place of.
+    """
+    begins: dict[str, int] = {}
+    for snapshot in snapshots:  # a log was there before what is left of it
+        begins[base_log(snapshot.log_id)] = snapshot.last_seq
+    for segment in segments:
+        before = begins.get(segment.log_id, segment.first_seq)
+        begins[segment.log_id] = min(before, segment.first_seq)
+    return {
+        log_id: min((seq for seq in begins.values() if seq > first), default=inf)
+        for log_id, first in begins.items()
+    }
+
+
 def _logs_in_rows(
     connection: sqlite3.Connection, directory: Path, known: Iterable[str]
 ) -> set[str]:
@@ -106,12 +134,25 @@ def _logs_in_rows(
     return found
 
 
-def _is_of_rows(connection: sqlite3.Connection, segment: Segment, first_seq: int) -> bool:
-    """Whether the rows, as far as they are still there, hold the same events as a segment."""
-    at = max(segment.first_seq, first_seq)
-    if segment.last_seq < at:
-        return False  # its rows have gone
-    return sqlite_log.log_id_at(connection, at) == segment.log_id
+def _last_in_rows(
+    connection: sqlite3.Connection, segment: Segment, first_seq: int, last_seq: int
+) -> int | None:
+    """The last event of a segment that the rows hold as well; None where they hold none.
+
+    In a store that is an older copy of itself they go on in another log where it was copied.
+    """
+    same, end = max(segment.first_seq, first_seq), min(segment.last_seq, last_seq)
+    if end < same or sqlite_log.log_id_at(connection, same) != segment.log_id:
+        return None  # its rows have gone, or are of another log
+    if sqlite_log.log_id_at(connection, end) == segment.log_id:
+        return end
+    while end - same > 1:
+        middle = (same + end) // 2
+        if sqlite_log.log_id_at(connection, middle) == segment.log_id:
+            same = middle
+        else:
+            end = middle
+    return same
 
 
 def _snapshot_end(manifest: Manifest, log_ids: Iterable[str]) -> int:

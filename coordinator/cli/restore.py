@@ -206,7 +206,7 @@ def _events(history: _History, spark: SparkSession, scratch: Path) -> DataFrame:
     if store is not None:
         return _events_of_store(store, history, spark, scratch)
     if log is not None:
-        wrong = _wrong(log)
+        wrong = wrong_segments(log)
         events = restore.events_of_log(spark, log, {each.file: wrong[each] for each in wrong})
         # one that is all after the moment is not read, and yet nothing is missing without it
         before = [each for each in wrong if each.first_ts_ms <= history.as_of_ms]
@@ -222,14 +222,15 @@ def _events(history: _History, spark: SparkSession, scratch: Path) -> DataFrame:
     return events
 
 
-def _wrong(log: Path) -> dict[Segment, str]:
+def wrong_segments(log: Path) -> dict[Segment, str]:
     """Say of each segment that is not what the manifest lists what is wrong."""
-    from pipeline.segment_files import ABSENT
+    from pipeline.segment_files import ABSENT, lost_problem
     from storage.manifest import read_manifest
     from storage.segments import file_problem
 
-    found = {}
-    for segment in read_manifest(log).segments.values():
+    manifest = read_manifest(log)
+    found = {each: lost_problem(each.damaged) for each in manifest.damaged.values()}
+    for segment in manifest.segments.values():
         is_there = (log / segment.file).exists()
         found[segment] = file_problem(log, segment) if is_there else ABSENT
     return {segment: problem for segment, problem in found.items() if problem}

@@ -11,7 +11,7 @@ from storage import sqlite_log
 from storage.event_log import read_events
 from storage.manifest import listed_and_found, write_segments
 from storage.segments import Segment
-from storage.settling import own_segments, own_snapshots
+from storage.settling import own_damaged, own_segments, own_snapshots
 from storage.snapshots import parse_snapshot_log
 from storage.sqlite_schema import connect_reader
 
@@ -28,7 +28,9 @@ class MissingEvents(NamedTuple):
 
 
 class _Files(NamedTuple):
-    """What is listed of the files of a store: its newest snapshot, then its segments, by seq."""
+    """What is listed of the files of a store: what no snapshot knows, its newest snapshot, then its
+    segments, by seq.
+    """
 
     segments: Sequence[Segment]
     log_id: str
@@ -108,4 +110,4 @@ def _files(store: Path, log_dir: Path | None) -> _Files:
     through = max((each.last_seq for each in snapshots), default=0)
     segments = own_segments(manifest, note.log_ids)
     needed = [s for s in segments if s.last_seq > through and s.first_seq < below_seq]
-    return _Files([*snapshots, *needed], log_id)
+    return _Files([*own_damaged(manifest, note.log_ids), *snapshots, *needed], log_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from pipeline.coverage import Coverage, Gap, HeldSegment
+from pipeline.coverage import IN_NO_SNAPSHOT, Coverage, Gap, HeldSegment
 
 ONE, TWO, THREE = date(2026, 11, 1), date(2026, 11, 2), date(2026, 11, 3)
 
@@ -250,3 +250,18 @@ def test_what_two_segments_ought_to_hold_is_missing_once():
     assert (gap.first_seq, gap.last_seq, gap.from_day, gap.to_day) == (3, 8, ONE, TWO)
     (gap,) = Coverage([held(1, 2), expected(3, 9), expected(5, 6, TWO)]).gaps()
     assert (gap.first_seq, gap.last_seq) == (3, 9)
+
+
+LOST = f"f was damaged when its day went, and {IN_NO_SNAPSHOT}"
+
+
+def test_what_retention_could_not_read_is_missing_though_a_snapshot_stands_behind_it():
+    parts = [snapshot(60), expected(41, 50, problem=LOST), held(61, 70, TWO)]
+    (gap,) = Coverage(parts).gaps()
+    assert (gap.first_seq, gap.last_seq, gap.problems) == (41, 50, (LOST,))
+    (alone,) = Coverage(parts[:2]).gaps()
+    assert alone == gap
+    assert Coverage(parts).gaps_as_of({"a.60": 60, "a": 65}) == [gap]
+    beside = [held(1, 40), *parts, held(51, 60)]
+    assert Coverage(beside).gaps() == [gap]
+    assert Coverage([*beside, held(41, 50)]).gaps() == []

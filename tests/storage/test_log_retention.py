@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from coordinator.commit_log import entries_of
 from coordinator.core.events import (
@@ -17,7 +21,7 @@ from coordinator.core.events import (
 from coordinator.core.records import OffsetsRemoved
 from storage.log_check import verify
 from storage.log_retention import LogRetention
-from storage.manifest import read_manifest
+from storage.manifest import MANIFEST, read_manifest
 from storage.sealing import SealSettings
 from storage.segment_lines import EventDict
 from storage.segments import SegmentError, segment_names
@@ -165,17 +169,215 @@ def test_nothing_goes_before_its_time_nor_where_all_is_kept(store: SealedStore) 
     assert store.files() == before
 
 
-def test_days_of_which_a_file_is_not_what_was_sealed_stay(store: SealedStore) -> None:
-    before = store.files()
+def damage(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def lost_seqs(store: SealedStore, **wanted: Any) -> list[tuple[int, int]]:
+    """What a reader hears is missing."""
+    gaps: list[tuple[int, int]] = []
+    store.read(tell_gap=lambda *gap: gaps.append(gap), **wanted)
+    return gaps
+
+
+def standing(store: SealedStore) -> dict[tuple[str, int], int]:
+    """What the snapshot says stood: the offset of each partition of a group."""
+    return {
+        (event["group"], row["partition"]): row["offset"]
+        for event in store.read()
+        if event["kind"] == "offset_snapshot"
+        for topic in event["topics"]
+        for row in topic["partitions"]
+    }
+
+
+@pytest.mark.parametrize("harm", [damage, Path.unlink])
+def test_a_file_that_cannot_be_read_keeps_nothing_from_going_and_is_told_of_for_ever(
+    store: SealedStore, harm: Callable[[Path], None]
+) -> None:
     first, second = sorted(store.log_dir.glob("dt=*/events-*"))[:2]
-    was = second.read_bytes()
-    second.write_bytes(first.read_bytes())
-    with pytest.raises(SegmentError, match=f"{second.name}: (has|its checksum)"):
+    seqs = tuple(map(int, second.name.removesuffix(".jsonl.gz").split("-")[-2:]))
+    harm(second)
+    (lost,) = retention(store).run(log_ids(store))
+    assert (lost.first_seq, lost.last_seq) == seqs
+    assert lost.damaged.startswith("is not there" if harm is Path.unlink else "has ")
+    aside = second.with_name(f"_broken-{second.name}")
+    for name in (first.name, second.name):
+        assert name not in store.files()
+    # What the days around it say stands; what it alone told is not known.
+    assert standing(store)["a", 0] == 200
+    assert ("only-on-1", 0) not in standing(store)
+    for _ in range(3):
+        assert aside.exists() is (harm is damage)
+        assert lost_seqs(store) == [seqs]
+        assert lost_seqs(store, group_id="only-on-1") == [seqs]
+        assert lost_seqs(store, group_id="only-on-0") == []  # the list of its groups is left
+        assert lost_seqs(store, after_seq=seqs[1]) == []
+        report = verify(store.log_dir, reads_events=True)
+        assert report.is_sound
+        (note,) = report.notes
+        assert f"no snapshot knows what events {seqs[0]} to {seqs[1]} told" in note
+        assert (f"kept as {aside.parent.name}/{aside.name}" in note) is (harm is damage)
+        store.now_ms += DAY_MS
+        assert retention(store).run(log_ids(store)) == []
+
+
+def test_a_file_that_is_put_back_too_late_is_put_aside_again(store: SealedStore) -> None:
+    first = min(store.log_dir.glob("dt=*/events-*"))
+    whole = first.read_bytes()
+    damage(first)
+    retention(store).run(log_ids(store))
+    first.write_bytes(whole)
+    assert len(lost_seqs(store)) == 1
+    assert verify(store.log_dir).is_sound
+    retention(store).run(log_ids(store))
+    assert not first.exists()
+    assert first.with_name(f"_broken-{first.name}").read_bytes() == whole
+
+
+def test_events_that_no_file_holds_are_told_of_when_their_day_goes(store: SealedStore) -> None:
+    """A file was deleted, and so was the manifest: only the numbers tell that it was there."""
+    store.now_ms += DAY_MS
+    first, second = sorted(store.log_dir.glob("dt=*/events-*"))[:2]
+    seqs = lost_seqs(store)
+    first.unlink()
+    (store.log_dir / MANIFEST).unlink()
+    (lost,) = retention(store).run(log_ids(store))
+    last = int(first.name.removesuffix(".jsonl.gz").split("-")[-1])
+    assert (lost.first_seq, lost.last_seq, lost.damaged) == (1, last, "is in no file")
+    assert seqs == []
+    assert lost_seqs(store) == [(1, last)]
+    assert second.name not in store.files()
+
+
+def test_a_segment_whose_line_was_lost_is_in_the_snapshot(store: SealedStore) -> None:
+    (store.log_dir / MANIFEST).unlink()
+    assert retention(store).run(log_ids(store)) == []
+    assert standing(store)["only-on-0", 1] == 0
+    assert lost_seqs(store) == []
+
+
+def test_a_snapshot_that_cannot_be_read_loses_what_it_stood_for(store: SealedStore) -> None:
+    retention(store).run(log_ids(store))
+    (snapshot,) = (path for path in store.log_dir.glob("dt=*/events-*") if "." in path.name[:-9])
+    through = int(snapshot.name.removesuffix(".jsonl.gz").split("-")[-1])
+    damage(snapshot)
+    store.now_ms += DAY_MS
+    (lost,) = retention(store).run(log_ids(store))
+    assert lost.file.endswith(snapshot.name)
+    assert ("only-on-0", 1) not in standing(store)
+    assert lost_seqs(store) == [(1, through)]
+
+
+def test_what_a_newer_version_wrote_stays(store: SealedStore) -> None:
+    lines = (
+        (store.log_dir / MANIFEST).read_text().replace('"schema_version":2', '"schema_version":99')
+    )
+    (store.log_dir / MANIFEST).write_text(lines)
+    before = store.files()
+    with pytest.raises(SegmentError, match="was written by a newer groupkeeper"):
         retention(store).run(log_ids(store))
     assert store.files() == before
-    second.write_bytes(was)
+
+
+def test_the_manifest_keeps_what_was_lost_when_it_is_written_anew(
+    store: SealedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damage(min(store.log_dir.glob("dt=*/events-*")))
     retention(store).run(log_ids(store))
-    assert second.name not in store.files()
+    monkeypatch.setattr("storage.manifest.REWRITE_LINES", 1)
+    store.now_ms += DAY_MS
+    retention(store).run(log_ids(store))
+    manifest = read_manifest(store.log_dir)
+    assert manifest.lines == len(manifest.segments) + len(manifest.damaged)
+    assert len(lost_seqs(store)) == 1
+
+
+async def test_a_store_says_what_its_retention_could_not_read(tmp_path: Path) -> None:
+    store = SealedStore(tmp_path, retention_ms=100 * DAY_MS)
+    owner = await five_days(store)
+    await store.append(owner, 0, [commit("a", 999)])
+    await owner.storage.close()
+    first = min(store.log_dir.glob("dt=*/events-*"))
+    damage(first)
+    store.settings = SealSettings(directory=store.log_dir, retention_ms=KEEP_MS)
+    with capture_logs() as logs:
+        owner = await store.owner()
+        await until(lambda: owner.storage.stats()["segments_damaged"] == 1)
+        await owner.storage.close()
+    (said,) = (line for line in logs if line["event"] == "segment_lost_by_retention")
+    assert said["log_level"] == "error"
+    assert said["file"].endswith(first.name)
+    assert said["problem"].startswith("has ")
+    assert (said["first_seq"], said["last_seq"]) == lost_seqs(store)[0]
+
+
+def test_a_clock_that_was_ahead_or_is_set_back_does_not_stop_retention(store: SealedStore) -> None:
+    now_ms = store.now_ms
+    keeper = retention(store)
+    store.now_ms = NOON_MS
+    assert keeper.run(log_ids(store)) == []
+    store.now_ms = NOON_MS - 400 * DAY_MS
+    keeper.run(log_ids(store))
+    before = store.files()
+    store.now_ms = now_ms
+    keeper.run(log_ids(store))
+    assert store.files() != before
+
+
+async def test_what_was_written_when_the_clock_was_ahead_goes_with_what_came_after(
+    tmp_path: Path,
+) -> None:
+    store = SealedStore(tmp_path)
+    store.now_ms = NOON_MS + 4_000 * DAY_MS
+    owner = await store.owner()
+    await store.append(owner, 0, [commit("early", 1)])
+    store.now_ms = NOON_MS
+    for _ in range(5):
+        await store.append(owner, 0, [commit("a", 2)])
+        store.now_ms += DAY_MS
+    await owner.storage.close()
+    owner = await store.owner()  # rows go at the next start
+    await until(lambda: store.live_seqs() == [6])
+    await owner.storage.close()
+    retention(store).run(log_ids(store))
+    assert {name.day for name in segment_names(store.log_dir)} == {
+        f"2023-11-{day}" for day in (17, 18, 19)
+    }
+    assert standing(store)["early", 0] == 1
+    assert lost_seqs(store) == []
+
+
+async def test_what_an_older_copy_did_not_know_is_in_no_snapshot(tmp_path: Path) -> None:
+    store = SealedStore(tmp_path / "store")
+    store.path.parent.mkdir()
+    owner = await store.owner()
+    await store.append(owner, 0, [commit("known", 1), commit("both", 1)])
+    await owner.storage.close()
+    copy = store.image(tmp_path / "copy")
+    owner = await store.owner()
+    await store.append(owner, 0, [commit("unknown", 2), commit("both", 2)])
+    await store.append(owner, 0, [commit("unknown", 3)])
+    await owner.storage.close()
+    shutil.rmtree(copy.log_dir)
+    shutil.copytree(store.log_dir, copy.log_dir)
+    for _ in range(5):
+        copy.now_ms += DAY_MS
+        owner = await copy.owner()
+        await copy.append(owner, 0, [commit("later", 4)])
+        await owner.storage.close()
+    truth = [event["seq"] for event in copy.read()]
+    assert truth == list(range(1, 8))
+    copy.now_ms -= 2 * DAY_MS
+    for _ in range(3):
+        retention(copy).run(log_ids(copy))
+        assert standing(copy)["known", 0] == standing(copy)["both", 0] == 1
+        assert ("unknown", 0) not in standing(copy)
+        left = [event["seq"] for event in copy.read() if event["kind"] == "commit"]
+        assert left == truth[-len(left) :]
+        assert lost_seqs(copy) == []
+        assert verify(copy.log_dir, reads_events=True).is_sound
+        copy.now_ms += DAY_MS
 
 
 def test_another_stores_days_are_left_alone(store: SealedStore) -> None:

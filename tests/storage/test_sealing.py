@@ -255,6 +255,29 @@ async def test_an_older_copy_of_a_store_goes_on_under_a_new_log_id(tmp_path: Pat
     assert copy.read() == copy.appended, "what the store itself never held is not its history"
 
 
+async def test_what_an_older_copy_wrote_before_a_kill_is_sealed_by_the_next_start(
+    tmp_path: Path,
+) -> None:
+    """A file of the log that it left has events of the same numbers."""
+    store = SealedStore(tmp_path / "store")
+    store.path.parent.mkdir()
+    owner = await filled(store, commits=5)
+    copy = store.image(tmp_path / "copy")
+    await store.append(owner, 0, [commit("g0", 50)])
+    await owner.storage.close()
+    shutil.rmtree(copy.log_dir)
+    store.log_dir.rename(copy.log_dir)
+    owner = await copy.owner()
+    await copy.append(owner, 0, [commit("g0", 60)])
+    killed = copy.image(tmp_path / "killed")
+    await owner.storage.close()
+    again = await killed.owner()
+    await again.storage.close()
+    newest = killed.appended[-1]
+    assert f"events-{newest['log_id']}-9-9.jsonl.gz" in killed.files()
+    assert killed.read() == killed.appended
+
+
 async def test_a_clock_that_steps_back_ends_the_segment_with_the_log(tmp_path: Path) -> None:
     store = SealedStore(tmp_path)
     owner = await filled(store, commits=3)

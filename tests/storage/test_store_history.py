@@ -131,3 +131,16 @@ def test_a_missing_file_that_held_nothing_of_the_group_does_not_matter(store: Se
     assert copy_group(store.path, None, "somebody", target) == []  # its list of groups is there
     assert copy_group(store.path, None, "g", target) == [(3, 4)]
     assert sum(len(list(read_segment(path))) for path in target.glob("dt=*/events-*")) == 4
+
+
+def test_what_retention_could_not_read_is_lacked_by_the_groups_that_it_told_of(
+    store: SealedStore,
+) -> None:
+    first = min(store.log_dir.glob("dt=*/events-*"))
+    first.write_bytes(b"")
+    settings = SealSettings(directory=store.log_dir, retention_ms=2 * DAY_MS)
+    retention = LogRetention(settings, lambda: store.now_ms)
+    assert len(retention.run({store.appended[0]["log_id"]})) == 1
+    assert lacks(store, at(9)) == lacks(store, at(0)) == [(1, 2)]
+    gaps = copy_group(store.path, None, "another", a_copy(store))
+    assert gaps == []

@@ -9,6 +9,7 @@ from typing import get_type_hints
 
 import pytest
 import typer
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from coordinator.cli import pipeline
@@ -22,12 +23,16 @@ from coordinator.cli.restore import (
     read_properties,
     restore_command,
     tell,
+    wrong_segments,
 )
 from coordinator.cli.tables import report_command
 from pipeline.apply import Outcome, Purpose, Result, make_plan
 from pipeline.cluster import Endpoint
 from pipeline.drift import drift, moved_on
 from pipeline.plan import Committed, Kind, Log, Partition, Plan, plan_group
+from pipeline.segment_files import ABSENT, lost_problem
+from storage.manifest import add
+from storage.segments import Segment
 from tests.helpers.fake_cluster import FakeCluster
 
 NOW = 1_795_291_200_000  # 2026-11-21T20:00:00Z
@@ -76,6 +81,25 @@ def test_a_history_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         told = CliRunner().invoke(app, ["pipeline", "restore", *wanted, *places])
         assert (told.exit_code, said in told.stderr) == (2, True), told.stderr
+
+
+def test_what_retention_could_not_read_is_wrong_with_a_log(tmp_path: Path) -> None:
+    assert wrong_segments(tmp_path) == {}
+    lost = Segment(
+        file="dt=2026-11-21/events-a-1-2.jsonl.gz",
+        log_id="a",
+        first_seq=1,
+        last_seq=2,
+        first_ts_ms=NOW,
+        last_ts_ms=NOW,
+        file_bytes=3,
+        json_bytes=30,
+        sha256="00",
+    )
+    add(tmp_path, [lost])
+    assert set(wrong_segments(tmp_path).values()) == {ABSENT}
+    add(tmp_path, [replace(lost, damaged="has 2 bytes")])
+    assert set(wrong_segments(tmp_path).values()) == {lost_problem("has 2 bytes")}
 
 
 def test_a_moment_is_printed_as_it_is_read() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date
 
 import pytest
+from msgspec.structs import replace
 
 from pipeline.coverage import HeldSegment
 from pipeline.segment_files import (
@@ -18,13 +19,14 @@ from pipeline.segment_files import (
     is_new,
     judged,
     lacking,
+    lost_problem,
     newest_verdicts,
     parse_name,
     problem_of_events,
     problem_of_file,
 )
 from storage.event_schema import EVENT_SCHEMA_VERSION
-from storage.manifest import read_manifest, remove, write_segments
+from storage.manifest import add, read_manifest, remove, write_segments
 from tests.pipeline.events import DAY_MS, commit
 
 ONE, TWO = date(1970, 1, 1), date(1970, 1, 2)
@@ -66,6 +68,28 @@ def test_the_manifest_is_read_as_the_daemon_reads_it(sealed):
         for file, each in theirs.segments.items()
     }
     assert len(ours.listed) == 1
+
+
+def test_what_retention_could_not_read_is_lacking_unless_it_was_read_before(sealed):
+    (segment,) = read_manifest(sealed).segments.values()
+    add(sealed, [replace(segment, damaged="has 3 bytes")])
+    lines = ManifestLines()
+    lines.add("", (sealed / MANIFEST).read_bytes())
+    (found,) = lacking([], lines, [], {})
+    assert found.problem == lost_problem("has 3 bytes")
+    assert found.as_expected().problem == f"{segment.file} {found.problem}"
+    name = segment.file.rpartition("/")[2]
+    day = found.name.day
+    held_before = HeldSegment("a", name, day, 4, 7, 4, 22, file=segment.file)
+    assert lacking([], lines, [held_before], {}) == []
+    lines.add("", b'{"removed":"%s"}' % segment.file.encode())
+    assert (lacking([], lines, [], {}), lines.lost) == ([], {})
+
+
+def test_a_snapshot_that_retention_could_not_read_stood_for_all_before_it():
+    file = "dt=1970-01-01/events-a.9-7-9.jsonl.gz"
+    expected = Lacking(file, lost_problem("is not there"), parse_name(file)).as_expected()
+    assert (expected.log_id, expected.first_seq, expected.last_seq) == ("a", 1, 9)
 
 
 def test_a_manifest_below_the_folder_speaks_of_its_own_files_and_of_copies_of_them():
