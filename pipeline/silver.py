@@ -101,58 +101,58 @@ def member_sessions(events: DataFrame, forgotten: DataFrame, days: Sequence[date
     """One row for each member and day on which it was one: when it joined, when and why it ended.
 
     ``ended_by`` is ``leave``, ``replaced`` (a static member came back under a new id), the reason
-    of an eviction, or ``forgotten``; null while it lives.
+    of an eviction, or ``forgotten``; null while it lives. A kill may take an end back, and the
+    member ends once more: what a day knew of the first stands, and the second has no beginning.
     """
+    member = ("store", "group", "member_id")
     joins = events.where(F.col("kind") == "member_join")
-    ends = events.where(F.col("kind").isin("member_leave", "member_evicted")).select(
-        "store",
-        "group",
-        "member_id",
-        "ts_ms",
-        event_order().alias("end_order"),
-        F.when(F.col("kind") == "member_leave", "leave").otherwise(F.col("reason")).alias("by"),
-    )
-    replaced = joins.where(F.col("replaces").isNotNull()).select(
-        "store",
-        "group",
-        F.col("replaces").alias("member_id"),
-        "ts_ms",
-        event_order().alias("end_order"),
-        F.lit("replaced").alias("by"),
-    )
-    who = ("instance_id", "client_id", "client_host", "principal", "reason", "ts_ms")
-    begun = joins.groupBy("store", "group", "member_id").agg(
-        F.min_by(F.struct(*who), event_order()).alias("join"),
-        F.max(event_order()).alias("join_order"),
-    )
-    ended = (
-        ends.unionByName(replaced)
-        .groupBy("store", "group", "member_id")
-        .agg(F.max_by(F.struct("ts_ms", "by", "end_order"), "end_order").alias("end"))
-    )
-    both = begun.join(ended, ["store", "group", "member_id"], "full")
-    losses = forgotten.select(
-        *("store", "group", "member_id"),
-        F.struct("ts_ms", F.lit("forgotten").alias("by")).alias("loss"),
-    )
-    both = both.join(losses, ["store", "group", "member_id"], "left")
-    is_told = F.coalesce(F.col("end.end_order") > F.col("join_order"), F.col("join").isNull())
-    sessions = both.select(
-        "store",
-        "group",
-        "member_id",
-        *(F.col(f"join.{name}").alias(name) for name in who[:4]),
+    begins = joins.select(*member, event_order().alias("order"), F.struct(*_JOIN).alias("join"))
+    steps = begins.unionByName(_ends(events, forgotten), allowMissingColumns=True)
+    before = Window.partitionBy(*member).orderBy("order")
+    before = before.rowsBetween(Window.unboundedPreceding, -1)
+    lives = steps.withColumn("life", F.count("end").over(before)).groupBy(*member, "life")
+    sessions = lives.agg(
+        F.min_by("join", "order").alias("join"), F.first("end", ignorenulls=True).alias("end")
+    ).select(
+        *member,
+        *(F.col(f"join.{name}").alias(name) for name in _JOIN[:4]),
         F.col("join.reason").alias("join_reason"),
         F.col("join.ts_ms").alias("joined_ms"),
-        F.when(is_told, F.col("end.ts_ms")).otherwise(F.col("loss.ts_ms")).alias("ended_ms"),
-        F.when(is_told, F.col("end.by")).otherwise(F.col("loss.by")).alias("ended_by"),
+        F.col("end.ts_ms").alias("ended_ms"),
+        F.col("end.by").alias("ended_by"),
     )
-    begins = F.coalesce("joined_ms", "ended_ms")
-    by_day = _on_each_day(sessions, begins, F.col("ended_ms"), days)
+    by_day = _on_each_day(sessions, F.coalesce("joined_ms", "ended_ms"), F.col("ended_ms"), days)
     ended_by = _until_its_day("ended_ms", "ended_by")
     ended_ms = _until_its_day("ended_ms", "ended_ms")
     by_day = by_day.withColumn("ended_by", ended_by).withColumn("ended_ms", ended_ms)
     return by_day.withColumn("duration_ms", F.col("ended_ms") - F.col("joined_ms"))
+
+
+_JOIN: Final = ("instance_id", "client_id", "client_host", "principal", "reason", "ts_ms")
+"""What a session tells of its beginning."""
+
+
+def _ends(events: DataFrame, forgotten: DataFrame) -> DataFrame:
+    """The ends of members, one a day: the last that was told on it."""
+
+    def of(rows: DataFrame, by: Column, member_id: str = "member_id") -> DataFrame:
+        end = F.struct("ts_ms", by.alias("by")).alias("end")
+        member = ("store", "group", F.col(member_id).alias("member_id"))
+        return with_day(rows).select(*member, event_order().alias("order"), end, DAY)
+
+    kind = F.col("kind")
+    by = F.when(kind == "member_leave", "leave").otherwise(F.col("reason"))
+    gone = of(events.where(kind.isin("member_leave", "member_evicted")), by)
+    is_replacement = (kind == "member_join") & F.col("replaces").isNotNull()
+    told = gone.unionByName(of(events.where(is_replacement), F.lit("replaced"), "replaces"))
+    # who has left is not forgotten as well
+    same = [F.col(f"lost.{name}") == F.col(f"told.{name}") for name in ("store", "group")]
+    same += [F.col("lost.member_id") == F.col("told.member_id"), F.expr("told.order < lost.order")]
+    lost = forgotten.alias("lost").join(told.alias("told"), same, "left_anti")
+    end = F.struct("ts_ms", F.lit("forgotten").alias("by")).alias("end")
+    lost = lost.select("store", "group", "member_id", "order", end, DAY)
+    ends = told.unionByName(lost).groupBy("store", "group", "member_id", DAY)
+    return ends.agg(F.max_by("end", "order").alias("end"), F.max("order").alias("order")).drop(DAY)
 
 
 def forgotten_members(events: DataFrame, days: Sequence[date]) -> DataFrame:
@@ -209,20 +209,25 @@ def forgotten_members(events: DataFrame, days: Sequence[date]) -> DataFrame:
 
 
 def rebalances(events: DataFrame, days: Sequence[date]) -> DataFrame:
-    """One row for each rebalance and day on which it went on: why, how long, who, what moved.
+    """One row for each rebalance and day on which it took a step: why, how long, who, what moved.
 
     A rebalance begins with its join phase (``started_ms``, ``reason``, the member that caused it),
     has a new generation when that is over (``completed_ms``, ``duration_ms``, ``awaited``: who did
     not come back in time), and its leader's assignment after that (``assigned_ms``). One that was
-    overtaken by the next, or by a crash, has no end. ``moved`` counts the partitions that another
-    member had before, ``assigned`` all; null where the assignment cannot be read.
+    overtaken by the next, or by a crash, has no end. A day on which it merely lasted has no row:
+    whether it goes on or was lost with its coordinator is told later. ``moved`` counts the
+    partitions that another member had before, ``assigned`` all; null where the assignment cannot be
+    read.
     """
     group = Window.partitionBy("store", "group").orderBy("lease_epoch", "seq")
     kinds = ("rebalance_start", "rebalance_end", "assignment")
-    is_start = (F.col("kind") == "rebalance_start").cast("int")
+    steps = events.where(F.col("kind").isin(*kinds))
+    steps = steps.withColumn("step", F.array_position(F.lit(list(kinds)), F.col("kind")))
+    # the first that is known of one may be its end
+    begins_anew = (F.col("step") <= F.lag("step").over(group)).cast("int")
     steps = (
-        events.where(F.col("kind").isin(*kinds))
-        .withColumn("episode", F.sum(is_start).over(group))
+        steps.withColumn("begins_anew", begins_anew)
+        .withColumn("episode", F.coalesce(F.sum("begins_anew").over(group), F.lit(0)))
         .withColumn("is_readable", F.col("partitions").isNotNull())
     )
     episodes = steps.groupBy("store", "group", "episode").agg(
@@ -257,9 +262,9 @@ def rebalances(events: DataFrame, days: Sequence[date]) -> DataFrame:
         ),
         "moves",
     )
-    begins = F.coalesce("started_ms", "completed_ms", "assigned_ms")
-    ends = F.coalesce("assigned_ms", "completed_ms", "started_ms")
-    by_day = _on_each_day(rows, begins, ends, days)
+    steps_days = F.array(*(_day_of(f"{step}_ms") for step in ("started", "completed", "assigned")))
+    each = rows.withColumn(DAY, F.explode(F.array_distinct(F.array_compact(steps_days))))
+    by_day = each.where(F.col(DAY).isin(*days))
     return by_day.select(
         *[name for name in by_day.columns if name not in _LATER],
         *(_until_its_day("completed_ms", name).alias(name) for name in _LATER[:-4]),
@@ -335,8 +340,8 @@ _LASTING: Final = (
 def carried_events(events: DataFrame, forgotten: DataFrame, days: Sequence[date]) -> DataFrame:
     """For the end of each day: the events that a later day still needs, in the events' own columns.
 
-    The joins of members that live on, the last assignment of each group, and the rebalance that is
-    under way.
+    The joins of members that live on, the last assignment of each group and of each partition, and
+    the rebalance that is under way.
     """
     told = with_day(events.where(F.col("kind").isin(*_LASTING))).withColumn("order", event_order())
     states = told.select("store", "order", DAY, F.explode(_states()).alias("state"))
@@ -354,7 +359,7 @@ def carried_events(events: DataFrame, forgotten: DataFrame, days: Sequence[date]
     each = last.where(since <= until).select(
         "store", "order", F.explode(F.sequence(since, until)).alias(DAY)
     )
-    each = each.where(F.col(DAY).isin(*days))
+    each = each.where(F.col(DAY).isin(*days)).distinct()
     carried = told.drop(DAY).join(each, ["store", "order"])
     return _with_static_names(carried.select(*EVENT_SCHEMA.names, "store", DAY), events)
 
@@ -392,7 +397,9 @@ def _states() -> Column:
     replaced = (F.lit("member"), group, F.col("replaces"))
     started, completed = (F.lit("started"), group), (F.lit("completed"), group)
     is_join, replaces = kind_is("member_join"), F.col("replaces").isNotNull()
-    return F.array_compact(
+    # the owner of a partition that nobody has now is told by the last assignment that had it
+    held = F.transform(_held_partitions(), lambda held: state(True, F.lit("held"), group, held))
+    states = F.array_compact(
         F.array(
             F.when(is_join, state(True, *member)).otherwise(none),
             F.when(is_join & replaces, state(False, *replaced)).otherwise(none),
@@ -404,6 +411,22 @@ def _states() -> Column:
             F.when(kind_is("rebalance_start", "assignment"), state(False, *completed)),
         )
     )
+    return F.concat(states, F.coalesce(held, F.array().cast(_STATES)))
+
+
+_STATES: Final = "array<struct<key:array<string>,opens:boolean>>"
+
+
+def _held_partitions() -> Column:
+    """Take the partitions of an assignment, each as one word."""
+
+    def of_topic(topic: Column) -> Column:
+        return F.transform(topic["value"], lambda number: F.concat_ws(" ", number, topic["key"]))
+
+    def of_member(topics: Column) -> Column:
+        return F.flatten(F.transform(F.map_entries(topics), of_topic))
+
+    return F.flatten(F.transform(F.map_values("partitions"), of_member))
 
 
 def _on_each_day(
@@ -411,13 +434,14 @@ def _on_each_day(
 ) -> DataFrame:
     """Repeat each row for every one of the days that it reaches into."""
 
-    def day(at_ms: Column) -> Column:
-        return F.to_date(F.timestamp_millis(at_ms))
-
-    first = F.greatest(day(begins_ms), F.lit(days[0]))
-    last = F.least(F.coalesce(day(ends_ms), F.lit(days[-1])), F.lit(days[-1]))
+    first = F.greatest(_day_of(begins_ms), F.lit(days[0]))
+    last = F.least(F.coalesce(_day_of(ends_ms), F.lit(days[-1])), F.lit(days[-1]))
     each = rows.where(first <= last).withColumn(DAY, F.explode(F.sequence(first, last)))
     return each.where(F.col(DAY).isin(*days))
+
+
+def _day_of(at_ms: Column | str) -> Column:
+    return F.to_date(F.timestamp_millis(at_ms))
 
 
 def _until_its_day(at_ms: str, column: str) -> Column:

@@ -1,5 +1,6 @@
 """What the tables and pages say of days that are not plain: members that a coordinator forgot,
-rebalances over midnight, deletions that name nobody, evictions for reasons of their own.
+rebalances over midnight, deletions that name nobody, evictions for reasons of their own; and that
+days one by one are what they are at once.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import pytest
 from coordinator.core import events as core
 from pipeline import silver
 from pipeline.bronze import with_store
+from pipeline.publish import GOLD_TABLES
 from pipeline.report import Scope
 from pipeline.report_jobs import REPORTS, write_reports
 from pipeline.schema import EVENT_SCHEMA
 from storage.segment_lines import EventDict
 from tests.pipeline.conftest import a_site
 from tests.pipeline.events import DAY_MS, at, commit
+from tests.pipeline.histories import a_history
 from tests.pipeline.test_reports import cells, tiles
 from tests.pipeline.test_silver_gold import end_of
 
@@ -246,3 +249,115 @@ def test_who_asks_for_a_day_without_events_hears_why_there_is_nothing(told):
         "those that are: 1970-01-01 to 1970-01-04. On days without any event nothing changed: they "
         "have no rows."
     )
+
+
+# --- days one by one ------------------------------------------------------------------------------
+
+
+def over_midnights(began_ms: int) -> list[EventDict]:
+    """Three days of a store on which what begins on one ends on another, and a kill takes back."""
+    seq, days = count(1), [began_ms + day * DAY_MS for day in range(3)]
+
+    def say(kind, day, lease_epoch=1, **what):
+        number = next(seq)
+        ts_ms = days[day] + number * 1000
+        return at(number, kind(**what), ts_ms, log_id="midnights", lease_epoch=lease_epoch)
+
+    def join(day, group, member, **more):
+        return say(core.MemberJoin, day, group=group, member_id=member, **more)
+
+    def start(day, group, **more):
+        return say(core.RebalanceStart, day, group=group, reason="member_leave", **more)
+
+    def end(day, group, lease_epoch=1):
+        return say(core.RebalanceEnd, day, lease_epoch, group=group, duration_ms=1, members=1)
+
+    def hold(day, group, lease_epoch=1, **held):
+        parts = {member: {"orders": numbers} for member, numbers in held.items()}
+        kind = {"protocol_type": "consumer", "partitions": parts}
+        return say(core.Assignment, day, lease_epoch, group=group, **kind)
+
+    def leave(day, group, member, lease_epoch=1):
+        return say(core.MemberLeave, day, lease_epoch, group=group, member_id=member)
+
+    return [
+        *(join(0, "killed", "l"), join(0, "killed", "s1", instance_id="s")),
+        hold(0, "killed", l=[0], s1=[1]),
+        start(0, "open"),
+        join(0, "handed-over", "a"),
+        *(start(0, "handed-over"), end(0, "handed-over"), hold(0, "handed-over", a=[0, 1])),
+        # the coordinator is killed before anything of this is stored
+        *(leave(0, "killed", "l"), leave(0, "killed", "l"), start(0, "killed")),
+        join(0, "killed", "s2", instance_id="s", replaces="s1"),
+        say(core.ShardLoaded, 1, 2, groups=1, offsets=0, duration_ms=1),
+        # the two steps of a cooperative rebalance
+        join(1, "handed-over", "b"),
+        *(start(1, "handed-over"), end(1, "handed-over"), hold(1, "handed-over", a=[0], b=[])),
+        start(1, "handed-over"),
+        leave(2, "killed", "l", 2),
+        join(2, "killed", "s3", lease_epoch=2, instance_id="s", replaces="s1"),
+        *(end(2, "open"), hold(2, "open")),
+        *(end(2, "handed-over"), hold(2, "handed-over", a=[0], b=[1])),
+        # of one rebalance the beginning is not known
+        *(end(2, "open"), hold(2, "open")),
+    ]
+
+
+@pytest.fixture(scope="module")
+def one_by_one(spark, tmp_path_factory):
+    """Tables made at once, and made day by day, of the same three days."""
+    life = a_history(11, days=3, steps=15).events
+    began_ms = life[0]["ts_ms"] // DAY_MS * DAY_MS
+    stores = (life, over_midnights(began_ms))
+    folder = tmp_path_factory.mktemp("one-by-one")
+    at_once, by_day = a_site(spark, folder / "at-once"), a_site(spark, folder / "by-day")
+    for events in stores:
+        at_once.seal(events)
+    assert len(at_once.run().published) == 3
+    for day in range(3):
+        for events in stores:
+            by_day.seal(e for e in events if e["ts_ms"] // DAY_MS == began_ms // DAY_MS + day)
+        assert len(by_day.run().published) == 1
+    return at_once, by_day
+
+
+def test_days_computed_one_by_one_are_those_computed_at_once(one_by_one):
+    at_once, by_day = one_by_one
+    for table in GOLD_TABLES:
+        assert by_day.gold(table) == at_once.gold(table), table
+        assert at_once.gold(table) or table == "lag_1m"
+    for table in ("member_sessions", "rebalances"):
+        assert by_day.silver(table) == at_once.silver(table), table
+
+
+def by_days(rows: list[dict], *columns: str, **where: str) -> list[tuple]:
+    """Columns of the rows of a group, with the number of the day."""
+    first = min(row["dt"] for row in rows)
+    chosen = [row for row in rows if where.items() <= row.items()]
+    found = [((row["dt"] - first).days, *(row[name] for name in columns)) for row in chosen]
+    return sorted(found, key=repr)
+
+
+def test_a_rebalance_stands_on_the_days_of_its_steps(one_by_one):
+    rows = one_by_one[1].gold("rebalances")
+    found = by_days(rows, "reason", "duration_ms", "assigned", group="open")
+    began, ended, unknown = (
+        (0, "member_leave", None, None),
+        (2, "member_leave", 1, 0),
+        (2, None, 1, 0),
+    )
+    assert found == [began, ended, unknown]
+
+
+def test_an_end_that_a_kill_took_back_stands_and_the_next_one_has_no_beginning(one_by_one):
+    rows = one_by_one[1].silver("member_sessions")
+    began_ms = {row["member_id"]: row["joined_ms"] for row in rows if row["joined_ms"]}
+    for member, by in (("l", "leave"), ("s1", "replaced")):
+        found = by_days(rows, "joined_ms", "ended_by", member_id=member)
+        assert found == [(0, began_ms[member], by), (2, None, by)]
+
+
+def test_a_partition_that_nobody_had_over_midnight_moves_from_who_had_it_before(one_by_one):
+    rows = one_by_one[1].gold("rebalances")
+    found = by_days(rows, "moved", "assigned", group="handed-over")
+    assert found == [(0, 0, 2), (1, 0, 1), (1, None, None), (2, 1, 2)]

@@ -19,7 +19,6 @@ from storage.segments import read_segment
 from storage.snapshots import OffsetsAsOf, SnapshotLog
 from tests.pipeline.conftest import SMALL_DATA, a_site
 from tests.pipeline.events import DAY_MS, at, commit
-from tests.pipeline.histories import a_history
 from tests.pipeline.restore.conftest import command
 
 FIRST, SECOND, THIRD, FOURTH = (date(1970, 1, day) for day in range(1, 5))
@@ -294,21 +293,6 @@ def test_a_late_segment_changes_the_days_it_touches_and_no_earlier_one(site):
 
 def parquet_of(site, day: date) -> list:
     return sorted(Path(site.lake.root).glob(f"gold/*/dt={day}/*.parquet"))
-
-
-def test_days_computed_one_by_one_are_those_computed_at_once(spark, tmp_path):
-    life = a_history(11, days=3, steps=15)
-    at_once, by_day = a_site(spark, tmp_path / "at-once"), a_site(spark, tmp_path / "by-day")
-    at_once.seal(life.events)
-    at_once.run()
-    for day in sorted({event["ts_ms"] // DAY_MS for event in life.events}):
-        by_day.seal(event for event in life.events if event["ts_ms"] // DAY_MS == day)
-        by_day.run()
-    for table in publish.GOLD_TABLES:
-        assert by_day.gold(table) == at_once.gold(table), table
-        assert at_once.gold(table) or table == "lag_1m"
-    for table in ("member_sessions", "rebalances"):
-        assert by_day.silver(table) == at_once.silver(table), table
 
 
 class Enough(Exception):
