@@ -67,6 +67,20 @@ async def test_and_the_next_ones_are_told_at_once_for_as_long_as_the_load_takes(
 
 
 @virtual_time
+async def test_what_comes_behind_it_does_not_make_the_first_one_wait_longer() -> None:
+    async with a_pipeline() as pipeline:
+        gate = await a_load_that_takes_its_time(pipeline)
+        commits = []
+        for offset in range(2, 7):
+            commits.append(pipeline.commit(offset, KEPT))
+            await asyncio.sleep(1)
+        await asyncio.sleep(0.1)
+        assert {commit.error for commit in commits} == {ErrorCode.NOT_COORDINATOR}
+        gate.open()
+        await assert_serves(pipeline)
+
+
+@virtual_time
 async def test_what_was_not_given_to_the_store_costs_no_lease_and_no_append() -> None:
     """Under one epoch for all shards a new one for some of them would fence the others."""
     async with a_pipeline() as pipeline:
