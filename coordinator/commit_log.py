@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from coordinator.core.errors import ErrorCode, GroupError
 from coordinator.core.records import NO_LEADER_EPOCH, NO_OFFSET
-from coordinator.core.values import int64, text
+from coordinator.core.values import Int32, Int64, checked, int64, text
 from coordinator.messages import OffsetCommitData, OffsetCommitRequest, OffsetCommitResponse
 from storage.base import KeepsEvents, OffsetStorage, StorageError
 from storage.segment_lines import COMMIT_KIND, EventDict
@@ -28,8 +28,8 @@ class OffsetCommitLog:
 
     group_id: str
     topic: str
-    partition: int
-    offset: int
+    partition: Int32
+    offset: Int64
     """-1: it was deleted or expired, or a client committed -1, which reads the same.
     Other negative offsets were committed as they are.
     """
@@ -39,7 +39,7 @@ class OffsetCommitLog:
     member_id: str
     """"" for a simple consumer or an administrator."""
     generation_id: int = -1
-    leader_epoch: int = NO_LEADER_EPOCH
+    leader_epoch: Int32 = NO_LEADER_EPOCH
     client_id: str = ""
     previous_offset: int = NO_OFFSET
     """What stood there before; -1: nothing."""
@@ -119,6 +119,8 @@ class CommitsOffsets(Protocol):
         ...
 
 
+_CALLS: Final = ("commit_offsets", "delete_offsets")
+
 _Offsets = dict[tuple[str, int], OffsetCommitLog]
 
 
@@ -129,24 +131,41 @@ async def replay(
 
     Filter the entries to go to a moment, or to leave a topic out. Each partition is written once,
     with its last entry. Raises GroupError where a group does not let itself be changed: while it
-    has members its offsets are theirs.
+    has members its offsets are theirs. Raises TypeError and ValueError for what is no entry, and
+    for an ``into`` that takes none; then nothing was written.
     """
+    _check_into(into)
     groups: dict[str, _Offsets] = {}
 
-    def take(entry: object) -> None:
-        if not isinstance(entry, OffsetCommitLog):
-            raise TypeError(f"replay() takes entries of a commit log, not {entry!r}")
+    def take(given: object) -> None:
+        if not isinstance(given, OffsetCommitLog):
+            raise TypeError(f"each of entries must be an OffsetCommitLog, not {given!r}")
+        entry = checked(given, OffsetCommitLog)
         groups.setdefault(entry.group_id, {})[entry.topic, entry.partition] = entry
 
     if isinstance(entries, AsyncIterable):
         async for entry in entries:
             take(entry)
-    else:
+    elif isinstance(entries, Iterable):
         for entry in entries:
             take(entry)
+    else:
+        raise TypeError(
+            "entries must be those of a commit log, such as coordinator.commit_log(group_id) or a "
+            f"list, not {entries!r}"
+        )
     for group_id, offsets in groups.items():
         await _write(group_id, offsets, into)
     return sum(map(len, groups.values()))
+
+
+def _check_into(into: object) -> None:
+    is_object = not isinstance(into, type)
+    if not is_object or any(not callable(getattr(into, name, None)) for name in _CALLS):
+        raise TypeError(
+            "into must be a GroupCoordinator that was started, not its storage, or an object with "
+            f"its {' and '.join(_CALLS)}, not {into!r}"
+        )
 
 
 async def _write(group_id: str, offsets: _Offsets, into: CommitsOffsets) -> None:

@@ -25,7 +25,7 @@ from coordinator.core.requests import (
     SyncGroup,
     SyncGroupResult,
 )
-from coordinator.core.values import checked
+from coordinator.core.values import Int32, checked
 from coordinator.messages import (
     HeartbeatRequest,
     JoinGroupMember,
@@ -175,10 +175,12 @@ def commit_from_core(
 
 
 def delete_to_core(group_id: str, partitions: Mapping[str, Iterable[int]]) -> OffsetDelete:
-    """Translate a deletion of offsets; the numbers are not looked at."""
-    if not isinstance(partitions, Mapping):
-        raise TypeError(f"partitions must be {{topic: numbers}}, not {partitions!r}")
-    topics = tuple((topic, list(numbers)) for topic, numbers in partitions.items())
+    """Translate a deletion of offsets."""
+    if isinstance(partitions, Mapping):  # the numbers may be those of a mapping themselves
+        partitions = {
+            t: [*rows] if isinstance(rows, Mapping) else rows for t, rows in partitions.items()
+        }
+    topics = tuple(checked(partitions, dict[str, list[Int32]], "partitions").items())
     return OffsetDelete(group_id, topics, NOBODY)
 
 

@@ -133,7 +133,11 @@ class PersistentOffsetStorage:
     """Keeps offsets in the host's ``MetadataStore``; see the promises above."""
 
     def __init__(self, store: MetadataStore) -> None:
-        """Touch nothing yet. Raises TypeError for what has not all four methods."""
+        """Touch nothing yet. Raises TypeError for what has not all four methods, and for a class in
+        place of an object.
+        """
+        if isinstance(store, type):
+            raise TypeError(f"store must be an object: {store.__name__}(...), not the class itself")
         missing = [name for name in _METHODS if not callable(getattr(store, name, None))]
         if missing:
             raise TypeError(

@@ -9,7 +9,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from itertools import repeat
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    TypeAlias,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -28,6 +41,11 @@ Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)]
 """Offsets, and moments in milliseconds."""
 
 _T = TypeVar("_T")
+
+_UNFIT: Final = (TypeError, ValueError, OverflowError)
+"""What msgspec raises for what it cannot take."""
+
+_SEVERAL: Final[dict[Any, str]] = {int: "whole numbers", str: "strings"}
 
 
 def whole_number(name: str, value: object, *, least: int, most: int | None = None) -> int:
@@ -75,21 +93,20 @@ def checked(value: object, kind: type[_T], name: str = "") -> _T:
     numbers for numpy's, and lists for other collections.
 
     Raises TypeError for what has another type, ValueError for a number or a text that the wire does
-    not take.
+    not take; both say where in the value it stands.
     """
-    name = name or kind.__name__
     try:
-        data = msgspec.msgpack.encode(value, enc_hook=_plain)
-        found = msgspec.msgpack.decode(data, type=kind)
-    except TypeError as error:
-        raise TypeError(f"{name}: {error}") from None
-    except (ValueError, OverflowError) as error:
-        is_other_type = isinstance(error, msgspec.ValidationError) and ", got `" in str(error)
-        refusal = TypeError if is_other_type else ValueError
-        raise refusal(f"{name}: {error}") from None
+        return cast("_T", _converted(value, kind))
+    except _UNFIT as error:
+        raise _misfit(name or kind.__name__, value, kind, error) from None
+
+
+def _converted(value: object, kind: Any) -> object:
+    data = msgspec.msgpack.encode(value, enc_hook=_plain)
+    found = msgspec.msgpack.decode(data, type=kind)
     if len(data) > MAX_TEXT_BYTES:  # else none of its texts is
         for each in _texts(msgspec.msgpack.decode(data)):
-            text(f"{name}: each text", each)
+            text("each text", each)
     return found
 
 
@@ -115,3 +132,76 @@ def collection_of_texts(name: str, value: object) -> list[str]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeError(f"{name} must be a collection of strings, not {value!r}")
     return [text(f"each of {name}", each) for each in value]
+
+
+# --- What to say of a value that does not fit -----------------------------------------------------
+
+
+def _misfit(name: str, value: object, kind: Any, error: Exception) -> Exception:
+    """Say which part of a value that was refused does not fit, and what may stand there."""
+    kind, limits = _bare(kind)
+    for place, part, wanted in _parts(name, value, kind):
+        try:
+            _converted(part, wanted)
+        except _UNFIT as inner:
+            return _misfit(place, part, wanted, inner)
+    try:
+        if kind is int:
+            whole_number(name, value, least=limits[0], most=limits[1])
+        elif kind is str:
+            text(name, value)
+    except (TypeError, ValueError) as told:
+        return told
+    if isinstance(value, Iterator):  # it can be read but once: its parts are gone
+        return (TypeError if ", got `" in str(error) else ValueError)(f"{name}: {error}")
+    return TypeError(f"{name} must be {_wanted(kind)}, not {value!r}")
+
+
+def _bare(kind: Any) -> tuple[Any, tuple[int, int]]:
+    """Part a type, which may be None as well, from the limits of its numbers."""
+    if get_origin(kind) in (Union, UnionType):
+        kind = next(each for each in get_args(kind) if each is not NoneType)
+    if get_origin(kind) is Annotated:
+        kind, limits = get_args(kind)
+        return kind, (limits.ge, limits.le)
+    return kind, (INT64_MIN, INT64_MAX)
+
+
+def _parts(name: str, value: Any, kind: Any) -> Iterator[tuple[str, object, Any]]:
+    """Yield the parts of a value: where each stands, itself, and what it should be."""
+    arguments, origin = get_args(kind), get_origin(kind)
+    if not arguments:
+        hints = get_type_hints(kind, include_extras=True)
+        if isinstance(value, kind):
+            yield from ((f"{name}.{field}", getattr(value, field), hints[field]) for field in hints)
+        elif issubclass(kind, tuple) and isinstance(value, tuple):  # a plain pair for a named one
+            yield from _numbered(name, value, hints.values())
+    elif issubclass(origin, Mapping):
+        for key, part in value.items() if isinstance(value, Mapping) else ():
+            yield f"each key of {name}", key, arguments[0]
+            yield f"{name}[{key!r}]", part, arguments[1]
+    elif _is_collection(value):
+        is_fixed = origin is tuple and arguments[-1] is not ...
+        yield from _numbered(name, value, arguments if is_fixed else repeat(arguments[0]))
+
+
+def _numbered(
+    name: str, value: Iterable[object], kinds: Iterable[Any]
+) -> Iterator[tuple[str, object, Any]]:
+    for position, (part, kind) in enumerate(zip(value, kinds, strict=False)):
+        yield f"{name}[{position}]", part, kind
+
+
+def _is_collection(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+
+
+def _wanted(kind: Any) -> str:
+    arguments = get_args(kind)
+    if not arguments:
+        article = "" if kind is bytes else "an " if kind.__name__[0] in "AEIO" else "a "
+        return f"{article}{kind.__name__}"
+    if issubclass(get_origin(kind), Mapping):
+        return "a mapping"
+    each, _ = _bare(arguments[0])
+    return f"a collection of {_SEVERAL.get(each) or getattr(each, '__name__', 'several')}"

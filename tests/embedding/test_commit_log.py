@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from coordinator.offset_manager import OffsetManager
 from coordinator.service import CoordinatorConfig, GroupCoordinator
 from storage.base import KeepsEvents, LoadsGroups, OffsetStorage, StorageError
 from storage.memory import MemoryOffsetStorage
+from storage.offset_store import OffsetStore
 from storage.persistent import PersistentOffsetStorage
 from storage.sqlite import SqliteOffsetStorage
 from tests.helpers.coordinator import a_commit as a_core_commit
@@ -233,3 +236,42 @@ def test_the_optional_parts_of_the_contract_are_told_apart(tmp_path: Path) -> No
         False,
         True,
     ]
+
+
+ENTRY = OffsetCommitLog("g", "t", 0, 7, "", 1, "")
+
+
+@pytest.mark.parametrize(
+    "into",
+    [None, "g", MemoryOffsetStorage(), OffsetStore(MemoryOffsetStorage()), GroupCoordinator],
+    ids=["nothing", "a text", "a storage", "a store of offsets", "the class"],
+)
+async def test_a_replay_into_what_takes_no_offsets_says_what_does(into: Any) -> None:
+    with pytest.raises(TypeError, match=r"^into must be a GroupCoordinator .*, not "):
+        await replay([ENTRY], into=into)
+
+
+@pytest.mark.parametrize(
+    ("entries", "problem"),
+    [
+        (None, "entries must be those of a commit log, such as .* not None"),
+        (ENTRY, r"entries must be those of a commit log, such as .* not OffsetCommitLog\("),
+        ([ENTRY, None], "each of entries must be an OffsetCommitLog, not None"),
+        ({"t": {0: 7}}, "each of entries must be an OffsetCommitLog, not 't'"),
+        ([ENTRY, replace(ENTRY, offset="7")], "OffsetCommitLog.offset must be a whole number"),
+        ([ENTRY, replace(ENTRY, partition=None)], "OffsetCommitLog.partition must be a whole"),
+        ([ENTRY, replace(ENTRY, topic=[])], "OffsetCommitLog.topic must be a string"),
+        ([ENTRY, replace(ENTRY, group_id=7)], "OffsetCommitLog.group_id must be a string"),
+    ],
+)
+async def test_a_replay_of_something_else_than_entries_writes_nothing(
+    coordinator: GroupCoordinator, entries: Any, problem: str
+) -> None:
+    with pytest.raises(TypeError, match=f"^{problem}"):
+        await replay(entries, into=coordinator)
+    assert await coordinator.list_groups() == []
+
+
+async def test_a_replay_of_nothing_writes_nothing(coordinator: GroupCoordinator) -> None:
+    assert await replay([], into=coordinator) == 0
+    assert await replay(coordinator.commit_log("g"), into=coordinator) == 0

@@ -46,7 +46,7 @@ REFUSED: tuple[tuple[str, tuple[Any, ...], type[Exception], str], ...] = (
         "commit",
         (7, {("orders", 0): 7}),
         TypeError,
-        "OffsetCommitRequest: Expected `str`",
+        f"OffsetCommitRequest.group_id {NO_STRING} 7",
     ),
 )
 

@@ -98,6 +98,11 @@ def test_what_is_no_store_is_refused_with_what_it_lacks(store: Any, missing: str
         PersistentOffsetStorage(store)
 
 
+def test_the_class_of_a_store_in_place_of_one_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^store must be an object: DictStore\(\.\.\.\), not the"):
+        PersistentOffsetStorage(DictStore)  # type: ignore[arg-type]
+
+
 async def test_each_offset_is_one_call_with_all_that_belongs_to_it(
     store: DictStore, coordinator: GroupCoordinator
 ) -> None:
