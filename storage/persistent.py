@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import structlog
 
@@ -57,7 +57,14 @@ from storage.keyed import KeyedRecords
 MAX_STEP_BYTES: Final = 16 * 1024 * 1024
 
 MAX_CALLS: Final = 32
-"""Groups whose offsets are written at the same time; the offsets of one go one by one."""
+"""Groups that are written at the same time, or read by a load; the offsets of one are written one
+by one.
+"""
+
+READ_TIMEOUT_MS: Final = 5_000
+"""``CoordinatorConfig.append_timeout_ms`` by default, which limits the reads of single groups."""
+
+_T = TypeVar("_T")
 
 _log = structlog.get_logger(__name__)
 
@@ -88,7 +95,8 @@ class MetadataStore(Protocol):
     A method that has returned or raised has ended: nothing of it may be written later. What comes
     next for the group does not wait for a thread that goes on after a time limit of the store's
     own, say, and would be overwritten by it. ``store`` and ``delete`` are never cancelled while
-    the loop lives, however long they take; ``fetch`` and ``fetch_all`` may be.
+    the loop lives, however long they take; ``fetch`` and ``fetch_all`` may be. A ``fetch_all`` that
+    goes on all the same is the only one of its group until it has ended.
 
     What is returned has to have the types that are written here: a partition is an int and no str,
     as JSON makes of it, and metadata is never None. Else the group is refused with
@@ -132,9 +140,11 @@ class _GroupWrite:
 class PersistentOffsetStorage:
     """Keeps offsets in the host's ``MetadataStore``; see the promises above."""
 
-    def __init__(self, store: MetadataStore) -> None:
+    def __init__(self, store: MetadataStore, *, read_timeout_ms: int = READ_TIMEOUT_MS) -> None:
         """Touch nothing yet. Raises TypeError for what has not all four methods, and for a class in
         place of an object.
+
+        ``read_timeout_ms`` is how long a load after a failed write waits for one group.
         """
         if isinstance(store, type):
             raise TypeError(f"store must be an object: {store.__name__}(...), not the class itself")
@@ -146,6 +156,7 @@ class PersistentOffsetStorage:
             )
         self.limits = StorageLimits(max_step_bytes=MAX_STEP_BYTES, one_lane=True)
         self._store = store
+        self._read_timeout_s = whole_number("read_timeout_ms", read_timeout_ms, least=1) / 1000
         self._is_open = False
         self._owner: str | None = None
         self._epoch: LeaseEpoch = 0
@@ -154,6 +165,8 @@ class PersistentOffsetStorage:
         self._shard_of: dict[str, ShardId] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
         """Groups with a call of the store that has not ended, its append perhaps long given up."""
+        self._reading: dict[str, asyncio.Task[Any]] = {}
+        """Groups with a ``fetch_all`` that has not ended, though perhaps nobody waits for it."""
         self._cluster = KeyedRecords()
         self._ends: dict[ShardId, KeyedRecords] = {}
 
@@ -206,15 +219,26 @@ class PersistentOffsetStorage:
         for shard, keyed in self._ends.items():
             if shard in wanted:
                 yield shard, list(keyed.records())
-        for group_id in list(self._groups):
-            shard = self._shard_of[group_id]
-            if shard in wanted and group_id not in self._writing:
-                try:
-                    records = await self._read(group_id)
-                except Exception as error:  # noqa: BLE001 - others go on; it is read when named
-                    _log.warning("group_left_out", group=group_id, error=str(error) or repr(error))
-                else:
-                    yield shard, records
+        groups = [(shard, group_id) for group_id, shard in self._shard_of.items()]
+        groups = [each for each in groups if each[0] in wanted]
+        for start in range(0, len(groups), MAX_CALLS):
+            part = groups[start : start + MAX_CALLS]
+            found = await asyncio.gather(*[self._read_in_time(group_id) for _, group_id in part])
+            for (shard, _), records in zip(part, found, strict=True):
+                yield shard, records
+
+    async def _read_in_time(self, group_id: str) -> list[Record]:
+        """Read a group for a load. One that cannot be read, or not in time, is left out: others go
+        on, and it is read when it is next named.
+        """
+        if group_id in self._writing or group_id in self._reading:
+            return []
+        try:
+            async with asyncio.timeout(self._read_timeout_s):
+                return await self._read(group_id)
+        except Exception as error:  # noqa: BLE001 - the contract: any exception means "not known"
+            _log.warning("group_left_out", group=group_id, error=str(error) or repr(error))
+            return []
 
     async def load_group(self, shard: ShardId, group_id: str) -> Sequence[Record]:
         """Read a group that was named for the first time."""
@@ -225,12 +249,28 @@ class PersistentOffsetStorage:
         return records
 
     async def _read(self, group_id: str) -> list[Record]:
-        await self._end_of_writing(group_id)
+        while call := self._writing.get(group_id) or self._reading.get(group_id):
+            await asyncio.wait([call])
         metadata = self._groups.get(group_id)
-        offsets = self._offsets(group_id, await _result(self._store.fetch_all(group_id)))
+        offsets = self._offsets(group_id, await self._fetch_all(group_id))
         if not offsets and metadata is None:
             return []
         return [SavedGroup(group_id, metadata, offsets)]
+
+    async def _fetch_all(self, group_id: str) -> Any:
+        """Ask for all of a group. Who gives up cancels the call and does not wait for its end; what
+        it still returns is not heard.
+        """
+        found = self._store.fetch_all(group_id)
+        if not inspect.isawaitable(found):
+            return found
+        call = _call(self._reading, group_id, _result(found))
+        try:
+            await asyncio.wait([call])
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        return call.result()
 
     def _offsets(self, group_id: str, found: Any) -> dict[str, dict[int, SavedOffset]]:
         """Take what the host's store has of a group, each value being what it may be."""
@@ -252,7 +292,8 @@ class PersistentOffsetStorage:
 
     async def fetch_offset(self, group_id: str, topic: str, partition: int) -> SavedOffset | None:
         """Return what the store has of one partition, past any coordinator."""
-        await self._end_of_writing(group_id)
+        if group_id in self._writing:
+            await asyncio.wait([self._writing[group_id]])
         found = await _result(self._store.fetch(group_id, topic, partition))
         if found is None:
             return None
@@ -326,43 +367,34 @@ class PersistentOffsetStorage:
     async def _write_all(self, writes: Mapping[str, _GroupWrite]) -> None:
         """Write the groups side by side. What is under way when one fails is waited for, and when
         the append is cancelled left to end by itself: a thread would write on, and later than what
-        a client is told next.
+        a client is told next. What has not begun then never does.
         """
-        turns = asyncio.Semaphore(MAX_CALLS)
-        loop = asyncio.get_running_loop()
-        tasks = []
-        for group_id, write in writes.items():
-            task = loop.create_task(self._write(group_id, write, turns))
-            self._writing[group_id] = task
-            task.add_done_callback(partial(self._written, group_id))
-            tasks.append(task)
+        waiting = deque(writes.items())
+        under_way: set[asyncio.Task[None]] = set()
         try:
-            _, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        finally:
+            while waiting or under_way:
+                while waiting and len(under_way) < MAX_CALLS:
+                    group_id, write = waiting.popleft()
+                    under_way.add(_call(self._writing, group_id, self._write(group_id, write)))
+                ended, under_way = await asyncio.wait(
+                    under_way, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in ended:
+                    task.result()
+        except BaseException as error:
             for write in writes.values():
                 write.is_given_up = True
-        if left:
-            await asyncio.wait(left)
-        for task in tasks:
-            task.result()
+            if under_way and not isinstance(error, asyncio.CancelledError):
+                await asyncio.wait(under_way)
+            raise
 
-    async def _write(self, group_id: str, write: _GroupWrite, turns: asyncio.Semaphore) -> None:
-        async with turns:
-            if write.deletes and not write.is_given_up:
-                await _result(self._store.delete(group_id))
-            for (topic, partition), offset in write.puts.items():
-                if write.is_given_up:
-                    return
-                await _result(self._store.store(group_id, topic, partition, offset))
-
-    def _written(self, group_id: str, task: asyncio.Task[None]) -> None:
-        del self._writing[group_id]
-        if not task.cancelled():
-            task.exception()  # perhaps nobody is left to hear of it
-
-    async def _end_of_writing(self, group_id: str) -> None:
-        if group_id in self._writing:
-            await asyncio.wait([self._writing[group_id]])
+    async def _write(self, group_id: str, write: _GroupWrite) -> None:
+        if write.deletes and not write.is_given_up:
+            await _result(self._store.delete(group_id))
+        for (topic, partition), offset in write.puts.items():
+            if write.is_given_up:
+                return
+            await _result(self._store.store(group_id, topic, partition, offset))
 
     # --- The rest of the contract -----------------------------------------------------------------
 
@@ -381,6 +413,22 @@ class PersistentOffsetStorage:
     def _check_open(self) -> None:
         if not self._is_open:
             raise StorageError("the store is not open")
+
+
+def _call(
+    calls: dict[str, asyncio.Task[_T]], group_id: str, call: Coroutine[Any, Any, _T]
+) -> asyncio.Task[_T]:
+    """Begin a call of the store for a group; it is among ``calls`` until it has ended."""
+    task = asyncio.get_running_loop().create_task(call)
+    calls[group_id] = task
+
+    def ended(task: asyncio.Task[_T]) -> None:
+        del calls[group_id]
+        if not task.cancelled():
+            task.exception()  # perhaps nobody is left to hear of it
+
+    task.add_done_callback(ended)
+    return task
 
 
 async def _result(value: Any) -> Any:

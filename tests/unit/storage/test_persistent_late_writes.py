@@ -13,7 +13,7 @@ import pytest
 from coordinator.core.errors import ErrorCode
 from coordinator.service import CoordinatorConfig, GroupCoordinator
 from storage.base import Batch, ShardAppend, StorageError, StoreIdentity
-from storage.persistent import PersistentOffsetStorage
+from storage.persistent import MAX_CALLS, PersistentOffsetStorage
 from tests.helpers.dict_store import AsyncDictStore, ThreadedDictStore
 from tests.helpers.embedded import a_commit, join, sync
 from tests.helpers.faulty_storage import Gate
@@ -84,6 +84,44 @@ async def test_a_failure_of_one_group_waits_for_what_is_under_way_for_others() -
     with pytest.raises(ConnectionError):
         await append
     assert list(store.inner.groups) == ["held"]
+
+
+@virtual_time
+async def test_groups_whose_turn_had_not_come_when_an_append_was_given_up_are_served() -> None:
+    store = ThreadedDictStore()
+    coordinator = await a_coordinator(PersistentOffsetStorage(store))
+    ids = [f"g{number}" for number in range(2 * MAX_CALLS)]
+    await asyncio.gather(*[commit(coordinator, 1, group_id) for group_id in ids])
+    gates = [Gate() for _ in range(MAX_CALLS)]
+    store.write_gates += gates
+    answers = await asyncio.gather(*[commit(coordinator, 2, group_id) for group_id in ids])
+    assert set(answers) <= AWAY
+    assert all(gate.reached.is_set() for gate in gates)
+    await asyncio.sleep(1)
+    answers = await asyncio.gather(*[commit(coordinator, 3, group_id) for group_id in ids])
+    assert answers.count(ErrorCode.NONE) == MAX_CALLS
+    for gate in gates:
+        gate.open()
+    await coordinator.stop()
+    stored = [topics["orders"][0].offset for topics in store.inner.groups.values()]
+    assert sorted(stored) == [2] * MAX_CALLS + [3] * MAX_CALLS
+
+
+@virtual_time
+async def test_every_group_of_an_append_is_written_however_many_there_are() -> None:
+    store = ThreadedDictStore()
+    storage = PersistentOffsetStorage(store)
+    await storage.open(StoreIdentity("groupkeeper", 4))
+    ids = [f"g{number}" for number in range(3 * MAX_CALLS + 1)]
+    first = Gate()
+    store.write_gates.append(first)
+    append = asyncio.create_task(an_append(storage, *ids))
+    await first.reached.wait()
+    await turns(100)
+    assert set(ids) - set(store.inner.groups) == {ids[0]}
+    first.open()
+    await append
+    assert set(store.inner.groups) == set(ids)
 
 
 @virtual_time
