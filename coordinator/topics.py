@@ -28,7 +28,6 @@ from coordinator.core.requests import (
     Result,
 )
 from coordinator.core.topic_image import TopicImage, TopicInfo
-from coordinator.core.topic_names import metric_name
 from coordinator.core.values import int32, int64, text
 
 log = structlog.get_logger(__name__)
@@ -124,12 +123,6 @@ class Topics:
         step = ClusterShard(limits).handle(ChangeTopics(OURSELVES, wanted), None, Now(0, 0))
         for reply in step.replies:
             _refuse_wrong(reply.result)
-        in_metrics: dict[str, str] = {}
-        for name in self._configured:  # one request may bring such names, and a later start not
-            other = in_metrics.setdefault(metric_name(name), name)
-            if other != name:
-                problem = f"collides with topic {other!r} in metrics"
-                raise ValueError(f"topic {name!r} of the config: {problem}")
 
     def replace(self, topics: Mapping[str, TopicInfo]) -> bool:
         """Take the topics of a load; tells whether the image changed."""
