@@ -157,19 +157,42 @@ def line_chart(
     series: Mapping[str, Points], span: Span, unit: str, holds_ms: int | None = None
 ) -> str:
     """Draw one line for each name. A value holds until the next one, at most for ``holds_ms``:
-    where there is none by then, there is nothing to be shown.
+    where there is none by then, there is nothing to be shown. What lies upon another line is
+    dashed, so that all can be seen.
     """
+    dashes = _dashes(series)
     top = nice_ceiling(max((v for points in series.values() for _, v in points), default=1))
 
     def draw(width: int, height: int) -> str:
         frame = _Frame(width, height, span, top)
         lines = [
-            _line(frame, n, name, points, unit, holds_ms)
+            f"<g{dashes[name]}>{_line(frame, n, name, points, unit, holds_ms)}</g>"
             for n, (name, points) in enumerate(series.items(), 1)
         ]
         return frame.svg(frame.axes() + "".join(lines), f"{unit} over time")
 
     return legend(series) + both_widths(draw)
+
+
+_DASH: Final = 6
+"""The shortest piece of a line, in pixels."""
+
+
+def _dashes(series: Mapping[str, Points]) -> dict[str, str]:
+    """Choose for each line the attribute that lets those show upon which it lies, if it does for a
+    tenth of its way.
+    """
+    drawn: list[set[tuple[int, float]]] = []
+    depths = {}
+    for name, points in series.items():
+        places = set(points)
+        depths[name] = sum(10 * len(places & below) >= max(len(places), 1) for below in drawn)
+        drawn.append(places)
+    most = max(depths.values(), default=0) + 1
+    return {
+        name: f' stroke-dasharray="{_DASH * (most - depth)} {_DASH * depth}"' if depth else ""
+        for name, depth in depths.items()
+    }
 
 
 def _line(

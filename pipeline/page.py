@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, Final
@@ -26,6 +27,7 @@ main { max-width: 1280px; margin: 0 auto; padding: 24px 20px 48px; }
 h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 0 0 2px; }
 .faint { color: var(--faint); margin: 0 0 12px; font-size: 14px; }
 p { overflow-wrap: anywhere; }
+code { font: 0.93em ui-monospace, "DejaVu Sans Mono", monospace; }
 section { background: var(--card); border: 1px solid var(--rule); border-radius: 10px;
   padding: 16px 18px; margin: 16px 0; }
 .warn { background: var(--warn-page); color: var(--warn); border-color: var(--warn); }
@@ -87,13 +89,21 @@ def page(title: str, says: str, parts: Iterable[str]) -> str:
 def section(title: str, says: str, content: str) -> str:
     """A card with a heading; ``content`` is HTML."""
     return (
-        f'<section><h2>{escape(title)}</h2><p class="faint">{escape(says)}</p>{content}</section>'
+        f'<section><h2>{escape(title)}</h2><p class="faint">{_prose(says)}</p>{content}</section>'
     )
 
 
 def warning(text: str) -> str:
     """What a reader must know before anything else."""
-    return f'<section class="warn"><p>{escape(text)}</p></section>'
+    return f'<section class="warn"><p>{_prose(text)}</p></section>'
+
+
+def _prose(text: str) -> str:
+    """Write a text for people; what stands between backticks is to be typed."""
+    return _CODE.sub(r"<code>\1</code>", escape(text))
+
+
+_CODE: Final = re.compile("`([^`]+)`")
 
 
 def tiles(figures: Mapping[str, object]) -> str:

@@ -62,6 +62,7 @@ def build(scope: Scope) -> Report:
 
 
 def _parts(rows: Rows, churn: Rows) -> list[str]:
+    has_forgotten = any(ENDS["forgotten"] in row for row in churn)
     seconds = [(row["duration_ms"] or 0) / 1000 for row in rows]
     return [
         page.tiles(
@@ -81,8 +82,7 @@ def _parts(rows: Rows, churn: Rows) -> list[str]:
         ),
         page.section(
             "Churn",
-            "Who came and who went, by group. Forgotten are members that had just joined when the "
-            "coordinator was killed or lost its store.",
+            f"Who came and who went, by group.{_FORGOTTEN if has_forgotten else ''}",
             page.table(churn, "Nobody came or went."),
         ),
         page.section(
@@ -94,6 +94,9 @@ def _parts(rows: Rows, churn: Rows) -> list[str]:
     ]
 
 
+_FORGOTTEN: Final = (
+    " Forgotten are members that had just joined when the coordinator was killed or lost its store."
+)
 _NONE: Final = '<p class="faint">There was none.</p>'
 
 

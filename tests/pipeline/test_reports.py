@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from coordinator.cli.main import app
 from coordinator.cli.tables import ReportName
 from coordinator.core import events as core
-from pipeline import charts, page
+from pipeline import charts, page, report_rebalances
 from pipeline.lake import Lake
 from pipeline.publish import GOLD_TABLES, HELD_BACK, UNDER_WAY
 from pipeline.report import NoTables, Scope, buckets
@@ -373,6 +373,28 @@ def test_nothing_lies_outside_of_its_chart(last):
     assert span.until_ms >= last - last % bucket_ms + bucket_ms
     assert bucket_ms % 60_000 == 0
     assert (span.until_ms - span.since_ms) / bucket_ms <= 242
+
+
+def test_a_line_that_lies_upon_others_lets_them_show():
+    flat = [(0, 1.0), (60_000, 1.0)]
+    lines = {"a": flat, "above": [(0, 2.0)], "upon a": flat, "upon both": [(0, 3.0), flat[1]]}
+    drawn = charts.line_chart(lines, SPAN, "messages").partition('class="narrow"')[0]
+    root = ET.fromstring(drawn[drawn.index("<svg") : drawn.index("</svg>")] + "</svg>")
+    dashes = [line.get("stroke-dasharray") for line in root.findall("{*}g")]
+    assert dashes == [None, None, "12 6", "6 12"]
+
+
+def test_what_is_to_be_typed_stands_apart():
+    said = page.warning("run `log verify <dir>` first") + page.section("t", "`it`", "")
+    assert "run <code>log verify &lt;dir&gt;</code> first" in said
+    assert "<code>it</code>" in said
+    assert "`" not in said
+
+
+@pytest.mark.parametrize("counted", [{"forgotten": 1}, {}])
+def test_forgotten_members_are_explained_where_there_are_any(counted):
+    parts = "".join(report_rebalances._parts([], [{"group": "g", "joined": 1, **counted}]))
+    assert ("Forgotten are" in parts) == bool(counted)
 
 
 def test_a_line_holds_its_value_until_the_next():
