@@ -223,17 +223,31 @@ def _events(history: _History, spark: SparkSession, scratch: Path) -> DataFrame:
 
 
 def wrong_segments(log: Path) -> dict[Segment, str]:
-    """Say of each segment that is not what the manifest lists what is wrong."""
+    """Say of each segment that is not what the manifest lists, or else its name says, what is
+    wrong.
+    """
     from pipeline.segment_files import ABSENT, lost_problem
-    from storage.manifest import read_manifest
+    from storage.manifest import listed_and_found
     from storage.segments import file_problem
 
-    manifest = read_manifest(log)
+    manifest = listed_and_found(log)
     found = {each: lost_problem(each.damaged) for each in manifest.damaged.values()}
     for segment in manifest.segments.values():
         is_there = (log / segment.file).exists()
-        found[segment] = file_problem(log, segment) if is_there else ABSENT
+        problem = file_problem if segment.sha256 else _problem_of_content
+        found[segment] = problem(log, segment) if is_there else ABSENT
     return {segment: problem for segment, problem in found.items() if problem}
+
+
+def _problem_of_content(log: Path, segment: Segment) -> str:
+    """Read a segment whole of which the manifest tells nothing; "" where nothing is wrong."""
+    from storage.segments import SegmentError, describe
+
+    try:
+        describe(log, segment.name)
+    except SegmentError as error:
+        return f"is not in the manifest, and {str(error).removeprefix(f'{log / segment.file}: ')}"
+    return ""
 
 
 def _accept(error: IncompleteHistory, history: _History) -> None:

@@ -26,12 +26,14 @@ from coordinator.cli.restore import (
     wrong_segments,
 )
 from coordinator.cli.tables import report_command
+from coordinator.core.events import GroupCreated
 from pipeline.apply import Outcome, Purpose, Result, make_plan
 from pipeline.cluster import Endpoint
 from pipeline.drift import drift, moved_on
 from pipeline.plan import Committed, Kind, Log, Partition, Plan, plan_group
 from pipeline.segment_files import ABSENT, lost_problem
-from storage.manifest import add
+from storage.event_codec import Stamp, event_dict
+from storage.manifest import MANIFEST, add, write_segments
 from storage.segments import Segment
 from tests.helpers.fake_cluster import FakeCluster
 
@@ -100,6 +102,22 @@ def test_what_retention_could_not_read_is_wrong_with_a_log(tmp_path: Path) -> No
     assert set(wrong_segments(tmp_path).values()) == {ABSENT}
     add(tmp_path, [replace(lost, damaged="has 2 bytes")])
     assert set(wrong_segments(tmp_path).values()) == {lost_problem("has 2 bytes")}
+
+
+def test_a_segment_that_the_manifest_does_not_list_is_read_to_see_whether_it_is_right(
+    tmp_path: Path,
+) -> None:
+    event = GroupCreated(group="g")
+    sealed = write_segments(
+        tmp_path, [event_dict(Stamp("a", NOW, NOW), seq, 0, 1, event) for seq in (1, 2)]
+    )
+    (path,) = [tmp_path / segment.file for segment in sealed]
+    (tmp_path / MANIFEST).unlink()
+    assert wrong_segments(tmp_path) == {}
+    path.rename(path.with_name("events-a-1-3.jsonl.gz"))
+    ((wrong, problem),) = wrong_segments(tmp_path).items()
+    assert (wrong.first_seq, wrong.last_seq) == (1, 3)
+    assert problem == "is not in the manifest, and ends with event 2, its name says 3"
 
 
 def test_a_moment_is_printed_as_it_is_read() -> None:
