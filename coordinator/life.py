@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from coordinator.core.values import whole_number
 from coordinator.logs import log_as_the_host_does
 from coordinator.runtime.clock import LoopClock
 from coordinator.runtime.owner import ShardOwner
@@ -134,6 +135,7 @@ class Life:
     async def stop(self, timeout_ms: int) -> None:
         """Let go of the store within the time; see ``GroupCoordinator.stop``."""
         self._check_loop()
+        timeout_ms = whole_number("timeout_ms", timeout_ms, least=0)
         if self._ending is None:
             self._began = "stopped"
             self._stopping()

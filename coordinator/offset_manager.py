@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator.core.errors import ErrorCode, GroupError
 from coordinator.core.records import NO_OFFSET
-from coordinator.core.values import int64
+from coordinator.core.values import int32, int64, text
 from coordinator.messages import OffsetCommitData, OffsetCommitRequest, OffsetFetchRequest
 from coordinator.service import GroupCoordinator
 
@@ -25,6 +25,7 @@ class OffsetManager:
         self, group_id: str, topic: str, partition: int, offset: int, metadata: str = ""
     ) -> None:
         """Commit one offset; durable on return. UNKNOWN_MEMBER_ID while the group has members."""
+        topic, partition = text("topic", topic), int32("partition", partition)
         data = OffsetCommitData(offset, metadata)
         request = OffsetCommitRequest(group_id=group_id, offsets={topic: {partition: data}})
         (await self._coordinator.commit_offsets(request)).raise_for_error()
@@ -33,6 +34,7 @@ class OffsetManager:
         """Return the committed offset of one partition; None where there is none, or where it is
         -1, which says the same on the wire. Other negative offsets come back as they are.
         """
+        topic, partition = text("topic", topic), int32("partition", partition)
         return await self._coordinator.get_committed_offset(group_id, topic, partition)
 
     async def get_all_offsets(self, group_id: str) -> dict[str, dict[int, int]]:

@@ -14,7 +14,7 @@ before a test asks for the fixture.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -49,6 +49,11 @@ def groupkeeper(
     """
     from coordinator.testing import SyncGroupkeeperServer
 
+    if not isinstance(groupkeeper_options, Mapping):
+        raise TypeError(
+            "the fixture groupkeeper_options must return options by their names, such as "
+            f"{{'topics': {{'orders': 12}}}}, not {groupkeeper_options!r}"
+        )
     options = dict(groupkeeper_options)
     for mark in reversed(list(request.node.iter_markers("groupkeeper"))):
         options |= _of_marker(*mark.args, **mark.kwargs)

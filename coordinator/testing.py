@@ -281,6 +281,8 @@ class GroupkeeperServer:
         Raises TestingError, at once, where the storage fails: what was due then did not happen.
         """
         ms = whole_number("ms", ms, least=0, most=MAX_MS)
+        if not isinstance(heartbeats, bool):
+            raise TypeError(f"heartbeats must be a bool, not {heartbeats!r}")
         coordinator = await self._loaded()
         failures = self._storage.failures
         with self._clock.standing(), self._gate.closed():  # what is due together stays together

@@ -48,7 +48,8 @@ class ServerOptions:
             value = whole_number(name, getattr(self, name), least=least, most=most)
             object.__setattr__(self, name, value)
         for name in ("cluster_id", "host"):
-            text(name, getattr(self, name))
+            if not text(name, getattr(self, name)):
+                raise ValueError(f"{name} must not be empty")
         if not isinstance(self.auto_create_topics, bool):
             raise TypeError(f"auto_create_topics must be a bool, not {self.auto_create_topics!r}")
         if not isinstance(self.topics, Mapping):

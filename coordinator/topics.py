@@ -72,8 +72,10 @@ class Topics:
         mint: Callable[[], str] = mint_topic_id,
     ) -> None:
         """Start empty; the configured topics are made by ``ensure_configured``. Raises TypeError or
-        ValueError for what is no name or no number.
+        ValueError for what is no topic, no name or no number.
         """
+        if not isinstance(configured, Iterable):
+            raise _no_topic(configured)
         self.image = TopicImage.of()
         self._configured = {topic.name: topic for topic in map(_checked, configured)}
         self._mint = mint
@@ -209,11 +211,20 @@ def _refuse_wrong(result: Result) -> None:
 
 def _checked(topic: ConfiguredTopic) -> ConfiguredTopic:
     """Tell now what would otherwise go wrong in the core, and be tried again for ever."""
+    if not isinstance(topic, ConfiguredTopic):
+        raise _no_topic(topic)
     name, partitions, end_offset = topic
     return ConfiguredTopic(
         text("topic", name),
         int32(f"the partitions of {name}", partitions),
         int64(f"the end offset of {name}", end_offset),
+    )
+
+
+def _no_topic(given: object) -> TypeError:
+    return TypeError(
+        "Topics takes a list of ConfiguredTopic(name, partitions), and a GroupCoordinator names "
+        f"with their numbers of partitions without it, not {given!r}"
     )
 
 

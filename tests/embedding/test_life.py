@@ -407,3 +407,16 @@ async def test_a_store_that_one_coordinator_uses_is_refused_to_the_next(
     assert await coordinator.get_committed_offset("g", "orders", 0) == 5
     await coordinator.stop()
     assert await serves(storage)
+
+
+@pytest.mark.parametrize(("wrong", "error"), [("1", TypeError), (0.5, TypeError), (-1, ValueError)])
+async def test_a_stop_that_says_no_time_is_refused_and_the_next_one_ends_all(
+    wrong: int, error: type[Exception]
+) -> None:
+    storage = MemoryOffsetStorage()
+    coordinator = await a_life(storage)
+    with pytest.raises(error, match=r"^timeout_ms must be "):
+        await coordinator.stop(wrong)
+    assert coordinator.is_ready
+    await coordinator.stop()
+    assert await serves(storage)

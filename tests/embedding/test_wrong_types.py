@@ -197,6 +197,25 @@ def test_the_manager_of_offsets_takes_the_coordinator():
         OffsetManager(MemoryOffsetStorage())
 
 
+@pytest.mark.parametrize(
+    ("topic", "partition", "problem"),
+    [
+        (None, 0, "topic must be a string, not None"),
+        ([], 0, r"topic must be a string, not \[\]"),
+        ("t", "0", "partition must be a whole number, not '0'"),
+        ("t", [], r"partition must be a whole number, not \[\]"),
+    ],
+)
+async def test_the_manager_of_offsets_tells_its_arguments_by_their_names(
+    in_memory, topic, partition, problem
+):
+    manager = OffsetManager(in_memory)
+    with pytest.raises(TypeError, match=f"^{problem}$"):
+        await manager.commit_offset("g", topic, partition, 7)
+    with pytest.raises(TypeError, match=f"^{problem}$"):
+        await manager.get_offset("g", topic, partition)
+
+
 @pytest.mark.parametrize("wrong", [1.5, True, "1", None])
 def test_limits_of_an_offset_are_whole_numbers(in_memory, wrong):
     manager = OffsetManager(in_memory)

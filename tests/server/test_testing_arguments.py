@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.faults import MAX_MS
-from coordinator.testing import GroupkeeperServer, SyncGroupkeeperServer
+from coordinator.testing import GroupkeeperServer, ServerOptions, SyncGroupkeeperServer
 
 NOT_WHOLE = "must be a whole number, not"
 NO_STRING = "must be a string, not"
@@ -121,6 +121,8 @@ def test_there_is_no_port_before_the_start(kind):
         ({"auto_create_topics": "no"}, TypeError, "auto_create_topics must be a bool, not 'no'"),
         ({"cluster_id": 7}, TypeError, f"cluster_id {NO_STRING} 7"),
         ({"host": None}, TypeError, f"host {NO_STRING} None"),
+        ({"host": ""}, ValueError, "host must not be empty"),
+        ({"cluster_id": ""}, ValueError, "cluster_id must not be empty"),
         ({"port": 65_536}, ValueError, "port must be at most 65535, not 65536"),
     ],
 )
@@ -134,6 +136,26 @@ def test_a_number_of_partitions_that_is_a_text_is_told_when_the_server_starts():
     server = SyncGroupkeeperServer(topics={"orders": "12"})
     with pytest.raises(TypeError, match=f"the partitions of orders {NOT_WHOLE} '12'"):
         server.start()
+
+
+@pytest.mark.parametrize("wrong", [None, "no", 1])
+def test_whether_all_heartbeat_is_yes_or_no(groupkeeper, wrong):
+    with pytest.raises(TypeError, match=f"heartbeats must be a bool, not {wrong!r}"):
+        groupkeeper.advance(1, heartbeats=wrong)
+
+
+class TestOfAFolderWhoseOptionsAreNone:
+    """Its ``groupkeeper_options`` returns what has no names."""
+
+    @pytest.fixture
+    def groupkeeper_options(self, wrong):
+        return wrong
+
+    @pytest.mark.parametrize("wrong", [None, ServerOptions(), "orders"])
+    def test_it_is_told_how_options_are_returned(self, wrong, request):
+        problem = "the fixture groupkeeper_options must return options by their names, such as"
+        with pytest.raises(TypeError, match=problem):
+            request.getfixturevalue("groupkeeper")
 
 
 def test_a_second_start_is_refused_and_the_server_goes_on(groupkeeper):

@@ -286,3 +286,11 @@ def test_what_is_no_topic_is_told_before_anything_starts(
 ) -> None:
     with pytest.raises(error, match=message):
         Topics([topic])
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, "orders", ["orders"], {"orders": 12}, [("orders", 12)], ConfiguredTopic("o", 1)]
+)
+def test_topics_are_made_of_topics_and_of_nothing_else(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"^Topics takes a list of ConfiguredTopic\(name"):
+        Topics(wrong)
