@@ -41,8 +41,14 @@ GROUP_APIS = (
 TOPIC_APIS = tuple(sorted(set(API_KEYS) - set(GROUP_APIS)))
 """All others that are served."""
 
-BY_BYTES_ALONE = frozenset({"join_group", "find_coordinator", "list_groups"})
-"""With a value changed they join, ask for transactions, or list what others made."""
+HAVE_CASES = re.compile(
+    r"timeout(_ms)? is [1-9]"  # who has been in time is chance
+    r"|key_type is 1\b"  # the_coordinator_of_transactions
+    r"|protocols\[0\]( comes|\.metadata.* beside)"  # a_protocol_named_twice: Kafka may never answer
+    r"|session_id is -?2147"  # Kafka looks for it beyond the end of an array, and stumbles
+    r"|.*(num_partitions|count) is 2147483647"  # more_partitions_than_kafka_counts
+)
+"""Odd values that have cases of their own, or none that can tell."""
 
 WAIT_S = 20
 """Nothing parks; a controller on a busy machine answers late."""
@@ -95,20 +101,29 @@ def odd_values(
     api: str, version: int, values: dict[str, Any], kept: str
 ) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
     """Both sides' bodies with one value changed, each once; what cannot be said is left out."""
-    seen = {_of_both(api, version, values)}
+    for what, changed in odd_requests(api, version, values, kept):
+        yield what, of_both(api, version, changed)
+
+
+def odd_requests(
+    api: str, version: int, values: dict[str, Any], kept: str
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The same as values."""
+    seen = {of_both(api, version, values)}
     for what, changed in requests.odd(values, kept):
-        if re.match(r"timeout(_ms)? is [1-9]", what):
-            continue  # who has been in time is chance
+        if HAVE_CASES.match(what):
+            continue
         try:
-            bodies = _of_both(api, version, changed)
+            bodies = of_both(api, version, changed)
         except (TypeError, ValueError, AttributeError, OverflowError, struct.error):
             continue
         if bodies not in seen:
             seen.add(bodies)
-            yield what, bodies
+            yield what, changed
 
 
-def _of_both(api: str, version: int, values: dict[str, Any]) -> tuple[bytes, bytes]:
+def of_both(api: str, version: int, values: dict[str, Any]) -> tuple[bytes, bytes]:
+    """Kafka's body and ours: each names the ids that its side gave."""
     kafka, ours = (encoded(api, version, resolved(values, side)) for side in SIDES)
     return kafka, ours
 
@@ -143,16 +158,16 @@ def _put(case: Case, api: str, version: int, step: int) -> None:
     good = encoded(api, version, values)
     for n, (what, body) in enumerate(odd_bytes(api, version, good, kept)):
         if not what.startswith(("cut", "byte")) or n % step == 0:
-            _compare(case, api, version, what, (body, body))
-    if api not in BY_BYTES_ALONE:
+            compare(case, api, version, what, (body, body))
+    if api != "join_group":  # a member that it makes would be waited for: ``odd_values``
         for what, bodies in odd_values(api, version, values, case.group):
-            _compare(case, api, version, what, bodies)
+            compare(case, api, version, what, bodies)
 
 
 def _put_topic(case: Case, api: str, version: int, step: int) -> None:
     topic_id = case.make_topic(case.group)
     values = requests.of_topic(api, case.group, topic_id)
-    good = _of_both(api, version, values)
+    good = of_both(api, version, values)
     odd = [
         list(
             odd_bytes(api, version, good[side], (case.group.encode(), topic_id.of_side(side).bytes))
@@ -161,12 +176,15 @@ def _put_topic(case: Case, api: str, version: int, step: int) -> None:
     ]
     for n, ((what, theirs), (_, mine)) in enumerate(zip(*odd, strict=True)):
         if not what.startswith(("cut", "byte")) or n % step == 0:
-            _compare(case, api, version, what, (theirs, mine))
+            compare(case, api, version, what, (theirs, mine))
     for what, bodies in odd_values(api, version, values, case.group):
-        _compare(case, api, version, what, bodies)
+        compare(case, api, version, what, bodies)
 
 
-def _compare(case: Case, api: str, version: int, what: str, bodies: tuple[bytes, bytes]) -> None:
+def compare(
+    case: Case, api: str, version: int, what: str, bodies: tuple[bytes, bytes]
+) -> list[dict[str, Any]]:
+    """Send a body to each side, compare the answers and return both."""
     answers = [
         answer_to(port, api, version, body)
         for port, body in zip(case.pair.ports, bodies, strict=True)
@@ -174,6 +192,7 @@ def _compare(case: Case, api: str, version: int, what: str, bodies: tuple[bytes,
     told = f"{api} v{version}, {what}: {bodies[0].hex()}"
     case.pair.steps.append(told)
     case.pair.comparison.compare(told, api, version, *(_own(case, api, a) for a in answers))
+    return answers
 
 
 def _own(case: Case, api: str, answer: dict[str, Any]) -> dict[str, Any]:

@@ -240,6 +240,13 @@ def the_group_without_a_name(case: Case) -> None:
     case.reset(a, group_id="", topics=[case.offsets(partitions=(case.level,), offset=3)])
     case.fetch(a, group="", topics=[case.wanted(partitions=(case.level,))])
     case.describe(a, "")
+    told = []
+    for port in case.pair.ports:
+        with RawClient(port) as client:
+            groups = client.call("list_groups", 5)["groups"]
+        told.append({"groups": [one for one in groups if one["group_id"] == ""]})
+    assert told[0]["groups"]
+    case.pair.comparison.compare("is it listed?", "the group of no name", 5, *told)
     for api in ("join_group", "sync_group", "heartbeat", "leave_group"):
         case.send(
             a,
@@ -253,6 +260,17 @@ def the_group_without_a_name(case: Case) -> None:
             generation_id=1,
             members=[{"member_id": "x"}],
         )
+
+
+@edge(106, small=True)
+def the_group_without_a_name_where_nobody_made_it(case: Case) -> None:
+    """On the other pair it is there."""
+    a = case.person("a")
+    case.send(a, "delete_groups", groups_names=["", f"{case.group}-absent", ""])
+    case.describe(a, "", version=5)
+    case.describe(a, "", version=6)
+    case.fetch(a, group="")
+    case.send(a, "offset_delete", group_id="", topics=[])
 
 
 @edge(77)
@@ -337,6 +355,17 @@ def a_commit_with_a_retention_of_its_own(case: Case) -> None:
     case.offset_delete(a, (TOPIC, (1, 2)))
     case.wait(2_600)  # an empty group without offsets goes with the pass
     case.describe(a, version=6)
+
+
+@edge(80)
+def a_commit_whose_retention_is_over_is_read_until_the_next_pass(case: Case) -> None:
+    """Here there is none."""
+    a = case.person("a")
+    case.reset(a, version=min(case.v("offset_commit"), 4), retention_ms=1)
+    case.wait(50)
+    answer = case.fetch(a, version=7)
+    assert answer["topics"][0]["partitions"][0]["committed_offset"] == 5
+    case.observe()
 
 
 @edge(106)

@@ -15,8 +15,10 @@ from tests.conformance.kafka.case import UNKNOWN_TOPIC
 from tests.conformance.kafka.pair import Ref
 from tests.conformance.kafka.settings import LONG_MS, TOPIC
 
-NUMBERS = (-2, -1, 0, 1, 2, 5, 127)
-"""Instead of any other: all that a byte, a level, an epoch or a kind of resource may mean."""
+NUMBERS = (-2, -1, 0, 1, 2, 5, 127, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63))
+"""Instead of any other: all that a byte, a level, an epoch or a kind of resource may mean, and the
+ends of what there is; a field that is too short for one is not asked with it.
+"""
 
 TIMEOUT_MS = 0x01010101
 """Still long enough where one of its bytes is nothing."""
@@ -24,8 +26,9 @@ TIMEOUT_MS = 0x01010101
 Values = dict[str, Any]
 
 
-def of_group(api: str, group: str) -> Values:
+def of_group(api: str, group: str, topic_id: Ref | None = None) -> Values:
     """A request of an API of groups; of an unknown member where it has one: nothing parks."""
+    topic = {"name": TOPIC, "topic_id": topic_id}
     member = {"member_id": "m", "group_instance_id": None, "reason": "r"}
     values: Values = {
         "group_id": group,
@@ -40,14 +43,14 @@ def of_group(api: str, group: str) -> Values:
         "protocols": [{"name": "range", "metadata": b"ab"}],
         "assignments": [{"member_id": "m", "assignment": b"ab"}],
         "members": [member],
-        "key": group,
+        "key": f"x{group}",
         "key_type": 0,
-        "coordinator_keys": [group],
+        "coordinator_keys": [f"x{group}", group],
         "groups_names": [group],
         "states_filter": ["Empty"],
         "types_filter": ["classic"],
         "retention_time_ms": -1,
-        "topics": [{"name": TOPIC, "topic_id": None, "partitions": [{"partition_index": 0}]}],
+        "topics": [{**topic, "partitions": [{"partition_index": 0}]}],
     }
     part = {
         "partition_index": 0,
@@ -56,9 +59,9 @@ def of_group(api: str, group: str) -> Values:
         "committed_metadata": "",
     }
     if api == "offset_commit":
-        values["topics"] = [{"name": TOPIC, "topic_id": None, "partitions": [part]}]
+        values["topics"] = [{**topic, "partitions": [part]}]
     if api == "offset_fetch":
-        topics = [{"name": TOPIC, "topic_id": None, "partition_indexes": [0]}]
+        topics = [{**topic, "partition_indexes": [0]}]
         values["topics"] = topics
         values["groups"] = [
             {"group_id": group, "member_id": None, "member_epoch": -1, "topics": topics}
@@ -160,8 +163,11 @@ def odd(value: Any, kept: str) -> Iterator[tuple[str, Any]]:
             yield from ((f" is {number}", number) for number in NUMBERS if number != value)
         case str() if not value.startswith(kept):
             yield from ((f" is {text!r}", text) for text in ("", None, "a b"))
+        case bytes():
+            yield from ((f" is {other}", other) for other in (b"", None) if other != value)
         case Ref() | uuid.UUID():
-            yield from ((f" is {other}", other) for other in (None, uuid.UUID(int=3)))
+            others = ("", "a b", None, uuid.UUID(int=3))
+            yield from ((f" is {other!r}", other) for other in others)
 
 
 def _odd_list(value: list[Any], kept: str) -> Iterator[tuple[str, Any]]:

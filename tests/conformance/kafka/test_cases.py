@@ -11,6 +11,7 @@ from tests.conformance.kafka import (
     changes_of_topics,
     configs,
     joining,
+    odd_values,
     offsets,
     static,
     syncing,
@@ -23,7 +24,7 @@ from tests.conformance.kafka.runner import Outcome
 
 pytestmark = pytest.mark.differential
 
-SUITES = (joining, syncing, static, offsets, configs, topics, changes_of_topics, bodies)
+SUITES = (joining, syncing, static, offsets, configs, topics, changes_of_topics, bodies, odd_values)
 
 CHOSEN = [
     pytest.param(scripted, level, id=f"{scripted.name}-{level}")

@@ -12,7 +12,6 @@ from kio.serial import entity_reader
 from tests.conformance.kafka import requests
 from tests.conformance.kafka.allowed import decision_of
 from tests.conformance.kafka.bodies import (
-    BY_BYTES_ALONE,
     GROUP_APIS,
     TOPIC_APIS,
     encoded,
@@ -158,8 +157,7 @@ def test_no_odd_body_names_a_group_that_other_cases_name_too(api: str) -> None:
         values = requests.of_group(api, OWN)
         good = encoded(api, version, values)
         bodies = dict(odd_bytes(api, version, good, (OWN.encode(),)))
-        if api not in BY_BYTES_ALONE:
-            bodies |= {what: body for what, (body, _) in odd_values(api, version, values, OWN)}
+        bodies |= {what: body for what, (body, _) in odd_values(api, version, values, OWN)}
         assert OWN in named_groups(api, version, bodies["as it is"])
         for what, body in bodies.items():
             assert "" not in named_groups(api, version, body), (version, what)
