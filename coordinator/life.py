@@ -91,20 +91,34 @@ class Life:
         if self._clock is not None:
             self._clock.start()
         self._starting = self._loop.create_task(self._start())
+        self._starting.add_done_callback(self._start_ended)
         try:
-            await self._starting
+            await asyncio.shield(self._starting)
         except BaseException:
             await self._start_failed()
             raise
 
     async def _start(self) -> None:
         await self._open_storage()
-        if self._ending is not None:  # the store did not let itself be cancelled
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # the store did not let itself be cancelled
             await self._storage.close()
             raise asyncio.CancelledError
         self._is_open = True
         await self._owner.start()
         await self._loaded()
+
+    def _start_ended(self, _: asyncio.Task[None]) -> None:
+        """Let the next start begin, where the store was not opened."""
+        if not self._is_open and self._ending is None:
+            self._began = self._loop = self._starting = None
+            if self._clock is not None:
+                self._clock.stop()
+
+    def _cancel_start(self) -> None:
+        """Once alone: the next time would cut short what the store does to let go."""
+        if self._starting is not None and not self._starting.cancelling():
+            self._starting.cancel()
 
     async def _open_storage(self) -> None:
         identity = StoreIdentity(self._config.cluster_id, self._config.shards)
@@ -122,10 +136,9 @@ class Life:
         was_stopped = self._ending is not None
         if was_stopped or self._is_open:
             await self.stop(self._config.drain_timeout_ms)
-        else:
-            self._began = self._loop = self._starting = None
-            if self._clock is not None:
-                self._clock.stop()
+        elif self._starting is not None:
+            self._cancel_start()
+            await asyncio.wait([self._starting])
         task = asyncio.current_task()
         if was_stopped and task is not None and not task.cancelling():
             raise RuntimeError("the coordinator was stopped while it started") from None
@@ -142,7 +155,7 @@ class Life:
             self._owner.drain()
             if self._starting is None:
                 return
-            self._starting.cancel()
+            self._cancel_start()
             self._ending = asyncio.get_running_loop().create_task(self._end(timeout_ms))
         await asyncio.shield(self._ending)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -49,10 +50,9 @@ class JobThread:
                 result = work()
             except Exception as raised:  # noqa: BLE001 - handed to whoever waits
                 error = raised
-            try:
+            # Where the loop is closed nobody is left to tell, and what comes may give back a lock.
+            with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(_settle, future, result, error)
-            except RuntimeError:
-                return  # the loop is closed: nobody is left to tell
             if then is not None and error is None:
                 then()
             del job, work, future, then, result, error

@@ -291,6 +291,37 @@ async def test_a_start_that_is_cancelled_twice_holds_nothing_in_the_end() -> Non
 
 
 @virtual_time
+async def test_a_start_that_is_cancelled_twice_lets_the_store_clear_up() -> None:
+    class ClearsUp(MemoryOffsetStorage):
+        """Opens for ever, and takes its time to let go again."""
+
+        async def open(self, identity: StoreIdentity) -> None:
+            if clearing.reached.is_set():
+                return await super().open(identity)
+            try:
+                await opening.wait()
+            finally:
+                await clearing.wait()
+                cleared.append(True)
+
+    opening, clearing, cleared = Gate(), Gate(), list[bool]()
+    coordinator = GroupCoordinator(ClearsUp())
+    starting = asyncio.create_task(coordinator.start())
+    await opening.reached.wait()
+    starting.cancel()
+    await clearing.reached.wait()
+    await assert_cancelled(starting)
+    with pytest.raises(RuntimeError, match="was started already"):
+        await coordinator.start()
+    clearing.open()
+    await turns(5)
+    assert cleared
+    await coordinator.start()
+    assert coordinator.is_ready
+    await coordinator.stop()
+
+
+@virtual_time
 async def test_a_start_that_a_stop_ends_returns_when_the_store_is_free() -> None:
     storage, load, close = FaultyStorage(), Gate(), Gate()
     storage.script("load", slow(load))

@@ -69,3 +69,17 @@ async def test_nothing_follows_a_job_that_raised(thread: JobThread) -> None:
         await thread.submit(lambda: 1 // 0, lambda: done.append("followed"))
     await thread.submit(lambda: None)
     assert done == []
+
+
+def test_jobs_behind_one_whose_loop_has_closed_are_done_all_the_same() -> None:
+    let_go, done = threading.Event(), threading.Event()
+
+    async def life() -> None:
+        thread = JobThread("test")
+        thread.submit(lambda: let_go.wait(20))
+        thread.submit(done.set)
+        thread.stop()
+
+    asyncio.run(life())
+    let_go.set()
+    assert done.wait(20)
