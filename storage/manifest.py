@@ -150,6 +150,18 @@ def reconcile(directory: Path, log_ids: Iterable[str]) -> Manifest:
     return manifest
 
 
+def remove_orphans(directory: Path, log_ids: Iterable[str], manifest: Manifest) -> None:
+    """Remove lists of groups whose segments never came to be: they would keep their day's directory
+    for ever. Those of damaged segments are all that is left of them.
+    """
+    listed = [*manifest.segments.values(), *manifest.damaged.values()]
+    kept = {segment.name.groups_file for segment in listed}
+    for log_id in log_ids:
+        for path in directory.glob(f"dt=*/_events-{log_id}*.groups.gz"):
+            if str(path.relative_to(directory)) not in kept:
+                path.unlink(missing_ok=True)
+
+
 def remove_files(directory: Path, names: Iterable[SegmentName]) -> None:
     """Remove segments that the manifest says have gone, and the directories of days left empty."""
     days: set[str] = set()

@@ -173,7 +173,8 @@ class SealedSqliteStorage(SqliteOffsetStorage):
         while True:
             if not has_settled:
                 await asyncio.sleep(RETRY_S)
-                has_settled = await self._try(self._settle)
+                # what may go makes room, if that is what was lacking
+                has_settled = await self._try(self._settle) and await self._try(self._retain)
             else:
                 has_settled = await self._try(self._work)
 
@@ -183,7 +184,12 @@ class SealedSqliteStorage(SqliteOffsetStorage):
             await work()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
             self.sealing_failures += 1
-            _log.warning("sealing_failed", error=str(error) or repr(error), retry_s=RETRY_S)
+            _log.warning(
+                "sealing_failed",
+                error=str(error) or repr(error),
+                log_dir=str(self._settings.directory),
+                retry_s=RETRY_S,
+            )
             return False
         return True
 

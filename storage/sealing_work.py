@@ -146,7 +146,9 @@ class SealingWork:
 
     def retain(self) -> Sequence[Segment]:
         """Let go of what is beyond the horizon; returns what of it could not be read."""
-        damaged = self._retention.run(self._log_ids, self._sealer.sealed_seq)
+        assert self._settled is not None, "not settled"
+        later = (segment.last_seq for segment in self._settled.later)
+        damaged = self._retention.run(self._log_ids, max(self._sealer.sealed_seq, *later, 0))
         self._segments_damaged += len(damaged)
         return damaged
 

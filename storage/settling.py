@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from storage import sqlite_log
-from storage.manifest import Manifest, reconcile
+from storage.manifest import Manifest, reconcile, remove_orphans
 from storage.segments import Segment, remove_temporary, segment_names
 from storage.snapshots import base_log, parse_snapshot_log
 
@@ -54,6 +54,7 @@ def settle(connection: sqlite3.Connection, directory: Path) -> Settled:
         remove_temporary(directory, log_id)
     everything = {name.log_id for name in segment_names(directory)}
     manifest = reconcile(directory, [log for log in everything if base_log(log) in own])
+    remove_orphans(directory, own, manifest)
     present = {str(name) for name in segment_names(directory)}
     segments = [s for s in own_segments(manifest, own) if s.file in present]
     first_seq = sqlite_log.first_seq(connection)

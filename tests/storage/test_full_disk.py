@@ -1,0 +1,97 @@
+"""A full disk under ``log.dir``: it is told, nothing is lost, and what may go makes room."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from storage.log_check import verify
+from storage.sealing import SealSettings
+from tests.helpers.records import commit
+from tests.helpers.sealed_store import DAY_MS, SealedStore, until
+
+
+def no_room() -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture
+async def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SealedStore:
+    """Three days, a segment each, closed."""
+    monkeypatch.setattr("storage.sealed_sqlite.RETRY_S", 0.01)
+    store = SealedStore(tmp_path)
+    owner = await store.owner()
+    for number in range(3):
+        await store.append(owner, 0, [commit("g", number)])
+        store.now_ms += DAY_MS
+    await owner.storage.close()
+    return store
+
+
+async def test_a_full_disk_is_told_with_the_directory_that_it_is_under(store: SealedStore) -> None:
+    store.at_step = lambda step: no_room() if step == "written" else None
+    with capture_logs() as logs:
+        owner = await store.owner()
+        await store.append(owner, 0, [commit("g", 7)])
+        store.now_ms += DAY_MS
+        await until(lambda: any(line["event"] == "sealing_failed" for line in logs))
+        store.at_step = lambda step: None
+        await owner.storage.close()
+    said = next(line for line in logs if line["event"] == "sealing_failed")
+    assert (said["error"], said["log_dir"]) == (
+        "[Errno 28] No space left on device",
+        str(store.log_dir),
+    )
+
+
+async def test_days_beyond_the_horizon_go_while_there_is_no_room_for_new_ones(
+    store: SealedStore,
+) -> None:
+    first = min(store.log_dir.glob("dt=*/events-*"))
+    later_ms = store.now_ms + 20 * DAY_MS
+    (log_id,) = {event["log_id"] for event in store.appended}
+
+    def fill(step: str) -> None:
+        is_snapshot = any(store.log_dir.glob(f"dt=*/.events-{log_id}.*"))
+        if step == "written" and first.exists() and not is_snapshot:
+            store.now_ms = later_ms
+            no_room()
+
+    store.settings = SealSettings(directory=store.log_dir, retention_ms=9 * DAY_MS)
+    owner = await store.owner()
+    await store.append(owner, 0, [commit("g", 7)])
+    store.now_ms += DAY_MS
+    await until(lambda: owner.storage.stats()["sealed_seq"] == 4)  # nothing may go yet
+    store.at_step = fill
+    await store.append(owner, 0, [commit("g", 8)])
+    store.now_ms += DAY_MS
+    await until(lambda: not first.exists())
+    await until(lambda: owner.storage.stats()["sealed_seq"] == 5)
+    await owner.storage.close()
+    assert verify(store.log_dir, reads_events=True).is_sound
+
+
+async def test_what_was_left_of_a_segment_that_never_came_to_be_goes(store: SealedStore) -> None:
+    def fill(step: str) -> None:
+        if step == "indexed":
+            no_room()
+
+    def indexes() -> list[str]:
+        return sorted(path.name for path in store.log_dir.glob("dt=*/_events-*"))
+
+    before = indexes()
+    store.at_step = fill
+    owner = await store.owner()
+    await store.append(owner, 0, [commit("g", 7)])
+    await owner.storage.close()
+    assert len(indexes()) == len(before) + 1
+    store.at_step = lambda step: None
+    owner = await store.owner()
+    await store.append(owner, 0, [commit("g", 8)])
+    await owner.storage.close()
+    segments = [name.replace("events-", "_events-", 1) for name in store.files()]
+    assert indexes() == [name.replace(".jsonl.gz", ".groups.gz") for name in segments]
