@@ -303,7 +303,8 @@ async def test_a_store_says_what_its_retention_could_not_read(tmp_path: Path) ->
     store.settings = SealSettings(directory=store.log_dir, retention_ms=KEEP_MS)
     with capture_logs() as logs:
         owner = await store.owner()
-        await until(lambda: owner.storage.stats()["segments_damaged"] == 1)
+        await until(lambda: any(line["event"] == "segment_lost_by_retention" for line in logs))
+        assert owner.storage.stats()["segments_damaged"] == 1
         await owner.storage.close()
     (said,) = (line for line in logs if line["event"] == "segment_lost_by_retention")
     assert said["log_level"] == "error"
