@@ -114,11 +114,13 @@ def open_dump(directory: Path) -> Dump:
     """Read what a dump says of itself. Raises DumpError."""
     try:
         found = msgspec.json.decode((directory / HEADER).read_bytes(), type=Dump)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise DumpError(
             f"{directory} holds no {HEADER}: no dump, or one that was not finished; make it again "
             "in an empty directory"
         ) from None
+    except OSError as error:
+        raise DumpError(f"{directory / HEADER}: {error.strerror or error}") from None
     except msgspec.DecodeError as error:
         raise DumpError(f"{directory / HEADER} is no dump: {error}") from None
     if (found.format, found.version) != (FORMAT, FORMAT_VERSION):

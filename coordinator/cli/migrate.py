@@ -36,10 +36,12 @@ from coordinator.cli.plan_view import (
 )
 from coordinator.cli.restore import (
     NO_DATA,
+    PLANS,
     SPARK_MEMORY,
     now_ms,
     opened_plan,
     read_properties,
+    refuse_with_plan,
     restore_command,
     tell,
 )
@@ -101,7 +103,9 @@ def migrate_command(  # noqa: PLR0913  the options of a command
     away = None if source is None else Endpoint(source, from_properties, timeout)
     spark_master = master
     left_out: list[Outcome] = []
-    _check_options(plan, (verify, undo, apply), (group, topics))
+    _check_options(plan, (verify, undo, apply), source)
+    if plan is not None:
+        refuse_with_plan({"--group": group, "--map": topics, "--data": data, "--out": out})
     if plan is None:
         if away is None or server is None:
             fail("name --from and --server, or with --plan FILE a plan that was made", USAGE)
@@ -122,21 +126,22 @@ def migrate_command(  # noqa: PLR0913  the options of a command
         print_plan(made)
         print()
     outcomes = _run(made, target, apply, spark_master)
-    tell(made, path, outcomes + left_out, apply, output)
+    again = (path, target.address, client_config)
+    tell(made, again, outcomes + left_out, apply, output)
 
 
 def _check_options(
     plan: Path | None,
     what: tuple[bool, bool, bool],
-    selection: tuple[list[str] | None, list[str] | None],
+    source: str | None,
 ) -> None:
     verify, undo, apply = what
     if plan is None and (verify or undo):
         fail("--verify and --undo are about a plan that was made: name it with --plan FILE", USAGE)
-    if plan is not None and any(selection):
-        fail("--plan names a plan that was made: leave out --group and --map", USAGE)
     if verify and apply:
         fail("--verify only looks: leave out --apply, or --verify", USAGE)
+    if plan is not None and source is not None and not verify:
+        fail("with --plan, --from is what --verify looks at: add --verify, or leave it out", USAGE)
 
 
 def _planned(
@@ -152,9 +157,12 @@ def _planned(
     renamed, patterns = selection
     records = None if data == NO_DATA else target if data is None else target._replace(address=data)
     route = Route(source, target, records, _topic_map(renamed or ()))
-    typer.echo("groupkeeper: reading the groups", err=True)
     try:
+        for each in (source, target, records):
+            if each is not None:  # whether they answer: Spark takes its time
+                each.open(PLANS).close()
         spark = _spark(master)
+        typer.echo("groupkeeper: reading the groups", err=True)
         with failures_told():
             migration = plan_migration(spark, route, now_ms(), patterns or ())
     except ClusterError as error:
@@ -336,11 +344,13 @@ def import_command(
     master: MasterOption = None,
 ) -> None:
     """Bring a Kafka cluster's history into bronze; once more changes nothing."""
-    from pipeline.lake import Lake
-    from pipeline.offsets_dump import DumpError
-    from pipeline.offsets_import import import_dump
+    from pipeline.offsets_dump import DumpError, open_dump
 
     try:
+        open_dump(dump)  # before Spark, which takes its time
+        from pipeline.lake import Lake
+        from pipeline.offsets_import import import_dump
+
         with the_only_writer(tables), failures_told():
             done = import_dump(_spark(master), dump, Lake(tables), skip_unreadable=skip_unreadable)
     except DumpError as error:

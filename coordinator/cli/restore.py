@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sqlite3
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeAlias
 
 import typer
 
@@ -36,13 +38,14 @@ from coordinator.cli.plan_view import (
     write_plan,
 )
 from coordinator.cli.spark import failures_told, start_spark
+from coordinator.cli.tables import is_nowhere
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from pipeline.apply import Outcome
     from pipeline.cluster import Cluster, Endpoint
-    from pipeline.plan import Partition, Plan
+    from pipeline.plan import Change, Partition, Plan
     from pipeline.restore import IncompleteHistory, Standing
     from storage.segments import Segment
 
@@ -107,9 +110,21 @@ def restore_command(  # noqa: PLR0913  the options of a command
     """
     properties = read_properties(client_config)
     if plan is not None:
-        if group is not None or as_of is not None:
-            fail("--plan names a plan that is made: leave out --group and --as-of", USAGE)
-        carry_out(opened_plan(plan, undo), plan, server, properties, timeout, apply, output)
+        refuse_with_plan(
+            {
+                "--group": group,
+                "--as-of": as_of,
+                "--store": store,
+                "--log-dir": log,
+                "--tables": tables,
+                "--topic": topic,
+                "--data": data,
+                "--accept-gaps": accept_gaps,
+                "--out": out,
+            }
+        )
+        again = (plan, server, client_config)
+        carry_out(opened_plan(plan, undo), again, properties, timeout, apply, output)
         return
     if undo:
         fail("--undo takes back a plan that was applied: name it with --plan FILE", USAGE)
@@ -123,6 +138,12 @@ def restore_command(  # noqa: PLR0913  the options of a command
         )
     if store is None and log is None and tables is None:
         fail("name where the history is: --store FILE, --log-dir DIR or --tables DIR", USAGE)
+    _require_history(store, log)
+    if tables is not None and is_nowhere(tables, master):
+        fail(
+            f"{tables} does not exist: is that the --out of `groupkeeper pipeline run`?",
+            NOTHING_MATCHED,
+        )
     from pipeline.cluster import Endpoint
 
     places = (store, log, tables)
@@ -130,7 +151,35 @@ def restore_command(  # noqa: PLR0913  the options of a command
     made = _planned(history, Endpoint(server, properties, timeout), data, master)
     path = out or Path(f"restore-{file_name(group)}-{made.id}.json")
     write_plan(made, path)
-    carry_out(made, path, server, properties, timeout, apply, output)
+    carry_out(made, (path, None, client_config), properties, timeout, apply, output)
+
+
+def refuse_with_plan(given: Mapping[str, object]) -> None:
+    """Refuse what says how a plan is to be made beside one that was made: it would do nothing."""
+    if names := [name for name, value in given.items() if value]:
+        listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        fail(f"--plan names a plan that was made: leave out {listed}", USAGE)
+
+
+def _require_history(store: Path | None, log: Path | None) -> None:
+    """Refuse a place that holds no history before Spark is started, which takes its time."""
+    from storage.base import StoreRefused
+    from storage.event_log import last_seq
+    from storage.segments import segment_names
+
+    try:
+        if store is not None:
+            last_seq(store)
+        elif log is not None and not segment_names(log):
+            fail(f"{log} holds no sealed segment: is it the daemon's log.dir?", NOTHING_MATCHED)
+    except StoreRefused as error:
+        fail(f"{error}. --store names the daemon's SQLite file", FAILED)
+    except (OSError, sqlite3.Error) as error:
+        fail(f"{store or log} cannot be read: {error}", FAILED)
+
+
+Again: TypeAlias = tuple[Path, str | None, Path | None]
+"""What to name to run a plan once more: its file, --server and --client-config."""
 
 
 class _History(NamedTuple):
@@ -314,10 +363,9 @@ def opened_plan(path: Path, undo: bool) -> Plan:
     return plan.undo(plan.content.created_ms) if undo else plan
 
 
-def carry_out(  # noqa: PLR0913  what commands hand over
+def carry_out(
     plan: Plan,
-    path: Path,
-    server: str | None,
+    again: Again,
     properties: dict[str, str],
     timeout: float,
     apply: bool,
@@ -331,37 +379,52 @@ def carry_out(  # noqa: PLR0913  what commands hand over
     if output is Output.TABLE:
         print_plan(plan)
         print()
-    endpoint = Endpoint(server or plan.content.server, properties, timeout)
+    endpoint = Endpoint(again[1] or plan.content.server, properties, timeout)
     try:
         with endpoint.open(plan.client_id) as cluster:
             step = apply_groups if apply else check
             outcomes = list(step(cluster, plan.content.groups))
     except ClusterError as error:
         fail(str(error), FAILED)
-    tell(plan, path, outcomes, apply, output)
+    tell(plan, again, outcomes, apply, output)
 
 
-def tell(plan: Plan, path: Path, outcomes: list[Outcome], apply: bool, output: Output) -> None:
+def tell(plan: Plan, again: Again, outcomes: list[Outcome], apply: bool, output: Output) -> None:
     """Print how it went, and what comes next."""
     if output is Output.JSON:
-        print(as_json(plan, path, outcomes, applied=apply))
+        print(as_json(plan, again[0], outcomes, applied=apply))
     else:
         print_outcomes(outcomes)
         # an undo has no file of its own: it is made of the plan's
         undo = " --undo" if plan.content.undoes is not None else ""
         back = "" if undo else " --undo"
-        again = f"groupkeeper pipeline {command_of(plan)} --plan {path}"
+        command = _command(plan, again)
         results = {str(outcome.result) for outcome in outcomes}
         if "pending" in results:
-            print(f"Nothing was changed. To do it: {again}{undo} --apply")
+            print(f"Nothing was changed. To do it: {command}{undo} --apply")
         elif "applied" in results:
-            print(f"To take it back: {again}{back} --apply")
+            print(f"To take it back: {command}{back} --apply")
+        elif results == {"done_before"} and not any(_changes(plan)):
+            print("Nothing was changed: nothing was to be done.")
         elif results == {"done_before"}:
-            print(f"Nothing was changed: all is done. To take it back: {again}{back} --apply")
+            print(f"Nothing was changed: all is done. To take it back: {command}{back} --apply")
         else:
             print("Nothing was changed.")
     if not all(outcome.is_well for outcome in outcomes):
         raise typer.Exit(FAILED)
+
+
+def _changes(plan: Plan) -> Iterator[Change]:
+    return (each for group in plan.content.groups for each in group.to_do)
+
+
+def _command(plan: Plan, again: Again) -> str:
+    """What a person types to run a plan once more, at the server where it was run."""
+    path, server, client_config = again
+    elsewhere = server if server != plan.content.server else None
+    options = {"--plan": path, "--server": elsewhere, "--client-config": client_config}
+    given = [f"{name} {shlex.quote(str(value))}" for name, value in options.items() if value]
+    return " ".join(["groupkeeper pipeline", command_of(plan), *given])
 
 
 def command_of(plan: Plan) -> str:
@@ -409,6 +472,8 @@ def read_properties(path: Path | None) -> dict[str, str]:
         lines = path.read_text().splitlines()
     except OSError as error:
         fail(f"{path}: {error.strerror or error}", USAGE)
+    except UnicodeDecodeError:
+        fail(f"{path}: holds bytes that are no text: is it the right file?", USAGE)
     for number, line in enumerate(lines, 1):
         text = line.strip()
         if text and not text.startswith("#"):

@@ -60,7 +60,7 @@ def run_command(
     Exits 1 when days are held back because events are missing, or a file is not what it should be;
     5 while another job writes these tables. Ctrl-C and SIGTERM end it.
     """
-    if _is_nowhere(log_dir, master):
+    if is_nowhere(log_dir, master):
         fail(f"{log_dir} does not exist", FAILED)
     accepted = [moment.date() for moment in accept_gap or ()]
     with the_only_writer(out):
@@ -106,7 +106,7 @@ def report_command(  # noqa: PLR0913  the options of a command
     folder = to if to is not None else Path(tables) / "reports"
     if to is None and "://" in tables:
         fail("--to is needed: the reports are written to a folder of this machine", USAGE)
-    if _is_nowhere(tables, master):
+    if is_nowhere(tables, master):
         fail(
             f"{tables} does not exist: is that the --out of `groupkeeper pipeline run`?",
             NOTHING_MATCHED,
@@ -145,7 +145,7 @@ def the_only_writer(tables: str) -> Iterator[None]:
         yield
 
 
-def _is_nowhere(folder: str, master: str | None) -> bool:
+def is_nowhere(folder: str, master: str | None) -> bool:
     """Tell whether a folder is known not to exist before Spark is started, which knows of other
     addresses, and elsewhere what a path means.
     """

@@ -85,6 +85,65 @@ def test_a_history_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (told.exit_code, said in told.stderr) == (2, True), told.stderr
 
 
+def test_what_says_how_a_plan_is_made_is_refused_beside_one_that_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would be taken for a part of the plan that is applied."""
+    monkeypatch.setattr(pipeline, "NEEDED", ())
+    given = ["--topic", "t", "--store", "s.db", "--accept-gaps", "--data", "none", "--apply"]
+    told = CliRunner().invoke(app, ["pipeline", "restore", "--plan", "p.json", *given])
+    assert (told.exit_code, told.stderr) == (
+        2,
+        "groupkeeper: --plan names a plan that was made: leave out --store, --topic, --data and "
+        "--accept-gaps\n",
+    )
+
+
+def test_a_place_without_a_history_is_told_before_a_server_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "NEEDED", ())
+    wanted = ["--group", "g", "--as-of", "1s", "--server", "127.0.0.1:1"]
+    text = tmp_path / "text"
+    text.write_text("no history")
+    for place, code, said in (
+        (("--store", tmp_path / "absent"), 1, "there is no such file. --store names the daemon's"),
+        (("--store", text), 1, "is not a SQLite database. --store names the daemon's"),
+        (("--log-dir", tmp_path / "absent"), 4, "holds no sealed segment"),
+        (("--log-dir", text), 1, "cannot be read"),
+        (("--tables", tmp_path / "absent"), 4, "does not exist: is that the --out of"),
+    ):
+        told = CliRunner().invoke(app, ["pipeline", "restore", *wanted, *map(str, place)])
+        assert (told.exit_code, said in told.stderr) == (code, True), told.stderr
+        assert str(place[1]) in told.stderr
+
+
+def test_what_is_no_dump_is_told_before_spark_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "NEEDED", ())
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # there is no Spark to be started
+    file = tmp_path / "file"
+    file.write_text("{}")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/dump.json").mkdir()
+    for dump, said in (
+        ("absent", "holds no dump.json"),
+        ("file", "holds no dump.json"),
+        ("other", "dump.json: Is a directory"),
+    ):
+        given = ["import", str(tmp_path / dump), "--tables", str(tmp_path / "t")]
+        told = CliRunner().invoke(app, ["pipeline", *given])
+        assert (told.exit_code, said in told.stderr) == (1, True), told.output
+        assert not (tmp_path / "t").exists()
+
+
+def test_settings_that_are_no_text_are_told(tmp_path: Path) -> None:
+    (tmp_path / "settings").write_bytes(b"\xff\xfe")
+    with pytest.raises(typer.Exit):
+        read_properties(tmp_path / "settings")
+
+
 def test_what_retention_could_not_read_is_wrong_with_a_log(tmp_path: Path) -> None:
     assert wrong_segments(tmp_path) == {}
     lost = Segment(
@@ -217,7 +276,7 @@ def test_a_plan_is_summed_up_as_a_person_would(partitions: int, wanted: int, sai
 def test_what_comes_next_fits_what_was_found(
     capsys: pytest.CaptureFixture[str], result: Result, said: str
 ) -> None:
-    tell(a_plan(), Path("p.json"), [Outcome("billing", result)], False, Output.TABLE)
+    tell(a_plan(), (Path("p.json"), None, None), [Outcome("billing", result)], False, Output.TABLE)
     assert said in capsys.readouterr().out
 
 
@@ -225,21 +284,48 @@ def test_a_group_that_was_refused_is_not_said_to_be_ready(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(typer.Exit):
-        tell(a_plan(), Path("p"), [Outcome("g", Result.REFUSED)], False, Output.TABLE)
+        tell(a_plan(), (Path("p"), None, None), [Outcome("g", Result.REFUSED)], False, Output.TABLE)
     assert capsys.readouterr().out.splitlines() == ["1 group REFUSED", "Nothing was changed."]
 
 
 def test_after_an_apply_the_way_back_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    plan = a_plan()
-    tell(plan, Path("p.json"), [Outcome("billing", Result.APPLIED, 2)], True, Output.TABLE)
+    plan, again = a_plan(), (Path("p.json"), None, None)
+    tell(plan, again, [Outcome("billing", Result.APPLIED, 2)], True, Output.TABLE)
     said = capsys.readouterr().out
     assert "To take it back: groupkeeper pipeline restore --plan p.json --undo --apply" in said
     undo = plan.undo(1)
-    tell(undo, Path("p.json"), [Outcome("billing", Result.PENDING, 2)], False, Output.TABLE)
+    tell(undo, again, [Outcome("billing", Result.PENDING, 2)], False, Output.TABLE)
     said = capsys.readouterr().out
     assert "To do it: groupkeeper pipeline restore --plan p.json --undo --apply" in said
     with pytest.raises(typer.Exit):
-        tell(plan, Path("p.json"), [Outcome("g", Result.FAILED)], True, Output.TABLE)
+        tell(plan, again, [Outcome("g", Result.FAILED)], True, Output.TABLE)
+
+
+def test_what_comes_next_names_the_server_and_the_settings_that_were_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Else the way back would lead to the server of the plan, which was not changed."""
+    plan, done = a_plan(), [Outcome("billing", Result.APPLIED, 2)]
+    tell(plan, (Path("a plan.json"), "other:9092", Path("c")), done, True, Output.TABLE)
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "To take it back: groupkeeper pipeline restore --plan 'a plan.json' --server other:9092 "
+        "--client-config c --undo --apply"
+    )
+    tell(plan, (Path("p"), plan.content.server, None), done, True, Output.TABLE)
+    assert "restore --plan p --undo" in capsys.readouterr().out
+
+
+def test_a_plan_that_changes_nothing_is_not_offered_to_be_taken_back(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    orders = Partition("orders", 0)
+    cluster = FakeCluster({"g": {orders: Committed(5)}}, {orders: Log(0, 9)})
+    purpose = Purpose(Kind.RESTORE, "a log", NOW, NOW - 1000)
+    plan = make_plan(cluster, {"g": {orders: Committed(5)}}, cluster, purpose)
+    outcomes = [Outcome("g", Result.DONE_BEFORE)]
+    tell(plan, (Path("p"), None, None), outcomes, False, Output.TABLE)
+    said = capsys.readouterr().out.splitlines()
+    assert said[-1] == "Nothing was changed: nothing was to be done."
 
 
 def test_a_look_counts_each_group_once_at_each_place(capsys: pytest.CaptureFixture[str]) -> None:
@@ -305,7 +391,9 @@ def test_a_group_that_cannot_be_mapped_any_more_stops_no_other() -> None:
         (["--verify"], "name it with --plan FILE"),
         (["--undo", "--apply"], "name it with --plan FILE"),
         (["--plan", "p.json", "--verify", "--apply"], "--verify only looks"),
-        (["--plan", "p.json", "--group", "g"], "leave out --group and --map"),
+        (["--plan", "p.json", "--group", "g"], "was made: leave out --group\n"),
+        (["--plan", "p.json", "--map", "a=b", "--data", "none"], "leave out --map and --data\n"),
+        (["--plan", "p.json", "--from", "a:1", "--apply"], "--from is what --verify looks at"),
     ],
 )
 def test_options_that_do_not_go_together_are_told(

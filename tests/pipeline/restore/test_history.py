@@ -23,7 +23,9 @@ from pipeline.restore import (
 )
 from pipeline.segment_files import ABSENT
 from storage.event_codec import Stamp, event_dict
+from storage.log_retention import LogRetention
 from storage.manifest import MANIFEST
+from storage.sealing import SealSettings
 from storage.snapshots import OffsetsAsOf, SnapshotLog
 from tests.helpers.records import commit
 from tests.helpers.sealed_store import DAY_MS, SealedStore, until
@@ -248,6 +250,27 @@ async def test_no_plan_is_made_with_a_segment_that_is_not_what_was_sealed(
     assert re.search(rf"{second.name}:? (has \d+ bytes|(has not|its) .*checksum)", said)
     assert not (tmp_path / "plan.json").exists()
     second.unlink()
+    assert "planned without them" in command(*asked, "--accept-gaps").err
+
+
+@pytest.mark.parametrize("source", ["--log-dir", "--store"])
+async def test_no_plan_is_made_of_a_snapshot_that_does_not_know_all(
+    daemon, group, spark, tmp_path, source
+):
+    """Retention could not read a day that it let go."""
+    store = await four_days(tmp_path / "store", group)
+    first = min(store.log_dir.glob("dt=*/events-*"))
+    first.write_bytes(b"")
+    (log_id,) = {event["log_id"] for event in store.appended}
+    settings = SealSettings(directory=store.log_dir, retention_ms=2 * DAY_MS)
+    (lost,) = LogRetention(settings, lambda: store.now_ms).run({log_id})
+    assert (lost.first_seq, lost.last_seq, first.exists()) == (1, 1, False)
+    place = {"--store": store.path, "--log-dir": store.log_dir}[source]
+    asked = ["restore", "--group", group, source, place, "--data", "none", "--as-of", "1m"]
+    asked += ["--server", daemon.bootstrap, "--out", tmp_path / "plan.json"]
+    said = command(*asked, code=1).err
+    assert f"event 1 of log {log_id} is missing" in said
+    assert not (tmp_path / "plan.json").exists()
     assert "planned without them" in command(*asked, "--accept-gaps").err
 
 
