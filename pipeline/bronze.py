@@ -1,8 +1,8 @@
 """Bronze: the events as they are, read from sealed segments, written once each.
 
 A segment is immutable, and so is what a batch of them makes: ``dt=DAY/batch_id=N`` is overwritten
-as a whole. A job that dies after its write is given the same batch again by the checkpoint, and
-writes the same folders again: nothing is lost and nothing is doubled.
+as a whole. What a job wrote of a batch that it did not finish is removed by the next, which takes
+the same files again: nothing is lost and nothing is doubled.
 """
 
 from __future__ import annotations

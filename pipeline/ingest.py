@@ -4,6 +4,9 @@ What the stream reads are tickets: lists of files that are new, or that are not 
 they were read. Each list is a batch. Its files are checked (``pipeline.segment_files``), those that
 are right are read by Spark, and what was found out of each is noted: so a good copy that is put in
 the place of a bad file is a file that changed, and is read.
+
+That note (the verdicts) is written last, and is what tells which batches are done. Spark's own
+checkpoint lasts no longer than a run: it names absolute paths, and tables may be moved.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pipeline.bronze import read_judged, read_lacking, read_verdicts, write_events, write_held
 from pipeline.coverage import HeldSegment
 from pipeline.failure import damaged_file
-from pipeline.lake import Lake, make_folder, remove_batch, write_small
+from pipeline.lake import Lake, batches, make_folder, remove_batch, remove_folder, write_small
 from pipeline.log_folder import Content, LogFile, LogFolder
 from pipeline.schema import LACKING_SCHEMA, TICKET_SCHEMA, VERDICT_SCHEMA
 from pipeline.segment_files import (
@@ -54,8 +57,10 @@ def ingest(spark: SparkSession, log_dir: str, lake: Lake) -> list[Lacking]:
     not.
     """
     folder = LogFolder(spark, log_dir)
+    first_batch = _begin(spark, lake)
     _write_tickets(spark, folder, lake)
-    _stream(spark, folder, lake).trigger(availableNow=True).start().awaitTermination()
+    stream = _stream(spark, folder, lake, first_batch).trigger(availableNow=True)
+    stream.start().awaitTermination()
     return _note_lacking(spark, folder, lake)
 
 
@@ -64,8 +69,10 @@ def ingest_for_ever(
 ) -> None:
     """Do the same every minute, in one stream, and call ``after_each``; ends when that raises."""
     folder = LogFolder(spark, log_dir)
+    first_batch = _begin(spark, lake)
     make_folder(spark, lake.tickets)
-    query = _stream(spark, folder, lake).trigger(processingTime=TRIGGER_INTERVAL).start()
+    stream = _stream(spark, folder, lake, first_batch)
+    query = stream.trigger(processingTime=TRIGGER_INTERVAL).start()
     try:
         while True:
             began = time.monotonic()
@@ -83,8 +90,29 @@ def _wait(query: StreamingQuery, seconds: float) -> None:
         query.awaitTermination(max(1, round(seconds)))
 
 
-def _stream(spark: SparkSession, folder: LogFolder, lake: Lake) -> DataStreamWriter:
-    """Return the stream, to be started."""
+def _begin(spark: SparkSession, lake: Lake) -> int:
+    """Remove what the last run left of its stream, and of a batch that it did not finish. Return
+    the number of the next batch, which is that one's.
+    """
+    for folder in (lake.tickets, lake.checkpoint):
+        remove_folder(spark, folder)
+    first_batch = 1 + max(_numbers(spark, lake.verdicts), default=-1)
+    for table in (lake.events, lake.segments):
+        for number in _numbers(spark, table):
+            if number >= first_batch:
+                remove_batch(spark, table, str(number))
+    return first_batch
+
+
+def _numbers(spark: SparkSession, path: str) -> set[int]:
+    """Return the batches of a table that came by this stream; imports have other names."""
+    return {int(batch) for batch in batches(spark, path) if batch.isdecimal()}
+
+
+def _stream(
+    spark: SparkSession, folder: LogFolder, lake: Lake, first_batch: int
+) -> DataStreamWriter:
+    """Return the stream, to be started; Spark counts its batches from 0."""
 
     def take(rows: DataFrame, batch_id: int) -> None:
         tickets = {
@@ -93,7 +121,7 @@ def _stream(spark: SparkSession, folder: LogFolder, lake: Lake) -> DataStreamWri
             )
             for row in rows.collect()
         }
-        _Batch(spark, folder, lake, str(batch_id)).take(sorted(tickets.values()))
+        _Batch(spark, folder, lake, str(first_batch + batch_id)).take(sorted(tickets.values()))
 
     reader = spark.readStream.schema(TICKET_SCHEMA).option("maxFilesPerTrigger", 1)
     # Spark would pass over a file that is a week older than the newest
@@ -152,7 +180,7 @@ def _batches(files: Iterable[LogFile]) -> list[list[LogFile]]:
 
 
 class _Batch:
-    """The files of one batch. Doing it again leaves what doing it once left."""
+    """The files of one batch."""
 
     def __init__(self, spark: SparkSession, folder: LogFolder, lake: Lake, batch_id: str) -> None:
         self._spark = spark
@@ -163,7 +191,6 @@ class _Batch:
 
     def take(self, tickets: Sequence[Ticket]) -> None:
         """Bring in the files that are right, and note what was found out of all."""
-        self._remove_all()
         held = {part.file: part for part in read_judged(self._spark, self._lake).held}
         contents = self._folder.contents([ticket.file for ticket in tickets])
         there = [ticket for ticket in tickets if ticket.file in contents]
@@ -177,8 +204,8 @@ class _Batch:
             file for file in right if file not in held or held[file].sha256 != contents[file].sha256
         ]
         parts = self._bring_in(new, contents)
-        self._note(there, contents)
         write_held(self._spark, self._lake, parts)
+        self._note(there, contents)
 
     def _bring_in(self, files: list[str], contents: dict[str, Content]) -> list[HeldSegment]:
         """Write the events of those files that turn out to be right."""
@@ -230,11 +257,6 @@ class _Batch:
         if rows:
             table = self._spark.createDataFrame(rows, VERDICT_SCHEMA)
             write_small(table, self._lake.verdicts, "batch_id")
-
-    def _remove_all(self) -> None:
-        """Remove what was written of this batch before it died."""
-        for table in (self._lake.events, self._lake.segments, self._lake.verdicts):
-            remove_batch(self._spark, table, self._batch_id)
 
 
 def _by_file(files: Iterable[str], parts: Iterable[HeldSegment]) -> dict[str, list[HeldSegment]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import date
-from typing import Final
+from typing import Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -59,7 +59,7 @@ class Lake:
 
     @property
     def checkpoint(self) -> str:
-        """What that stream has read."""
+        """What that stream has read, in Spark's words; of one run alone."""
         return f"{self.root}/_checkpoint"
 
     def carried(self, table: str) -> str:
@@ -111,28 +111,44 @@ def write_small(table: DataFrame, path: str, *partitions: str) -> None:
 
 def make_folder(spark: SparkSession, path: str) -> None:
     """Make a folder where it is not there."""
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    folder = jvm.org.apache.hadoop.fs.Path(path)
-    folder.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).mkdirs(folder)
+    folder, file_system = _hadoop(spark, path)
+    file_system.mkdirs(folder)
+
+
+def remove_folder(spark: SparkSession, path: str) -> None:
+    """Remove a folder where it is there, with all that it holds."""
+    folder, file_system = _hadoop(spark, path)
+    file_system.delete(folder, True)
+
+
+def batches(spark: SparkSession, path: str) -> set[str]:
+    """Return the batches that wrote to a table, of whatever days."""
+    return {folder.getName().partition("=")[2] for folder in _of_batch(spark, path, "*")}
 
 
 def remove_batch(spark: SparkSession, path: str, batch_id: str) -> None:
     """Remove what a batch wrote to a table, of whatever days."""
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
+    for folder in _of_batch(spark, path, batch_id):
+        remove_folder(spark, folder.toString())
+
+
+def _of_batch(spark: SparkSession, path: str, batch_id: str) -> list[Any]:
+    found: list[Any] = []
     for pattern in (f"{path}/batch_id={batch_id}", f"{path}/{DAY}=*/batch_id={batch_id}"):
-        folders = jvm.org.apache.hadoop.fs.Path(pattern)
-        file_system = folders.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-        for found in file_system.globStatus(folders) or ():
-            file_system.delete(found.getPath(), True)
+        folders, file_system = _hadoop(spark, pattern)
+        found += [each.getPath() for each in file_system.globStatus(folders) or ()]
+    return found
 
 
 def remove_days(spark: SparkSession, path: str, days: Collection[date]) -> None:
     """Remove days of a table, where they are there."""
+    for day in days:
+        remove_folder(spark, f"{path}/{DAY}={day.isoformat()}")
+
+
+def _hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """Return a path as Hadoop knows it, and the file system that it is of."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
-    configuration = spark.sparkContext._jsc.hadoopConfiguration()
-    for day in days:
-        folder = jvm.org.apache.hadoop.fs.Path(f"{path}/{DAY}={day.isoformat()}")
-        folder.getFileSystem(configuration).delete(folder, True)
+    found = jvm.org.apache.hadoop.fs.Path(path)
+    return found, found.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())

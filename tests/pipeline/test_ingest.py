@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import ingest
-from pipeline.bronze import read_coverage, read_events
+from pipeline.bronze import read_bronze, read_coverage, read_events
 from pipeline.lake import Lake
 from pipeline.run import run
 from storage.manifest import MANIFEST
@@ -256,6 +256,30 @@ def test_a_batch_that_died_leaves_nothing_of_a_file_that_is_wrong_now(site, monk
     site.ingest()
     assert offsets(site) == [*range(1, 21)]
     assert not list(Path(site.lake.events).glob("dt=1970-01-03/*"))
+
+
+def test_tables_that_were_moved_or_copied_go_on_where_they_are(site, tmp_path, monkeypatch):
+    newest = three_days(site, is_listed=False)[NEWEST]
+    (site.log_dir / NEWEST).unlink()
+    site.ingest()
+    (site.log_dir / NEWEST).write_bytes(newest)
+
+    def die(*args):
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ingest._Batch, "_note", die)
+        with pytest.raises(Exception, match="killed"):
+            site.ingest()
+    shutil.copytree(site.lake.root, tmp_path / "copy")
+    shutil.move(site.lake.root, tmp_path / "moved")
+    for place in ("copy", "moved"):
+        site.lake = Lake(str(tmp_path / place))
+        for _ in range(2):
+            assert site.ingest() == []
+            assert offsets(site) == [*range(1, 31)]
+            assert len(read_bronze(site.spark, site.lake).collect()) == 30
+        assert len(list(Path(site.lake.verdicts).glob("batch_id=*"))) == 2
 
 
 def test_batches_are_limited_and_hold_no_name_twice(monkeypatch):
