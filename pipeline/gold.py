@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
+from itertools import pairwise
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -269,14 +270,21 @@ _WHO: Final = (*_CLIENT, "member_id", "generation")
 _AUDIT_KEY: Final = (DAY, "store", "log_id", "seq", "ts_ms", "group", *_WHO)
 
 
-def audit(deltas: DataFrame, other_changes: DataFrame, events: DataFrame) -> DataFrame:
+def audit(
+    deltas: DataFrame,
+    other_changes: DataFrame,
+    events: DataFrame,
+    known: DataFrame,
+    days: Sequence[date],
+) -> DataFrame:
     """Every request that took offsets where a consumer does not take them, and every refused one.
 
     ``action``: ``rewind`` (a member went back), ``reset``, ``restore``, ``delete``, ``expire``,
     ``group_delete``, ``rejected`` (a zombie's commit; ``count`` refusals of one member in a row)
     and ``admin``. ``changes`` names what changed: from, and to (null: gone). ``messages_back`` and
     ``messages_forward`` count what the moves went over in either direction, ``messages`` is the
-    second less the first. Offsets that went with their topic have who deleted the topic.
+    second less the first. Offsets that went with their topic have who deleted the topic, which
+    ``known`` tells: events of the days, and those that were carried into them.
     """
     moved = deltas.where(F.col("is_rewind") | (F.col("cause") != "member")).select(
         *_AUDIT_KEY,
@@ -285,7 +293,7 @@ def audit(deltas: DataFrame, other_changes: DataFrame, events: DataFrame) -> Dat
         _change(F.when(F.col("previous_offset") >= 0, F.col("previous_offset")), F.col("offset")),
         "delta",
     )
-    gone = _with_deleter(other_changes.where(~F.col("is_set")), events).select(
+    gone = _with_deleter(other_changes.where(~F.col("is_set")), known, days).select(
         *_AUDIT_KEY,
         F.when(F.col("kind") == "offset_expired", "expire").otherwise("delete").alias("action"),
         F.coalesce("reason", F.lit("")).alias("detail"),
@@ -312,16 +320,18 @@ def audit(deltas: DataFrame, other_changes: DataFrame, events: DataFrame) -> Dat
     return requests.unionByName(_told(events), allowMissingColumns=True)
 
 
-def _with_deleter(gone: DataFrame, events: DataFrame) -> DataFrame:
+def _with_deleter(gone: DataFrame, known: DataFrame, days: Sequence[date]) -> DataFrame:
     """Write who deleted the topic to the offsets that went with it: the coordinator takes them out
-    by itself, soon after, and its event names nobody. Of the same day, as all of a day is computed
-    from itself.
+    by itself, soon after, and its event names nobody. On the same day, or the next that has events.
     """
     deleter = F.struct("seq", *_CLIENT)
     is_deletion = (F.col("kind") == "admin_action") & (F.col("action") == "delete_topic")
-    deletions = with_day(events.where(is_deletion)).groupBy(
-        DAY, "store", F.col("target").alias("topic")
-    )
+    following = F.create_map(*(F.lit(day) for pair in pairwise(days) for day in pair))
+    following = following[F.col(DAY)] if len(days) > 1 else F.lit(None)
+    both = F.array_compact(F.array(DAY, following))
+    counts_on = F.when(F.col(DAY) < days[0], F.array(F.lit(days[0]))).otherwise(both)
+    told = with_day(known.where(is_deletion)).withColumn(DAY, F.explode(counts_on))
+    deletions = told.groupBy(DAY, "store", F.col("target").alias("topic"))
     named = gone.join(
         deletions.agg(F.collect_list(deleter).alias("deletions")), [DAY, "store", "topic"], "left"
     )

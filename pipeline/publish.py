@@ -240,7 +240,7 @@ class _Run:
         lag = publish("lag_1m", gold.lag_1m(changes, newest, standing, samples, ends, self.days))
         publish("commit_rate_1m", gold.commit_rate_1m(deltas))
         publish("rebalances", gold.rebalances(episodes, sessions))
-        publish("audit", gold.audit(deltas, others, events))
+        publish("audit", gold.audit(deltas, others, events, known, self.days))
         publish("group_daily", gold.group_daily(deltas, sessions, episodes, lag, events))
 
     def _silver(self, table: str, rows: DataFrame) -> DataFrame:

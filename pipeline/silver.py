@@ -333,15 +333,17 @@ _LASTING: Final = (
     "assignment",
     "rebalance_start",
     "rebalance_end",
+    "admin_action",
 )
-"""Kinds that say something lasting: those of ``_states``."""
+"""Kinds that say something lasting."""
 
 
 def carried_events(events: DataFrame, forgotten: DataFrame, days: Sequence[date]) -> DataFrame:
     """For the end of each day: the events that a later day still needs, in the events' own columns.
 
     The joins of members that live on, the last assignment of each group and of each partition, and
-    the rebalance that is under way.
+    the rebalance that is under way; and, for a day alone, the deletions of topics, whose offsets go
+    soon after.
     """
     told = with_day(events.where(F.col("kind").isin(*_LASTING))).withColumn("order", event_order())
     states = told.select("store", "order", DAY, F.explode(_states()).alias("state"))
@@ -359,7 +361,8 @@ def carried_events(events: DataFrame, forgotten: DataFrame, days: Sequence[date]
     each = last.where(since <= until).select(
         "store", "order", F.explode(F.sequence(since, until)).alias(DAY)
     )
-    each = each.where(F.col(DAY).isin(*days)).distinct()
+    deletions = told.where(F.col("action") == "delete_topic").select("store", "order", DAY)
+    each = each.unionByName(deletions).where(F.col(DAY).isin(*days)).distinct()
     carried = told.drop(DAY).join(each, ["store", "order"])
     return _with_static_names(carried.select(*EVENT_SCHEMA.names, "store", DAY), events)
 

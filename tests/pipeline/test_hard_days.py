@@ -280,6 +280,10 @@ def over_midnights(began_ms: int) -> list[EventDict]:
     def leave(day, group, member, lease_epoch=1):
         return say(core.MemberLeave, day, lease_epoch, group=group, member_id=member)
 
+    def gone(day, topic):
+        lost = core.LostTopic(topic, "", [core.LostPartition(0, 7, -1, "", 5)])
+        return say(core.OffsetDeleted, day, group="late", reason="topic_deleted", topics=[lost])
+
     return [
         *(join(0, "killed", "l"), join(0, "killed", "s1", instance_id="s")),
         hold(0, "killed", l=[0], s1=[1]),
@@ -289,11 +293,14 @@ def over_midnights(began_ms: int) -> list[EventDict]:
         # the coordinator is killed before anything of this is stored
         *(leave(0, "killed", "l"), leave(0, "killed", "l"), start(0, "killed")),
         join(0, "killed", "s2", instance_id="s", replaces="s1"),
+        say(core.AdminAction, 0, action="delete_topic", target="old", client_id="ops"),
+        gone(1, "old"),
         say(core.ShardLoaded, 1, 2, groups=1, offsets=0, duration_ms=1),
         # the two steps of a cooperative rebalance
         join(1, "handed-over", "b"),
         *(start(1, "handed-over"), end(1, "handed-over"), hold(1, "handed-over", a=[0], b=[])),
         start(1, "handed-over"),
+        gone(2, "old"),
         leave(2, "killed", "l", 2),
         join(2, "killed", "s3", lease_epoch=2, instance_id="s", replaces="s1"),
         *(end(2, "open"), hold(2, "open")),
@@ -361,3 +368,8 @@ def test_a_partition_that_nobody_had_over_midnight_moves_from_who_had_it_before(
     rows = one_by_one[1].gold("rebalances")
     found = by_days(rows, "moved", "assigned", group="handed-over")
     assert found == [(0, 0, 2), (1, 0, 1), (1, None, None), (2, 1, 2)]
+
+
+def test_who_deleted_a_topic_is_known_on_the_day_after(one_by_one):
+    rows = one_by_one[1].gold("audit")
+    assert by_days(rows, "client_id", group="late") == [(1, "ops"), (2, "")]
