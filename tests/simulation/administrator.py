@@ -23,11 +23,8 @@ from coordinator.core.requests import (
 )
 from tests.simulation.call import Disconnected
 from tests.simulation.network import Direct, Wire
-from tests.simulation.node import TOPIC, Node
+from tests.simulation.node import EXTRAS, TOPIC, Node
 from tests.simulation.world import COMMIT_RETENTION_MS, World
-
-EXTRAS = ("extra-1", "extra-2")
-"""Topics that come and go."""
 
 SIMPLE = ("simple-0", "simple-1", "simple-2")
 """Groups of those that commit without members; each is in a shard of its own."""

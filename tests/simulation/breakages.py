@@ -333,9 +333,9 @@ def log_time_goes_back(patch: Patch) -> None:
 def two_appends_at_a_time(patch: Patch) -> None:
     gather = Lane.gather
 
-    def impatient(self: Lane, slot: Slot, batch: Any) -> Any:
+    def impatient(self: Lane, *arguments: Any) -> Any:
         self._task = None
-        return gather(self, slot, batch)
+        return gather(self, *arguments)
 
     patch.setattr(Lane, "gather", impatient)
 
@@ -422,7 +422,10 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     "a leader epoch that is not stored": (leader_epoch_is_not_stored, "is kept with"),
     "metadata that is not told": (metadata_is_not_told, "was read with"),
     "a spurious zero": (spurious_zero, ": 0 was read"),
-    "offsets that look like none while loading": (loading_reads_nothing, "-1 was read"),
+    "offsets that look like none while loading": (
+        loading_reads_nothing,
+        "by no shard|-1 was read",
+    ),
     "a load that loses records": (load_loses_a_slice, "replayed"),
     "a fold that runs ahead of the log": (fold_runs_ahead, "replayed|loaded"),
     "a fold that fails and is not told": (fold_fails_silently, "replayed|loaded"),

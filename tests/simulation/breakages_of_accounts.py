@@ -17,11 +17,13 @@ from coordinator.core.errors import ErrorCode
 from coordinator.core.events import Event, MemberEvicted, OffsetDeleted, OffsetExpired
 from coordinator.core.group import Group, Member
 from coordinator.core.lost_offsets import StoredOffset
-from coordinator.core.requests import LeaveGroupResult
+from coordinator.core.requests import Heartbeat, LeaveGroupResult
 from coordinator.core.state import ShardState
-from coordinator.runtime.lane import Lane
+from coordinator.runtime import lane
+from coordinator.runtime.lane import Append, Lane
 from coordinator.runtime.owner import ShardOwner
-from coordinator.runtime.slot import Slot
+from coordinator.runtime.refusals import LOADING_ANSWER
+from coordinator.runtime.slot import Slot, Write
 
 Patch = pytest.MonkeyPatch
 
@@ -133,6 +135,30 @@ def zombies_go_on(patch: Patch) -> None:
     patch.setattr(membership, "_generation_error", lenient)
 
 
+def heartbeats_of_a_loading_shard_are_of_nobody(patch: Patch) -> None:
+    patch.setitem(LOADING_ANSWER, Heartbeat, ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def what_waited_goes_out_backwards(patch: Patch) -> None:
+    release = Slot.release
+
+    def backwards(self: Slot, write: Write) -> None:
+        write.replies.reverse()
+        release(self, write)
+
+    patch.setattr(Slot, "release", backwards)
+
+
+class _Heard(Append):
+    """Whatever it says once it was given up."""
+
+    abandoned = property(lambda _: False, lambda _, __: None)  # type: ignore[assignment]
+
+
+def append_that_was_given_up_is_heard(patch: Patch) -> None:
+    patch.setattr(lane, "Append", _Heard)
+
+
 ACCOUNTS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     "a join or sync that is fenced and not answered": (fenced_call_is_not_answered, "are owed"),
     "a join that is superseded and not answered": (superseded_join_is_not_answered, "are owed"),
@@ -147,5 +173,17 @@ ACCOUNTS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
         "nobody asked for",
     ),
     "an offset that goes without a word": (losses_are_not_told, "offsets that went"),
+    "heartbeats that a loading shard knows nobody for": (
+        heartbeats_of_a_loading_shard_are_of_nobody,
+        "by no shard",
+    ),
+    "answers that waited and go out backwards": (
+        what_waited_goes_out_backwards,
+        "behind one that was given later",
+    ),
+    "an append that is heard after it was given up": (
+        append_that_was_given_up_is_heard,
+        "were taken for failed",
+    ),
 }
 """As ``breakages.BREAKAGES``."""

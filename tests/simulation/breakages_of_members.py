@@ -112,6 +112,42 @@ def metadata_of_a_rejoin_is_lost(patch: Patch) -> None:
     patch.setattr(Group, "set_protocols", lambda *_: None)
 
 
+def static_members_are_put_out(patch: Patch) -> None:
+    """By the end of a join phase that they did not come back in."""
+    complete = rebalance.complete_join_phase
+
+    def strict(shard: ShardState, group: Group) -> None:
+        for member in list(group.members.values()):
+            if member.group_instance_id is not None and member.parked_join is None:
+                rebalance.evict(shard, group, member, "join_timeout")
+        complete(shard, group)
+
+    patch.setattr(rebalance, "complete_join_phase", strict)
+
+
+def type_of_an_empty_group_is_not_loaded(patch: Patch) -> None:
+    """It looks like one that never had members."""
+    restore = Group.restore
+
+    def forgetful(self: Group) -> None:
+        restore(self)
+        if not self.members:
+            self.protocol_type = None
+
+    patch.setattr(Group, "restore", forgetful)
+
+
+def one_member_subscribes_for_all(patch: Patch) -> None:
+    compute = Group.compute_subscribed_topics
+
+    def of_the_first(self: Group) -> frozenset[str] | None:
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(self, "members", dict([*self.members.items()][:1]))
+            return compute(self)
+
+    patch.setattr(Group, "compute_subscribed_topics", of_the_first)
+
+
 MEMBERS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     "an eviction that is told twice": (evictions_are_told_twice, "told to have gone"),
     "an eviction that is written twice": (evictions_are_written_twice, "made was"),
@@ -125,5 +161,11 @@ MEMBERS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     ),
     "a commit of anybody who names the generation": (anybody_commits, "is answered.*, is "),
     "metadata of a rejoin that is lost": (metadata_of_a_rejoin_is_lost, "is shown"),
+    "a static member that a join phase puts out": (
+        static_members_are_put_out,
+        "is static, and has until its session ends",
+    ),
+    "an Empty group whose type is not loaded": (type_of_an_empty_group_is_not_loaded, "at rest as"),
+    "one member that subscribes for all": (one_member_subscribes_for_all, "is taken to consume"),
 }
 """As ``breakages.BREAKAGES``."""

@@ -243,7 +243,10 @@ TIMERS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
         _asked(session_timeout_ms=lambda ms: 10 * ms),
         "is silent since",
     ),
-    "a rebalance timeout that is loaded as 100 ms": (restored_rebalance_timeout_is_short, EARLY),
+    "a rebalance timeout that is loaded as 100 ms": (
+        restored_rebalance_timeout_is_short,
+        f"{EARLY}|at rest as",
+    ),
     "a member that never synced and stays": (sync_phase_evicts_nobody, "should have synced"),
 }
 """As ``breakages.BREAKAGES``."""

@@ -21,6 +21,7 @@ from tests.simulation.history import Durable
 from tests.simulation.identities import Sent, check_identity
 from tests.simulation.leftovers import Leftovers
 from tests.simulation.patience import Patience
+from tests.simulation.rest import check_rest
 from tests.simulation.roll_call import RollCall, check_goes_on, check_left, check_waits
 from tests.simulation.tickets import OpenTickets
 
@@ -84,6 +85,7 @@ class CheckedShard(Shard):
     def loaded(self, now: Now) -> Step:
         step = super().loaded(now)
         self._is_loaded = True  # what was read has become the live state only now
+        self.check_rest()
         return self._took(step, now)
 
     def load_group(self, group_id: str, records: Sequence[Record], now: Now) -> Step:
@@ -99,6 +101,12 @@ class CheckedShard(Shard):
         if self._is_loaded:
             with self._durable.noting():
                 self._leftovers.look(self, now)
+
+    def check_rest(self) -> None:
+        """Note which groups at rest are not what their records say."""
+        for group in self.groups.values():
+            with self._durable.noting():
+                check_rest(group)
 
     def _took(self, step: Step, now: Now) -> Step:
         if self._is_loaded:

@@ -29,7 +29,7 @@ from protocol.consumer_protocol import (
 )
 from tests.simulation.call import Disconnected
 from tests.simulation.network import Channel
-from tests.simulation.node import TOPIC
+from tests.simulation.node import EXTRAS, TOPIC
 from tests.simulation.world import SESSION_MS, World
 
 CLOSE_S = 30
@@ -70,6 +70,8 @@ class Member:
         self.is_fenced = False
         """Another came with its instance id: its user has to see to that."""
         self._client = Client(world.mint("client"), "/10.0.0.1")
+        self._topics = [TOPIC, EXTRAS[0] if instance_id is None else EXTRAS[1]]
+        """Of an instance always the same: others would be known from the next generation on."""
         self._channel: Channel | None = None
         self._is_leader = False
         self._skips = False
@@ -127,7 +129,7 @@ class Member:
 
     async def _join(self) -> None:
         generation = str(self.generation_id).encode()  # as those do that are sticky
-        metadata = encode_subscription(Subscription(1, [TOPIC], generation))
+        metadata = encode_subscription(Subscription(1, self._topics, generation))
         request = JoinGroup(
             self.group_id,
             self.member_id,

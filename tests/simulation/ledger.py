@@ -39,6 +39,10 @@ class Life:
         self._stored = 0
         self._last_records = 0
         """How much was made when the last step with records was over."""
+        self._said = 0
+        """Answers that wait for what was made before them."""
+        self._last_out = 0
+        """The number of the last of them that went out."""
 
     def take(self, step: Step) -> None:
         """A step was made."""
@@ -48,10 +52,15 @@ class Life:
             self._made += 1
         if step.records:
             self._last_records = self._made
-        number = self._last_records
         for reply in step.replies:
-            if reply.waits and isinstance(reply.ticket, WatchedTicket):
-                reply.ticket.rests_on(reply.result, partial(self.is_durable, number))
+            if not isinstance(reply.ticket, WatchedTicket):
+                continue
+            if reply.waits:
+                self._said += 1
+                let_out = partial(self.let_out, self._said, self._last_records)
+                reply.ticket.is_told(reply.result, let_out)
+            else:
+                reply.ticket.is_told(reply.result)
 
     def stored(self, batch: Batch) -> None:
         """A batch became durable; raises AssertionError where it is not the next that was made."""
@@ -62,9 +71,13 @@ class Life:
         self._stored += 1
         assert found == wanted, f"stored {found}, made was {wanted}"
 
-    def is_durable(self, number: int) -> bool:
-        """Tell whether so much of what was made is."""
-        return self._stored >= number
+    def let_out(self, number: int, made: int) -> None:
+        """An answer goes out; raises AssertionError where not so much of what was made is durable,
+        or one that was given later is out.
+        """
+        assert self._stored >= made, "ahead of what it rests on"
+        assert self._last_out < number, "behind one that was given later"
+        self._last_out = number
 
 
 def _told(events: Sequence[Event]) -> list[Event]:

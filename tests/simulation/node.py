@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 SHARDS = 4
 PARTITIONS = 6
 TOPIC = "orders"
+"""Which all groups consume."""
+EXTRAS = ("extra-1", "extra-2")
+"""Topics that come and go; each member subscribes to one of them too."""
 
 
 class Node:

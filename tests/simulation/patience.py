@@ -163,6 +163,9 @@ class GroupPatience:
             reason = event.reason if isinstance(event, MemberEvicted) else ""
             if left_ms > 0 and (awaited or reason in ("join_timeout", "sync_timeout")):
                 told.append(f"{event}: {left_ms} ms before the phase may end")
+            is_absent_one = reason == "join_timeout" and event.instance_id is not None
+            if is_absent_one and (self._waiting or self._bound_ms is None):
+                told.append(f"{event}: is static, and has until its session ends")
             if reason == "session_timeout" and event.member_id not in self._waiting:
                 heard_ms = self._heard_ms.get(event.member_id, now_ms)
                 left_ms = heard_ms + self._sessions_ms.get(event.member_id, 0) - now_ms

@@ -130,11 +130,13 @@ class SimStore:
         self._folds = limits.fold_after_requests > 0
         self._fate = fate
         self._durable = durable
-        self._late: set[asyncio.Task[Collection[ShardId]]] = set()
-        self._appending: set[ShardId] = set()
+        self._appending: dict[ShardId, asyncio.Task[Collection[ShardId]]] = {}
         self._loaded: dict[ShardId, LeaseEpoch] = {}
         """The epochs under which shards were loaded: only then they may be written."""
         self._held: dict[ShardId, LeaseEpoch] = {}
+        self.appends_failed = 0
+        """Those that may not have ended yet too; one that is given up fails once, whatever it says
+        when it ends."""
         self.told_lost: set[Lease] = set()
         """Leases of which the process was told that they are lost: it goes on with none of them."""
 
@@ -147,7 +149,8 @@ class SimStore:
 
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
         await self._fate.work()
-        self._appending -= set(shards)  # an append that was given up is refused from now on
+        for shard in shards:  # an append that was given up is refused from now on
+            self._appending.pop(shard, None)
         leases = await self.inner.acquire(shards, owner)
         self._held |= {lease.shard: lease.epoch for lease in leases.values()}
         self._fate.point()
@@ -178,24 +181,32 @@ class SimStore:
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
         shards = {item.shard for item in items}
         with self._durable.noting():
-            assert not shards & self._appending, "two appends of a shard at a time"
+            assert not shards & self._appending.keys(), "two appends of a shard at a time"
             for item in items:
                 loaded = self._loaded.get(item.shard)
                 assert loaded == item.fence, f"shard {item.shard}: {item.fence} was not loaded"
-        self._appending |= shards
         if self._folds:
             items = [_as_of_now(item) for item in items]  # a task begins later
         task = asyncio.ensure_future(self._append(items))
+        self._appending |= dict.fromkeys(shards, task)
+        self.appends_failed += 1
         try:
-            if not self._fate.happens(0.3):
-                return await task
-            self._fate.faults["append that outlives its caller"] += 1
-            self._late.add(task)  # goes on in the store even if the caller gives it up
-            task.add_done_callback(self._ended)
-            return await asyncio.shield(task)
+            fenced = await self._outcome(task)
+            self.appends_failed -= not fenced
+            return fenced
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise
+            return await asyncio.shield(task)  # goes on, and answers whoever has given it up
         finally:
             if task.done():
-                self._appending -= shards
+                self._appending = {s: t for s, t in self._appending.items() if t is not task}
+
+    async def _outcome(self, task: asyncio.Task[Collection[ShardId]]) -> Collection[ShardId]:
+        if not self._fate.happens(0.3):
+            return await task
+        self._fate.faults["append that outlives its caller"] += 1
+        return await asyncio.shield(task)
 
     def unfolded(self) -> int:
         return self.inner.unfolded()
@@ -216,11 +227,6 @@ class SimStore:
             self._fate.faults["append that lied"] += not self._fate.is_dead
             raise
         return fenced
-
-    def _ended(self, task: asyncio.Task[Collection[ShardId]]) -> None:
-        self._late.discard(task)
-        if not task.cancelled():
-            task.exception()
 
 
 def _as_of_now(item: ShardAppend) -> ShardAppend:

@@ -10,9 +10,19 @@ import pytest
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import MemberFenced, MemberLeave
 from coordinator.core.records import OffsetsRemoved
-from coordinator.core.requests import LeaveGroupResult
+from coordinator.core.requests import (
+    Heartbeat,
+    JoinGroupResult,
+    LeaveGroup,
+    LeaveGroupResult,
+    ListGroups,
+    ListGroupsResult,
+    SyncGroup,
+    SyncGroupResult,
+)
 from coordinator.core.step import Reply, Step
 from storage.base import Batch
+from tests.helpers.shard_driver import CLIENT, a_join
 from tests.simulation.history import Durable
 from tests.simulation.tickets import OpenTickets, WatchedTicket
 
@@ -35,7 +45,10 @@ class Story:
         self.durable.granted(0, 1)
         self.life = self.durable.ledger.life(0, 1)
         self.client = Answers()
-        self.ticket = WatchedTicket(self.client, self.durable.problem)
+        self.ticket = self.asked(LeaveGroup("g", (), CLIENT))
+
+    def asked(self, request):
+        return WatchedTicket(request, self.client, self.durable.problem)
 
     def make(self, number, *, records=True, events=(), reply=None):
         """A step; returns what the store should get of it."""
@@ -158,7 +171,61 @@ def test_a_refusal_of_the_process_may_come_in_its_place(story):
     assert story.problems == []
 
 
+HEARTBEAT = Heartbeat("g", 1, "m", None, CLIENT)
+SYNC = SyncGroup("g", 1, "m", None, None, None, (), CLIENT)
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        (HEARTBEAT, ErrorCode.NONE),
+        (SYNC, SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS)),
+        (a_join(), JoinGroupResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "")),
+        (ListGroups(), ListGroupsResult(ErrorCode.NONE)),
+    ],
+)
+def test_so_may_what_a_loading_shard_says(story, request_, answer):
+    story.asked(request_).resolve(answer)
+    assert story.problems == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        (HEARTBEAT, ErrorCode.UNKNOWN_MEMBER_ID),
+        (HEARTBEAT, ErrorCode.REBALANCE_IN_PROGRESS),
+        (SYNC, SyncGroupResult(ErrorCode.NONE)),
+        (a_join(), JoinGroupResult(ErrorCode.REBALANCE_IN_PROGRESS, "")),
+    ],
+)
+def test_but_nothing_that_takes_a_shard_to_know(story, request_, answer):
+    story.asked(request_).resolve(answer)
+    assert story.problems == [f"answered by no shard: {answer}"]
+
+
+def two_answers_that_wait(story):
+    """The tickets of both, in their order."""
+    tickets = [story.asked(HEARTBEAT), story.asked(HEARTBEAT)]
+    for ticket in tickets:
+        story.life.take(Step([Reply(ticket, ErrorCode.ILLEGAL_GENERATION)]))
+    return tickets
+
+
+def test_answers_that_wait_go_out_in_their_order(story):
+    for ticket in two_answers_that_wait(story):
+        ticket.resolve(ErrorCode.ILLEGAL_GENERATION)
+    assert story.problems == []
+
+
+def test_and_in_no_other(story):
+    for ticket in reversed(two_answers_that_wait(story)):
+        ticket.resolve(ErrorCode.ILLEGAL_GENERATION)
+    told = f"answered behind one that was given later: {ErrorCode.ILLEGAL_GENERATION}"
+    assert story.problems == [told]
+
+
 def test_a_ticket_is_answered_once(story):
+    story.store(story.make(1, reply=LEFT))
     story.ticket.resolve(LEFT)
     story.ticket.resolve(LEFT)
     assert story.problems == [f"answered twice: {LEFT}"]

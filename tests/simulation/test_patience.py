@@ -16,6 +16,7 @@ from coordinator.core.group import Group
 from coordinator.core.group_configs import GroupSettings
 from coordinator.core.requests import Now
 from tests.helpers.shard_driver import a_member, a_stable_group, completing, stable
+from tests.simulation.breakages_of_members import static_members_are_put_out
 from tests.simulation.checked_shard import CheckedShard
 from tests.simulation.patience import LATE_MS
 from tests.simulation.world_shard_driver import WorldShardDriver
@@ -355,6 +356,46 @@ def test_with_the_rebalance_timeout_it_may(story):
     preparing(story)
     story.advance(REBALANCE_MS)
     assert len(story.events_of(RebalanceEnd)[-1].awaited) == 2
+    assert story.durable.problems == []
+
+
+ABSENT = "is static, and has until its session ends"
+
+
+def one_of_two_static_members_is_back(story: Story) -> None:
+    back, _ = a_group_of_absent_static_members(story, **TIMEOUTS)
+    assert back.join().parked
+
+
+def test_it_leaves_static_members_that_are_absent(story):
+    one_of_two_static_members_is_back(story)
+    story.advance(REBALANCE_MS)
+    assert len(story.events_of(RebalanceEnd)[-1].awaited) == 1
+    assert story.durable.problems == []
+
+
+def test_one_that_puts_them_out_is_told(story):
+    one_of_two_static_members_is_back(story)
+    with pytest.MonkeyPatch.context() as meanwhile:
+        static_members_are_put_out(meanwhile)
+        story.advance(REBALANCE_MS)
+    assert [event.reason for event in story.events_of(MemberEvicted)] == ["join_timeout"]
+    assert ABSENT in story.durable.problems[0]
+
+
+def test_so_is_one_that_puts_all_of_them_out(story):
+    a_group_of_absent_static_members(story, **TIMEOUTS)
+    with pytest.MonkeyPatch.context() as meanwhile:
+        static_members_are_put_out(meanwhile)
+        story.advance(REBALANCE_MS)
+    assert ABSENT in story.durable.problems[0]
+
+
+def test_with_what_is_set_for_the_group_it_may_where_nobody_is_back(story):
+    a_group_of_absent_static_members(story, **TIMEOUTS)
+    bound(story, 2_000)
+    story.advance(2_000)
+    assert [event.reason for event in story.events_of(MemberEvicted)] == 2 * ["join_timeout"]
     assert story.durable.problems == []
 
 

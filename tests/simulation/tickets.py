@@ -7,9 +7,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from coordinator.core.requests import Request
+from coordinator.core.errors import ErrorCode
+from coordinator.core.requests import Heartbeat, ListGroups, Request, SyncGroup
 from coordinator.core.step import Step, Ticket
 from coordinator.service import GroupCoordinator
+
+_TRY_AGAIN = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_CONTROLLER,
+    }
+)
+_WHILE_LOADING = frozenset(
+    {(Heartbeat, ErrorCode.NONE), (SyncGroup, ErrorCode.REBALANCE_IN_PROGRESS)}
+)
+"""What members are told that are to stay members."""
 
 
 class OpenTickets:
@@ -35,27 +49,47 @@ class OpenTickets:
         )
 
 
+def check_refusal(request: Request, result: Any) -> None:
+    """Raise AssertionError where the process says more in the place of a shard than that somebody
+    is to try again: it knows no groups and no members. (A listing it puts together itself.)
+    """
+    code = result if isinstance(result, ErrorCode) else result.error
+    may_say = code in _TRY_AGAIN or (type(request), code) in _WHILE_LOADING
+    assert may_say or isinstance(request, ListGroups), "by no shard"
+
+
+def _at_any_time() -> None:
+    pass
+
+
 class WatchedTicket:
     """Stands for a client's ticket between the process and its shards."""
 
-    def __init__(self, ticket: Any, problem: Callable[[str], None]) -> None:
+    def __init__(self, request: Request, ticket: Any, problem: Callable[[str], None]) -> None:
+        self._request = request
         self._ticket = ticket
         self._problem = problem
         self._result: object = None
-        self._is_durable: Callable[[], bool] = lambda: True
+        self._let_out: Callable[[], None] = _at_any_time
         self._is_answered = False
 
-    def rests_on(self, result: object, is_durable: Callable[[], bool]) -> None:
-        """The shard has answered this; it may go out once what it rests on is durable."""
-        self._result, self._is_durable = result, is_durable
+    def is_told(self, result: object, let_out: Callable[[], None] = _at_any_time) -> None:
+        """The shard has answered this; ``let_out`` raises AssertionError where it may not go out
+        yet.
+        """
+        self._result, self._let_out = result, let_out
 
     def resolve(self, result: Any) -> None:
         """Take the answer; a refusal that the process makes in its place may come at any time."""
-        if self._is_answered:
-            self._problem(f"answered twice: {result}")
-        self._is_answered = True
-        if result is self._result and not self._is_durable():
-            self._problem(f"answered ahead of what it rests on: {result}")
+        try:
+            assert not self._is_answered, "twice"
+            self._is_answered = True
+            if result is self._result:
+                self._let_out()
+            else:
+                check_refusal(self._request, result)
+        except AssertionError as error:
+            self._problem(f"answered {error}: {result}")
         self._ticket.resolve(result)
 
     def __getattr__(self, name: str) -> Any:
@@ -69,4 +103,4 @@ class WatchedCoordinator(GroupCoordinator):
     """Told of what does not hold."""
 
     def submit(self, request: Request, ticket: Any) -> None:
-        super().submit(request, WatchedTicket(ticket, self.problem))
+        super().submit(request, WatchedTicket(request, ticket, self.problem))

@@ -371,6 +371,7 @@ class World:
                     and not node.coordinator._owner._is_stopping
                 ):
                     slot.shard.check_leftovers(node.clock.now())
+                    slot.shard.check_rest()
         for problem in self.durable.problems:
             raise AssertionError(problem)
 

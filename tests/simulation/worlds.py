@@ -245,6 +245,8 @@ def _check_running(world: World, members: list[Member]) -> None:
     for node in world.nodes.values():
         assert node.coordinator.stats.bugs == 0
         assert node.coordinator.stats.tickets_failed == 0
+        heard, failed = node.coordinator.stats.appends_failed, node.store.appends_failed
+        assert heard <= failed, f"{heard} appends were taken for failed, {failed} may have been"
 
 
 def _check_peace(world: World, members: list[Member]) -> None:

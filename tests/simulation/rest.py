@@ -1,0 +1,32 @@
+"""A group at rest, Stable or Empty, is what its record says, and knows what its members consume: a
+load makes another of it where it is not, or has made one.
+"""
+
+from __future__ import annotations
+
+from coordinator.core.group import CONSUMER, Group
+from coordinator.core.records import GroupRecord
+from coordinator.core.requests import GroupState
+from protocol.consumer_protocol import ConsumerProtocolError, subscribed_topics
+
+
+def check_rest(group: Group) -> None:
+    """Raise AssertionError where the two are not the same."""
+    saved = group.saved
+    if saved is None or group.state not in (GroupState.EMPTY, GroupState.STABLE):
+        return
+    live = group.to_record()
+    assert live == saved, f"{group.group_id}: at rest as {live}, its record is {saved}"
+    if group.state is GroupState.STABLE:
+        wanted, known = _consumed(saved), group.subscribed_topics
+        assert known == wanted, f"{group.group_id}: consumes {wanted}, is taken to consume {known}"
+
+
+def _consumed(saved: GroupRecord) -> set[str] | None:
+    """What all members subscribe to; None where that cannot be known."""
+    if saved.protocol_type != CONSUMER:
+        return None
+    try:
+        return {topic for m in saved.members for topic in subscribed_topics(m.subscription)}
+    except ConsumerProtocolError:
+        return None
