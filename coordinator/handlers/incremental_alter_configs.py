@@ -23,7 +23,7 @@ from coordinator.core.topic_names import topic_name_error
 from coordinator.handlers.config_resources import ResourceType, broker_name_error
 from coordinator.handlers.reading import read
 from coordinator.handlers.topic_changes import repeated
-from coordinator.handlers.topic_configs import TOPIC_CONFIGS, topic_config_error
+from coordinator.handlers.topic_configs import TOPIC_CONFIGS, appended, topic_config_error
 from protocol.codec import respond
 
 if TYPE_CHECKING:
@@ -115,7 +115,11 @@ def _judge_topic(resource: Any, services: Services) -> Refusal:
     if wrong_name is not None:
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong_name)
     changes = [config for config in resource.configs if config.config_operation != DELETE]
-    added = {c.name: c.value for c in changes if c.config_operation != SUBTRACT}
+    added = {
+        c.name: appended(c.name, c.value) if c.config_operation == APPEND else c.value
+        for c in changes
+        if c.config_operation != SUBTRACT
+    }
     wrong = topic_config_error(added)
     if wrong is not None:
         return Refusal(ErrorCode.INVALID_CONFIG, wrong)

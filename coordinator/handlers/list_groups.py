@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+from coordinator.core.java_text import trim
 from coordinator.core.requests import ListGroups, ListGroupsResult
 from coordinator.handlers.packing import begin, finish, wire_count, wire_string
 from coordinator.handlers.reading import read
@@ -39,7 +40,7 @@ def parse(wire: Any, version: int) -> ListGroups:
     types.
     """
     return ListGroups(
-        states=frozenset(s.strip().lower() for s in wire.states_filter)
+        states=frozenset(trim(s).lower() for s in wire.states_filter)
         if version >= 4
         else frozenset(),
         types=frozenset(t.lower() for t in wire.types_filter) if version >= 5 else frozenset(),

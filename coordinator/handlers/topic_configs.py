@@ -75,6 +75,8 @@ TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {
 }
 """As Kafka 4.3.1's LogConfig has them."""
 
+_DEFAULT_LISTS: Final = {"cleanup.policy": "delete"}
+"""What the lists of a topic hold that was given none; the others are empty."""
 _PARSERS: Final = {_INT: parse_int, _LONG: parse_long, _DOUBLE: parse_double}
 _REPLICA: Final = re.compile(r"([0-9]+:[0-9]+)?")
 
@@ -95,6 +97,14 @@ def topic_config_error(configs: Mapping[str, str]) -> str | None:
     if shortest is not None and longest is not None and shortest > longest:
         return f"min.compaction.lag.ms ({shortest}) is above max.compaction.lag.ms ({longest})"
     return None
+
+
+def appended(name: str, text: str) -> str:
+    """Append to the default value of a list. As in Kafka no element comes twice, and empty ones at
+    the end of the text are not there, unless it is nothing else (String.split).
+    """
+    parts = text.rstrip(",").split(",") if text.strip(",") or not text else []
+    return ",".join(dict.fromkeys([*_DEFAULT_LISTS.get(name, "").split(","), *parts]))
 
 
 def _value_error(config: TopicConfig, text: str) -> str | None:

@@ -187,6 +187,38 @@ def changes_of_a_topics_configs_that_are_refused_or_change_nothing(case: Case) -
 
 
 @edge()
+def lists_that_are_appended_to(case: Case) -> None:
+    """Of a topic that there is not, and so has the default: the whole list is judged first."""
+    for key in ("cleanup.policy", "leader.replication.throttled.replicas"):
+        for text in (
+            *(
+                "",
+                ",",
+                ",,",
+                "delete",
+                "delete,",
+                ",delete",
+                "compact,",
+                ",compact",
+                "delete,compact",
+            ),
+            *(
+                "compact,,delete",
+                " compact , delete ",
+                "x",
+                "*",
+                "*,",
+                ",*",
+                "*,0:1",
+                "0:1,",
+                ",0:1",
+            ),
+        ):
+            changes = [change(TOPIC_KIND, "absent", (key, how, text)) for how in (APPEND, SUBTRACT)]
+            _alter(case, *changes)
+
+
+@edge()
 def there_are_no_internal_topics(case: Case) -> None:
     person = case.person("a")
     case.reset(person)

@@ -394,7 +394,8 @@ def listings_by_state_and_type(case: Case) -> None:
     case.reset(c, group_id=f"{case.group}-simple")
     case.pair.ask_until_equal("list_groups", 5)
     version = case.v("list_groups")
-    for states in ([], ["Stable"], [" sTaBle "], ["Empty", "Dead"], ["nonsense"], [""]):
+    spaces = ["\0Stable\x1f"], ["\u2003Stable"], ["Stable\u00a0"]
+    for states in ([], ["Stable"], [" sTaBle "], *spaces, ["Empty", "Dead"], ["nonsense"], [""]):
         for types in ([], ["classic"], ["CLASSIC"], [" classic"], ["consumer"], ["nonsense"]):
             case.send(a, "list_groups", version, states_filter=states, types_filter=types)
 

@@ -292,6 +292,11 @@ def test_a_value_beside_a_delete_counts_for_nothing() -> None:
         (change(TOPIC, "orders", ("retention.ms", APPEND, "1")), ErrorCode.INVALID_CONFIG),
         (change(TOPIC, "orders", ("nowhere", SUBTRACT, "1")), ErrorCode.INVALID_CONFIG),
         (change(TOPIC, "orders", ("cleanup.policy", APPEND, "x")), ErrorCode.INVALID_CONFIG),
+        (change(TOPIC, "orders", ("cleanup.policy", APPEND, "")), ErrorCode.INVALID_CONFIG),
+        (
+            change(TOPIC, "nowhere", ("cleanup.policy", APPEND, ",")),
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ),
         (
             change(TOPIC, "orders", ("cleanup.policy", APPEND, "compact")),
             ErrorCode.POLICY_VIOLATION,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.handlers.topic_configs import TOPIC_CONFIGS, topic_config_error
+from coordinator.handlers.topic_configs import TOPIC_CONFIGS, appended, topic_config_error
 from tests.helpers.topic_config_values import REFUSED, TAKEN
 
 
@@ -35,3 +35,25 @@ def test_what_may_not_be_compacted_yet_must_not_have_to_be(
 @pytest.mark.parametrize("name", ["min.compaction.lag.ms", "max.compaction.lag.ms"])
 def test_either_lag_of_compaction_may_stand_alone(name: str) -> None:
     assert topic_config_error({name: "9223372036854775807"}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("compact", "delete,compact"),
+        ("delete", "delete"),
+        ("compact,delete,,", "delete,compact"),
+        (",compact", "delete,,compact"),
+        (",,", "delete"),
+        ("", "delete,"),
+    ],
+)
+def test_what_is_appended_to_a_list_comes_once_and_without_empty_ends(
+    text: str, whole: str
+) -> None:
+    """ConfigurationControlManager, with String.split."""
+    assert appended("cleanup.policy", text) == whole
+
+
+def test_a_list_without_a_default_begins_empty() -> None:
+    assert appended("leader.replication.throttled.replicas", "0:1,") == ",0:1"
