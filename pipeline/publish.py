@@ -36,6 +36,10 @@ from pipeline.schema import (
 GOLD_TABLES: Final = ("lag_1m", "commit_rate_1m", "rebalances", "group_daily", "audit")
 """What is published; ``docs/pipeline.md`` says what is in each."""
 
+COMPUTATION: Final = 1
+"""The version of what is computed. Whoever makes silver, gold or what is carried over say something
+else of the same events raises it: days of another version are computed again."""
+
 PUBLISHED: Final = "published"
 HELD_BACK: Final = "held back"
 ACCEPTED: Final = "published with a gap"
@@ -80,11 +84,13 @@ class _Note(NamedTuple):
     """For a person."""
     accepted: frozenset[_Span]
     """What it was published without."""
+    version: int
+    """Of the computation; 0 before there were any."""
 
     @property
-    def ground(self) -> tuple[str, str]:
+    def ground(self) -> tuple[str, str, int]:
         """What the day has to be computed again for when it changes."""
-        return self.state, self.fingerprint
+        return self.state, self.fingerprint, self.version
 
 
 def publish(
@@ -118,6 +124,9 @@ def publish(
         if wanted != noted:
             _note(spark, lake, coverage, wanted)
         return Publication([], held, accepted)
+    if outdated := [n for n in map(noted.get, touched) if n and n.version != COMPUTATION]:
+        days_were = "1 day was" if len(outdated) == 1 else f"{len(outdated)} days were"
+        progress(f"{days_were} computed by another version of groupkeeper: computing anew")
     days = [day for day in wanted if day >= touched[0]]
     ready = [day for day in days if day not in held]
     before = max((day for day in wanted if day < touched[0]), default=None)
@@ -159,7 +168,8 @@ def _wanted(
     lives_without = [gap for gap in accepted if gap.from_day <= day]
     state = HELD_BACK if lacks else ACCEPTED if lives_without else PUBLISHED
     missing = "; ".join(_missing_of(gap, day) for gap in lacks or lives_without)
-    return _Note(state, fingerprint, missing, frozenset(map(accepted.__getitem__, lives_without)))
+    without = frozenset(map(accepted.__getitem__, lives_without))
+    return _Note(state, fingerprint, missing, without, COMPUTATION)
 
 
 def _missing_of(gap: Gap, day: date) -> str:
@@ -177,6 +187,7 @@ def _notes(spark: SparkSession, lake: Lake) -> dict[date, _Note]:
             row["fingerprint"],
             row["missing"],
             frozenset(tuple(each) for each in row["accepted"] or ()),
+            row["version"] or 0,
         )
         for row in read_table(spark, lake.publications, NOTE_SCHEMA).collect()
     }
@@ -185,7 +196,10 @@ def _notes(spark: SparkSession, lake: Lake) -> dict[date, _Note]:
 def _note(spark: SparkSession, lake: Lake, coverage: Coverage, notes: Mapping[date, _Note]) -> None:
     """Write what every day was computed from. Were it lost, all days would be computed again."""
     rows = [
-        (day, *note.ground, coverage.events(day), note.missing, sorted(note.accepted))
+        (
+            *(day, note.state, note.fingerprint, coverage.events(day), note.missing),
+            *(sorted(note.accepted), note.version),
+        )
         for day, note in notes.items()
     ]
     table = spark.createDataFrame(rows, NOTE_SCHEMA).coalesce(1)

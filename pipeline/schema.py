@@ -210,6 +210,8 @@ NOTE_SCHEMA: Final = StructType(
     [
         *PUBLICATION_SCHEMA.fields,
         StructField("accepted", ArrayType(struct_of(store=STRING, first_seq=LONG, last_seq=LONG))),
+        StructField("version", INT),
     ]
 )
-"""The same as it is written, with the gaps that a day is published with."""
+"""The same as it is written, with the gaps that a day is published with, and the version of the
+computation."""

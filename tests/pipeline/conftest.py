@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import shutil
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -79,6 +80,12 @@ class Site:
     spark: SparkSession
     log_dir: Path
     lake: Lake
+
+    def copied_to(self, folder: Path) -> Site:
+        """Return a copy of all that is there, to be changed."""
+        shutil.copytree(self.log_dir, folder / "log")
+        shutil.copytree(self.lake.root, folder / "lake")
+        return Site(self.spark, folder / "log", type(self.lake)(str(folder / "lake")))
 
     def seal(self, events: Iterable[dict], segment_events: int = 10**9) -> list[Path]:
         """Write events, each log's in order, as sealed segments of so many events."""

@@ -120,18 +120,30 @@ def test_a_day_with_a_gap_is_held_back_and_says_what_is_missing(site):
     assert rates(site) == [(FIRST, 10), (SECOND, 10)]
 
 
-def four_days(site) -> Path:
-    """Seal them, and hide the second half of the second."""
+LATE = "dt=1970-01-02/events-log-16-20.jsonl.gz"
+
+
+@pytest.fixture(scope="module")
+def held_back(spark, tmp_path_factory):
+    """Four days, of which the second half of the second is hidden, as they are published."""
+    site = a_site(spark, tmp_path_factory.mktemp("held-back"))
     for day in range(4):
         site.seal(ten_commits(day, first_seq=1 + 10 * day), segment_events=5)
-    (late,) = site.log_dir.glob("dt=*/events-log-16-20.*")
     (site.log_dir / "_manifest.jsonl").unlink()
-    return late.rename(late.with_name("elsewhere"))
+    (site.log_dir / LATE).rename(site.log_dir / "elsewhere")
+    return site, site.run()
 
 
-def test_days_after_a_gap_are_held_back_for_they_go_on_from_what_is_missing(site):
-    hidden = four_days(site)
-    done = site.run()
+@pytest.fixture(scope="module")
+def accepted(held_back, tmp_path_factory):
+    """The same, published without it."""
+    site = held_back[0].copied_to(tmp_path_factory.mktemp("accepted"))
+    return site, site.run(accept_gaps=[SECOND])
+
+
+def test_days_after_a_gap_are_held_back_for_they_go_on_from_what_is_missing(held_back, tmp_path):
+    site, done = held_back
+    site = site.copied_to(tmp_path)
     assert done.published == [FIRST]
     lacks = (
         "is not published: events 16 to 20 of log log are missing. It will be when a good copy of "
@@ -147,7 +159,7 @@ def test_days_after_a_gap_are_held_back_for_they_go_on_from_what_is_missing(site
     ]
     site.seal(ten_commits(4, first_seq=41))  # a new day goes on from them as well
     assert (site.run().published, rates(site)) == ([], [(FIRST, 10)])
-    hidden.rename(hidden.with_name("events-log-16-20.jsonl.gz"))
+    (site.log_dir / "elsewhere").rename(site.log_dir / LATE)
     assert site.run().published == [SECOND, THIRD, FOURTH, date(1970, 1, 5)]
     assert [commits for _, commits in rates(site)] == [10] * 5
 
@@ -169,13 +181,12 @@ def test_a_late_segment_changes_what_a_later_day_tells_though_no_event_of_that_c
     assert [row["lag"] for row in site.gold("lag_1m") if row["dt"] == THIRD] == [30]
 
 
-def test_a_gap_that_is_accepted_is_told_on_every_later_day(site):
-    four_days(site)
-    done = site.run(accept_gaps=[SECOND])
-    assert (len(done.published), done.held_back) == (4, {})
+def test_a_gap_that_is_accepted_is_told_on_every_later_day(accepted):
+    site, done = accepted
+    assert (done.published, done.held_back) == ([SECOND, THIRD, FOURTH], {})
     missing = "events 16 to 20 of log log are missing"
     assert told(done) == [
-        "published 4 days, 1970-01-01 to 1970-01-04, from 35 events",
+        "published 3 days, 1970-01-02 to 1970-01-04, from 25 events",
         f"1970-01-02 to 1970-01-03 and what follows: published although {missing}",
     ]
     of_later = "what stood when it began is not known for certain: of 1970-01-02 to 1970-01-03 "
@@ -186,12 +197,13 @@ def test_a_gap_that_is_accepted_is_told_on_every_later_day(site):
     ]
 
 
-def test_a_gap_stays_accepted_when_its_day_goes_on_and_when_a_part_of_it_arrives(site):
-    hidden = four_days(site)
-    site.run(accept_gaps=[SECOND])
+def test_a_gap_stays_accepted_when_its_day_goes_on_and_when_a_part_of_it_arrives(
+    accepted, tmp_path
+):
+    site = accepted[0].copied_to(tmp_path)
     site.seal(ten_commits(3, first_seq=41))
     assert site.run().published == [FOURTH]
-    content = list(read_segment(hidden))
+    content = list(read_segment(site.log_dir / "elsewhere"))
     site.seal(content[:2])
     done = site.run()
     assert (done.published, done.held_back) == ([SECOND, THIRD, FOURTH], {})
@@ -200,9 +212,8 @@ def test_a_gap_stays_accepted_when_its_day_goes_on_and_when_a_part_of_it_arrives
     assert sorted(site.run().held_back) == [FOURTH]
 
 
-def test_an_acceptance_outlives_a_run_that_died(site, monkeypatch):
-    four_days(site)
-    site.run()
+def test_an_acceptance_outlives_a_run_that_died(held_back, tmp_path, monkeypatch):
+    site = held_back[0].copied_to(tmp_path)
     with pytest.raises(Killed):
         run_and_die_before_the_note(site, monkeypatch, accept_gaps=[SECOND])
     assert site.run().published == [SECOND, THIRD, FOURTH]
@@ -278,6 +289,17 @@ def test_a_gap_that_is_accepted_is_published_and_stays_so(site):
     assert site.run(accept_gaps=[FIRST]).published == [FIRST]
     assert site.run().held_back == {}
     assert rates(site) == [(FIRST, 8)]
+
+
+def test_days_that_another_version_computed_are_computed_again(site, monkeypatch):
+    for day in range(2):
+        site.seal(ten_commits(day, first_seq=1 + 10 * day))
+    site.run()
+    monkeypatch.setattr(publish, "COMPUTATION", publish.COMPUTATION + 1)
+    said: list[str] = []
+    assert site.run(progress=said.append).published == [FIRST, SECOND]
+    assert said[0] == "2 days were computed by another version of groupkeeper: computing anew"
+    assert site.run().published == []
 
 
 def test_a_late_segment_changes_the_days_it_touches_and_no_earlier_one(site):
