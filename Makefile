@@ -86,7 +86,7 @@ test-pipeline: .venv/installed-for-pipeline ## The Spark jobs over the event log
 	$(PYTEST) -q -m spark tests/pipeline
 
 soak: .venv/installed-for-tests ## 10 minutes of faults (MINUTES= GROUPS= MEMBERS=): kill -9, full disk, held database...
-	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --groups $(or $(GROUPS),200) --members $(or $(MEMBERS),1000)
+	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --groups $(or $(GROUPS),200) $(if $(MEMBERS),--members $(MEMBERS))
 
 fuzz: .venv/installed-for-fuzzing ## Random bytes, frames and requests for 10 minutes (MINUTES= ONLY= SEED= KEEP=1)
 	@$(BIN)/python -m tests.fuzz

@@ -27,6 +27,8 @@ from tests.soak.ledger import MEMBERS_MAX
 from tests.soak.report import Screen, counted
 from tests.soak.stage import Stage, describe
 
+MEMBERS = 1_000
+"""Where nobody asks for another number, and there are no more groups."""
 INSIDE = "GROUPKEEPER_SOAK_INSIDE"
 NO_MOUNT = """\
 soak: cannot mount a tmpfs, so the disk cannot be filled: {why}
@@ -36,16 +38,8 @@ Run it as root (sudo make soak), or where user namespaces are allowed
 
 def main() -> int:
     """Run it, in a mount namespace; 0 if no judge found anything."""
-    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    parser.add_argument("--minutes", default="10")
-    parser.add_argument("--groups", default="200")
-    parser.add_argument("--members", default="1000")
-    told = parser.parse_args()
     try:
-        seconds = 60 * as_minutes("--minutes", told.minutes)
-        groups = as_whole_number("--groups", told.groups, least=1, most=MEMBERS_MAX)
-        # each group has one: one without would never be Stable, and nobody would be the victim
-        members = as_whole_number("--members", told.members, least=groups, most=MEMBERS_MAX)
+        seconds, groups, members = asked(sys.argv[1:])
     except RefusedError as error:
         sys.stderr.write(f"soak: {error}\n")
         return 2
@@ -69,6 +63,24 @@ def main() -> int:
         if code == 0:
             shutil.rmtree(directory)
     return code
+
+
+def asked(options: list[str]) -> tuple[float, int, int]:
+    """Return the seconds, the groups and the members that are asked for; RefusedError where that
+    makes no sense.
+    """
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--minutes", default="10")
+    parser.add_argument("--groups", default="200")
+    parser.add_argument("--members", help="1000, or one for each group where there are more")
+    told = parser.parse_args(options)
+    seconds = 60 * as_minutes("--minutes", told.minutes)
+    groups = as_whole_number("--groups", told.groups, least=1, most=MEMBERS_MAX)
+    if told.members is None:
+        return seconds, groups, max(MEMBERS, groups)
+    # each group has one: one without would never be Stable, and nobody would be the victim
+    members = as_whole_number("--members", told.members, least=groups, most=MEMBERS_MAX)
+    return seconds, groups, members
 
 
 def _inside_namespace() -> int:

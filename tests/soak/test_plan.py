@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.soak import cast, faults
-from tests.soak.__main__ import main
+from tests.soak.__main__ import asked, main
 from tests.soak.ledger import MEMBERS_MAX, Ledger, Writer
 
 
@@ -22,15 +22,34 @@ NONSENSE += ["--groups=0", "--groups=1.5", "--members=0", "--members=199"]
 NONSENSE += [f"--groups={MEMBERS_MAX + 1}", f"--members={MEMBERS_MAX + 1}"]
 
 
-@pytest.mark.parametrize("asked", NONSENSE)
-def test_nonsense_is_refused_in_one_line(asked, monkeypatch, capsys):
+@pytest.mark.parametrize("option", NONSENSE)
+def test_nonsense_is_refused_in_one_line(option, monkeypatch, capsys):
     """Of 200 groups each has a member at least: one without would never be Stable. Of more members
     than the offsets tell apart, two would commit the same."""
-    monkeypatch.setattr(sys, "argv", ["soak", *asked.split("=")])
+    monkeypatch.setattr(sys, "argv", ["soak", *option.split("=")])
     assert main() == 2
     told = capsys.readouterr().err
-    assert told.startswith(f"soak: {asked} is refused: give a ")
+    assert told.startswith(f"soak: {option} is refused: give a ")
     assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "groups", "members"),
+    [
+        ([], 200, 1_000),
+        (["--groups", "1500"], 1_500, 1_500),
+        (["--groups", "20"], 20, 1_000),
+        (["--groups", "20", "--members", "100"], 20, 100),
+    ],
+)
+def test_nobody_has_to_ask_for_members_to_have_one_in_each_group(options, groups, members):
+    assert asked(options) == (600, groups, members)
+
+
+def test_too_few_that_were_asked_for_are_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["soak", "--groups", "1500", "--members", "1000"])
+    assert main() == 2
+    assert capsys.readouterr().err.startswith("soak: --members=1000 is refused: give a ")
 
 
 @pytest.mark.parametrize("seconds", [42, 120, 600])
