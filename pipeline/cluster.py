@@ -127,12 +127,18 @@ class Endpoint(NamedTuple):
         except (KafkaException, ValueError, TypeError) as error:
             told = error.args[0] if error.args else error
             text = told.str() if isinstance(told, KafkaError) else str(told)
+            if "GSSAPI" in text:
+                text = NO_GSSAPI
             raise ClusterError(f"the settings for {self.address} are not right: {text}") from None
 
     def open(self, client_id: str) -> Cluster:
         """Connect. Raises ClusterError where nobody answers."""
         return Cluster(self, client_id)
 
+
+NO_GSSAPI: Final = (
+    "GSSAPI, which is meant where sasl.mechanism names nothing else, is not in this confluent-kafka"
+)
 
 PYTHON_NAMES: Final[Mapping[str, str]] = {
     "security.protocol": "security_protocol",
@@ -177,8 +183,9 @@ class Cluster:
             )
         except (kafka.errors.KafkaError, OSError, ValueError) as error:
             raise ClusterError(
-                f"{self.address}: cannot connect ({_python_error(error)}); "
-                "is the server running there?"
+                f"{self.address}: cannot connect ({_python_error(error)}), though somebody listens "
+                "there: is it the Kafka port, and do the settings fit it (--client-config: "
+                "security.protocol, sasl.mechanism)?"
             ) from None
 
     def __enter__(self) -> Self:
@@ -414,7 +421,7 @@ def _knock(endpoint: Endpoint) -> None:
     for address in endpoint.address.split(","):
         host, _, port = address.strip().rpartition(":")
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), endpoint.timeout_s):
+            with socket.create_connection((host.strip("[]"), _port(port)), endpoint.timeout_s):
                 return
         except ValueError:
             problem = f"{address!r} is not HOST:PORT"
@@ -423,6 +430,12 @@ def _knock(endpoint: Endpoint) -> None:
     raise ClusterError(
         f"{endpoint.address}: cannot connect ({problem}); is the server running there?"
     )
+
+
+def _port(text: str) -> int:
+    if not 0 < int(text) < 1 << 16:
+        raise ValueError(text)
+    return int(text)
 
 
 def _is_plain(value: Committed) -> bool:

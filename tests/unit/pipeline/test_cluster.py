@@ -128,3 +128,21 @@ def test_right_settings_pass(endpoint: Endpoint, tmp_path: Path) -> None:
 def test_an_error_that_kafka_has_no_name_for_is_told_by_its_class(endpoint: Endpoint) -> None:
     with pytest.raises(ClusterError, match=r"fetch offsets: KafkaTimeoutError$"):
         Scripted(endpoint, Admin([errors.KafkaTimeoutError])).offsets(["g"])
+
+
+@pytest.mark.parametrize("port", ["99999", "0", "-1", "x"])
+def test_a_port_that_is_none_is_told(port: str) -> None:
+    with pytest.raises(ClusterError, match=f"'localhost:{port}' is not HOST:PORT"):
+        Endpoint(f"localhost:{port}", {}, 1.0).open("test")
+
+
+def test_a_mechanism_that_nobody_named_is_told() -> None:
+    with pytest.raises(ClusterError, match=r"where sasl\.mechanism names nothing else"):
+        Endpoint("localhost:9", {"security.protocol": "SASL_PLAINTEXT"}, 1.0).check()
+
+
+def test_a_server_that_does_not_answer_is_not_said_to_be_down() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(ClusterError, match="though somebody listens"):
+            Endpoint(address, {}, 0.1).open("test")
