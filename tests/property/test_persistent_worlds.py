@@ -72,7 +72,7 @@ class Client:
         self.seen: Counter[ErrorCode] = Counter()
 
     async def live(self, steps: int) -> None:
-        moves = (self.commit, self.commit, self.fetch, self.delete)
+        moves = (self.commit, self.commit_again_and_again, self.fetch, self.delete)
         for _ in range(steps):
             await (self.fetch if self.only_reads else self.dice.choice(moves))()
             if self.dice.random() < 0.2:
@@ -83,6 +83,14 @@ class Client:
         self.offset += 1
         result = await self.coordinator.ask(a_commit(self.group_id, self.offset))
         self.took(result.error, self.offset)
+
+    async def commit_again_and_again(self) -> None:
+        """Without waiting for an answer: what was sent last counts, held or not."""
+        offsets = range(self.offset + 1, self.offset + 4)
+        self.offset += len(offsets)
+        asked = [self.coordinator.ask(a_commit(self.group_id, offset)) for offset in offsets]
+        for offset, result in zip(offsets, await asyncio.gather(*asked), strict=True):
+            self.took(result.error, offset)
 
     async def delete(self) -> None:
         error = await self.coordinator.ask(DeleteGroup(self.group_id, CLIENT))
