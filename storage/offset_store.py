@@ -29,7 +29,7 @@ from coordinator.core.records import (
     SavedOffset,
 )
 from coordinator.core.routing import shard_of
-from coordinator.core.values import INT32_MAX, text, whole_number
+from coordinator.core.values import INT32_MAX, Int32, checked, text, whole_number
 from storage.base import (
     CLUSTER_SHARD,
     Batch,
@@ -46,6 +46,7 @@ from storage.log_clock import wall_clock_ms
 from storage.persistent import OffsetAndMetadata, checked_offset
 
 TopicPartition: TypeAlias = tuple[str, int]
+_Named: TypeAlias = tuple[str, Int32]
 
 NO_OFFSET = -1
 
@@ -68,8 +69,14 @@ class OffsetStore:
         clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
         """Touch nothing yet. ``identity`` is what the store was made with (cluster id and number of
-        shards); ``clock`` tells commit times, in wall-clock milliseconds.
+        shards); ``clock`` tells commit times, in wall-clock milliseconds. TypeError for what is no
+        storage.
         """
+        if not isinstance(storage, OffsetStorage) or isinstance(storage, type):
+            raise TypeError(
+                "storage must be an OffsetStorage, such as SqliteOffsetStorage(path) or "
+                f"PersistentOffsetStorage(your_store), not {storage!r}"
+            )
         self._storage = storage
         self._identity = identity
         self._owner = owner
@@ -152,6 +159,8 @@ class OffsetStore:
 
     async def fetch_offset(self, group_id: str, topic: str, partition: int) -> SavedOffset | None:
         """Return the committed offset of one partition, None where there is none."""
+        topic = text("topic", topic, most_bytes=None)
+        partition = whole_number("partition", partition, least=0, most=INT32_MAX)
         async with self._turn:
             return (await self._shard(group_id)).offset(group_id, topic, partition)
 
@@ -175,8 +184,9 @@ class OffsetStore:
         self, group_id: str, partitions: Collection[TopicPartition] | None = None
     ) -> None:
         """Delete offsets of a group, all of them where no partitions are named; one that is not
-        there is no error. Durable on return.
+        there is no error. Durable on return. TypeError for what is no (topic, partition).
         """
+        named = None if partitions is None else set(checked(partitions, list[_Named], "partitions"))
         async with self._turn:
             keyed = await self._shard(group_id)
             saved = keyed.saved(group_id)
@@ -184,9 +194,8 @@ class OffsetStore:
                 return
             there = [(t, p, o) for t, rows in saved.offsets.items() for p, o in rows.items()]
             # A group that has nothing but offsets goes as a whole.
-            is_all = partitions is None and saved.metadata is None
-            if partitions is not None:
-                named = set(partitions)
+            is_all = named is None and saved.metadata is None
+            if named is not None:
                 there = [each for each in there if each[:2] in named]
             if there:
                 record = OffsetsRemoved(group_id, [each[:2] for each in there])
@@ -213,6 +222,7 @@ class OffsetStore:
         return events
 
     async def _shard(self, group_id: str) -> KeyedRecords:
+        group_id = text("group_id", group_id, most_bytes=None)
         if self._epoch is None:
             await self._load()
         shard = shard_of(group_id, self._identity.shards)

@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 _UNFIT: Final = (TypeError, ValueError, OverflowError)
 """What msgspec raises for what it cannot take."""
 
-_SEVERAL: Final[dict[Any, str]] = {int: "whole numbers", str: "strings"}
+_SEVERAL: Final[dict[Any, str]] = {int: "whole numbers", str: "strings", tuple: "tuples"}
 
 
 def whole_number(name: str, value: object, *, least: int, most: int | None = None) -> int:
@@ -203,5 +203,8 @@ def _wanted(kind: Any) -> str:
         return f"{article}{kind.__name__}"
     if issubclass(get_origin(kind), Mapping):
         return "a mapping"
+    if get_origin(kind) is tuple and arguments[-1] is not ...:
+        return f"a tuple of {len(arguments)} values"
     each, _ = _bare(arguments[0])
-    return f"a collection of {_SEVERAL.get(each) or getattr(each, '__name__', 'several')}"
+    each = get_origin(each) or each
+    return f"a collection of {_SEVERAL.get(each) or each.__name__}"

@@ -331,3 +331,43 @@ async def test_a_store_that_is_in_use_stays_with_who_has_it(store: Store) -> Non
             await OffsetStore(storage, IDENTITY).open()
         await offsets.store_offset("g", "orders", 0, 5)
         assert list(await offsets.fetch_offsets("g")) == [("orders", 0)]
+
+
+@pytest.mark.parametrize("wrong", [None, "groups.db", {}, MemoryOffsetStorage])
+def test_what_is_no_storage_is_told_at_once(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="storage must be an OffsetStorage, such as"):
+        OffsetStore(wrong)
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "problem"),
+    [
+        ("delete_offsets", ("g", {"t": [0]}), "partitions must be a collection of tuples, not {"),
+        ("delete_offsets", ("g", "t"), "partitions must be a collection of tuples, not 't'"),
+        (
+            "delete_offsets",
+            ("g", [("t", "0")]),
+            r"partitions\[0\]\[1\] must be a whole number, not",
+        ),
+        (
+            "delete_offsets",
+            ("g", ["t"]),
+            r"partitions\[0\] must be a tuple of 2 values, not 't'",
+        ),
+        ("delete_offsets", (None,), "group_id must be a string, not None"),
+        ("fetch_offset", (None, "t", 0), "group_id must be a string, not None"),
+        ("fetch_offset", ("g", b"t", 0), "topic must be a string, not b't'"),
+        ("fetch_offset", ("g", "t", "0"), "partition must be a whole number, not '0'"),
+        ("fetch_offsets", (7,), "group_id must be a string, not 7"),
+        ("fetch_group", (None,), "group_id must be a string, not None"),
+    ],
+)
+async def test_a_place_of_another_type_is_told_and_not_taken_for_one_without_an_offset(
+    call: str, arguments: tuple[Any, ...], problem: str
+) -> None:
+    """To delete by topic, as a coordinator's call does, deleted nothing and said nothing."""
+    async with OffsetStore(MemoryOffsetStorage()) as offsets:
+        await offsets.store_offset("g", "t", 0, 5)
+        with pytest.raises(TypeError, match=f"^{problem}"):
+            await getattr(offsets, call)(*arguments)
+        assert list(await offsets.fetch_offsets("g")) == [("t", 0)]
