@@ -54,7 +54,7 @@ class Deadlines:
         0; whatever else is due waits for nothing.
         """
         self._session_grid_ms = session_grid_ms
-        self._heap: list[tuple[int, int, Deadline]] = []
+        self._heap: list[tuple[int, bool, int, Deadline]] = []
         self._order = 0
         self._compact_at = _COMPACT_ABOVE
 
@@ -74,10 +74,14 @@ class Deadlines:
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> Deadline | None:
-        """Take the earliest deadline that was reached, or None."""
+        """Take the earliest deadline that was reached, or None.
+
+        Of several at one moment the time to sync comes last: Kafka starts it after the sessions, so
+        a member whose session ends with it goes alone, and the others begin again.
+        """
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
-            queued_at, _, deadline = heapq.heappop(heap)
+            queued_at, _, _, deadline = heapq.heappop(heap)
             if deadline.queued_at != queued_at:
                 continue  # armed earlier since: another entry stands for it
             deadline.queued_at = None
@@ -99,7 +103,8 @@ class Deadlines:
             self._compact()
         deadline.queued_at = at
         self._order += 1
-        heapq.heappush(self._heap, (at, self._order, deadline))
+        is_last = deadline.kind is DeadlineKind.SYNC_PHASE
+        heapq.heappush(self._heap, (at, is_last, self._order, deadline))
 
     def _compact(self) -> None:
         """Drop the entries of cleared and re-armed deadlines, so that a storm of joins leaves no
@@ -107,7 +112,7 @@ class Deadlines:
         """
         live = []
         for entry in self._heap:
-            queued_at, _, deadline = entry
+            queued_at, _, _, deadline = entry
             if deadline.queued_at != queued_at:
                 continue
             if deadline.at is None:

@@ -157,3 +157,22 @@ def a_static_member_comes_back_with_another_session_timeout(case: Case) -> None:
     case.wait(SHORT_MS + 500)
     case.observe()
     case.heartbeat(a, instance="i-a")
+
+
+@edge(40)
+def a_session_ends_with_the_time_to_sync(case: Case) -> None:
+    """Of both at one moment the session comes first: the other member has not failed to sync."""
+    a, b = case.people("a", "b")
+    version = case.v("join_group", 5)
+    how = {"version": version, "rebalance_timeout": SHORT_MS}
+    case.join(b, instance="i-b", **how)
+    case.sync(b, {b: b"1"}, instance="i-b")
+    case.join(a, instance="i-a", session_timeout=SHORT_MS, **how)
+    case.join(b, instance="i-b", **how)
+    case.sync(b, {b: b"1"}, instance="i-b")
+    case.sync(a, instance="i-a")
+    case.wait(SHORT_MS // 5)
+    case.join(a, instance="i-a", session_timeout=SHORT_MS, protocols=CHANGED, **how)
+    case.join(b, instance="i-b", **how)
+    case.wait(SHORT_MS + 500)
+    case.observe()

@@ -42,6 +42,16 @@ def test_deadlines_come_in_order_of_time_and_equal_ones_as_they_were_armed():
     assert popped(deadlines, 1_000) == ["a", "b", "middle", "late"]
 
 
+def test_a_session_comes_before_the_time_to_sync_that_ends_with_it_however_it_got_there():
+    deadlines, moved = Deadlines(), a_deadline("moved")
+    deadlines.arm(moved, 100)
+    deadlines.arm(moved, 500)  # its entry stays at 100 until then
+    deadlines.arm(Deadline(DeadlineKind.SYNC_PHASE, ("g", "phase")), 500)
+    deadlines.arm(a_deadline("later"), 500)
+    assert popped(deadlines, 499) == []
+    assert popped(deadlines, 500) == ["later", "moved", "phase"]
+
+
 def test_deadline_that_was_moved_later_is_not_due_at_its_first_instant():
     deadlines, one = Deadlines(), a_deadline()
     deadlines.arm(one, 100)
