@@ -5,7 +5,7 @@
 Starts a daemon of its own and real consumers, which for SECONDS (150) work, and go back, fall
 silent and come in crowds. Then the daemon is stopped, ``groupkeeper pipeline`` makes tables and
 reports of what it wrote, and this looks whether each misdeed is in them: it exits 0 only if they
-all are. Everything stays in FOLDER (var/pipeline-demo).
+all are. Everything stays in FOLDER (var/pipeline-demo), until the next demo there.
 """
 
 from __future__ import annotations
@@ -93,8 +93,7 @@ class Life:
 
     def __init__(self, folder: Path, screen: Screen, seconds: float) -> None:
         """Prepare an empty folder."""
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        emptied(folder)
         self.folder, self.screen, self.seconds = folder, screen, seconds
         kafka, http = free_ports(2)
         self.bootstrap = f"127.0.0.1:{kafka}"
@@ -147,6 +146,14 @@ class Life:
             bar = self.screen.full * filled + self.screen.empty * (30 - filled)
             sys.stdout.write(f"\r           {self.screen.colour(bar, '2')}")
         sys.stdout.flush()
+
+
+def emptied(folder: Path) -> None:
+    """Make the folder, in the place of what an earlier demo left there."""
+    if folder.exists() and any(folder.iterdir()) and not (folder / "demo.toml").exists():
+        raise SystemExit(f"{folder} holds something else: choose a folder that is not there yet")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
 
 
 def _answers(url: str) -> bool:
@@ -278,14 +285,13 @@ def main() -> int:
     missing = check(reports)
     for what in missing:
         screen.say(f"{screen.no} not in the reports: {what}")
-    if missing:
-        return 1
-    screen.say(f"{screen.yes} the rewind, the zombie, the reset, the storm: all there, with names")
+    if not missing:
+        screen.say(f"{screen.yes} the rewind, the zombie, the reset, the storm: all there, named")
     print("\nLook at them in a browser:")
     for page in ("lag", "rebalances", "audit"):
         print(f"  file://{reports / page}.html")
     print(f"The tables they are made of, as Parquet: {tables}")
-    return 0
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":

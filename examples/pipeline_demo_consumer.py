@@ -38,8 +38,6 @@ class Reader:
                 "logger": None,
             }
         )
-        self.lost: dict[int, int] = {}
-        """What it held when it was told that it is no member any more."""
         self.consumer.subscribe(
             [topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
@@ -52,7 +50,9 @@ class Reader:
         self.positions = {}
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self.lost, self.positions = self.positions, {}
+        # a zombie: it commits what is no longer its own, before it comes back as another member
+        self._commit(self.positions)
+        self.positions = {}
 
     def live(self) -> None:
         """Work until told to quit."""
@@ -66,8 +66,6 @@ class Reader:
                 self.positions = {p: at + self.step for p, at in self.positions.items()}
             self._commit(self.positions)
             self.consumer.poll(COMMIT_EVERY_S)
-            self._commit(self.lost)  # a zombie: it commits what is no longer its own
-            self.lost = {}
         self.consumer.close()
 
     def _commit(self, positions: dict[int, int]) -> None:

@@ -1,0 +1,72 @@
+"""`make pipeline-demo`, the parts that need no Spark: its zombie, and the folder that it takes."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from examples import pipeline_demo, pipeline_demo_consumer
+
+
+class Library:
+    """A library that finds out, within one poll, that its member is gone, and joins as another."""
+
+    def __init__(self, config: dict) -> None:
+        self.member, self.polls = "first", 0
+        self.commits: list[tuple[str, list[int]]] = []
+        self.is_closed = False
+
+    def subscribe(self, topics, on_assign, on_revoke, on_lost) -> None:
+        self.on_assign, self.on_lost = on_assign, on_lost
+
+    def committed(self, partitions, timeout):
+        return [TopicPartition("orders", 0, 1000)]
+
+    def poll(self, seconds: float) -> None:
+        self.polls += 1
+        held = [TopicPartition("orders", 0)]
+        if self.polls == 2:
+            self.member = "gone"
+            self.on_lost(self, held)
+            self.member = "second"
+        if self.polls <= 2:
+            self.on_assign(self, held)
+
+    def commit(self, *, offsets, asynchronous) -> None:
+        self.commits.append((self.member, [part.offset for part in offsets]))
+        if self.member == "gone":
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_MEMBER_ID))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_the_zombie_commits_what_it_lost_before_it_is_a_member_again(monkeypatch, capsys):
+    monkeypatch.setattr(pipeline_demo_consumer, "Consumer", Library)
+    told = iter([[], [], [], ["quit"]])
+    monkeypatch.setattr(pipeline_demo_consumer.select, "select", lambda *_: (next(told), [], []))
+    monkeypatch.setattr("sys.stdin", io.StringIO("quit\n"))
+    reader = pipeline_demo_consumer.Reader("bob", "", "billing", "orders", "400")
+    reader.live()
+    library = reader.consumer
+    assert library.commits == [("first", [1200]), ("gone", [1200]), ("second", [1200])]
+    assert capsys.readouterr().out == "refused: UNKNOWN_MEMBER_ID\n"
+    assert library.is_closed
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
+    mine = tmp_path / "thesis.txt"
+    mine.write_text("years of work")
+    with pytest.raises(SystemExit, match="holds something else"):
+        pipeline_demo.emptied(tmp_path)
+    assert mine.read_text() == "years of work"
+
+
+def test_what_an_earlier_demo_left_makes_way(tmp_path):
+    folder = tmp_path / "demo"
+    for _ in range(2):
+        pipeline_demo.emptied(folder)
+        assert list(folder.iterdir()) == []
+        (folder / "demo.toml").touch()
