@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, Final, TypeVar
 
@@ -13,16 +13,26 @@ _T = TypeVar("_T")
 
 
 class LoopThread:
-    """Begins with ``start``; after ``end``, which leaves nobody waiting, it may begin again."""
+    """Begins with ``start``; after ``end``, which leaves nobody waiting, it may begin again.
 
-    def __init__(self, name: str, ended: str) -> None:
-        """``ended`` is said to those who come before the start or after the end."""
+    Whoever is interrupted in either of them (Ctrl-C) leaves a thread that ends by itself, or one
+    that another ``end`` ends.
+    """
+
+    def __init__(self, name: str, ended: str, at_end: Callable[[], Awaitable[None]]) -> None:
+        """``ended`` is said to those who come before the start or after the end; ``at_end`` is the
+        last that is done there.
+        """
         self._name = name
         self._ended = ended
+        self._at_end = at_end
         self._scheduling = threading.Lock()
         """Held while something is given to the loop, so that nothing is given to one that ends."""
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._leave: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        """What the last end came to."""
 
     @property
     def runs(self) -> bool:
@@ -31,21 +41,28 @@ class LoopThread:
 
     def start(self) -> None:
         """Return when the loop takes work."""
-        runner, started = asyncio.Runner(), threading.Event()
-        self._thread = threading.Thread(
-            target=self._turn, args=(runner, started.set), name=self._name, daemon=True
+        self._failure = None
+        started = threading.Event()
+        thread = threading.Thread(
+            target=self._turn, args=(started.set,), name=self._name, daemon=True
         )
-        self._thread.start()
+        thread.start()
+        self._thread = thread
         started.wait()
 
     def end(self) -> None:
-        """End the thread; what others wait for is cancelled, and they are told."""
+        """End the thread; what others wait for is cancelled, and they are told. Raises what the
+        last that is done there raised.
+        """
         with self._scheduling:
-            loop, self._loop = self._loop, None
-        assert loop is not None
-        assert self._thread is not None
-        loop.call_soon_threadsafe(loop.stop)
-        self._thread.join()
+            if self._loop is not None:
+                assert self._leave is not None
+                self._loop.call_soon_threadsafe(self._leave.set)
+        if self._thread is not None:
+            self._thread.join()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def do(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Have it done there and return the result. Raises RuntimeError where the thread has ended,
@@ -69,8 +86,17 @@ class LoopThread:
 
         return self.do(done())
 
-    def _turn(self, runner: asyncio.Runner, tell: Callable[[], None]) -> None:
-        with runner:  # its end cancels what is left and waits for that
-            self._loop = runner.get_loop()
-            self._loop.call_soon(tell)
-            self._loop.run_forever()
+    def _turn(self, tell: Callable[[], None]) -> None:
+        try:
+            asyncio.run(self._live(tell))  # its end cancels what is left and waits for that
+        except BaseException as error:  # noqa: BLE001 - told by ``end``
+            self._failure = error
+
+    async def _live(self, tell: Callable[[], None]) -> None:
+        self._leave = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        tell()
+        await self._leave.wait()
+        with self._scheduling:
+            self._loop = None
+        await self._at_end()

@@ -376,7 +376,7 @@ class SyncGroupkeeperServer:
     def __init__(self, topics: Mapping[str, int] | None = None, **options: Any) -> None:
         """Prepare; ``options`` are those of ``ServerOptions``."""
         self._server = GroupkeeperServer(topics, **options)
-        self._thread = LoopThread("groupkeeper", _NOT_RUNNING)
+        self._thread = LoopThread("groupkeeper", _NOT_RUNNING, self._server.stop)
         self._turning = threading.RLock()
         """Held by who starts or stops: a stop beside a stop waits for it."""
 
@@ -404,8 +404,8 @@ class SyncGroupkeeperServer:
         with self._turning:
             if self._thread.runs:
                 raise RuntimeError("the server runs already: it was started twice")
-            self._thread.start()
             try:
+                self._thread.start()
                 self._thread.do(self._server.start())
             except BaseException:
                 self._thread.end()
@@ -414,11 +414,7 @@ class SyncGroupkeeperServer:
     def stop(self) -> None:
         """End it, and its thread. Who waits for something in another thread gets a RuntimeError."""
         with self._turning:
-            if self._thread.runs:
-                try:
-                    self._thread.do(self._server.stop())
-                finally:
-                    self._thread.end()
+            self._thread.end()
 
     def restart(self) -> None:
         """Stop and start on the same port, with everything that was acknowledged."""

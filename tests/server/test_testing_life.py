@@ -12,6 +12,7 @@ import pytest
 
 from coordinator.testing import GroupkeeperServer, TestingError
 
+DAY_MS = 24 * 60 * 60 * 1000
 OFFSETS = {("orders", 0): 7}
 MAX_STEPS = 100
 """Turns of the loop that none of these calls takes."""
@@ -137,9 +138,11 @@ async def test_a_call_behind_a_restart_waits_for_it_and_one_behind_a_stop_is_ref
 @pytest.mark.parametrize("heartbeats", [False, True])
 async def test_time_that_passes_ends_with_the_server_and_says_so(end, heartbeats):
     async with GroupkeeperServer(topics={"orders": 1}) as server:
-        await server.commit("g", OFFSETS)
-        week = server.advance(7 * 24 * 3600 * 1000, heartbeats=heartbeats)
-        told, _ = await asyncio.gather(week, getattr(server, end)(), return_exceptions=True)
+        for group in "abcde":  # each goes on a day of its own, and the storage is asked then
+            await server.commit(group, OFFSETS)
+            await server.advance(DAY_MS)
+        weeks = server.advance(14 * DAY_MS, heartbeats=heartbeats)
+        told, _ = await asyncio.gather(weeks, getattr(server, end)(), return_exceptions=True)
         assert isinstance(told, TestingError)
         assert "NOT_COORDINATOR" in str(told)
 

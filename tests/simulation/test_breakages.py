@@ -15,7 +15,7 @@ from tests.simulation.worlds import run_world
 RARE = {
     27: "a shard asks nothing of its store until a renewal has told of a lost lease",
     50: "a timer rings once, and nothing else makes its shard look",
-    57: "members stay away from a sync phase, and nobody joins",
+    419: "members stay away from a sync phase, and nobody joins",
     35: "a member is silent for a session after its sync",
     350: "the same",
     86: "the store fails within a fold of SQLite, and a load comes before its groups change",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import threading
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -19,8 +21,12 @@ async def answer() -> int:
     return 42
 
 
-def thread_with_a_loop() -> LoopThread:
-    thread = LoopThread("of a test", "it does not run")
+async def nothing() -> None:
+    pass
+
+
+def thread_with_a_loop(at_end: Callable[[], Awaitable[None]] = nothing) -> LoopThread:
+    thread = LoopThread("of a test", "it does not run", at_end)
     thread.start()
     return thread
 
@@ -45,7 +51,7 @@ def told(results: list[object]) -> list[tuple[type, str]]:
 
 
 def test_it_does_what_it_is_given_and_may_begin_again():
-    thread = LoopThread("of a test", "it does not run")
+    thread = LoopThread("of a test", "it does not run", nothing)
     for _ in range(2):
         thread.start()
         assert thread.do(answer()) == 42
@@ -95,3 +101,50 @@ def test_who_comes_while_it_ends_is_told_at_once():
     thread.end()
     waiting.join(ENOUGH_S)
     assert told(results) == [(RuntimeError, "it does not run")]
+
+
+def test_the_last_that_it_does_is_what_it_was_made_with():
+    ends: list[str] = []
+
+    async def at_end() -> None:
+        ends.append(threading.current_thread().name)
+
+    thread = thread_with_a_loop(at_end)
+    thread.end()
+    thread.end()  # it has ended
+    assert ends == ["of a test"]
+
+
+def test_what_its_last_work_raises_is_raised_by_the_end():
+    async def at_end() -> None:
+        raise OSError("the disk is full")
+
+    thread = thread_with_a_loop(at_end)
+    with pytest.raises(OSError, match="the disk is full"):
+        thread.end()
+    thread.start()  # and it may begin again
+    assert thread.do(answer()) == 42
+    with pytest.raises(OSError, match="the disk is full"):
+        thread.end()
+
+
+def test_an_end_that_is_interrupted_goes_on_and_another_waits_for_it():
+    """Ctrl-C while a test's server stops: the port was held for the rest of the run."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    async def at_end() -> None:
+        begun.set()
+        await asyncio.to_thread(may_end.wait, ENOUGH_S)
+
+    thread = thread_with_a_loop(at_end)
+    interrupt = threading.Thread(
+        target=lambda: begun.wait(ENOUGH_S) and signal.raise_signal(signal.SIGINT)
+    )
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        thread.end()
+    interrupt.join()
+    may_end.set()
+    thread.end()
+    assert not thread.runs
+    assert "of a test" not in [alive.name for alive in threading.enumerate()]
