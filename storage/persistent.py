@@ -22,7 +22,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -261,7 +269,7 @@ class PersistentOffsetStorage:
         """Ask for all of a group. Who gives up cancels the call and does not wait for its end; what
         it still returns is not heard.
         """
-        found = self._store.fetch_all(group_id)
+        found = _ask(self._store.fetch_all, group_id)
         if not inspect.isawaitable(found):
             return found
         call = _call(self._reading, group_id, _result(found))
@@ -294,7 +302,7 @@ class PersistentOffsetStorage:
         """Return what the store has of one partition, past any coordinator."""
         if group_id in self._writing:
             await asyncio.wait([self._writing[group_id]])
-        found = await _result(self._store.fetch(group_id, topic, partition))
+        found = await _result(_ask(self._store.fetch, group_id, topic, partition))
         if found is None:
             return None
         try:
@@ -390,11 +398,11 @@ class PersistentOffsetStorage:
 
     async def _write(self, group_id: str, write: _GroupWrite) -> None:
         if write.deletes and not write.is_given_up:
-            await _result(self._store.delete(group_id))
+            await _result(_ask(self._store.delete, group_id))
         for (topic, partition), offset in write.puts.items():
             if write.is_given_up:
                 return
-            await _result(self._store.store(group_id, topic, partition, offset))
+            await _result(_ask(self._store.store, group_id, topic, partition, offset))
 
     # --- The rest of the contract -----------------------------------------------------------------
 
@@ -415,6 +423,9 @@ class PersistentOffsetStorage:
             raise StorageError("the store is not open")
 
 
+_ENDS_THE_LOOP: Final = (KeyboardInterrupt, SystemExit)
+
+
 def _call(
     calls: dict[str, asyncio.Task[_T]], group_id: str, call: Coroutine[Any, Any, _T]
 ) -> asyncio.Task[_T]:
@@ -431,9 +442,22 @@ def _call(
     return task
 
 
+def _ask(method: Callable[..., Any], *args: Any) -> Any:
+    """Call a method of the host's. StorageError for what is no Exception (the result of a task that
+    was cancelled, say): it would end a task of ours, and nobody would be answered.
+    """
+    try:
+        return method(*args)
+    except (Exception, *_ENDS_THE_LOOP):
+        raise
+    except BaseException as error:
+        raise StorageError(f"the store raised {error!r}") from error
+
+
 async def _result(value: Any) -> Any:
-    """What a method gave, awaited if it is to be. StorageError where it ends as cancelled though
-    nobody has cancelled us: others waited for the same connection, say, and gave up.
+    """What a method gave, awaited if it is to be. StorageError for what is no Exception, as above,
+    and where it ends as cancelled though nobody has cancelled us: others waited for the same
+    connection, say, and gave up.
     """
     if not inspect.isawaitable(value):
         return value
@@ -444,6 +468,10 @@ async def _result(value: Any) -> Any:
         if task is not None and task.cancelling():
             raise
         raise StorageError("the store cancelled a call by itself") from None
+    except (Exception, GeneratorExit, *_ENDS_THE_LOOP):
+        raise
+    except BaseException as error:
+        raise StorageError(f"the store raised {error!r}") from error
 
 
 _UNFIT: Final = (AttributeError, TypeError, ValueError)
