@@ -7,16 +7,35 @@ from typing import Annotated, Final
 
 import typer
 
+
+def literal(address: str | Path | None) -> str | Path | None:
+    """Refuse an address that Spark takes for a pattern: it would write there, and read elsewhere.
+
+    Of tables that it reads and that are not there it says nothing, and so would their command.
+    """
+    if wild := sorted(set("{}[]*?\\").intersection(str(address or ""))):
+        raise typer.BadParameter(
+            f"{address}: Spark takes {' and '.join(wild)} for a pattern of names. Choose, or link "
+            "to it by, a path without"
+        )
+    return address
+
+
 _TABLES_HELP: Final = "The tables of `groupkeeper pipeline run`."
 
 # --- the event log, the tables, Spark -------------------------------------------------------------
 
 LOG_DIR: Final = typer.Option(
-    "--log-dir", metavar="DIR", help="The daemon's log.dir: its sealed segments."
+    "--log-dir",
+    metavar="DIR",
+    callback=literal,
+    help="The daemon's log.dir: its sealed segments.",
 )
-TABLES: Final = typer.Option("--tables", metavar="DIR", help=_TABLES_HELP)
+TABLES: Final = typer.Option("--tables", metavar="DIR", callback=literal, help=_TABLES_HELP)
 """Text, not a Path: it may be the address of an object store."""
-TABLES_OR_OUT: Final = typer.Option("--tables", "--out", metavar="DIR", help=_TABLES_HELP)
+TABLES_OR_OUT: Final = typer.Option(
+    "--tables", "--out", metavar="DIR", callback=literal, help=_TABLES_HELP
+)
 """Where ``--out`` names nothing else, it may be said as for ``run``."""
 
 MasterOption = Annotated[

@@ -16,7 +16,13 @@ from typing import Annotated
 import typer
 
 from coordinator.cli.failing import BUSY, FAILED, NOTHING_MATCHED, USAGE, fail
-from coordinator.cli.pipeline_options import LOG_DIR, TABLES_OR_OUT, MasterOption, MemoryOption
+from coordinator.cli.pipeline_options import (
+    LOG_DIR,
+    TABLES_OR_OUT,
+    MasterOption,
+    MemoryOption,
+    literal,
+)
 from coordinator.cli.spark import failures_told, start_spark
 
 
@@ -37,7 +43,10 @@ def run_command(
     out: Annotated[
         str,
         typer.Option(
-            "--out", metavar="DIR", help="Where the tables lie; made when it is not there."
+            "--out",
+            metavar="DIR",
+            callback=literal,
+            help="Where the tables lie; made when it is not there.",
         ),
     ] = _OUT,
     master: MasterOption = None,

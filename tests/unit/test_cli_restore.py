@@ -118,6 +118,29 @@ def test_a_place_without_a_history_is_told_before_a_server_is_asked(
         assert str(place[1]) in told.stderr
 
 
+def test_a_path_that_spark_takes_for_a_pattern_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables were written to it, none was found there, and the run had "nothing changed"."""
+    monkeypatch.setattr(pipeline, "NEEDED", ())
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # there is no Spark to be started
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "groupkeeper-log").mkdir()
+    wild = "tables[1]"
+    for given in (
+        ["run", "--out", wild],
+        ["run", "--log-dir", "log?"],
+        ["report", "--tables", "{a,b}"],
+        ["import", "dump", "--tables", "tables*"],
+        ["restore", "--group", "g", "--as-of", "1s", "--tables", wild],
+        ["restore", "--group", "g", "--as-of", "1s", "--log-dir", wild],
+    ):
+        told = CliRunner().invoke(app, ["pipeline", *given])
+        assert told.exit_code == 2, told.output
+        assert "for a pattern of names" in " ".join(told.output.replace("│", "").split())
+    assert [path.name for path in tmp_path.iterdir()] == ["groupkeeper-log"]
+
+
 def test_what_is_no_dump_is_told_before_spark_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
