@@ -37,6 +37,9 @@ PARTITION_BYTES = 96
 TOPIC_BYTES = 512
 """An upper bound of one encoded topic of a commit beside its partitions; legal names are short."""
 
+NO_RETENTION: Final = -1
+"""A commit that names no retention of its own."""
+
 _OK = OffsetCommitResult(ErrorCode.NONE)
 
 
@@ -241,13 +244,23 @@ def _store(shard: ShardState, group: Group | None, judged: _Judged, request: Off
         client.client_host,
         client.principal,
         wall_ms,
-        NO_TIMESTAMP if request.retention_ms < 0 else wall_ms + request.retention_ms,
+        _expire_time_ms(wall_ms, request.retention_ms),
         judged.topics,
     )
     lowered = lowered_ends(shard, record) if judged.lowers else []
     shard.record(record, judged.size_bytes)
     for end in lowered:
         shard.record(end)
+
+
+def _expire_time_ms(wall_ms: int, retention_ms: int) -> int:
+    """When the retention of a commit's own is over. -1 alone is none; what is over before there was
+    time, or would be after it as Kafka counts, in 64 bits, is over now (spec 7.3).
+    """
+    if retention_ms == NO_RETENTION:
+        return NO_TIMESTAMP
+    expire_time_ms = wall_ms + retention_ms
+    return expire_time_ms if 0 <= expire_time_ms < 2**63 else 0
 
 
 def _refuse(

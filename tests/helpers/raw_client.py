@@ -5,12 +5,15 @@ Requests and replies are plain dicts in Kafka's own field names (snake case, as 
 
 from __future__ import annotations
 
+import functools
+import importlib
 import io
+import pkgutil
 import socket
 import struct
 import types
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import timedelta
 from enum import Enum
@@ -80,7 +83,12 @@ class RawClient:
         return self.receive(api, version, correlation_id)
 
     def send(self, api: str, version: int, **values: Any) -> int:
-        """Send without waiting, a join to be parked for instance. Returns the correlation id."""
+        """Send without waiting, a join to be parked for instance. Returns the correlation id.
+
+        What this version does not have is left out; what no request has is a mistake.
+        """
+        unknown = {*_names_in(values)} - _request_names()
+        assert not unknown, f"no request has {sorted(unknown)}"
         self._correlation_id += 1
         self.socket.sendall(
             encode_request(api, version, values, self._correlation_id, self._client_id)
@@ -130,6 +138,29 @@ def encode_request(
     entity_writer(schema)(buffer, from_plain(schema, values))
     body = buffer.getvalue()
     return struct.pack(">i", len(body)) + body
+
+
+def _names_in(values: Any) -> Iterator[str]:
+    """Every name that is given a value, at any depth."""
+    if isinstance(values, Mapping):
+        yield from values
+        values = values.values()
+    if not isinstance(values, str | bytes) and isinstance(values, Iterable):
+        for value in values:
+            yield from _names_in(value)
+
+
+@functools.cache
+def _request_names() -> frozenset[str]:
+    """What the fields of all requests are called, in all versions."""
+    modules = [
+        importlib.import_module(f"kio.schema.{api}.{version.name}.request")
+        for api in API_KEYS
+        for version in pkgutil.iter_modules(importlib.import_module(f"kio.schema.{api}").__path__)
+    ]
+    entities = [entity for module in modules for entity in vars(module).values()]
+    named = [fields(entity) for entity in entities if is_dataclass(entity)]
+    return frozenset(field.name for of_entity in named for field in of_entity)
 
 
 def decode_response(api: str, version: int, frame: bytes) -> tuple[int, dict[str, Any]]:

@@ -139,7 +139,7 @@ def test_a_stop_ends_with_0_although_an_append_never_returns(daemon: FaultyDaemo
             group_id="g",
             generation_id_or_member_epoch=-1,
             member_id="",
-            retention_time_ms=-1,
+            retention_time=-1,
             topics=[{"name": TOPIC, "partitions": [{"partition_index": 0, "committed_offset": 1}]}],
         )
         wait_until(lambda: daemon.metric("groupkeeper_received_bytes_total") > 0, daemon)

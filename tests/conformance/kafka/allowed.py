@@ -140,8 +140,9 @@ DECISIONS: tuple[Decision, ...] = (
         "Where Kafka never answers, or only when a timeout ends, we answer at once: the older of "
         "two joins or syncs of one member (REBALANCE_IN_PROGRESS), a parked sync of a member that "
         "is removed (UNKNOWN_MEMBER_ID), the members that wait for one that was sent away because "
-        "the group is full, a join that names a protocol twice: the first counts, where Kafka "
-        "counts both, never answers a new member and tells a known one UNKNOWN_SERVER_ERROR.",
+        "the group is full, a join that names a protocol twice (the first counts, where Kafka "
+        "counts both, never answers a new member and tells a known one UNKNOWN_SERVER_ERROR), "
+        "and the members of a group of which one sends a subscription that cannot be read.",
         (
             _rule(
                 "a_member_joins_twice_at_once",
@@ -166,6 +167,7 @@ DECISIONS: tuple[Decision, ...] = (
             ),
             _rule("the_slowest_of_too_many_is_sent_away", "join_group", "", _answered(0)),
             _rule("a_new_member_names_a_protocol_twice", "join_group", "", _answered(0)),
+            _rule("a_subscription_that_cannot_be_read", "join_group", "", _answered(0)),
             _rule("a_protocol_named_twice", "join_group", "error_code", _is(-1, 0)),
             _rule(
                 "a_protocol_named_twice",

@@ -193,7 +193,7 @@ class Case:
             version,
             generation_id_or_member_epoch=person.generation() if generation is None else generation,
             member_id=person.id if member_id is None else member_id,
-            retention_time_ms=retention_ms,
+            retention_time=retention_ms,
             topics=[self.offsets()] if topics is None else topics,
             **more,
         )

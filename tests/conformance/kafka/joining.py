@@ -254,6 +254,13 @@ def a_protocol_named_twice(case: Case) -> None:
     case.wait(300)
 
 
+@edge()
+def a_subscription_that_cannot_be_read(case: Case) -> None:
+    """It says of five topics that they follow, and none does."""
+    case.join(case.person("a"), version=3, protocols=(("range", b"\0\0\0\0\0\5"),))
+    case.wait(300)
+
+
 @edge(22, small=True)
 def a_group_that_fills_up_between_two_joins(case: Case) -> None:
     a, b, late = case.people("a", "b", "late")

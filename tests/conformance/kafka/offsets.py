@@ -196,7 +196,7 @@ def a_topic_made_anew(case: Case) -> None:
     case.fetch(a, everything=True)
     for port in case.pair.ports:
         with RawClient(port) as admin:
-            admin.call("delete_topics", 5, topic_names=[name], timeout=20_000, timeout_ms=20_000)
+            admin.call("delete_topics", 5, topic_names=[name], timeout=20_000)
     case.wait(1_000)
     case.observe()
     case.fetch(a, version=10, topics=[case.wanted(name, topic_id=first)])
@@ -350,6 +350,7 @@ def a_commit_with_a_retention_of_its_own(case: Case) -> None:
     case.reset(a, version=version, topics=[case.offsets(partitions=(1,))], retention_ms=-1)
     case.reset(a, version=version, topics=[case.offsets(partitions=(2,))], retention_ms=1)
     case.reset(a, topics=[case.offsets(partitions=(2,))])
+    case.reset(a, version=version, topics=[case.offsets(partitions=(3,))], retention_ms=-2)
     case.wait(2_600)
     case.observe()
     case.offset_delete(a, (TOPIC, (1, 2)))

@@ -49,7 +49,7 @@ def of_group(api: str, group: str, topic_id: Ref | None = None) -> Values:
         "groups_names": [group],
         "states_filter": ["Empty"],
         "types_filter": ["classic"],
-        "retention_time_ms": -1,
+        "retention_time": -1,
         "topics": [{**topic, "partitions": [{"partition_index": 0}]}],
     }
     part = {
@@ -143,7 +143,7 @@ def of_topic(api: str, name: str, topic_id: Ref | uuid.UUID) -> Values:
         "describe_cluster": {"endpoint_type": 1},
         "list_config_resources": {"resource_types": [32]},
     }
-    return {"timeout": TIMEOUT_MS, "timeout_ms": TIMEOUT_MS, **of_api[api]}
+    return {"timeout": TIMEOUT_MS, **of_api[api]}
 
 
 def odd(value: Any, kept: str) -> Iterator[tuple[str, Any]]:

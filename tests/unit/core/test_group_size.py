@@ -93,6 +93,15 @@ def test_group_that_became_full_after_the_id_was_handed_out_refuses_the_second_j
     assert len(full.describe().members) == 2
 
 
+def test_id_that_is_turned_away_is_awaited_no_longer(full):
+    (leader,) = a_stable_group(full, members=1)
+    late = full.join("g", session_timeout_ms=1_800_000).member_id
+    calls = [full.join("g", version=3), leader.join()]
+    assert all(call.parked for call in calls)
+    assert full.join("g", late).error is FULL
+    assert [call.error for call in calls] == [ErrorCode.NONE] * 2
+
+
 def test_preparing_group_counts_who_is_parked(full):
     """Spec 6.3.1: a newcomer may take the place of a member that has not come back yet."""
     leader, follower = a_stable_group(full, members=2, session_timeout_ms=600_000)

@@ -178,6 +178,17 @@ def test_rebalance_waits_for_the_largest_rebalance_timeout(driver):
     assert driver.advance_until_answered(call) == 90_000
 
 
+def test_rebalance_timeout_is_what_a_member_said_last(driver):
+    """Spec 6.3: a member that joins again may have another configuration."""
+    leader, _ = stable(
+        driver,
+        a_member(driver, rebalance_timeout_ms=90_000, session_timeout_ms=600_000),
+        a_member(driver, rebalance_timeout_ms=20_000, session_timeout_ms=600_000),
+    )
+    call = leader.join(rebalance_timeout_ms=30_000)
+    assert driver.advance_until_answered(call) == 30_000
+
+
 def test_member_that_heartbeats_but_does_not_rejoin_is_removed_by_the_join_timer(driver):
     """Spec 6.3.4 step 1."""
     leader, follower = a_stable_group(driver)

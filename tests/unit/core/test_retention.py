@@ -230,6 +230,16 @@ def test_own_retention_of_a_commit_overrides_that_of_the_group(driver):
     assert driver.list_groups() == {}
 
 
+@pytest.mark.parametrize("retention_ms", [-2, -(2**63), 0, 2**63 - 1])
+def test_retention_below_none_or_beyond_all_numbers_is_over_at_once(driver, retention_ms):
+    """As in Kafka, where -1 alone is none and the sum goes over into negative numbers."""
+    driver.commit("g", {"orders": {0: 1}}, retention_ms=retention_ms)
+    driver.commit("g", {"orders": {1: 2}}, retention_ms=-1)
+    assert driver.fetch("g").offsets() == {("orders", 0): 1, ("orders", 1): 2}
+    driver.advance(CHECK_MS)
+    assert driver.fetch("g").offsets() == {("orders", 1): 2}
+
+
 def test_expired_offset_is_an_event_with_its_last_value(driver):
     driver.commit("g", [("orders", "", [(3, 42, 7, "note")])])
     committed_ms = driver.now.wall_ms
