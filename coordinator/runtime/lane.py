@@ -123,6 +123,9 @@ class Lane:
         self._abandoned: set[asyncio.Task[None]] = set()
         self._ride_timer: asyncio.TimerHandle | None = None
         self._holds = 0
+        self._free = asyncio.Event()
+        """Nobody holds it."""
+        self._free.set()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -196,6 +199,7 @@ class Lane:
         as long as an append may take.
         """
         self._holds += 1
+        self._free.clear()
         try:
             await self._idle.wait()
         except BaseException:
@@ -205,6 +209,8 @@ class Lane:
     def let_go(self) -> None:
         """End one ``hold``."""
         self._holds -= 1
+        if self._holds == 0:
+            self._free.set()
         if self._gathering is not None and self._task is None:
             self._start()
 
@@ -213,6 +219,7 @@ class Lane:
         while not self.is_idle:
             if self._task is None:
                 self._start()
+            await self._free.wait()
             await self._idle.wait()
             await asyncio.sleep(0)
 

@@ -479,6 +479,14 @@ def test_commit_keeps_the_member_alive(driver, state):
     assert leader.member_id in {m.member_id for m in driver.describe().members}
 
 
+def test_commit_that_is_refused_in_part_keeps_the_member_alive(driver):
+    (leader,) = a_stable_group(driver, members=1)
+    driver.advance(SESSION_MS - 1)
+    leader.commit({"orders": {0: 1}, "nowhere": {0: 1}})
+    driver.advance(1)
+    assert driver.state() == "Stable"
+
+
 def test_commit_does_not_keep_a_member_alive_while_completing(driver):
     leader, follower = completing(driver, a_member(driver), a_member(driver))
     driver.advance(SESSION_MS - 1)

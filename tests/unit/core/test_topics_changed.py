@@ -206,6 +206,13 @@ def test_lowering_the_value_that_holds_the_end_writes_the_end_in_the_same_step(d
     assert ends(driver) == {(ORDERS.topic_id, 0): 30}
 
 
+def test_end_that_is_loaded_after_a_larger_offset_does_not_lower_it(driver):
+    """A store gives what it has in an order of its own."""
+    driver.commit("g", {"orders": {0: 40}})
+    driver.shard.apply(PartitionEnd(ORDERS.topic_id, 0, 30))
+    assert ends(driver) == {(ORDERS.topic_id, 0): 40}
+
+
 def test_lowering_another_value_writes_no_end(driver):
     driver.commit("g", {"orders": {0: 30}})
     driver.commit("h", {"orders": {0: 10}})

@@ -12,7 +12,7 @@ from coordinator.core.requests import Result
 from tests.helpers.coordinator import RecordingTicket, a_commit
 from tests.helpers.faulty_storage import Gate, fail, slow
 from tests.helpers.pipeline import a_pipeline
-from tests.helpers.virtual_loop import VirtualLoop, turns, virtual_time
+from tests.helpers.virtual_loop import VirtualLoop, run_virtual, turns, virtual_time
 
 
 @virtual_time
@@ -357,18 +357,20 @@ async def test_a_lane_that_the_loop_cancels_ends_so_and_its_append_counts_as_fai
         assert commit.error is ErrorCode.NOT_COORDINATOR
 
 
-@virtual_time
-async def test_who_flushes_a_lane_that_is_held_waits_and_lets_others_go_on() -> None:
-    async with a_pipeline() as pipeline:
-        (lane,) = pipeline.owner.lanes
-        await lane.hold()
-        commit = pipeline.commit(1)
-        flushing = asyncio.ensure_future(lane.flush())
-        await turns(4)
-        assert (flushing.done(), commit.is_waiting) == (False, True)
-        lane.let_go()
-        await flushing
-        assert commit.error is ErrorCode.NONE
+def test_who_flushes_a_lane_that_is_held_waits_and_does_not_turn_the_loop() -> None:
+    async def flush_while_held() -> None:
+        async with a_pipeline() as pipeline:
+            (lane,) = pipeline.owner.lanes
+            await lane.hold()
+            commit = pipeline.commit(1)
+            flushing = asyncio.ensure_future(lane.flush())
+            await asyncio.sleep(1)
+            assert (flushing.done(), commit.is_waiting) == (False, True)
+            lane.let_go()
+            await flushing
+            assert commit.error is ErrorCode.NONE
+
+    run_virtual(flush_while_held(), most_turns=1_000)
 
 
 @virtual_time
