@@ -236,6 +236,16 @@ async def test_after_a_restart_everything_is_there() -> None:
 
 
 @virtual_time
+async def test_after_a_restart_sessions_end_though_nobody_asks_for_anything() -> None:
+    storage = FaultyStorage()
+    async with a_coordinator(storage) as world:
+        await world.a_stable_group("g", 2)
+    async with a_coordinator(storage) as world:
+        await asyncio.sleep(3_600)
+        assert len(world.events("member_evicted")) == 2
+
+
+@virtual_time
 async def test_a_load_lets_the_loop_turn() -> None:
     class SlowShard:
         def __init__(self) -> None:
