@@ -83,7 +83,7 @@ class EventLogSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Events as ``pipeline.bronze.read_events`` has them."""
+        """Events as ``pipeline.bronze.read_events`` has them, but for the columns of its files."""
         return SOURCE_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -113,6 +113,8 @@ class _Log:
         self.since_ms = _number(options, "since_ms", 0)
         self.accepts_gaps = _is_true(options, "accept_gaps")
         self.max_events = _number(options, "max_events", MAX_EVENTS)
+        if not self.max_events:  # no batch would hold anything, and nobody would be told
+            raise ValueError(f"{FORMAT}: max_events is at least 1")
 
     def last_seq(self) -> int:
         """The last event that is durable."""

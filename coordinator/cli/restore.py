@@ -352,9 +352,14 @@ def _planned(history: _History, target: Endpoint, data: str | None, master: str 
             def removes(partition: Partition) -> bool:
                 return history.names(partition) and partition not in found.unknown
 
-            return make_plan(cluster, wanted, records, purpose, removes=removes)
+            plan = make_plan(cluster, wanted, records, purpose, removes=removes)
     except ClusterError as error:
         fail(str(error), FAILED)
+    touched = {each.topic for group in plan.content.groups for each in group.changes}
+    for topic in sorted(set(history.topics) - touched - {each.topic for each in found.unknown}):
+        none = f"{history.group!r} has no offset of topic {topic!r}, neither then nor now"
+        typer.echo(f"groupkeeper: {none}: is its name right?", err=True)
+    return plan
 
 
 def opened_plan(path: Path, undo: bool) -> Plan:

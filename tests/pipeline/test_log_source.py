@@ -9,8 +9,9 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from pipeline.log_source import FORMAT, EventLogSource, MissingEvents
+from pipeline.log_source import FORMAT, SOURCE_SCHEMA, EventLogSource, MissingEvents
 from pipeline.offsets import offsets_as_of
+from pipeline.schema import BRONZE_SCHEMA
 from storage.event_log import read_events
 from tests.helpers.daemon import Daemon
 from tests.helpers.printed_docs import ROOT
@@ -71,6 +72,13 @@ def test_what_the_page_says_of_a_notebook_works(spark, daemon, store, capsys):
     (code,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.S) if FORMAT in block]
     exec(code.replace("groupkeeper.db", store), {"spark": spark})
     assert re.search(r"\| *orders *\| *3 *\| *28 *\|", capsys.readouterr().out)
+
+
+def test_its_columns_are_those_of_bronze_but_for_the_three_that_the_page_names():
+    page = (ROOT / "docs" / "pipeline.md").read_text()
+    (named,) = re.findall(r"columns of `read_events` but for (.*?), which tell", page)
+    lacking = set(BRONZE_SCHEMA.names) - set(SOURCE_SCHEMA.names)
+    assert set(re.findall(r"`(\w+)`", named)) == lacking == {"dt", "batch_id", "segment"}
 
 
 def test_a_clock_that_was_set_back_begins_no_other_store(spark, tmp_path):
@@ -215,6 +223,7 @@ def test_a_source_without_a_path_says_what_it_needs(spark):
         ),
         ({"accept_gaps": "some"}, "", "accept_gaps is true or false, and not 'some'"),
         ({"after_seq": "many"}, "", "after_seq is a whole number, and not 'many'"),
+        ({"max_events": "0"}, "", "max_events is at least 1"),
         ({}, "/no/such.db", "/no/such.db: there is no such file; path names a SQLite store"),
         ({}, "postgresql://a@b/c", "postgresql:// is none: `groupkeeper pipeline run` makes"),
     ],

@@ -126,6 +126,9 @@ def test_only_the_topics_that_are_named_are_touched(daemon, group, spark, tmp_pa
     command("restore", "--group", group, "--as-of", iso(before), *where, *options)
     now = {key: value.offset for key, value in offsets(daemon, group).items()}
     assert now == {ORDERS[0]: 40, CLICKS: 0, Partition("clicks", 1): 9}
+    misspelt = ["--topic", "order", "--out", tmp_path / "nothing.json"]
+    told = command("restore", "--group", group, "--as-of", iso(before), *where, *misspelt).err
+    assert "has no offset of topic 'order', neither then nor now: is its name right?" in told
 
 
 def test_a_moment_before_the_group_and_a_group_that_nobody_knows(daemon, group, spark):
