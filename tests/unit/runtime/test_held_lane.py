@@ -97,6 +97,19 @@ async def test_what_was_not_given_to_the_store_costs_no_lease_and_no_append() ->
 
 
 @virtual_time
+async def test_a_lane_that_was_full_is_not_when_what_waited_is_dropped() -> None:
+    async with a_pipeline(max_waiting_requests=2) as pipeline:
+        (lane,) = pipeline.owner.lanes
+        await lane.hold()
+        commits = [pipeline.commit(offset, KEPT) for offset in (1, 2, 3)]
+        assert commits[2].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await asyncio.sleep(5.1)
+        assert {commit.error for commit in commits[:2]} == {ErrorCode.NOT_COORDINATOR}
+        lane.let_go()
+        await assert_serves(pipeline)
+
+
+@virtual_time
 async def test_a_load_that_ends_in_time_costs_the_others_nothing() -> None:
     async with a_pipeline() as pipeline:
         gate = await a_load_that_takes_its_time(pipeline)

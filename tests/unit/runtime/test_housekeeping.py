@@ -179,6 +179,21 @@ async def test_a_renewal_finds_the_lost_lease_of_a_shard_that_is_being_loaded() 
 
 
 @virtual_time
+async def test_a_renewal_that_takes_its_time_loses_no_lease_that_is_newer() -> None:
+    async with a_pipeline() as pipeline:
+        gate = Gate()
+        pipeline.storage.script("renew", slow(gate))
+        await gate.reached.wait()
+        pipeline.storage.script("append", fail())
+        pipeline.commit(5, shard_id=1)
+        await asyncio.sleep(1)
+        shard = pipeline.shard(1)
+        gate.open()
+        await turns(8)
+        assert pipeline.owner.slots[1].shard is shard
+
+
+@virtual_time
 async def test_leases_are_renewed_and_a_failing_renewal_harms_nobody() -> None:
     async with a_pipeline() as pipeline:
         pipeline.storage.script("renew", fail("slow network"))
