@@ -72,6 +72,14 @@ class Life:
     def _check_loop(self) -> None:
         """A call from elsewhere would leave tasks and timers where nobody waits for them."""
         if self._loop is not None and self._loop is not asyncio.get_running_loop():
+            if self._loop.is_closed():
+                held = (
+                    "its store is held until this process ends: await stop() before its loop does"
+                )
+                raise RuntimeError(
+                    "the event loop that the coordinator lived in has ended, and the coordinator "
+                    f"with it; {held if self._is_open else 'make another one over the storage'}"
+                )
             raise RuntimeError(
                 "the coordinator lives in another event loop, the one that it was started in: pass "
                 "calls to that one with asyncio.run_coroutine_threadsafe"

@@ -24,10 +24,12 @@ class FileLock:
         except OSError as error:
             holder = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(self._fd)
-            raise StoreRefused(
-                f"{path}: is in use by another groupkeeper (process {holder}, which holds "
-                f"{lock_path.name}); stop it first, or use another file"
-            ) from error
+            whose = (
+                f"is in use by another groupkeeper (process {holder}, which holds {lock_path.name})"
+            )
+            if holder == str(os.getpid()):
+                whose = "is in use by another coordinator of this process"
+            raise StoreRefused(f"{path}: {whose}; stop it first, or use another file") from error
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 

@@ -227,6 +227,34 @@ async def test_a_call_from_another_loop_is_refused_and_disturbs_nobody(
     assert (await coordinator.commit_offsets(a_commit(7))).error_code is ErrorCode.NONE
 
 
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_call_after_the_end_of_the_loop_is_told_what_became_of_the_coordinator(
+    stops: bool,
+) -> None:
+    coordinator = GroupCoordinator(MemoryOffsetStorage())
+
+    async def its_life() -> None:
+        await coordinator.start()
+        if stops:
+            await coordinator.stop()
+
+    asyncio.run(its_life())
+    with pytest.raises(RuntimeError, match="lived in has ended") as raised:
+        asyncio.run(coordinator.stop())
+    assert ("held until this process ends" in str(raised.value)) is not stops
+    assert "run_coroutine_threadsafe" not in str(raised.value)
+
+
+async def test_a_file_that_this_process_has_open_itself_is_not_said_to_be_in_use_by_another(
+    tmp_path: Path,
+) -> None:
+    coordinator = GroupCoordinator(SqliteOffsetStorage(tmp_path / "groups.db"))
+    await coordinator.start()
+    with pytest.raises(StoreRefused, match="in use by another coordinator of this process"):
+        await GroupCoordinator(SqliteOffsetStorage(tmp_path / "groups.db")).start()
+    await coordinator.stop()
+
+
 # --- The end --------------------------------------------------------------------------------------
 
 
