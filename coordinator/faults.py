@@ -148,7 +148,7 @@ class Delays:
     def __init__(self) -> None:
         """Hold nothing back."""
         self._delays: dict[Fault, tuple[ApiKey, int]] = {}
-        self._held: dict[Exchange, Callable[[], None]] = {}
+        self._held: dict[Exchange, tuple[int, Callable[[], None]]] = {}
 
     def add(self, api: str, delay_ms: int) -> Fault:
         """Hold back the answers of an API; what waits when it is undone goes out at once."""
@@ -178,7 +178,7 @@ class Delays:
                 answer(exchange)
 
         cancel = exchange.channel.later(delay_ms / 1000, give)
-        self._held[exchange] = give
+        self._held[exchange] = (delay_ms, give)
         return True
 
     def _delay_ms(self, key: int) -> int:
@@ -186,8 +186,8 @@ class Delays:
 
     def _forget(self, fault: Fault) -> None:
         self._delays.pop(fault, None)
-        for exchange, give in tuple(self._held.items()):
-            if not self._delay_ms(exchange.key):
+        for exchange, (delay_ms, give) in tuple(self._held.items()):
+            if self._delay_ms(exchange.key) < delay_ms:
                 give()
 
 

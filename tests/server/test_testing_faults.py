@@ -383,6 +383,17 @@ def test_an_answer_comes_when_the_delay_is_undone_and_other_apis_are_not_late(gr
         assert member.heartbeat() == 0
 
 
+def test_an_answer_does_not_wait_for_a_delay_that_is_undone_beside_a_shorter_one(groupkeeper):
+    with Member(groupkeeper) as member, RawClient(groupkeeper.port) as beside:
+        member.join()
+        late = groupkeeper.delay("Heartbeat", 3_600_000)
+        with groupkeeper.delay("Heartbeat", 50):
+            waiting = send_heartbeat(member)
+            assert beside.call("api_versions", 0)["error_code"] == 0
+            late.undo()
+            assert member.client.receive("heartbeat", 4, waiting)["error_code"] == 0
+
+
 def test_an_answer_comes_by_itself_after_its_delay(groupkeeper):
     with Member(groupkeeper) as member, groupkeeper.delay("heartbeat", 50):
         member.join()
