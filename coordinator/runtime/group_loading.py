@@ -109,7 +109,9 @@ class GroupLoader:
         except StoreRefused as error:  # a person has to act, so clients must not wait in silence
             log.error("group_load_refused", group=group_id, error=str(error))
             answer = _unusable
-        except Exception as error:  # noqa: BLE001 - the contract: any exception means "not known"
+        except (Exception, asyncio.CancelledError) as error:  # the contract: any is "not known"
+            if _is_cancelled():
+                raise
             log.warning("group_load_failed", group=group_id, error=str(error) or repr(error))
         if is_there:
             await self._release(slot, place)
@@ -155,6 +157,12 @@ class GroupLoader:
             call()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the ticket's
             self._owner.ticket_failed(error)
+
+
+def _is_cancelled() -> bool:
+    """We are, and not only something that the storage waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _unusable(request: Request) -> Result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from coordinator.core.errors import ErrorCode
+from coordinator.core.records import Record
 from coordinator.core.requests import DeleteGroup, Heartbeat, OffsetFetch
 from coordinator.service import GroupCoordinator
 from coordinator.topics import ConfiguredTopic, Topics
@@ -25,10 +26,13 @@ TURNS = 30
 
 @asynccontextmanager
 async def a_world(
-    store: AsyncDictStore, topics: Topics | None = None, **config: Any
+    store: AsyncDictStore,
+    topics: Topics | None = None,
+    kind: type[PersistentOffsetStorage] = PersistentOffsetStorage,
+    **config: Any,
 ) -> AsyncIterator[World]:
     clock = VirtualClock()
-    storage = PersistentOffsetStorage(store)
+    storage = kind(store)
     coordinator = GroupCoordinator(
         storage, a_config(**config), topics, clock=clock, timer=virtual_timer
     )
@@ -143,6 +147,28 @@ async def test_a_read_that_fails_is_answered_with_a_retriable_error_and_tried_ag
         again = world.fetch()
         await world.until(again)
         assert again.offsets() == {("orders", 0): 7}
+
+
+class CancelledByItself(PersistentOffsetStorage):
+    """A storage that waits for what somebody else has cancelled, the first time."""
+
+    loads = 0
+
+    async def load_group(self, shard: int, group_id: str) -> Sequence[Record]:
+        self.loads += 1
+        if self.loads == 1:
+            await asyncio.sleep(1)
+            raise asyncio.CancelledError
+        return await super().load_group(shard, group_id)
+
+
+@virtual_time
+async def test_a_read_that_ends_as_cancelled_is_one_that_fails() -> None:
+    async with a_world(a_store(), kind=CancelledByItself) as world:
+        await world.until(refused := world.commit("g", 8))
+        assert refused.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await world.until(fetch := world.fetch())
+        assert fetch.offsets()["orders", 0] == 7
 
 
 @virtual_time
