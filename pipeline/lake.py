@@ -71,6 +71,11 @@ class Lake:
         """Which days are published, from which segments, and which are not: a row a day."""
         return f"{self.root}/publications"
 
+    @property
+    def new_publications(self) -> str:
+        """The same while it is written, and not in its place yet."""
+        return f"{self.root}/_publications"
+
     def silver(self, table: str) -> str:
         """A table of silver."""
         return f"{self.root}/silver/{table}"
@@ -107,6 +112,23 @@ def write_small(table: DataFrame, path: str, *partitions: str) -> None:
     writer = table.coalesce(1).write.mode("overwrite")
     writer = writer.option("partitionOverwriteMode", "dynamic")
     (writer.partitionBy(*partitions) if partitions else writer).parquet(path)
+
+
+def replace_table(table: DataFrame, path: str, beside: str) -> None:
+    """Write a table that one file holds in the place of what is there. Spark would remove that
+    first: whoever died then would leave neither, and here leaves one or the other.
+    """
+    table.coalesce(1).write.mode("overwrite").parquet(beside)
+    remove_folder(table.sparkSession, path)
+    finish_replacing(table.sparkSession, path, beside)
+
+
+def finish_replacing(spark: SparkSession, path: str, beside: str) -> None:
+    """Put what was written beside a table in its place, if that is empty."""
+    place, file_system = _hadoop(spark, path)
+    whole, _ = _hadoop(spark, f"{beside}/_SUCCESS")
+    if file_system.exists(whole) and not file_system.exists(place):
+        file_system.rename(whole.getParent(), place)
 
 
 def make_folder(spark: SparkSession, path: str) -> None:

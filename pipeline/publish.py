@@ -24,7 +24,15 @@ from pyspark.sql.types import StructType
 from pipeline import gold, silver
 from pipeline.bronze import read_coverage, read_events
 from pipeline.coverage import Coverage, Gap
-from pipeline.lake import DAY, Lake, read_table, remove_days, write_days
+from pipeline.lake import (
+    DAY,
+    Lake,
+    finish_replacing,
+    read_table,
+    remove_days,
+    replace_table,
+    write_days,
+)
 from pipeline.schema import (
     CARRIED_EVENTS_SCHEMA,
     ENDS_SCHEMA,
@@ -181,6 +189,7 @@ def _missing_of(gap: Gap, day: date) -> str:
 
 def _notes(spark: SparkSession, lake: Lake) -> dict[date, _Note]:
     """Read what is noted of each day."""
+    finish_replacing(spark, lake.publications, lake.new_publications)
     return {
         row["dt"]: _Note(
             row["state"],
@@ -194,7 +203,7 @@ def _notes(spark: SparkSession, lake: Lake) -> dict[date, _Note]:
 
 
 def _note(spark: SparkSession, lake: Lake, coverage: Coverage, notes: Mapping[date, _Note]) -> None:
-    """Write what every day was computed from. Were it lost, all days would be computed again."""
+    """Write what every day was computed from, and what it was accepted without."""
     rows = [
         (
             *(day, note.state, note.fingerprint, coverage.events(day), note.missing),
@@ -202,8 +211,8 @@ def _note(spark: SparkSession, lake: Lake, coverage: Coverage, notes: Mapping[da
         )
         for day, note in notes.items()
     ]
-    table = spark.createDataFrame(rows, NOTE_SCHEMA).coalesce(1)
-    table.write.mode("overwrite").parquet(lake.publications)
+    table = spark.createDataFrame(rows, NOTE_SCHEMA)
+    replace_table(table, lake.publications, lake.new_publications)
 
 
 @dataclass(frozen=True)

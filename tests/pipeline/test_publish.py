@@ -8,13 +8,16 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from pyspark.sql import functions as F
 
 from coordinator.core import events as core
-from pipeline import bronze, ingest, publish
+from pipeline import bronze, ingest, lake, publish
 from pipeline.bronze import read_events
 from pipeline.report import Scope
 from pipeline.report_jobs import write_reports
 from pipeline.run import told
+from pipeline.schema import NOTE_SCHEMA
+from pipeline.session import SPARK_ERRORS
 from storage.segments import read_segment
 from storage.snapshots import OffsetsAsOf, SnapshotLog
 from tests.pipeline.conftest import SMALL_DATA, a_site
@@ -217,6 +220,34 @@ def test_an_acceptance_outlives_a_run_that_died(held_back, tmp_path, monkeypatch
     with pytest.raises(Killed):
         run_and_die_before_the_note(site, monkeypatch, accept_gaps=[SECOND])
     assert site.run().published == [SECOND, THIRD, FOURTH]
+
+
+@pytest.mark.parametrize("dies", ["while it is written", "before it is in its place"])
+def test_a_run_that_dies_at_its_note_leaves_the_one_before_it_or_the_new(
+    accepted, tmp_path, monkeypatch, dies
+):
+    site = accepted[0].copied_to(tmp_path)
+    site.seal(ten_commits(3, first_seq=41))
+    make = type(site.spark).createDataFrame
+
+    def made(session, rows, schema):
+        if schema is not NOTE_SCHEMA or not rows:
+            return make(session, rows, schema)
+        never = F.raise_error(F.lit("killed")).cast("string")
+        return make(session, rows, schema).withColumn("missing", never)
+
+    def killed(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        if dies == "while it is written":
+            patch.setattr(type(site.spark), "createDataFrame", made)
+        else:
+            patch.setattr(lake, "finish_replacing", killed)
+        with pytest.raises((Killed, *SPARK_ERRORS)):
+            site.run()
+    done = site.run()
+    assert (done.published, done.held_back) == ([FOURTH], {})
 
 
 def test_a_folder_that_is_not_there_is_told_in_one_line(spark, tmp_path, monkeypatch):
