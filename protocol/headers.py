@@ -43,9 +43,9 @@ def _has_flexible_header(api_key: int, version: int) -> bool:
     api = API_BY_KEY.get(api_key)
     if api is None:
         raise ProtocolError("unknown_api", f"the API key {api_key} is not served")
-    # KafkaApis.handleApiVersionsRequest: the one API that is answered above its range, so that a
-    # newer client learns what to fall back to.
-    answered_anyway = api_key == ApiKey.API_VERSIONS and version > api.max_version
+    # RequestContext.parseRequest: the one API that is answered outside its range, so that a newer
+    # client learns what to fall back to.
+    answered_anyway = api_key == ApiKey.API_VERSIONS
     if not api.serves(version) and not answered_anyway:
         raise ProtocolError("unsupported_version", f"{api.name} v{version} is not served")
     return api.is_flexible(version)
@@ -72,8 +72,8 @@ def _skip_tags(frame: bytes, position: int) -> int:
 def read_request_header(frame: bytes) -> RequestHeader:
     """Read the header of a frame.
 
-    An unknown key or version is an error, except that ApiVersions above its range comes back for
-    the handler to refuse.
+    An unknown key or version is an error, except that ApiVersions outside its range comes back
+    for the handler to refuse.
     """
     try:
         api_key, version, correlation_id, client_id_bytes = _FIXED.unpack_from(frame, PREFIX_BYTES)

@@ -158,7 +158,7 @@ APIS: Final[tuple[Api, ...]] = (
         0,
         4,
         3,
-        "Above 4: UNSUPPORTED_VERSION in the layout of v0, as Kafka answers.",
+        "Others: UNSUPPORTED_VERSION in the layout of v0, as Kafka answers.",
     ),
     _api(ApiKey.CREATE_TOPICS, "CreateTopics", 2, 7, 5),
     _api(ApiKey.DELETE_TOPICS, "DeleteTopics", 1, 6, 4),

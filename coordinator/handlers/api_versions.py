@@ -6,8 +6,8 @@
 | 3 | client software name and version; tagged features; flexible, but for the response header |
 | 4 | lists features whose minimum is 0 |
 
-Above 4: answered in the layout of v0 with UNSUPPORTED_VERSION and our range, so that a newer client
-can ask again (KafkaApis.handleApiVersionsRequest).
+Above 4, and below 0: answered in the layout of v0 with UNSUPPORTED_VERSION and our range, so that a
+newer client can ask again (KafkaApis.handleApiVersionsRequest).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def handle_unsupported(exchange: Exchange, _services: Services) -> None:
-    """Answer a version above ours."""
+    """Answer a version that is none of ours."""
     exchange.error = ErrorCode.UNSUPPORTED_VERSION
     api = API_BY_KEY[KEY]
     entry = {"api_key": KEY, "min_version": api.advertised_min, "max_version": api.max_version}

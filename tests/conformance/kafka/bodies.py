@@ -243,10 +243,11 @@ def frames_that_are_no_request(case: Case) -> None:
     }.items():
         answers = [answer_to(port, "heartbeat", 4, body) for port in case.pair.ports]
         case.pair.comparison.compare(what, "heartbeat", 4, *answers)
-    too_new = b"\x00\x12\x00\x09" + good[4:]
-    answers = [answer_to(port, "api_versions", 0, too_new) for port in case.pair.ports]
-    codes = [{"error_code": a["error_code"], "keys": len(a["api_keys"])} for a in answers]
-    case.pair.comparison.compare("ApiVersions v9", "api_versions", 9, *codes)
+    for version in (9, -1):
+        asked = b"\x00\x12" + version.to_bytes(2, signed=True) + good[4:]
+        answers = [answer_to(port, "api_versions", 0, asked) for port in case.pair.ports]
+        codes = [{"error_code": a["error_code"], "keys": len(a["api_keys"])} for a in answers]
+        case.pair.comparison.compare(f"ApiVersions v{version}", "api_versions", 9, *codes)
 
 
 @edge()
