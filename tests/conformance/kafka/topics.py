@@ -288,7 +288,6 @@ def topics_grow_and_go(case: Case) -> None:
         case.v("delete_topics"),
         topic_names=names,
         topics=[*by_name, {"name": None, "topic_id": uuid.UUID(int=3)}],
-        timeout_ms=20_000,
         timeout=20_000,
     )
 
@@ -312,7 +311,7 @@ def a_topic_to_delete_is_named_twice(case: Case) -> None:
         (by_name,),
     ):
         topics = [{"name": name, "topic_id": topic_id} for name, topic_id in named]
-        case.pair.ask("delete_topics", 6, topics=topics, timeout_ms=20_000, timeout=20_000)
+        case.pair.ask("delete_topics", 6, topics=topics, timeout=20_000)
 
 
 @edge(109)
