@@ -2,7 +2,7 @@
 
 ``groupkeeper pipeline run`` is this. So is, on a cluster::
 
-    spark-submit --py-files groupkeeper-0.1.0-py3-none-any.whl \\
+    spark-submit --py-files groupkeeper-0.2.0.dev1-py3-none-any.whl \\
         pipeline/run.py --log-dir s3a://bucket/log --out s3a://bucket/tables
 """
 
