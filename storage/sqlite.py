@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import suppress
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -34,35 +34,24 @@ from storage.event_log import group_history
 from storage.file_lock import FileLock
 from storage.job_thread import JobThread
 from storage.log_clock import LogClock, mint_log_id, wall_clock_ms
-from storage.record_codec import (
-    Payload,
-    PayloadHead,
-    decode_head,
-    decode_payload,
-    decode_record,
-    decode_saved,
-    encode_payload,
-)
+from storage.record_codec import encode_payload
 from storage.segment_lines import EventDict
+from storage.sqlite_check import SqliteCheck
 from storage.sqlite_fold import (
     FOLD_AFTER_REQUESTS,
     Changes,
     FoldedGroup,
     FoldMap,
-    changes_in,
     changes_of,
 )
-from storage.sqlite_keyed import KeyedRow, LoadedKeys, keyed_changes, write_keyed
+from storage.sqlite_keyed import KeyedRow, keyed_changes, write_keyed
+from storage.sqlite_load import SqliteLoad, read_log_end
 
 MAX_STEP_BYTES = 16 * 1024 * 1024
 """Far below SQLite's limit of a value (1 GB); what a step above it would cost the loop decides."""
 
 _BUSY_CODES = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL)
 """Primary result codes of what goes by without us."""
-
-LOAD_CHUNK_GROUPS = 200
-LOAD_CHUNK_ROWS = 16
-"""Rows read and decoded in one job of the thread; the loop gets the lock between two."""
 
 _T = TypeVar("_T")
 
@@ -76,15 +65,6 @@ class _Append(NamedTuple):
     """None: only folds."""
     keyed: list[KeyedRow]
     folded: list[FoldedGroup]
-    folded_row: int
-
-
-class _LogEnd(NamedTuple):
-    """Where the log stands."""
-
-    row: int
-    next_seq: int
-    head: PayloadHead
     folded_row: int
 
 
@@ -115,7 +95,7 @@ class SqliteOffsetStorage:
         self._lock: FileLock | None = None
         self._thread: JobThread | None = None
         self._connection: sqlite3.Connection | None = None
-        self._checking: sqlite3.Connection | None = None
+        self._check = SqliteCheck(self.path, self._busy_timeout_s)
         self._is_marked = False
         """The store says that it is running: it was not refused, and is ours to close."""
         self.ended_uncleanly = False
@@ -164,9 +144,7 @@ class SqliteOffsetStorage:
             return
         assert self._thread is not None
         lock, self._lock = self._lock, None
-        if (checking := self._checking) is not None:
-            with suppress(sqlite3.ProgrammingError):  # it may end by itself at this moment
-                checking.interrupt()
+        self._check.interrupt()
         folded_row = max(self._clean_row, self._known_folded_row())
         self._may_append = False
         closing = self._thread.submit(partial(self._close, folded_row, lock))
@@ -234,68 +212,20 @@ class SqliteOffsetStorage:
         """Read the folded tables, then every row above ``folded_row``, in one read transaction;
         write what the table of records with their own key has missed of those rows.
         """
-        wanted = frozenset(shards)
-        fold = FoldMap(self._fold_after)
-        keys = LoadedKeys()
-        reader = await self._run(partial(schema.connect_reader, self.path, self._busy_timeout_s))
-        try:
-            await self._run(partial(reader.execute, "BEGIN"))
-            end = await self._run(partial(self._log_end, reader))
-            async for shard, records in self._load_folded(reader, keys):
-                if shard in wanted:
-                    yield shard, records
-            rows = await self._run(partial(_select_rows, reader, end.folded_row))
-            while chunk := await self._run(partial(_fetch_rows, rows)):
-                for row, payload in chunk:
-                    fold.note(row, changes_in(payload))
-                    for item in payload.items:
-                        keys.in_log(item.shard, item.batches)
-                        if item.shard in wanted:
-                            yield item.shard, [r for batch in item.batches for r in batch.records]
-        finally:
-            await self._close_reader(reader)
-        if missing := keys.missing():
+        load = SqliteLoad(self._run, self.path, self._busy_timeout_s, FoldMap(self._fold_after))
+        async with aclosing(load.read(frozenset(shards))) as found:
+            async for shard, records in found:
+                yield shard, records
+        if missing := load.keys.missing():
             await self._run(lambda: write_keyed(self._writer(), missing, self._epoch))
-        self._go_on_from(end, fold)
-
-    async def _load_folded(
-        self, reader: sqlite3.Connection, keys: LoadedKeys
-    ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
-        keyed = partial(reader.execute, "SELECT shard, key, CAST(record AS BLOB) FROM keyed")
-        for shard, key, data in await self._run(lambda: keyed().fetchall()):
-            keys.in_table(shard, key, data)
-            yield shard, [decode_record(data)]
-        groups = await self._run(
-            partial(
-                reader.execute,
-                "SELECT shard, CAST(state AS BLOB) FROM groups ORDER BY shard, group_id",
-            )
-        )
-        while chunk := await self._run(partial(_fetch_groups, groups)):
-            for shard, rows in itertools.groupby(chunk, key=lambda row: row[0]):
-                yield shard, [record for _, record in rows]
-
-    async def _close_reader(self, reader: sqlite3.Connection) -> None:
-        try:
-            await self._run(reader.close)
-        except StorageError:
-            reader.close()  # the storage was closed during the load, so the thread is through
-
-    def _go_on_from(self, end: _LogEnd, fold: FoldMap) -> None:
-        self._last_row = end.row
-        self._next_seq = end.next_seq
-        self._saved_folded_row = end.folded_row
-        self._fold = fold
-        self._log_clock.resume(end.head.log_id, end.head.ts_ms)
+        self._last_row = load.end.row
+        self._next_seq = load.end.next_seq
+        self._saved_folded_row = load.end.folded_row
+        self._fold = load.fold
+        self._log_clock.resume(load.end.head.log_id, load.end.head.ts_ms)
         self._may_append = True
 
-    def _log_end(self, connection: sqlite3.Connection) -> _LogEnd:
-        ((row, next_seq, head, folded_row),) = connection.execute(
-            'SELECT "row", first_seq + count, CAST(payload AS BLOB), folded_row FROM log, fold '
-            'ORDER BY "row" DESC LIMIT 1'
-        ).fetchall()
-        decoded = decode_head(head)
-        return _LogEnd(row, next_seq, decoded, max(folded_row, decoded.folded_row))
+    _log_end = staticmethod(read_log_end)
 
     # --- appending -------------------------------------------------------------------------------
 
@@ -397,27 +327,7 @@ class SqliteOffsetStorage:
         """Run ``PRAGMA quick_check`` on a connection and a thread of its own."""
         if not self.ended_uncleanly:
             return None
-        thread = JobThread("sqlite-check")
-        try:
-            return await thread.submit(self._quick_check)
-        finally:
-            thread.stop()
-
-    def _quick_check(self) -> str | None:
-        self._checking = connection = schema.connect_reader(self.path, self._busy_timeout_s)
-        try:
-            found = [text for (text,) in connection.execute("PRAGMA quick_check(5)").fetchall()]
-        except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-                return None  # closed meanwhile
-            found = [str(error)]
-        finally:
-            self._checking = None
-            connection.close()
-        if found == ["ok"]:
-            return None
-        problems = "; ".join(" ".join(text.split()) for text in found)
-        return f"{self.path}: is damaged ({problems}); restore a copy of it"
+        return await self._check.run()
 
     async def on_writer(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Do something short on the writer's thread and connection, between two appends."""
@@ -452,17 +362,3 @@ def _write_groups(
 
 def _save_folded_row(writer: sqlite3.Connection, folded_row: int, epoch: LeaseEpoch) -> None:
     writer.execute(schema.SAVE_FOLDED_ROW, (folded_row, folded_row, epoch))
-
-
-def _select_rows(reader: sqlite3.Connection, folded_row: int) -> sqlite3.Cursor:
-    return reader.execute(
-        'SELECT "row", CAST(payload AS BLOB) FROM log WHERE "row" > ? ORDER BY "row"', (folded_row,)
-    )
-
-
-def _fetch_rows(rows: sqlite3.Cursor) -> list[tuple[int, Payload]]:
-    return [(row, decode_payload(data)) for row, data in rows.fetchmany(LOAD_CHUNK_ROWS)]
-
-
-def _fetch_groups(groups: sqlite3.Cursor) -> list[tuple[ShardId, Record]]:
-    return [(shard, decode_saved(data)) for shard, data in groups.fetchmany(LOAD_CHUNK_GROUPS)]

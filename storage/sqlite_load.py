@@ -1,0 +1,130 @@
+"""Reading what a SQLite store holds: the folded tables, then the rows of the log above them."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
+
+from coordinator.core.records import Record
+from storage import sqlite_schema as schema
+from storage.base import ShardId, StorageError
+from storage.record_codec import (
+    Payload,
+    PayloadHead,
+    decode_head,
+    decode_payload,
+    decode_record,
+    decode_saved,
+)
+from storage.sqlite_fold import FoldMap, changes_in
+from storage.sqlite_keyed import LoadedKeys
+
+LOAD_CHUNK_GROUPS = 200
+LOAD_CHUNK_ROWS = 16
+"""Rows read and decoded in one job of the thread; the loop gets the lock between two."""
+
+_T = TypeVar("_T")
+
+
+class Run(Protocol):
+    """Does work on the thread of a store; raises StorageError where SQLite fails."""
+
+    async def __call__(self, work: Callable[[], _T], /) -> _T:
+        """Return what the work returns."""
+        ...
+
+
+class LogEnd(NamedTuple):
+    """Where the log stands."""
+
+    row: int
+    next_seq: int
+    head: PayloadHead
+    folded_row: int
+
+
+def read_log_end(connection: sqlite3.Connection) -> LogEnd:
+    """Read where the log stands."""
+    ((row, next_seq, head, folded_row),) = connection.execute(
+        'SELECT "row", first_seq + count, CAST(payload AS BLOB), folded_row FROM log, fold '
+        'ORDER BY "row" DESC LIMIT 1'
+    ).fetchall()
+    decoded = decode_head(head)
+    return LogEnd(row, next_seq, decoded, max(folded_row, decoded.folded_row))
+
+
+class SqliteLoad:
+    """One load, in one read transaction. What it found out stands in it once ``read`` has ended."""
+
+    end: LogEnd
+
+    def __init__(self, run: Run, path: Path, busy_timeout_s: float, fold: FoldMap) -> None:
+        """Read nothing yet. ``fold``: without changes; each row that is not folded is noted."""
+        self._run = run
+        self._path = path
+        self._busy_timeout_s = busy_timeout_s
+        self.fold = fold
+        self.keys = LoadedKeys()
+
+    async def read(
+        self, wanted: Collection[ShardId]
+    ) -> AsyncGenerator[tuple[ShardId, Sequence[Record]], None]:
+        """Yield the records of the shards that are wanted."""
+        reader = await self._run(partial(schema.connect_reader, self._path, self._busy_timeout_s))
+        try:
+            await self._run(partial(reader.execute, "BEGIN"))
+            self.end = await self._run(partial(read_log_end, reader))
+            async for shard, records in self._folded(reader):
+                if shard in wanted:
+                    yield shard, records
+            rows = await self._run(partial(_select_rows, reader, self.end.folded_row))
+            while chunk := await self._run(partial(_fetch_rows, rows)):
+                for row, payload in chunk:
+                    self.fold.note(row, changes_in(payload))
+                    for item in payload.items:
+                        self.keys.in_log(item.shard, item.batches)
+                        if item.shard in wanted:
+                            yield item.shard, [r for batch in item.batches for r in batch.records]
+        finally:
+            await self._close(reader)
+
+    async def _folded(
+        self, reader: sqlite3.Connection
+    ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
+        keyed = partial(reader.execute, "SELECT shard, key, CAST(record AS BLOB) FROM keyed")
+        for shard, key, data in await self._run(lambda: keyed().fetchall()):
+            self.keys.in_table(shard, key, data)
+            yield shard, [decode_record(data)]
+        groups = await self._run(
+            partial(
+                reader.execute,
+                "SELECT shard, CAST(state AS BLOB) FROM groups ORDER BY shard, group_id",
+            )
+        )
+        while chunk := await self._run(partial(_fetch_groups, groups)):
+            for shard, rows in itertools.groupby(chunk, key=lambda row: row[0]):
+                yield shard, [record for _, record in rows]
+
+    async def _close(self, reader: sqlite3.Connection) -> None:
+        try:
+            await self._run(reader.close)
+        except StorageError:
+            reader.close()  # the storage was closed during the load, so the thread is through
+
+
+def _select_rows(reader: sqlite3.Connection, folded_row: int) -> sqlite3.Cursor:
+    return reader.execute(
+        'SELECT "row", CAST(payload AS BLOB) FROM log WHERE "row" > ? ORDER BY "row"', (folded_row,)
+    )
+
+
+def _fetch_rows(rows: sqlite3.Cursor) -> list[tuple[int, Payload]]:
+    return [(row, decode_payload(data)) for row, data in rows.fetchmany(LOAD_CHUNK_ROWS)]
+
+
+def _fetch_groups(groups: sqlite3.Cursor) -> list[tuple[ShardId, Record]]:
+    return [(shard, decode_saved(data)) for shard, data in groups.fetchmany(LOAD_CHUNK_GROUPS)]
