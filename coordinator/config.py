@@ -208,7 +208,7 @@ class LogSettings(_Section):
         ge=100,
         description="Milliseconds after which a segment is closed however small it is (Kafka's "
         "log.roll.ms). Reports made from the files are that old; 5 minutes are at most 288 files "
-        "a day.",
+        "a day. The first segment after a start is closed after 10 seconds at most.",
     )
     retention_minutes: int = Field(
         default=43_200,

@@ -21,6 +21,10 @@ from storage.segments import SEGMENT_BYTES, Hook, Segment, SegmentWriter, no_hoo
 SEGMENT_MS: Final = 300_000
 """Five minutes: 288 files a day at most, and reports that are no older."""
 
+FIRST_SEGMENT_MS: Final = 10_000
+"""Age at which the first segment after a start is closed, if ``segment_ms`` is longer: who has just
+started sees within seconds that the log works, and the first report has something to show."""
+
 FOR_EVER: Final = -1
 
 POLL_S: Final = 1.0
@@ -44,7 +48,7 @@ class SealSettings:
     segment_bytes: int = SEGMENT_BYTES
     """JSON after which a segment is closed; the row that reaches it is its last."""
     segment_ms: int = SEGMENT_MS
-    """Age of a segment's first event at which it is closed."""
+    """Age of a segment's first event at which it is closed; ``FIRST_SEGMENT_MS`` for the first."""
     retention_ms: int = FOR_EVER
     """The horizon of undo: whole days before it go; -1: none does."""
 
@@ -95,6 +99,7 @@ class Sealer:
         self._pacer = pacer or Pacer()
         self._hook = hook
         self._writer: SegmentWriter | None = None
+        self._segment_ms = min(FIRST_SEGMENT_MS, settings.segment_ms)
 
     @property
     def taken_seq(self) -> int:
@@ -125,7 +130,7 @@ class Sealer:
     def seal_if_old(self) -> list[Segment]:
         """Seal the open segment if its first event is old enough."""
         since_ms = self.open_since_ms
-        if since_ms is None or self._clock() - since_ms < self.settings.segment_ms:
+        if since_ms is None or self._clock() - since_ms < self._segment_ms:
             return []
         return self.seal()
 
@@ -137,6 +142,7 @@ class Sealer:
         manifest.add(self.settings.directory, [segment])
         self._hook("listed")
         self._writer = None
+        self._segment_ms = self.settings.segment_ms
         self.sealed_seq = segment.last_seq
         return [segment]
 

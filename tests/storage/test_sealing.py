@@ -53,6 +53,24 @@ async def test_old_events_are_sealed_and_their_rows_go_but_for_the_newest(tmp_pa
     await owner.storage.close()
 
 
+async def test_the_first_segment_after_a_start_is_closed_after_ten_seconds(tmp_path: Path) -> None:
+    store = SealedStore(tmp_path)
+    owner = await filled(store)
+    store.now_ms += 9_999
+    await asyncio.sleep(0.05)
+    assert store.files() == []
+    store.now_ms += 1
+    await until(lambda: len(store.files()) == 1)
+    await store.append(owner, 0, [commit("g0", 100)])
+    store.now_ms += AGE_MS - 1
+    await asyncio.sleep(0.05)
+    assert len(store.files()) == 1
+    store.now_ms += 1
+    await until(lambda: len(store.files()) == 2)
+    assert store.read() == store.appended
+    await owner.storage.close()
+
+
 async def test_a_segment_is_closed_at_its_size_and_at_midnight(tmp_path: Path) -> None:
     store = SealedStore(tmp_path, segment_bytes=2_000)
     owner = await filled(store)
