@@ -62,7 +62,8 @@ AdvertisedText = Annotated[str, AfterValidator(_check_advertised)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # built where it is first used, within Settings: else a start pays for it twice
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class KafkaSettings(_Section):

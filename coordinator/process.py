@@ -43,6 +43,7 @@ class StartFailed(Exception):
 def calm_collector() -> None:
     """Let the garbage collector look less often, from now on."""
     gc.set_threshold(*COLLECT_EVERY)
+    gc.enable()
 
 
 def give_back_large_buffers() -> None:

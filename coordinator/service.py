@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from coordinator.commit_log import OffsetCommitLog, read_commit_log
 from coordinator.core.assignors.types import Assignment, TopicPartition
 from coordinator.core.errors import ErrorCode, GroupError
 from coordinator.core.events import Event
@@ -76,6 +75,9 @@ from coordinator.translation import (
     sync_to_core,
 )
 from storage.base import CLUSTER_SHARD, LoadsGroups, OffsetStorage
+
+if TYPE_CHECKING:
+    from coordinator.commit_log import OffsetCommitLog
 
 __all__ = ["CoordinatorConfig", "GroupCoordinator", "Ticket"]
 
@@ -372,6 +374,8 @@ class GroupCoordinator:
 
         Raises StorageError where the storage keeps no events.
         """
+        from coordinator.commit_log import read_commit_log  # late: no daemon reads it
+
         return read_commit_log(self._storage, group_id, since_ms)
 
     async def ask(self, request: Request) -> Any:

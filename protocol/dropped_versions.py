@@ -57,8 +57,10 @@ def _entity(name: str, version: int, schema: Schema) -> EntityClass:
     )
 
 
-OffsetCommitRequestV0: Final = _entity("OffsetCommitRequestV0", 0, OffsetCommitRequest_v0.SCHEMA)
-"""A commit without member or generation; ZooKeeper-era Kafka wrote it to ZooKeeper."""
-
-OffsetCommitRequestV1: Final = _entity("OffsetCommitRequestV1", 1, OffsetCommitRequest_v1.SCHEMA)
-"""A commit of a member, or of nobody (generation -1, no member)."""
+OFFSET_COMMIT_REQUESTS: Final = (
+    # A commit without member or generation; Kafka wrote it to ZooKeeper.
+    _entity("OffsetCommitRequestV0", 0, OffsetCommitRequest_v0.SCHEMA),
+    # A commit of a member, or of nobody (generation -1, no member).
+    _entity("OffsetCommitRequestV1", 1, OffsetCommitRequest_v1.SCHEMA),
+)
+"""The class of a request, by its version."""

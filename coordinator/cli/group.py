@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coordinator.cli.daemon import TimeoutOption
 from coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
 from coordinator.cli.plain_text import plain
 from coordinator.config import Address, parse_address
@@ -47,9 +48,6 @@ ServerOption = Annotated[
     typer.Option("--server", metavar="HOST:PORT", parser=_address, help="Any broker to ask."),
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
-TimeoutOption = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for it.")
-]
 _DEFAULT_SERVER = "127.0.0.1:9092"
 
 

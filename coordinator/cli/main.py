@@ -1,4 +1,4 @@
-"""The command line: ``groupkeeper serve``, ``check-config``, ``health`` and ``group``.
+"""The command line, whole: ``groupkeeper serve``, ``group``, ``log``, ``pipeline`` and the others.
 
 Exit codes: 0 done, 1 could not do it, 2 used wrongly (options, settings), 4 nothing matched, 5
 another process is at it, 141 nobody reads what it prints (``| head``); a pipeline job that is told
@@ -8,107 +8,13 @@ what happened and what to do; a traceback is a bug of ours.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-from coordinator.cli.check_config import describe
-from coordinator.cli.failing import FAILED, USAGE, fail
-from coordinator.cli.group import TimeoutOption
+from coordinator.cli.daemon import app
 from coordinator.cli.group import app as group_app
-from coordinator.cli.health import check, reachable
 from coordinator.cli.log import app as log_app
 from coordinator.cli.pipeline import app as pipeline_app
-from coordinator.config import parse_address
-from coordinator.config_load import ConfigError, LoadedSettings, load_settings
-from coordinator.version import VERSION
-from storage.open import url_error
-
-app = typer.Typer(
-    name="groupkeeper",
-    help="A standalone consumer-group coordinator that speaks the Kafka protocol.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
 
 app.add_typer(group_app, name="group")
 app.add_typer(log_app, name="log")
 app.add_typer(pipeline_app, name="pipeline")
 
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help="Settings in TOML. The environment (GROUPKEEPER_<SECTION>__<KEY>) wins over it.",
-    ),
-]
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"groupkeeper {VERSION}")
-        raise typer.Exit
-
-
-@app.callback(invoke_without_command=True)
-def root(
-    context: typer.Context,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
-) -> None:
-    """A standalone consumer-group coordinator that speaks the Kafka protocol."""
-    if context.invoked_subcommand is None:
-        print(context.get_help())
-
-
-@app.command("serve")
-def serve(config: ConfigOption = None) -> None:
-    """Run the daemon.
-
-    SIGTERM and SIGINT end it cleanly, SIGHUP reads the log level again.
-    """
-    loaded = _load(config)
-    # late: check-config and --version need none of it
-    from coordinator.app import run
-    from coordinator.process import StartFailed
-
-    try:
-        run(loaded.settings, lambda: load_settings(config).settings)
-    except StartFailed as error:
-        fail(str(error), FAILED)
-
-
-@app.command("check-config")
-def check_config(config: ConfigOption = None) -> None:
-    """Print every setting in force and where it came from."""
-    loaded = _load(config)
-    for line in describe(loaded):
-        print(line)
-    problem = url_error(loaded.settings.storage.url)
-    if problem is not None:
-        fail(problem, USAGE)
-
-
-@app.command("health")
-def health(config: ConfigOption = None, timeout: TimeoutOption = 5.0) -> None:
-    """Ask the daemon of these settings whether it serves groups.
-
-    GET /readyz of http.listen: prints what it says, exits 1 unless it is ready.
-    """
-    check(reachable(parse_address(_load(config).settings.http.listen)), timeout)
-
-
-def _load(config: Path | None) -> LoadedSettings:
-    try:
-        return load_settings(config)
-    except ConfigError as error:
-        for problem in error.problems[:-1]:
-            typer.echo(f"groupkeeper: {problem}", err=True)
-        fail(error.problems[-1], USAGE)
+__all__ = ["app"]

@@ -1,0 +1,88 @@
+"""What a start costs before the daemon's own first line: its imports, and all of it until READY.
+
+    python -m bench.start_bench [rounds]
+
+Processor time of new processes, medians, beside an interpreter that does nothing. The environment
+should be that of a daemon: where hypothesis is installed kio imports it, and a start costs more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+
+IMPORTS = """
+import time
+from coordinator.__main__ import import_less
+import_less()
+import coordinator.cli.plain_text
+import coordinator.cli.daemon
+import coordinator.app
+print(time.process_time())
+"""
+NOTHING = "import time; print(time.process_time())"
+DEFAULT_ROUNDS = 10
+
+
+def cpu_s(code: str) -> float:
+    """Run a new interpreter; return the processor time that it had used at the end of the code."""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(done.stdout.split()[-1])
+
+
+def until_ready() -> tuple[float, float]:
+    """Start a daemon on an empty store; return its seconds until READY, and of processor time."""
+    environment = os.environ | {
+        "GROUPKEEPER_KAFKA__LISTEN": "127.0.0.1:0",
+        "GROUPKEEPER_HTTP__LISTEN": "127.0.0.1:0",
+    }
+    command = [sys.executable, "-m", "coordinator", "serve"]
+    with tempfile.TemporaryDirectory() as directory:
+        began = time.monotonic()
+        daemon = subprocess.Popen(
+            command, cwd=directory, env=environment, stderr=subprocess.PIPE, text=True
+        )
+        assert daemon.stderr is not None
+        try:
+            for line in daemon.stderr:
+                if json.loads(line)["event"] == "ready":
+                    return time.monotonic() - began, _cpu_of(daemon.pid)
+        finally:
+            daemon.terminate()
+            daemon.wait()
+    raise AssertionError("the daemon did not start")
+
+
+def _cpu_of(pid: int) -> float:
+    with open(f"/proc/{pid}/stat") as stat:
+        user, system = stat.read().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    """Measure by turns, and print medians."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_ROUNDS
+    imports, nothing, ready, cpu = [], [], [], []
+    for _ in range(rounds):
+        nothing.append(cpu_s(NOTHING))
+        imports.append(cpu_s(IMPORTS))
+        took, used = until_ready()
+        ready.append(took)
+        cpu.append(used)
+    if find_spec("hypothesis") is not None:
+        print("hypothesis is installed here: a start imports it as well")
+    print(f"imports of serve      {statistics.median(imports):.3f} s of CPU")
+    print(f"  an empty interpreter  {statistics.median(nothing):.3f} s of CPU")
+    took, used = statistics.median(ready), statistics.median(cpu)
+    print(f"start until READY     {took:.3f} s, {used:.3f} s of CPU")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""The commands of the daemon itself: ``groupkeeper serve``, ``check-config`` and ``health``.
+
+Apart from all others, so that a daemon imports nothing of them as it starts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coordinator.cli.failing import FAILED, USAGE, fail
+from coordinator.config import parse_address
+from coordinator.config_load import ConfigError, LoadedSettings, load_settings
+from coordinator.version import VERSION
+
+app = typer.Typer(
+    name="groupkeeper",
+    help="A standalone consumer-group coordinator that speaks the Kafka protocol.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Settings in TOML. The environment (GROUPKEEPER_<SECTION>__<KEY>) wins over it.",
+    ),
+]
+
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for it.")
+]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"groupkeeper {VERSION}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """A standalone consumer-group coordinator that speaks the Kafka protocol."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command("serve")
+def serve(config: ConfigOption = None) -> None:
+    """Run the daemon.
+
+    SIGTERM and SIGINT end it cleanly, SIGHUP reads the log level again.
+    """
+    loaded = _load(config)
+    # late: check-config and --version need none of it
+    from coordinator.app import run
+    from coordinator.process import StartFailed
+
+    try:
+        run(loaded.settings, lambda: load_settings(config).settings)
+    except StartFailed as error:
+        fail(str(error), FAILED)
+
+
+@app.command("check-config")
+def check_config(config: ConfigOption = None) -> None:
+    """Print every setting in force and where it came from."""
+    from coordinator.cli.check_config import describe
+    from storage.open import url_error
+
+    loaded = _load(config)
+    for line in describe(loaded):
+        print(line)
+    problem = url_error(loaded.settings.storage.url)
+    if problem is not None:
+        fail(problem, USAGE)
+
+
+@app.command("health")
+def health(config: ConfigOption = None, timeout: TimeoutOption = 5.0) -> None:
+    """Ask the daemon of these settings whether it serves groups.
+
+    GET /readyz of http.listen: prints what it says, exits 1 unless it is ready.
+    """
+    from coordinator.cli.health import check, reachable
+
+    check(reachable(parse_address(_load(config).settings.http.listen)), timeout)
+
+
+def _load(config: Path | None) -> LoadedSettings:
+    try:
+        return load_settings(config)
+    except ConfigError as error:
+        for problem in error.problems[:-1]:
+            typer.echo(f"groupkeeper: {problem}", err=True)
+        fail(error.problems[-1], USAGE)
