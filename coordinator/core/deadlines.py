@@ -58,12 +58,14 @@ class Deadlines:
         self._order = 0
         self._compact_at = _COMPACT_ABOVE
 
-    def arm(self, deadline: Deadline, at: int) -> None:
-        """Set or move a deadline."""
+    def arm(self, deadline: Deadline, at: int) -> bool:
+        """Set or move a deadline. True: ``next_at`` may be earlier than it was."""
         deadline.at = at
         queued_at = deadline.queued_at
-        if queued_at is None or at < queued_at:
-            self._push(deadline, at)
+        if queued_at is not None and at >= queued_at:
+            return False
+        self._push(deadline, at)
+        return True
 
     def clear(self, deadline: Deadline) -> None:
         """Let it not happen; its entry in the heap is dropped when it comes up."""

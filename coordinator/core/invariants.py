@@ -9,8 +9,9 @@ from collections import Counter
 
 from coordinator.core.deadlines import Deadline
 from coordinator.core.group import MAX_GENERATION, Group
-from coordinator.core.requests import GroupState
+from coordinator.core.requests import GroupState, Heartbeat, Request
 from coordinator.core.state import ShardState
+from coordinator.core.step import Step
 
 _WITH_MEMBERS = frozenset({GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
 
@@ -37,6 +38,24 @@ def check_group(group: Group) -> None:
     _check_parked(group)
     _check_deadlines(group)
     _check_saved(group)
+
+
+def session_queued_at(shard: ShardState, request: Request) -> int | None:
+    """When the session of the member that a heartbeat names comes up; None: there is none."""
+    if not isinstance(request, Heartbeat):
+        return None
+    group = shard.groups.get(request.group_id)
+    member = None if group is None else group.members.get(request.member_id)
+    return None if member is None else member.session.queued_at
+
+
+def check_alarm(shard: ShardState, request: Request, before_ms: int | None, step: Step) -> None:
+    """Assert that a session which a heartbeat cut short will be looked for: ``before_ms`` is when
+    it came up before. After other requests the runtime always asks for the next deadline.
+    """
+    queued_ms = session_queued_at(shard, request)
+    is_earlier = queued_ms is not None and (before_ms is None or queued_ms < before_ms)
+    assert step.sets_alarm or not is_earlier, f"{request}: nobody looks for its session"
 
 
 def _check_state(group: Group) -> None:

@@ -66,7 +66,8 @@ def heartbeat(shard: ShardState, request: Heartbeat, ticket: Ticket) -> None:
         shard.reply(ticket, error)
         return
     answer = HEARTBEAT_ANSWER[group.state]
-    rebalance.restart_session(shard, group.members[request.member_id])
+    if rebalance.restart_session(shard, group.members[request.member_id]):
+        shard.step.sets_alarm = True
     shard.reply(ticket, answer, waits=False)
 
 

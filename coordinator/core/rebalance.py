@@ -242,17 +242,17 @@ def sync_result(group: Group, member: Member, error: ErrorCode) -> SyncGroupResu
     )
 
 
-def restart_session(shard: ShardState, member: Member) -> None:
+def restart_session(shard: ShardState, member: Member) -> bool:
     """The member was heard of: its session lasts from now, a new member's too that waits to join
-    (Kafka: rescheduleClassicGroupMemberHeartbeat).
+    (Kafka: rescheduleClassicGroupMemberHeartbeat). True: it may end before all other deadlines.
     """
-    begin_session(shard, member, member.session_timeout_ms)
+    return begin_session(shard, member, member.session_timeout_ms)
 
 
-def begin_session(shard: ShardState, member: Member, length_ms: int) -> None:
-    """Let the member's session be so long."""
+def begin_session(shard: ShardState, member: Member, length_ms: int) -> bool:
+    """Let the member's session be so long. True: it may end before all other deadlines."""
     member.session_length_ms = length_ms
-    shard.deadlines.arm(member.session, shard.now.monotonic_ms + length_ms)
+    return shard.deadlines.arm(member.session, shard.now.monotonic_ms + length_ms)
 
 
 def evict(shard: ShardState, group: Group, member: Member, reason: str) -> None:

@@ -126,10 +126,10 @@ class Slot:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a bug of the core
             self._host.core_failed(self, request, ticket, error)
             return
-        if step.records or step.events:
+        if step.records or step.events or step.sets_alarm:
             self.take(step)
+            self._host.alarm(shard.next_deadline())
             return
-        # Both only ever move deadlines later, so there is no alarm to set (design 2.6).
         for reply in step.replies:
             if self.unfinished is None or not reply.waits:
                 reply.ticket.resolve(reply.result)  # type: ignore[attr-defined]

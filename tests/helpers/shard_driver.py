@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from coordinator.core.errors import ErrorCode
-from coordinator.core.invariants import check
+from coordinator.core.invariants import check, check_alarm, session_queued_at
 from coordinator.core.limits import CoreLimits
 from coordinator.core.records import PartitionEnd, SavedGroup
 from coordinator.core.requests import (
@@ -165,11 +165,13 @@ class ShardDriver:
         call = Call(request, len(self.calls))
         self.calls.append(call)
         self._open.add(call)
+        before_ms = session_queued_at(self.shard, request)
         try:
             step = self.shard.handle(request, call, self.now)
         except Exception:
             self._open.discard(call)
             raise
+        check_alarm(self.shard, request, before_ms, step)
         self._take(step)
         self._expire_due()
         return call

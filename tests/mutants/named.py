@@ -17,10 +17,17 @@ HANDLERS: Final = "coordinator/handlers"
 TIMERS: Final = (
     Named(
         f"{CORE}/membership.py",
-        "    rebalance.restart_session(shard, group.members[request.member_id])\n"
-        "    shard.reply(ticket, answer, waits=False)",
-        "    shard.reply(ticket, answer, waits=False)",
+        "    if rebalance.restart_session(shard, group.members[request.member_id]):\n"
+        "        shard.step.sets_alarm = True\n",
+        "",
         "a heartbeat does not restart the session: members that live are evicted",
+    ),
+    Named(
+        f"{RUNTIME}/slot.py",
+        "step.events or step.sets_alarm:",
+        "step.events:",
+        "a heartbeat that shortens a session sets no alarm: the member is evicted when something "
+        "else is due",
     ),
     Named(
         f"{CORE}/deadlines.py",

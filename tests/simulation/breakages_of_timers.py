@@ -165,6 +165,16 @@ def heartbeat_counts_in_stable_alone(patch: Patch) -> None:
     patch.setitem(_HANDLERS, Heartbeat, handle)
 
 
+def heartbeat_sets_no_alarm(patch: Patch) -> None:
+    """Where it makes a deadline the earliest: that of a new member whose join is parked."""
+
+    def handle(shard: ShardState, request: Heartbeat, ticket: Any) -> None:
+        membership.heartbeat(shard, request, ticket)
+        shard.step.sets_alarm = False
+
+    patch.setitem(_HANDLERS, Heartbeat, handle)
+
+
 def commit_does_not_count(patch: Patch) -> None:
     patch.setitem(_HANDLERS, OffsetCommit, _unheard(offset_commit.commit_offsets))
 
@@ -206,7 +216,7 @@ def restored_rebalance_timeout_is_short(patch: Patch) -> None:
     patch.setattr(Group, "restore", hasty)
 
 
-LATE: Final = "is silent since|should be over|should have (synced|joined)"
+LATE: Final = "no alarm is set|is silent since|should be over|should have (synced|joined)"
 """What a world says of a timer."""
 
 EARLY: Final = "ms before the phase may end"
@@ -233,6 +243,10 @@ TIMERS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     "a join phase that ends early": (_ends_early(DeadlineKind.JOIN_PHASE), EARLY),
     "a sync phase that ends early": (_ends_early(DeadlineKind.SYNC_PHASE), EARLY),
     "a heartbeat that counts in Stable alone": (heartbeat_counts_in_stable_alone, SHORT),
+    "a heartbeat that sets no alarm": (
+        heartbeat_sets_no_alarm,
+        "nobody looks for its session|no alarm is set",
+    ),
     "a commit that does not count": (commit_does_not_count, SHORT),
     "a sync whose answer does not count": (answered_sync_does_not_count, SHORT),
     "a rebalance timeout that is kept as a tenth": (

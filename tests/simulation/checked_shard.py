@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from coordinator.core.group_configs import GroupSettings
-from coordinator.core.invariants import check
+from coordinator.core.invariants import check, check_alarm, session_queued_at
 from coordinator.core.limits import CoreLimits
 from coordinator.core.records import Record
 from coordinator.core.requests import Now, Request
@@ -57,7 +57,10 @@ class CheckedShard(Shard):
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
         self._tickets.handed(ticket)
+        before_ms = session_queued_at(self, request)
         step = super().handle(request, ticket, now)
+        with self._durable.noting():
+            check_alarm(self, request, before_ms, step)
         result = next((reply.result for reply in step.replies if reply.ticket is ticket), None)
         with self._durable.noting():
             check_left(self, request, result)

@@ -20,6 +20,8 @@ from coordinator.core.requests import (
     OffsetFetch,
     SyncGroup,
 )
+from coordinator.core.routing import shard_of
+from coordinator.core.shard import Shard
 from protocol.consumer_protocol import (
     ConsumerAssignment,
     Subscription,
@@ -29,8 +31,8 @@ from protocol.consumer_protocol import (
 )
 from tests.simulation.call import Disconnected
 from tests.simulation.network import Channel
-from tests.simulation.node import EXTRAS, TOPIC
-from tests.simulation.world import SESSION_MS, World
+from tests.simulation.node import EXTRAS, SHARDS, TOPIC
+from tests.simulation.world import HEARD_WHILE_PARKED, SESSION_MS, World
 
 CLOSE_S = 30
 """How long a client that is closed waits for an answer."""
@@ -127,6 +129,17 @@ class Member:
                 self.assignment = None
                 await asyncio.sleep(self.world.random.uniform(0.05, 0.5))
 
+    async def _be_heard_while_parked(self) -> None:
+        """Heartbeat once, some time after the join: from then on the session counts."""
+        await asyncio.sleep(self.world.random.uniform(0.05, 2.0))
+        channel = await self.world.connect(in_process=True)
+        shard = channel.node.slot(shard_of(self.group_id, SHARDS)).shard
+        group = shard.groups.get(self.group_id) if isinstance(shard, Shard) else None
+        if group is not None and self.member_id in group.members:
+            heartbeat = self._heartbeat(group.generation_id)
+            with suppress(Disconnected):
+                await self.world.send(channel, self._client, heartbeat)
+
     async def _join(self) -> None:
         generation = str(self.generation_id).encode()  # as those do that are sticky
         metadata = encode_subscription(Subscription(1, self._topics, generation))
@@ -143,6 +156,8 @@ class Member:
             True,
             self._client,
         )
+        if self.world.is_odd(HEARD_WHILE_PARKED) and self.member_id and not self.world.is_at_peace:
+            self.world.spawn(self._be_heard_while_parked())
         result = await self._ask(request)
         if result.error is ErrorCode.NONE:
             self.member_id = result.member_id
@@ -229,9 +244,10 @@ class Member:
     def _is_unlucky(self, likelihood: float) -> bool:
         return not self.world.is_at_peace and self.world.random.random() < likelihood
 
-    def _heartbeat(self) -> Heartbeat:
+    def _heartbeat(self, generation_id: int | None = None) -> Heartbeat:
+        generation_id = self.generation_id if generation_id is None else generation_id
         return Heartbeat(
-            self.group_id, self.generation_id, self.member_id, self.instance_id, self._client
+            self.group_id, generation_id, self.member_id, self.instance_id, self._client
         )
 
     async def _consume(self) -> ErrorCode:

@@ -96,6 +96,13 @@ class Node:
             if isinstance(slot.shard, CheckedShard):
                 slot.shard.check_leftovers(self.clock.now())
 
+    def check_alarm(self) -> None:
+        """Its timer rings no later than the earliest deadline."""
+        owner = self.coordinator._owner
+        due_ms, set_ms = owner.next_deadline(), owner._alarm._at_ms
+        is_set = owner._is_stopping or due_ms is None or set_ms <= due_ms
+        assert is_set, f"no alarm is set for {due_ms}, only for {set_ms}"
+
     def lost_lease_at(self, durable: Durable, group_id: str) -> int | None:
         """Where its lease on the group's shard was lost; None while it holds."""
         return self.lost_lease_of(self.slot(shard_of(group_id, SHARDS)), durable)

@@ -46,6 +46,10 @@ KINDS = ("memory", "owners", "sqlite", "lanes", "owners", "memory")
 """What worlds are lived over: memory in one lane; the same with two processes under leases; SQLite;
 memory in a lane a shard.
 """
+ODD = 8
+HEARD_WHILE_PARKED = 7
+"""What is odd about some worlds, by their seed modulo ``ODD``: others stay as they are known."""
+
 SESSION_MS = 6_000
 REBALANCE_MS = (5_000, 9_000)
 """Shorter than a session, and longer: what begins one again shows within a long phase."""
@@ -84,6 +88,7 @@ class World:
         self._last_offset = 0
         self._minted = 0
         self._ending: list[asyncio.Future[Any]] = []
+        self._oddity = seed % ODD
         kind = KINDS[seed % len(KINDS)]
         self.kind = kind
         self.shards = SHARDS
@@ -102,6 +107,10 @@ class World:
             max_waiting_requests=random.choice((2, 1_000)),
             max_waiting_bytes=random.choice((256, 1_048_576)),
         )
+
+    def is_odd(self, oddity: int) -> bool:
+        """Whether this is what is odd about this world."""
+        return self._oddity == oddity
 
     # --- Time -------------------------------------------------------------------------------------
 
@@ -324,6 +333,8 @@ class World:
             return
         if isinstance(shard, CheckedShard) and not node.coordinator._owner._is_stopping:
             shard.check_timers(node.clock.now())  # no step may have come to tell
+        with self.durable.noting():
+            node.check_alarm()
         with self.durable.noting():
             for one in node.coordinator._owner.slots.values():
                 is_over = one.shard is not None and one.lease in node.store.told_lost

@@ -172,6 +172,22 @@ def a_new_member_is_heard_of_while_it_is_parked(case: Case) -> None:
     case.observe()
 
 
+@edge(13)
+def a_new_member_that_is_heard_of_once_while_it_is_parked(case: Case) -> None:
+    """Nothing is sent after its heartbeat, and no timer of the id that was handed out runs any
+    more: its session ends by itself.
+    """
+    a, b, others = case.people("a", "b", "others")
+    case.stable(a)
+    version = case.v("join_group", 4)
+    assert case.enter(b, session_timeout=SHORT_MS, version=version) is PARKED
+    case.wait(SHORT_MS + 600)
+    case.heartbeat(others, member_id=b.id, generation=a.generation())
+    case.wait(SHORT_MS + 600)
+    assert not b.waiting[0]
+    case.observe()
+
+
 @edge(14)
 def a_known_member_is_parked_beyond_its_session(case: Case) -> None:
     a, b = case.people("a", "b")

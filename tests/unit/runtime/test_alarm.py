@@ -112,6 +112,27 @@ async def test_a_silent_member_is_evicted_when_its_session_ends_and_not_before()
 
 
 @virtual_time
+async def test_the_heartbeat_of_a_parked_new_member_sets_the_alarm_for_its_session() -> None:
+    """Its first one cuts five minutes down to the session (Kafka 4.3.1:
+    rescheduleClassicGroupMemberHeartbeat), and nothing else may be due for long.
+    """
+    hours = {"session_timeout_ms": 1_800_000, "rebalance_timeout_ms": 1_800_000}
+    async with a_coordinator() as world:
+        leader = world.join("g", **hours)
+        await world.until(leader)
+        member_id = leader.result.member_id
+        await world.until(world.sync("g", member_id, 1, ((member_id, b"all"),)))
+        newcomer = world.join("g", session_timeout_ms=10_000)
+        await asyncio.sleep(1)
+        heard = world.heartbeat("g", newcomer.request.new_member_id, 1)  # type: ignore[union-attr]
+        assert heard.error is ErrorCode.REBALANCE_IN_PROGRESS
+        await asyncio.sleep(9.9)
+        assert newcomer.is_waiting
+        await asyncio.sleep(0.2)
+        assert newcomer.error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@virtual_time
 async def test_a_clock_that_was_moved_is_looked_at_once_and_rings_what_is_due() -> None:
     clock = VirtualClock()
     start = clock.now().monotonic_ms
