@@ -97,10 +97,14 @@ class RawClient:
 
     def receive(self, api: str, version: int, correlation_id: int) -> dict[str, Any]:
         """Read the next reply, which must be to that request."""
-        (length,) = struct.unpack(">i", self._exactly(4))
-        answered, reply = decode_response(api, version, self._exactly(length))
+        answered, reply = decode_response(api, version, self.receive_frame())
         assert answered == correlation_id, "replies out of order"
         return reply
+
+    def receive_frame(self) -> bytes:
+        """Read the next reply as it came, without its length."""
+        (length,) = struct.unpack(">i", self._exactly(4))
+        return self._exactly(length)
 
     def _exactly(self, count: int) -> bytes:
         data = bytearray()
