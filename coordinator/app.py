@@ -152,6 +152,8 @@ class Daemon:
         self._told_to_stop_s: float | None = None
         self._phase: str | None = "loading"
         """Why groups are not served, while the daemon itself is the reason."""
+        self._failure = ""
+        """Why it stops without being told to."""
         self._http_socket = bind(parse_address(settings.http.listen), "http.listen")
         listen(self._http_socket, "http.listen")
         self._kafka_socket = bind(parse_address(settings.kafka.listen), "kafka.listen")
@@ -161,6 +163,7 @@ class Daemon:
             for topic in settings.static.topics
         )
         self._coordinator = GroupCoordinator(self._storage, coordinator_config(settings), topics)
+        self._coordinator.when_store_is_taken(self._store_taken)
         self._watch = watch
         self._listener = Listener(self._services(topics), server_limits(settings), watch=watch)
         self._lag = LoopLag()
@@ -168,7 +171,9 @@ class Daemon:
         self._web = WebServer(make_pages(self._reports()), self._http_socket)
 
     async def run(self) -> None:
-        """Start, serve until told to stop, drain. Raises StartFailed."""
+        """Start, serve until told to stop, drain. Raises StartFailed, also where the daemon has to
+        stop because somebody else writes to its store.
+        """
         self._handle_signals()
         self._web.start()
         self._lag.start()
@@ -184,6 +189,8 @@ class Daemon:
                 check.cancel()
         finally:
             await self._drain()
+        if self._failure:
+            raise StartFailed(self._failure)
 
     def _services(self, topics: Topics) -> Services:
         kafka, static = self._settings.kafka, self._settings.static
@@ -212,7 +219,9 @@ class Daemon:
         if self._phase is not None:
             return self._phase
         if not self._coordinator.is_ready:
-            return "the store failed; its shards are being loaded again"
+            return (
+                self._coordinator.refusal or "the store failed; its shards are being loaded again"
+            )
         return None
 
     # --- start ------------------------------------------------------------------------------------
@@ -272,9 +281,17 @@ class Daemon:
             _log.warning("stopped at once; nothing that was acknowledged is lost", signal=name)
             os._exit(1)
         _log.info("stopping", signal=name)
-        self._systemd.tell(STOPPING, "answering what is parked, writing what waits")
         self._told_to_stop_s = now_s
-        self._phase = "stopping"
+        self._begin_stop("stopping")
+
+    def _store_taken(self) -> None:
+        self._failure = self._coordinator.refusal
+        _log.error("store_taken", problem=self._failure)
+        self._begin_stop(self._failure)
+
+    def _begin_stop(self, phase: str) -> None:
+        self._systemd.tell(STOPPING, "answering what is parked, writing what waits")
+        self._phase = phase
         self._stopping.set()
         limit_s = self._settings.daemon.drain_timeout_ms / 1000
         asyncio.get_running_loop().call_later(limit_s, self._give_up)
@@ -282,7 +299,7 @@ class Daemon:
     def _give_up(self) -> None:
         # what was not written was not acknowledged, so this is clean enough to be called so
         _log.warning("the drain took too long and was cut; nothing that was acknowledged is lost")
-        os._exit(0)
+        os._exit(1 if self._failure else 0)
 
     def _reload(self) -> None:
         if self._phase is not None:  # READY would end more than the reload

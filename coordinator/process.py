@@ -37,7 +37,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 class StartFailed(Exception):
-    """The daemon cannot start; the message is one line: what happened, why, what to do."""
+    """The daemon cannot start or go on; the message is one line: what happened, why, what to do."""
 
 
 def calm_collector() -> None:

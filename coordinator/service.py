@@ -222,8 +222,22 @@ class GroupCoordinator:
         """Why groups are not served, in one line; None when they are."""
         if not self._life.is_running:
             return "the coordinator is not running"
+        if self.refusal:
+            return self.refusal
         loading = self._owner.loading_count()
         return f"{loading} of {len(self._owner.slots)} shards are loading" if loading else None
+
+    @property
+    def refusal(self) -> str:
+        """Why a person has to act before groups are served again; "" where nobody has to."""
+        return self._owner.refusal
+
+    def when_store_is_taken(self, call: Callable[[], None]) -> None:
+        """Have something called once somebody else writes to a store that is ours alone
+        (``StorageLimits.sole_owner``). The coordinator answers no group from then on, so that the
+        two do not take turns; ``not_ready`` tells why, and what is left is to stop it.
+        """
+        self._owner.store_taken = call
 
     @property
     def stats(self) -> Stats:

@@ -70,6 +70,10 @@ class StorageLimits(msgspec.Struct, frozen=True):
     fold_after_requests: int = 0
     """With no more unfolded requests than this an append folds nothing besides: then only shards
     that write are given to it."""
+    sole_owner: bool = False
+    """True: a lock lets nobody else write while the store is open (SQLite), so an append that is
+    fenced means that somebody does in spite of it. The runtime then stops for good: two owners who
+    took the lease from each other in turns would both acknowledge."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -185,6 +189,19 @@ class LoadsGroups(Protocol):
         at a time and beside an append of others. Any exception means that it is not known what the
         group has: who waits is told to try again. StoreRefused: what it has cannot be used, and who
         waits gets UNKNOWN_SERVER_ERROR, which clients do not try again.
+        """
+        ...
+
+
+@runtime_checkable
+class CanBeMoved(Protocol):
+    """Optional part of the contract: for a store of files that somebody may move, delete or replace
+    while it is open.
+    """
+
+    async def check_place(self) -> None:
+        """Raise StoreRefused once a file is not the one that was opened, and from then on always;
+        nothing is appended or acquired any more. The runtime calls it each second.
         """
         ...
 

@@ -18,9 +18,10 @@ from typing import Any, Final
 import structlog
 
 from storage import sqlite_log
-from storage.base import StorageError, StoreIdentity
+from storage.base import StorageError, StoreBusy, StoreIdentity
 from storage.event_codec import Stamp
 from storage.event_log import group_history
+from storage.file_lock import FULL
 from storage.job_thread import JobThread
 from storage.log_clock import mint_log_id, wall_clock_ms
 from storage.record_codec import encode_payload
@@ -95,7 +96,8 @@ class SealedSqliteStorage(SqliteOffsetStorage):
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(
+            kind = StoreBusy if error.errno in FULL else StorageError
+            raise kind(
                 f"log.dir: {directory}: cannot be made ({error.strerror}); name a directory that "
                 "this user may make or write into, or set log.sealing to off"
             ) from error

@@ -25,13 +25,12 @@ from storage.base import (
     ShardId,
     StorageError,
     StorageLimits,
-    StoreBusy,
     StoreIdentity,
     StoreRefused,
 )
 from storage.event_codec import count_events
 from storage.event_log import group_history
-from storage.file_lock import FileLock
+from storage.full_disk import explained
 from storage.job_thread import JobThread
 from storage.log_clock import LogClock, mint_log_id, wall_clock_ms
 from storage.record_codec import encode_payload
@@ -46,12 +45,10 @@ from storage.sqlite_fold import (
 )
 from storage.sqlite_keyed import KeyedRow, keyed_changes, write_keyed
 from storage.sqlite_load import SqliteLoad, read_log_end
+from storage.store_files import StoreFiles
 
 MAX_STEP_BYTES = 16 * 1024 * 1024
 """Far below SQLite's limit of a value (1 GB); what a step above it would cost the loop decides."""
-
-_BUSY_CODES = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL)
-"""Primary result codes of what goes by without us."""
 
 _T = TypeVar("_T")
 
@@ -83,7 +80,10 @@ class SqliteOffsetStorage:
     ) -> None:
         """Touch nothing yet. ``connect`` opens the writer's connection: a seam for tests."""
         self.limits = StorageLimits(
-            max_step_bytes=MAX_STEP_BYTES, one_lane=True, fold_after_requests=fold_after
+            max_step_bytes=MAX_STEP_BYTES,
+            one_lane=True,
+            fold_after_requests=fold_after,
+            sole_owner=True,
         )
         # Two names of one file must be one lock.
         self.path = Path(path).resolve()
@@ -92,7 +92,7 @@ class SqliteOffsetStorage:
         self._fold_after = fold_after
         self._connect = connect
         self._log_clock = LogClock(clock, new_log_id)
-        self._lock: FileLock | None = None
+        self._lock: StoreFiles | None = None
         self._thread: JobThread | None = None
         self._connection: sqlite3.Connection | None = None
         self._check = SqliteCheck(self.path, self._busy_timeout_s)
@@ -120,7 +120,7 @@ class SqliteOffsetStorage:
             raise StoreRefused(f"{self.path}: is in use by another coordinator of this process")
         if not self.path.parent.is_dir():
             raise StorageError(f"{self.path}: the directory does not exist")
-        self._lock = FileLock(self.path)
+        self._lock = StoreFiles(self.path)
         self._thread = JobThread("sqlite-writer")
         try:
             self.ended_uncleanly = await self._run(partial(self._open, identity))
@@ -134,6 +134,8 @@ class SqliteOffsetStorage:
         schema.migrate(connection, self.path)
         unclean = schema.identify(connection, self.path, identity, self._log_clock.stamp())
         self._is_marked = True
+        if self._lock is not None:
+            self._lock.watch_wal()
         end = self._log_end(connection)
         self._log_clock.resume(end.head.log_id, end.head.ts_ms)
         return unclean
@@ -152,7 +154,9 @@ class SqliteOffsetStorage:
         # Who does not wait for a disk that hangs must not let another daemon in before it is done.
         await asyncio.shield(closing)
 
-    def _close(self, folded_row: int, lock: FileLock) -> None:
+    def _close(self, folded_row: int, lock: StoreFiles) -> None:
+        if lock.is_lost:
+            self._is_marked = False  # the next start looks it over
         try:
             self._close_connection(folded_row)
         finally:
@@ -183,6 +187,7 @@ class SqliteOffsetStorage:
         return {shard: Lease(shard, owner, epoch) for shard in shards}
 
     def _raise_epoch(self, owner: str) -> LeaseEpoch:
+        self._check_files()
         rows = self._writer().execute(
             "UPDATE lease SET epoch = epoch + 1, owner = ? RETURNING epoch", (owner,)
         )
@@ -246,6 +251,7 @@ class SqliteOffsetStorage:
         self._may_append = False
         row = await self._run(partial(self._append, append), partial(self._write_fold, append))
         if row is None:
+            self._is_marked = False  # it runs, but in other hands
             return [item.shard for item in items]
         if append.payload is not None:
             self._last_row = row
@@ -275,6 +281,8 @@ class SqliteOffsetStorage:
         if self._fold_error is not None:
             raise StorageError(f"{self.path}: the last fold failed: {self._fold_error}")
         writer = self._writer()
+        if self._lock is not None:
+            self._lock.check_after_a_second(writer)
         if append.payload is None:
             ((epoch,),) = writer.execute("SELECT epoch FROM lease").fetchall()
             return 0 if epoch == append.epoch else None
@@ -329,6 +337,14 @@ class SqliteOffsetStorage:
             return None
         return await self._check.run()
 
+    async def check_place(self) -> None:
+        """Raise StoreRefused once a file of the store is not the one that was opened."""
+        await self._run(self._check_files)
+
+    def _check_files(self) -> None:
+        if self._lock is not None:
+            self._lock.check(self._writer())
+
     async def on_writer(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Do something short on the writer's thread and connection, between two appends."""
         return await self._run(lambda: work(self._writer()))
@@ -336,17 +352,14 @@ class SqliteOffsetStorage:
     def _writer(self) -> sqlite3.Connection:
         if self._connection is None:
             raise StorageError(f"{self.path}: is not open")
+        if self._lock is not None:
+            self._lock.refuse_if_lost()
         return self._connection
 
     async def _run(self, work: Callable[[], _T], then: Callable[[], None] | None = None) -> _T:
         if self._thread is None or self._lock is None:
             raise StorageError(f"{self.path}: is not open")
-        try:
-            return await self._thread.submit(work, then)
-        except sqlite3.Error as error:
-            # errors of Python's own module have no code
-            busy = getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY_CODES
-            raise (StoreBusy if busy else StorageError)(f"{self.path}: {error}") from error
+        return await self._thread.submit(partial(explained, work, self.path), then)
 
 
 def _write_groups(

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from storage.base import StoreIdentity, StoreRefused, refuse_other_identity
 from storage.event_codec import Stamp
+from storage.file_lock import connect_reading
 from storage.record_codec import encode_payload
 
 APPLICATION_ID: Final = 0x67726B70
@@ -144,9 +145,8 @@ def connect_writer(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
 
 def connect_reader(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
     """Open a connection that cannot write; any process of the same user may, at any time."""
-    uri = f"{path.absolute().as_uri()}?mode=ro"
-    return sqlite3.connect(
-        uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
+    return connect_reading(
+        path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
     )
 
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-import msgspec
 import structlog
 
 from coordinator.core.errors import ErrorCode
@@ -25,17 +24,19 @@ from coordinator.core.events import (
     ShardLoaded,
 )
 from coordinator.core.limits import CoreLimits
-from coordinator.core.requests import JoinGroup, Now, Request
+from coordinator.core.requests import Now, Request
 from coordinator.core.step import Step
 from coordinator.core.topic_image import TopicImage
 from coordinator.runtime.alarm import Alarm
+from coordinator.runtime.known_bugs import KnownBugs
 from coordinator.runtime.lane import Lane
 from coordinator.runtime.loading import Slicer, load_records
 from coordinator.runtime.merge import Merged, RefusalMerger
 from coordinator.runtime.refusals import refuse
 from coordinator.runtime.slot import Owed, Slot, Ticket, Write
+from coordinator.runtime.slot_expiry import SlotExpiry
 from coordinator.runtime.stats import Stats, count_reason
-from storage.base import OffsetStorage, StorageError, StoreRefused
+from storage.base import CanBeMoved, OffsetStorage, StorageError, StoreRefused
 
 if TYPE_CHECKING:
     from coordinator.core.group_configs import GroupSettings
@@ -48,8 +49,11 @@ log = structlog.get_logger(__name__)
 
 _HOUSE_S = 1.0
 """How often the owner looks for an idle log, ended windows and leases to renew."""
-_REMEMBERED_BUGS = 256
 _MAX_FOLDS_IN_VAIN = 200
+_TAKEN = (
+    "somebody else writes to the store that this process holds: another groupkeeper, or a copy was "
+    "put in its place. This one has stopped; run one process, or put the store back"
+)
 _LOGGED_INPUT_CHARS = 4_000
 
 
@@ -106,12 +110,16 @@ class ShardOwner:
             slot = Slot(shard_id, self.lanes[-1], self)
             self.lanes[-1].slots.append(slot)
             self.slots[shard_id] = slot
-        self._alarm.watch([_SlotExpiry(self, slot) for slot in self.slots.values()])
+        self._alarm.watch([SlotExpiry(self, slot) for slot in self.slots.values()])
         self._recoveries: dict[Lane, asyncio.Task[None]] = {}
         self._house: asyncio.Task[None] | None = None
         self.before_answers: Callable[[], None] = lambda: None
         """Called when shards were read and none of them answers yet."""
-        self._fingerprints: dict[int, None] = {}
+        self.refusal = ""
+        """Why the store must not be used any more, until a person has acted."""
+        self.store_taken: Callable[[], None] = lambda: None
+        """Called when somebody else writes to a store that is ours alone: all is over."""
+        self._known_bugs = KnownBugs()
         self._has_loaded = False
         self._is_stopping = False
         self._ended_tasks: list[asyncio.Task[None]] = []
@@ -239,11 +247,7 @@ class ShardOwner:
         The same request a second time closes its connection, where the ticket can do that: a client
         that repeats it for ever would keep the shard loading for ever.
         """
-        fingerprint = _fingerprint(request)
-        is_repeated = fingerprint in self._fingerprints
-        if len(self._fingerprints) >= _REMEMBERED_BUGS:
-            del self._fingerprints[next(iter(self._fingerprints))]
-        self._fingerprints[fingerprint] = None
+        is_repeated = self._known_bugs.is_repeated(request)
         slot.disown(ticket)
         self._bug(slot, error, repr(request)[:_LOGGED_INPUT_CHARS])
         abort: Callable[[], None] | None = getattr(ticket, "abort", None)
@@ -273,6 +277,10 @@ class ShardOwner:
     def fenced(self, lane: Lane, slots: Sequence[Slot]) -> None:
         """Another owner has written to these; nothing of theirs was stored."""
         log.error("append_fenced", shards=[slot.shard_id for slot in slots])
+        if self._storage.limits.sole_owner:
+            self.refusal = _TAKEN
+            self._is_stopping = True
+            self.store_taken()
         self._lose(lane, slots)
 
     def held_too_long(self, lane: Lane) -> None:
@@ -344,6 +352,7 @@ class ShardOwner:
             except StoreRefused as error:
                 if not self._has_loaded:
                     raise
+                self.refusal = str(error)
                 log.error("load_refused", error=str(error), retry_ms=delay_ms)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
                 self.stats.loads_failed += 1
@@ -375,6 +384,7 @@ class ShardOwner:
                 continue  # a renewal has told meanwhile that it is lost
             self._activate(slot, shards[slot.shard_id], started)
             await slicer.pause()
+        self.refusal = ""
         self.stats.loads += 1
         self.stats.load_ms_last = self._clock.now().monotonic_ms - started.monotonic_ms
         log.info("loaded", shards=len(ready), duration_ms=self.stats.load_ms_last)
@@ -425,6 +435,7 @@ class ShardOwner:
                 if now_ms - renewed_ms >= self._config.renew_interval_ms:
                     renewed_ms = now_ms
                     await self._renew()
+                await self._check_place()
                 await self._fold_if_idle(now_ms)
             except Exception as error:  # noqa: BLE001 - tried again next time
                 log.warning("housekeeping_failed", error=str(error) or repr(error))
@@ -442,6 +453,15 @@ class ShardOwner:
             if slots:
                 log.error("leases_lost", shards=[slot.shard_id for slot in slots])
                 self._lose(lane, slots)
+
+    async def _check_place(self) -> None:
+        """A store whose files were moved fails like an append, also when nothing is written."""
+        if isinstance(self._storage, CanBeMoved) and not self.loading_count():
+            try:
+                await self._storage.check_place()
+            except StoreRefused as error:
+                for lane in self.lanes:
+                    self.append_failed(lane, error)
 
     async def _fold_if_idle(self, now_ms: int) -> None:
         written_ms = max(lane.last_append_ms for lane in self.lanes)
@@ -470,31 +490,7 @@ class ShardOwner:
             slot.lane.ride(slot, [merged.event])
 
 
-class _SlotExpiry:
-    """A slot as the alarm sees it."""
-
-    __slots__ = ("_owner", "_slot")
-
-    def __init__(self, owner: ShardOwner, slot: Slot) -> None:
-        self._owner = owner
-        self._slot = slot
-
-    def next_deadline(self) -> int | None:
-        shard = self._slot.shard
-        return None if shard is None else shard.next_deadline()
-
-    def expire(self, now: Now) -> None:
-        self._owner.expire(self._slot, now)
-
-
 def _bounded(limits: CoreLimits, max_step_bytes: int) -> CoreLimits:
     """The core refuses what would be too large for the storage."""
     least = min(limits.max_step_bytes, max_step_bytes)
     return dataclasses.replace(limits, max_step_bytes=least)
-
-
-def _fingerprint(request: Request) -> int:
-    """Tell whether two requests are the same; a minted id does not count."""
-    if isinstance(request, JoinGroup):
-        request = msgspec.structs.replace(request, new_member_id="")
-    return hash(repr(request))

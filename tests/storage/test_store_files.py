@@ -1,0 +1,432 @@
+"""Whose the files of a store are, under any name, and that they stay what they were."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from coordinator.core.events import GroupCreated
+from storage import file_lock, store_files
+from storage.base import Batch, StorageError, StoreBusy, StoreRefused
+from storage.event_log import read_events
+from storage.file_lock import FileLock
+from storage.sqlite import SqliteOffsetStorage
+from tests.helpers.records import commit
+from tests.helpers.storage_owner import IDENTITY, SHARDS, Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OFFSET = ("offset", 0, "g", "orders", 0)
+
+LIBRARY = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("SELECT count(*) FROM log").fetchall()
+connection.close()
+"""
+"""What a careless tool does: SQLite lets the last connection that closes delete the log."""
+
+FORKER = """
+import asyncio, os, sys
+from storage.sqlite import SqliteOffsetStorage
+from tests.helpers.storage_owner import Owner
+
+async def hold():
+    await Owner(SqliteOffsetStorage(sys.argv[1])).start()
+    if os.fork() == 0:
+        sys.stdin.read()
+        os._exit(0)
+    print("forked", flush=True)
+    os._exit(0)
+
+asyncio.run(hold())
+"""
+
+LOCKER = """
+import fcntl, sys
+held = [open(name, "a+") for name in sys.argv[1:]]
+for file in held:
+    fcntl.flock(file, fcntl.LOCK_EX)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    directory = tmp_path / "store"
+    directory.mkdir()
+    return directory / "store.db"
+
+
+class Other:
+    """A script in a process of its own, ended at the end of the block."""
+
+    def __init__(self, script: str, *arguments: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", script, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def __enter__(self) -> Other:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.communicate()
+
+
+def use_carelessly(path: Path) -> None:
+    """As a tool would that does not know of us."""
+    subprocess.run([sys.executable, "-c", LIBRARY, path], check=True)
+
+
+def moved(path: Path) -> Path:
+    """Move the database, and nothing that lies beside it."""
+    elsewhere = path.parent.with_name("elsewhere.db")
+    path.rename(elsewhere)
+    return elsewhere
+
+
+def beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+async def refusal_of(path: Path) -> str:
+    with pytest.raises(StoreRefused) as refusal:
+        await SqliteOffsetStorage(path).open(IDENTITY)
+    assert "\n" not in str(refusal.value)
+    return str(refusal.value)
+
+
+# --- locks ----------------------------------------------------------------------------------------
+
+
+async def test_a_database_with_a_second_name_is_refused(path: Path) -> None:
+    owner = await Owner(SqliteOffsetStorage(path)).start()
+    await owner.storage.close()
+    other = path.with_name("other.db")
+    os.link(path, other)
+    assert "has 2 names (hard links)" in await refusal_of(path)
+    assert "has 2 names (hard links)" in await refusal_of(other)
+    other.unlink()
+    await (await Owner(SqliteOffsetStorage(path)).start()).storage.close()
+
+
+async def test_a_database_that_another_process_has_under_another_name_is_refused(
+    path: Path,
+) -> None:
+    """As through a bind mount of the file, which has a lock file of its own and one link."""
+    with Other(LOCKER, path) as other:
+        assert other.line() == "locked"
+        assert "is in use by another process, under another name" in await refusal_of(path)
+
+
+async def test_a_database_is_locked_although_its_lock_file_was_removed(path: Path) -> None:
+    owner = await Owner(SqliteOffsetStorage(path)).start()
+    beside(path, ".lock").unlink()
+    assert "is in use by another coordinator of this process" in await refusal_of(path)
+    await owner.storage.close()
+
+
+async def test_a_mount_of_the_file_alone_is_refused(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = path.with_name("a store.db")
+    mounts = tmp_path / "mountinfo"
+    name = str(path).replace(" ", "\\040")
+    mounts.write_text(f"36 35 98:0 /elsewhere.db {name} rw,noatime - ext4 /dev/root rw\n")
+    monkeypatch.setattr(store_files, "_MOUNTS", mounts)
+    assert "mount its directory" in await refusal_of(path)
+    mounts.write_text(f"36 35 98:0 / {path.parent} rw,noatime - ext4 /dev/root rw\n")
+    await (await Owner(SqliteOffsetStorage(path)).start()).storage.close()
+
+
+async def test_a_refused_opening_leaves_the_locks_of_sqlite_alone(path: Path) -> None:
+    """To close any descriptor of a file gives back all POSIX locks that a process has on it: then
+    SQLite lets any tool that closes the database delete the write-ahead log under us.
+    """
+    owner = await Owner(SqliteOffsetStorage(path)).start()
+    await owner.append(0, [commit("g", 7)])
+    beside(path, ".lock").unlink()
+    await refusal_of(path)
+    os.link(path, path.with_name("other.db"))
+    await refusal_of(path.with_name("other.db"))
+    use_carelessly(path)
+    assert beside(path, "-wal").exists()
+    await owner.storage.close()
+
+
+async def test_a_reader_keeps_its_locks_when_the_store_closes(path: Path) -> None:
+    owner = await Owner(SqliteOffsetStorage(path)).start()
+    for n in range(3):
+        await owner.append(0, [commit("g", n)])
+    with closing(read_events(path)) as events:
+        next(events)
+        descriptors = len(os.listdir("/proc/self/fd"))
+        await owner.storage.close()
+        use_carelessly(path)
+        assert beside(path, "-wal").exists()
+        assert [event["seq"] for event in events] == [2, 3]
+    assert len(os.listdir("/proc/self/fd")) < descriptors
+    assert not file_lock._spare
+    await (await Owner(SqliteOffsetStorage(path)).start()).storage.close()
+
+
+def test_a_forked_child_keeps_no_lock(path: Path) -> None:
+    async def live() -> None:
+        owner = await Owner(SqliteOffsetStorage(path)).start()
+        await owner.storage.close()
+
+    with Other(FORKER, path) as host:
+        assert host.line() == "forked"
+        host.process.wait()
+        asyncio.run(live())  # while the child lives
+
+
+def test_a_process_in_another_container_is_not_taken_for_this_one(path: Path) -> None:
+    """Both may be process 1; then the name of the host tells them apart, if anything does."""
+    lock = beside(path, ".lock")
+    lock.write_text(f"{os.getpid()} elsewhere\n")
+    with Other(LOCKER, lock) as other:
+        assert other.line() == "locked"
+        with pytest.raises(StoreRefused, match=f"process {os.getpid()} of host elsewhere, which"):
+            FileLock(path)
+        lock.write_text(f"{os.getpid()} {socket.gethostname()}\n")
+        with pytest.raises(StoreRefused, match="in another container"):
+            FileLock(path)
+        lock.write_text("1\n")
+        with pytest.raises(StoreRefused, match=r"another groupkeeper \(process 1, which"):
+            FileLock(path)
+        lock.write_text("")
+        with pytest.raises(StoreRefused, match="a process that left no name"):
+            FileLock(path)
+
+
+# --- a full disk ----------------------------------------------------------------------------------
+
+
+def no_room(*_: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_lock_is_taken_although_there_is_no_room_for_the_holders_name(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    descriptors = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", no_room)
+        lock = FileLock(path)
+        with pytest.raises(StoreRefused, match="in use by another coordinator of this process"):
+            FileLock(path)
+    lock.release()
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    lock = FileLock(path)
+    assert beside(path, ".lock").read_text() == f"{os.getpid()} {socket.gethostname()}\n"
+    lock.release()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("suffix", [".lock", ""])
+async def test_a_file_that_finds_no_room_is_a_busy_store(
+    path: Path, suffix: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opens = os.open
+
+    def full(name: Path, *arguments: int) -> int:
+        if Path(name) == beside(path, suffix):
+            raise OSError(number, os.strerror(number))
+        return opens(name, *arguments)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "open", full)
+        with pytest.raises(StoreBusy, match="make room"):
+            await SqliteOffsetStorage(path).open(IDENTITY)
+    await (await Owner(SqliteOffsetStorage(path)).start()).storage.close()
+
+
+def test_a_lock_that_cannot_be_is_told_and_leaves_no_descriptor(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    descriptors = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    with pytest.raises(StoreRefused, match="use a local disk"):
+        FileLock(path)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+# --- files that are moved, deleted or replaced ----------------------------------------------------
+
+
+def move(path: Path) -> Callable[[], object]:
+    elsewhere = path.with_name("elsewhere.db")
+    path.rename(elsewhere)
+    return lambda: elsewhere.rename(path)
+
+
+def move_directory(path: Path) -> Callable[[], object]:
+    elsewhere = path.parent.with_name("elsewhere")
+    path.parent.rename(elsewhere)
+    return lambda: elsewhere.rename(path.parent)
+
+
+def replace_by_copy(path: Path) -> Callable[[], object]:
+    copy = path.with_name("copy.db")
+    original = path.with_name("original.db")
+    shutil.copyfile(path, copy)
+    path.rename(original)
+    copy.rename(path)
+    return lambda: original.rename(path)
+
+
+def remove(suffix: str) -> Callable[[Path], Callable[[], object]]:
+    def do(path: Path) -> Callable[[], object]:
+        beside(path, suffix).unlink()
+        return lambda: None
+
+    do.__name__ = f"remove{suffix}"
+    return do
+
+
+TAKEN_AWAY = [
+    move,
+    move_directory,
+    replace_by_copy,
+    remove("-wal"),
+    remove("-shm"),
+    remove(".lock"),
+]
+
+
+@pytest.mark.parametrize("take_away", TAKEN_AWAY)
+async def test_a_store_whose_files_were_taken_away_is_never_written_again(
+    path: Path,
+    take_away: Callable[[Path], Callable[[], object]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store_files, "CHECK_EVERY_S", 0.0)
+    storage = SqliteOffsetStorage(path)
+    owner = await Owner(storage).start()
+    await owner.append(0, [commit("g", 7)])
+    put_back = take_away(path)
+    items = [owner.item(0, Batch([commit("g", 8)], [GroupCreated(group="g")]))]
+    with pytest.raises(StoreRefused, match="while this process used it"):
+        await storage.append(items)
+    with pytest.raises(StoreRefused):
+        await storage.acquire(SHARDS, "owner")
+    put_back()
+    with pytest.raises(StoreRefused):
+        await storage.acquire(SHARDS, "owner")
+    with pytest.raises(StoreRefused):
+        await storage.check_place()
+    await storage.close()
+    again = await Owner(SqliteOffsetStorage(path)).start()
+    assert again.model.keys[OFFSET][0] == 7
+    await again.storage.close()
+
+
+async def test_an_idle_store_finds_out_as_well(path: Path) -> None:
+    storage = SqliteOffsetStorage(path)
+    owner = await Owner(storage).start()
+    await storage.check_place()
+    put_back = move(path)
+    with pytest.raises(StoreRefused, match="was moved or deleted while this process used it"):
+        await storage.check_place()
+    put_back()
+    with pytest.raises(StoreRefused):
+        await owner.reload()
+    await storage.close()
+
+
+async def test_a_moved_database_has_all_that_was_acknowledged(path: Path) -> None:
+    """The write-ahead log, where that was, stays behind."""
+    storage = SqliteOffsetStorage(path)
+    owner = await Owner(storage).start()
+    await owner.append(0, [commit("g", 7)])
+    elsewhere = moved(path)
+    with pytest.raises(StoreRefused):
+        await storage.check_place()
+    await storage.close()
+    found = await Owner(SqliteOffsetStorage(elsewhere)).start()
+    assert found.model.keys[OFFSET][0] == 7
+    await found.storage.close()
+
+
+async def test_a_write_ahead_log_without_its_database_is_no_empty_store(path: Path) -> None:
+    """SQLite would delete it; a supervisor that starts us again would serve nothing to everyone."""
+    storage = SqliteOffsetStorage(path)
+    owner = await Owner(storage).start()
+    await owner.append(0, [commit("g", 7)])
+    elsewhere = moved(path)
+    with pytest.raises(StoreRefused):
+        await storage.check_place()
+    await storage.close()
+    assert "its write-ahead log store.db-wal is there" in await refusal_of(path)
+    elsewhere.rename(path)
+    again = await Owner(SqliteOffsetStorage(path)).start()
+    assert again.model.keys[OFFSET][0] == 7
+    await again.storage.close()
+
+
+async def test_a_store_that_cannot_be_looked_at_for_a_moment_is_not_lost(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = SqliteOffsetStorage(path)
+    owner = await Owner(storage).start()
+
+    def broken(*_: object) -> os.stat_result:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(store_files.os, "stat", broken)
+        with pytest.raises(StorageError) as error:
+            await storage.check_place()
+    assert not isinstance(error.value, StoreRefused)
+    await owner.reload()
+    await owner.append(0, [commit("g", 1)])
+    await storage.close()
+
+
+async def test_a_moved_store_does_not_touch_the_one_that_took_its_place(path: Path) -> None:
+    """At its end SQLite would delete the other one's write-ahead log, which has the same name."""
+    storage = SqliteOffsetStorage(path)
+    owner = await Owner(storage).start()
+    await owner.append(0, [commit("g", 7)])
+    away = path.parent.with_name("away")
+    path.parent.rename(away)
+    path.parent.mkdir()
+    successor = await Owner(SqliteOffsetStorage(path)).start()
+    await successor.append(0, [commit("g", 70)])
+    with pytest.raises(StoreRefused):
+        await storage.check_place()
+    await storage.close()
+    assert beside(path, "-wal").stat().st_size
+    await successor.append(0, [commit("g", 71)])
+    await successor.storage.close()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    for place, offset in ((path, 71), (away / path.name, 7)):
+        found = await Owner(SqliteOffsetStorage(place)).start()
+        assert found.model.keys[OFFSET][0] == offset
+        await found.storage.close()
