@@ -84,6 +84,10 @@ __all__ = ["CoordinatorConfig", "GroupCoordinator", "Ticket"]
 MAX_ROUTED_GROUPS: Final = 100_000
 """Groups whose shard is remembered; the hash of an id costs more than the rest of a heartbeat."""
 
+MAX_ROUTED_CHARS: Final = 128
+"""A longer id is not remembered, but hashed each time: at up to 4 bytes a character, what is
+remembered takes 65 MB at the most."""
+
 LISTED_AT_ONCE: Final = 100
 """Groups that a listing for a host reads in one go."""
 
@@ -269,17 +273,22 @@ class GroupCoordinator:
         place = self._places[shard_of(group_id, self.config.shards)]
         if self._group_loader is not None and isinstance(place, Slot):
             place = self._group_loader.place_of(group_id, place)
+        self._remember(group_id, place)
+        return place
+
+    def _remember(self, group_id: str, place: Submits) -> None:
+        if len(group_id) > MAX_ROUTED_CHARS:
+            return
         if len(self._routed) >= MAX_ROUTED_GROUPS:
             self._routed.clear()  # groups that live come back; those that do not were the problem
         self._routed[group_id] = place
-        return place
 
     def _group_read(self, group_id: str, slot: Slot | None) -> None:
         """A group that had to be read is there (``slot``), or could not be read."""
         if slot is None:
             self._routed.pop(group_id, None)
         else:
-            self._routed[group_id] = slot
+            self._remember(group_id, slot)
 
     def _submit_to_all(self, request: Request, ticket: Ticket) -> None:
         """Take what names no group."""

@@ -33,6 +33,11 @@ from storage.segment_lines import COMMIT_KIND, EventLine, encode_line
 _encode: Final = msgspec.json.Encoder().encode
 _decode_text: Final = msgspec.json.Decoder(str).decode
 
+KEPT_ID_BYTES: Final = 256
+"""The id of a group that is longer, as it is written, is not kept: 10,000 of them are what clients
+make them.
+"""
+
 
 class RowLines(NamedTuple):
     """The events of a row, in the order of seq."""
@@ -102,16 +107,21 @@ def _lines(seq: int, payload: _StoredPayload) -> Iterator[EventLine]:
                 record = bytes(raw)
                 if record.startswith(_COMMIT):
                     at = record.index(_GENERATION)
-                    group_id, named = _named(record[len(_COMMIT) : at])
+                    written = record[len(_COMMIT) : at]
+                    kept = len(written) <= KEPT_ID_BYTES
+                    group_id, named = (_named if kept else _name)(written)
                     yield group_id, b"%b%d%b%b\n" % (head, seq, named, record[at:])
                     seq += 1
 
 
-@lru_cache(10_000)
-def _named(written: bytes) -> tuple[str, bytes]:
-    """A group as a row has it: its id, and what a line says of it. Few groups make most commits."""
+def _name(written: bytes) -> tuple[str, bytes]:
+    """A group as a row has it: its id, and what a line says of it."""
     group_id = _decode_text(written)
     return group_id, b',"group_type":%b,"group":%b' % (_encode(group_type(group_id)), written)
+
+
+_named: Final = lru_cache(10_000)(_name)
+"""Few groups make most commits."""
 
 
 def _commit_head(stamp: Stamp) -> bytes:

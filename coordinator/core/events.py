@@ -198,3 +198,11 @@ Event: TypeAlias = (
     | ShardLoaded
     | AdminAction
 )
+
+
+def text_length(event: Event) -> int:
+    """The characters that an event has from its client: names, which may be 32,767 bytes long."""
+    length = len(event.group) + len(event.member_id) + len(event.instance_id or "")
+    if type(event) is MemberJoin:
+        length += sum([len(protocol) for protocol in event.protocols])
+    return length + len(event.client_id)

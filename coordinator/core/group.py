@@ -16,7 +16,7 @@ from coordinator.core.records import GroupRecord, SavedGroup, SavedMember, Saved
 from coordinator.core.requests import Client, GroupState, JoinGroupMember, JoinProtocol
 from coordinator.core.step import Ticket
 from coordinator.core.transitions import PREDECESSORS
-from protocol.consumer_protocol import ConsumerProtocolError, subscribed_topics
+from protocol.consumer_protocol import ConsumerProtocolError, all_subscribed_topics
 
 CONSUMER = "consumer"
 """The protocol type whose bytes we understand; Connect's and others' are opaque."""
@@ -296,14 +296,14 @@ class Group:
         )
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """The union of the members' subscriptions; None where they cannot be read."""
+        """The union of the members' subscriptions; None where they cannot be read, or are too many
+        names to read them while others wait. Then every topic counts as subscribed.
+        """
         if self.protocol_type != CONSUMER:
             return None
         try:
-            return frozenset(
-                topic
-                for member in self.members.values()
-                for topic in subscribed_topics(member.metadata(self.protocol_name))
+            return all_subscribed_topics(
+                [member.metadata(self.protocol_name) for member in self.members.values()]
             )
         except ConsumerProtocolError:
             return None

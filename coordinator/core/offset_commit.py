@@ -217,9 +217,10 @@ class _Overlay(dict[int, SavedOffset]):
 
 def _too_long(metadata: str, limit: int) -> bool:
     """``offset.metadata.max.bytes`` counts UTF-16 units, of which a character has one or two."""
-    if 2 * len(metadata) <= limit:
-        return False
-    return len(metadata) + sum(c > "\uffff" for c in metadata) > limit
+    length = len(metadata)
+    if length > limit or metadata.isascii():
+        return length > limit
+    return 2 * length > limit and len(metadata.encode("utf-16-le", "surrogatepass")) > 2 * limit
 
 
 def _fixed_bytes(request: OffsetCommit) -> int:

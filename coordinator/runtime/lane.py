@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from coordinator.core.events import text_length
 from coordinator.runtime.slot import Slot, Write
 from storage.base import Batch, OffsetStorage, ShardAppend, ShardId
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 RELEASE_SLICE_S = 0.005
 """How long the replies of one append may hold the loop."""
+
+RIDING_CHARS_AN_EVENT = 100
+"""So many characters of names count as one more event that rides: names are a client's, and may be
+escaped to six times their length."""
 
 
 class LaneHost(Protocol):
@@ -66,7 +71,7 @@ class Append:
         self.requests = 0
         """Steps with records."""
         self.events = 0
-        """Events of steps without records."""
+        """Events of steps without records; one with long names counts as several."""
         self.bytes = 0
         self.started_ms = 0
         """When it began; before that since when it waits for a held lane, 0 where it does not."""
@@ -157,10 +162,11 @@ class Lane:
         append = self._gathering
         if append is None:
             append = self._gathering = Append()
-        if append.events + len(events) > self._config.max_riding_events:
+        charge = sum([1 + text_length(event) // RIDING_CHARS_AN_EVENT for event in events])
+        if append.events + charge > self._config.max_riding_events:
             self._stats.events_dropped += len(events)
             return
-        append.events += len(events)
+        append.events += charge
         append.write_of(slot).batches.append(Batch((), events))
         if self._task is None and self._ride_timer is None:
             loop = asyncio.get_running_loop()

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from coordinator.core.events import CommitRejected, Event, MemberFenced
+from coordinator.core.events import CommitRejected, Event, MemberFenced, text_length
 from storage.base import ShardId
 
 _Refusal: TypeAlias = CommitRejected | MemberFenced
 _Key: TypeAlias = tuple[type, str, str, str | None, str]
+
+
+MAX_KEPT_CHARS: Final = 512
+"""A refusal with longer names is not kept to be merged: 10,000 of them would take a gigabyte."""
 
 
 class _Window:
@@ -76,6 +80,8 @@ class RefusalMerger:
 
     def _is_repeat(self, shard: ShardId, event: Event, now_ms: int) -> bool:
         if not isinstance(event, CommitRejected | MemberFenced):
+            return False
+        if text_length(event) > MAX_KEPT_CHARS:
             return False
         key = (type(event), event.group, event.member_id, event.instance_id, event.error)
         window = self._windows.get(key)

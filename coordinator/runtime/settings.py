@@ -82,7 +82,8 @@ class CoordinatorConfig(CoreLimits):
     """Members whose refusals are merged at the same time; beyond it the oldest window ends early.
     """
     max_riding_events: int = 20_000
-    """Events without records that may wait for an append; at some 500 bytes each that is 10 MB."""
+    """Events without records that may wait for an append; at some 500 bytes each that is 10 MB. One
+    with long names counts as several."""
     max_waiting_requests: int = 8_192
     """Requests that may gather for one append. An append that takes 100 ms at 50,000 commits a
     second gathers 5,000; more means that storage does not keep up, and clients are told to come

@@ -14,9 +14,11 @@ from kio.serial import entity_reader
 from kio.static.constants import EntityType
 
 from protocol.consumer_protocol import (
+    MAX_NAMES,
     ConsumerAssignment,
     ConsumerProtocolError,
     Subscription,
+    all_subscribed_topics,
     decode_assignment,
     decode_subscription,
     encode_assignment,
@@ -85,3 +87,29 @@ def test_any_bytes_are_read_or_refused_with_one_error(data: bytes) -> None:
     for decode in (decode_subscription, subscribed_topics, decode_assignment):
         with contextlib.suppress(ConsumerProtocolError):
             assert decode(data) is not None
+
+
+@SOME
+@given(members=st.lists(st.lists(st.sampled_from("abcd"), max_size=3), max_size=12))
+def test_the_topics_of_a_group_are_those_of_all_its_members(members: list[list[str]]) -> None:
+    raws = [
+        encode_subscription(Subscription(at % 4, topics, bytes(at)))
+        for at, topics in enumerate(members)
+    ]
+    assert all_subscribed_topics(raws) == {topic for topics in members for topic in topics}
+
+
+def test_a_list_of_topics_that_many_members_have_is_read_once() -> None:
+    names = [f"topic-{number}" for number in range(MAX_NAMES)]
+    raws = [encode_subscription(Subscription(0, names, bytes(at))) for at in range(100)]
+    assert len(all_subscribed_topics(raws)) == MAX_NAMES
+
+
+@pytest.mark.parametrize("list_of", [["x"] * (MAX_NAMES + 1), ["\u65e5" * 10_000] * 40])
+def test_more_topics_than_can_be_read_beside_the_work_are_refused(list_of: list[str]) -> None:
+    with pytest.raises(ConsumerProtocolError, match="more than"):
+        all_subscribed_topics([encode_subscription(Subscription(0, list_of))])
+    half = list_of[: len(list_of) // 2]
+    others = [encode_subscription(Subscription(0, [f"{at}", *half])) for at in range(4)]
+    with pytest.raises(ConsumerProtocolError, match="more than"):
+        all_subscribed_topics(others)

@@ -45,6 +45,16 @@ async def test_what_is_remembered_about_groups_is_bounded(monkeypatch: pytest.Mo
 
 
 @virtual_time
+async def test_a_long_id_is_served_and_not_remembered() -> None:
+    short, long = "g" * service.MAX_ROUTED_CHARS, "g" * (service.MAX_ROUTED_CHARS + 1)
+    async with a_coordinator() as world:
+        for group_id in (short, long):
+            await world.until(world.commit(group_id))
+        assert list(world.coordinator._routed) == [short]
+        assert {group.group_id for group in await world.coordinator.list_groups()} == {short, long}
+
+
+@virtual_time
 async def test_listing_covers_all_shards_and_filters() -> None:
     async with a_coordinator() as world:
         groups = [group_in(shard) for shard in range(4)]

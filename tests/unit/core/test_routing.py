@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.routing import shard_of
+from coordinator.core import routing
+from coordinator.core.routing import java_hash, shard_of
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,21 @@ def test_group_that_hashes_to_the_smallest_integer_belongs_to_shard_zero(group_i
 
 def test_fifty_shards_are_all_used():
     assert {shard_of(f"group-{n}", 50) for n in range(1_000)} == set(range(50))
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "日", "\U0001f600", "\uffff", "\0"])
+@pytest.mark.parametrize("length", [63, 64, 65, 127, 128, 129, 1_000, 4_096, 4_097, 10_922])
+def test_a_long_id_is_hashed_as_the_loop_hashes_it(letter, length):
+    group_id = letter * (length - 1) + "z"
+    counted = 0
+    units = group_id.encode("utf-16-be")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        counted = (counted * 31 + high * 256 + low) % 2**32
+    assert java_hash(group_id) % 2**32 == counted
+
+
+def test_a_long_id_is_never_hashed_unit_by_unit(monkeypatch):
+    """A group id may have 32,767 bytes, and a loop over them holds the event loop for
+    milliseconds."""
+    monkeypatch.setattr(routing, "_looped", lambda _: pytest.fail("a loop over a long id"))
+    java_hash("x" * 32_767)

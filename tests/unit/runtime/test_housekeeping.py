@@ -8,6 +8,8 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from coordinator.core.errors import ErrorCode
+from coordinator.core.events import MemberFenced
+from coordinator.runtime.lane import RIDING_CHARS_AN_EVENT
 from storage.base import ShardAppend, ShardId
 from tests.helpers.faulty_storage import FaultyStorage, Gate, fail, slow
 from tests.helpers.pipeline import Pipeline, a_pipeline
@@ -212,3 +214,21 @@ async def test_merged_refusals_of_a_loading_shard_are_counted_as_dropped() -> No
         pipeline.commit(1, group_id="bug")  # loads again after five seconds
         await asyncio.sleep(4)
         assert pipeline.owner.stats.events_dropped == 1
+
+
+@virtual_time
+async def test_an_event_with_long_names_takes_the_room_of_several() -> None:
+    """Names are a client's: 20,000 refusals with 100 kB of them would wait with two gigabytes."""
+    async with a_pipeline(max_riding_events=10) as pipeline:
+        gate = pipeline.storage.hold_next_append()
+        pipeline.commit()
+        await turns(4)
+        long = "m" * (8 * RIDING_CHARS_AN_EVENT)
+        slot = pipeline.owner.slots[0]
+        slot.lane.ride(slot, [MemberFenced(group="g", member_id=long, error="x")])
+        assert pipeline.owner.stats.events_dropped == 0
+        slot.lane.ride(slot, [MemberFenced(group="g", member_id=long, error="x")])
+        assert pipeline.owner.stats.events_dropped == 1
+        slot.lane.ride(slot, [MemberFenced(group="g", member_id="m", error="x")])
+        assert pipeline.owner.stats.events_dropped == 1
+        gate.open()

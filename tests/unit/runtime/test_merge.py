@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from coordinator.core.events import CommitRejected, GroupCreated, MemberFenced
-from coordinator.runtime.merge import RefusalMerger
+from coordinator.runtime.merge import MAX_KEPT_CHARS, RefusalMerger
 
 
 def fenced(member_id: str = "m", error: str = "FENCED_INSTANCE_ID") -> MemberFenced:
@@ -68,3 +68,12 @@ def test_at_the_end_everything_counted_is_written() -> None:
     merger.admit(0, [fenced(), fenced(), rejected()], 0)
     assert [event.count for _, event in merger.end_all()] == [1]  # type: ignore[union-attr]
     assert merger.end_all() == []
+
+
+def test_a_refusal_with_long_names_is_written_each_time_and_not_kept() -> None:
+    merger = RefusalMerger(10_000, 100)
+    long = fenced("m" * (MAX_KEPT_CHARS + 1))
+    assert merger.admit(0, [long, long], 0) == [long, long]
+    assert merger.end_all() == []
+    short = fenced("m" * (MAX_KEPT_CHARS - 1))
+    assert merger.admit(0, [short, short], 0) == [short]

@@ -12,9 +12,10 @@ from coordinator.core.records import (
     CommittedTopic,
     OffsetsCommitted,
 )
+from storage import event_lines
 from storage.base import Batch, ShardAppend
 from storage.event_codec import Stamp
-from storage.event_lines import row_lines
+from storage.event_lines import KEPT_ID_BYTES, row_lines
 from storage.record_codec import decode_payload, encode_payload, payload_events
 from storage.segment_lines import decode_line, encode_line
 from tests.helpers.sample_events import SAMPLES
@@ -78,3 +79,11 @@ def test_any_commit_is_the_same_event(
         topics=[CommittedTopic(topic, "id", parts)] * topics,
     )
     assert_same(row_of(Stamp("log", 5, 5), Batch([commit], [])))
+
+
+def test_a_long_id_of_a_group_is_not_kept() -> None:
+    event_lines._named.cache_clear()
+    for length in (KEPT_ID_BYTES - 2, KEPT_ID_BYTES - 1):  # with its two quotes
+        commit = msgspec.structs.replace(SAMPLES[0], group_id="g" * length)  # type: ignore[type-var]
+        assert_same(row_of(Stamp("log", 1, 1), Batch([commit], [])))  # type: ignore[list-item]
+    assert event_lines._named.cache_info().currsize == 1
