@@ -135,6 +135,7 @@ def server_limits(settings: Settings) -> ServerLimits:
         connections_max_idle_ms=kafka.connections_max_idle_ms,
         max_waiting_bytes=kafka.max_waiting_bytes,
         max_waiting_requests=kafka.max_waiting_requests,
+        max_buffered_bytes=kafka.max_buffered_bytes,
     )
 
 

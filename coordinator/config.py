@@ -148,9 +148,18 @@ class KafkaSettings(_Section):
     max_reply_bytes: int = Field(
         default=67_108_864,
         ge=1_048_576,
-        description="Bytes of one reply that is put together from many answers (OffsetFetch or "
-        "DescribeGroups of many groups); a longer one closes its connection. A request that names "
-        "one large group a thousand times would else take the memory of all.",
+        description="Bytes of one reply; a longer one closes its connection, and the log names the "
+        "group where one makes it so large. A request of 40 bytes for a large group, or one that "
+        "names it a thousand times, would else take the memory of all.",
+    )
+    max_buffered_bytes: int = Field(
+        default=268_435_456,
+        ge=33_554_432,
+        description="Bytes held for all connections together: frames that are not complete, "
+        "requests that wait (parked joins too), replies that are not taken. Above three quarters "
+        "of it those that hold most are read no further, above it the largest are closed. Every "
+        "other limit is one connection's, and 10,000 of them can hold 10,000 times as much. "
+        "Metadata of members beyond 16 KiB may take half of it again.",
     )
 
 
@@ -425,6 +434,12 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Settings:
+        if self.kafka.max_buffered_bytes < 4 * self.kafka.max_frame_bytes:
+            raise ValueError(
+                f"kafka.max_buffered_bytes ({self.kafka.max_buffered_bytes}) must be at least four "
+                f"times kafka.max_frame_bytes ({self.kafka.max_frame_bytes}), or one request of "
+                "that size would be closed beside a few others"
+            )
         if self.kafka.workers > 1:
             raise ValueError(
                 "kafka.workers: more than one worker does not exist yet; leave it at 1"

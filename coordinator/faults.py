@@ -17,7 +17,8 @@ from coordinator.core.requests import Now
 from coordinator.core.values import text, whole_number
 from coordinator.handlers.exchange import Exchange
 from coordinator.runtime.clock import LoopClock
-from coordinator.server.connection import Connection, Hub
+from coordinator.server.connection import Connection
+from coordinator.server.hub import Hub
 from protocol.versions import APIS, ApiKey
 from storage.base import Batch, ShardAppend, ShardId, StorageError
 from storage.log_clock import wall_clock_ms

@@ -93,6 +93,22 @@ DEFINITIONS: tuple[Definition, ...] = (
         "address.",
     ),
     Definition(
+        "buffered_bytes",
+        "gauge",
+        (),
+        "Bytes held for all connections of the Kafka port: what waits for the rest of a frame, for "
+        "an answer, or for the peer to take it.",
+        "Compare with kafka.max_buffered_bytes. High for long: peers that send much and take "
+        "little; connections_closed with memory_budget says whether any had to go.",
+    ),
+    Definition(
+        "reading_paused",
+        "counter",
+        (),
+        "Times that a connection was read no further because all together held too much.",
+        "Grows with peers that hold more than their share of kafka.max_buffered_bytes.",
+    ),
+    Definition(
         "received_bytes",
         "counter",
         (),

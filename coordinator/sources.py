@@ -66,6 +66,8 @@ def _server_sources(stats: ServerStats) -> dict[str, Source]:
         "connections": lambda: stats.connections_open,
         "connections_accepted": lambda: stats.connections_accepted,
         "connections_closed": lambda: _by_reason(stats.closed),
+        "buffered_bytes": lambda: stats.buffered_bytes,
+        "reading_paused": lambda: stats.reading_paused,
         "received_bytes": lambda: stats.bytes_in,
         "sent_bytes": lambda: stats.bytes_out,
         "requests": lambda: _requests(stats),

@@ -61,6 +61,11 @@ class FrameSplitter:
         """Bytes of a frame that is not complete yet."""
         return len(self._waiting)
 
+    def forget(self) -> None:
+        """Drop what is not complete: nothing more will come."""
+        self._waiting = bytearray()
+        self._wanted = _PREFIX
+
     def feed(self, data: bytes) -> list[bytes]:
         """Return the frames that ``data`` completes, in order; raise FrameError at a length that
         cannot be.

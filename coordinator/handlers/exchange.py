@@ -36,6 +36,10 @@ class Channel(Protocol):
         """The exchange must not be answered: its connection ends, counted under the reason."""
         ...
 
+    def grew(self, exchange: Exchange, size_bytes: int) -> None:
+        """The exchange holds so many bytes more until it is answered."""
+        ...
+
     def local_address(self) -> tuple[str, int]:
         """The address of ours that the client connected to."""
         ...
@@ -45,6 +49,39 @@ class Channel(Protocol):
         it.
         """
         ...
+
+
+class _Closed:
+    """The channel of an exchange whose connection is gone: nobody hears the answer."""
+
+    def answered(self, exchange: Exchange) -> None:
+        exchange.reply = None
+
+    def failed(self, exchange: Exchange, error: BaseException) -> None:
+        pass
+
+    def refused(self, exchange: Exchange, reason: str) -> None:
+        pass
+
+    def grew(self, exchange: Exchange, size_bytes: int) -> None:
+        pass
+
+    def local_address(self) -> tuple[str, int]:
+        return ("", 0)
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
+        return _do_nothing
+
+
+_CLOSED = _Closed()
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def _nobody_listens(_result: Any, _exchange: Exchange) -> bytes:
+    return b""
 
 
 def _not_set(_result: Any, _exchange: Exchange) -> bytes:
@@ -75,6 +112,23 @@ class Exchange(msgspec.Struct, eq=False):
     for what may be pipelined: commits, plain fetches, heartbeats."""
     on_closed: Callable[[], None] | None = None
     """Called when the connection goes while this waits, to let go of what waits only for it."""
+
+    group_id: str | None = None
+    """The group that the answer is about, where one group can make it large: for the log."""
+    cost_bytes: int = 0
+    """What it makes its connection hold while it waits."""
+
+    def let_go(self) -> None:
+        """Keep nothing of the request, nor of the connection, which is gone. Whoever answers may
+        still do so: the core keeps the ticket of a parked join for as long as its member.
+        """
+        on_closed, self.on_closed = self.on_closed, None
+        if on_closed is not None:
+            on_closed()
+        self.channel = _CLOSED
+        self.render = _nobody_listens
+        self.frame = b""
+        self.asked = self.reply = None
 
     def resolve(self, result: Any) -> None:
         """Take the answer. To be called once, by whoever answers."""

@@ -85,6 +85,7 @@ class Gather:
             return
         self._parts[index] = part
         self._bytes += len(part)
+        self._exchange.channel.grew(self._exchange, len(part))
         self._missing -= 1
         if not self._missing and not self._submitting:
             self._advance()
@@ -92,6 +93,8 @@ class Gather:
     def _advance(self) -> None:
         exchange = self._exchange
         if self._bytes > self._services.max_reply_bytes:
+            largest = max(range(self._next), key=lambda index: len(self._parts[index]))
+            exchange.group_id = getattr(self._requests[largest], "group_id", None)
             exchange.channel.refused(exchange, REPLY_TOO_LARGE)
         elif self._next < len(self._requests):
             exchange.on_closed = exchange.channel.later(0, self.begin)

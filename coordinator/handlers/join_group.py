@@ -36,6 +36,7 @@ def handle(exchange: Exchange, services: Services) -> None:
     wire = read(exchange, services)
     exchange.render = render
     request = parse(wire, exchange.version, exchange.client, str(services.mint()))
+    exchange.group_id = request.group_id
     services.coordinator.submit(request, exchange)
 
 

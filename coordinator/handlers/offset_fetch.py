@@ -53,8 +53,10 @@ def handle(exchange: Exchange, services: Services) -> None:
         for group_id, member_id, member_epoch, topics in groups
     ]
     if len(requests) == 1:
-        exchange.holds = False
+        # All that a group has may be much more than was asked with: one such answer at a time.
+        exchange.holds = requests[0].topics is None
         exchange.asked = requests[0]
+        exchange.group_id = requests[0].group_id
         exchange.render = render
         services.coordinator.submit(requests[0], exchange)
         return

@@ -23,7 +23,7 @@ from coordinator.core.requests import (
     SyncGroupResult,
 )
 from coordinator.core.step import Reply, Step
-from coordinator.runtime.refusals import loading_answer, overload_answer, refuse, replace_result
+from coordinator.runtime.refusals import loading_answer, overload_answer, replace_result
 from storage.base import Batch, ShardId
 
 if TYPE_CHECKING:
@@ -83,6 +83,14 @@ class Write:
 Owed: TypeAlias = tuple[Ticket, Result]
 
 
+def _lost(call: tuple[Ticket, bool]) -> Owed:
+    """Make clients find us again and repeat the join or sync."""
+    ticket, is_join = call
+    if is_join:
+        return ticket, JoinGroupResult(ErrorCode.NOT_COORDINATOR, "")
+    return ticket, SyncGroupResult(ErrorCode.NOT_COORDINATOR)
+
+
 class Slot:
     """A shard, or the place of one that is LOADING (``shard`` is None)."""
 
@@ -108,9 +116,10 @@ class Slot:
         self.unfinished: Write | None = None
         """The newest write with records of this shard that is not durable yet."""
         self._host = host
-        self._open: dict[int, tuple[Ticket, Request]] = {}
-        """Joins and syncs without an answer, by identity of the ticket: the core may park them, and
-        whatever becomes of the shard each is answered once."""
+        self._open: dict[int, tuple[Ticket, bool]] = {}
+        """Joins (True) and syncs without an answer, by identity of the ticket: the core may park
+        them, and whatever becomes of the shard each is answered once. Not the requests: a parked
+        one would keep its metadata or assignments, long after its client is gone."""
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
         """Give a request to the shard; answer at once, or once what it rests on is durable."""
@@ -201,13 +210,13 @@ class Slot:
         parked = {key: call for key, call in self._open.items() if key not in answered}
         for key in parked:
             del self._open[key]
-        return [(t, refuse(r, ErrorCode.NOT_COORDINATOR)) for t, r in parked.values()]
+        return [_lost(call) for call in parked.values()]
 
     def close_open(self) -> list[Owed]:
         """Return the refusals owed to joins and syncs, answered or parked, that nobody has yet."""
         still_open = list(self._open.values())
         self._open.clear()
-        return [(t, refuse(request, ErrorCode.NOT_COORDINATOR)) for t, request in still_open]
+        return [_lost(call) for call in still_open]
 
     def settle(self, owed: list[Owed]) -> None:
         """Give the answers that ``drop`` returned."""
@@ -232,7 +241,7 @@ class Slot:
             self.settle([(ticket, overload_answer(request))])
             return
         if kind is JoinGroup or kind is SyncGroup:
-            self._open[id(ticket)] = (ticket, request)
+            self._open[id(ticket)] = (ticket, kind is JoinGroup)
         try:
             step = shard.handle(request, ticket, now)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a bug of the core

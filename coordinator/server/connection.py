@@ -5,7 +5,8 @@ Nothing is awaited here. A request that can be answered at once is answered with
 waits for as an ``Exchange`` in ``_owed``; replies leave in the order of that queue whatever the
 order in which they become ready. While a request that *holds* is unanswered (JoinGroup, SyncGroup,
 Fetch...), or too much waits, or the peer does not take its replies, later frames stay in
-``_backlog`` and reading stops at the limits: a peer can only ever slow down itself.
+``_backlog`` and reading stops at the limits: a peer can only ever slow down itself. What all that
+takes in memory is told to the budget of all connections (``budget``).
 
 A connection that is refused is read no further; what was begun before is answered, then it is
 closed.
@@ -14,10 +15,9 @@ closed.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, cast
 
 import structlog
 
@@ -25,38 +25,17 @@ from coordinator.core.requests import Client
 from coordinator.handlers import api_versions
 from coordinator.handlers.exchange import Exchange
 from coordinator.handlers.table import ROUTES
+from coordinator.server.budget import FRAME_BYTES, GRAIN_BYTES, OWED_GRAIN_BYTES, cost_bytes
+from coordinator.server.hub import Hub, java_address
 from coordinator.server.stats import CloseReason
 from protocol.errors import ProtocolError
 from protocol.frames import FrameError, FrameSplitter
 from protocol.headers import read_request_header
 
-if TYPE_CHECKING:
-    from coordinator.callback_watch import CallbackWatch
-    from coordinator.handlers.services import Services
-    from coordinator.server.limits import ServerLimits
-    from coordinator.server.refusals import RefusalLog
-    from coordinator.server.stats import ServerStats
+LARGE_REPLY_BYTES = 1_048_576
+"""A shorter reply is within every ``kafka.max_reply_bytes``."""
 
 _log = structlog.get_logger("groupkeeper.server")
-
-
-class Hub(Protocol):
-    """What the connections of one listener share."""
-
-    services: Services
-    limits: ServerLimits
-    stats: ServerStats
-    refusals: RefusalLog
-    loop: asyncio.AbstractEventLoop
-    watch: CallbackWatch
-
-    def opened(self, connection: Connection) -> CloseReason | None:
-        """Take the connection in, or say why not."""
-        ...
-
-    def closed(self, connection: Connection) -> None:
-        """Forget the connection."""
-        ...
 
 
 class Connection(asyncio.Protocol):
@@ -74,16 +53,23 @@ class Connection(asyncio.Protocol):
         "_idle_since",
         "_out",
         "_owed",
+        "_owed_bytes",
         "_reading",
         "_scheduled",
         "_seen",
+        "_seen_by_budget",
         "_splitter",
         "_stored_bytes",
+        "_tell_above",
+        "_tell_below",
         "_transport",
         "_turning",
+        "_unsent_bytes",
         "_writable",
+        "held_bytes",
         "peer",
         "requests",
+        "stalled_ticks",
     )
 
     def __init__(self, hub: Hub) -> None:
@@ -98,8 +84,15 @@ class Connection(asyncio.Protocol):
         self._backlog: deque[bytes] = deque()
         self._backlog_bytes = 0
         self._owed: deque[Exchange] = deque()
+        self._owed_bytes = 0
+        self._tell_above, self._tell_below = OWED_GRAIN_BYTES, 0
         self._stored_bytes = 0
         self._out: list[bytes] = []
+        # What was written since the peer stopped to take it.
+        self._unsent_bytes = 0
+        self.held_bytes = 0
+        self.stalled_ticks = 0
+        self._seen_by_budget = -1
         # What stops us.
         self._held_by: Exchange | None = None
         self._doomed: str | None = None
@@ -119,7 +112,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         peername = transport.get_extra_info("peername")
         self.peer = str(peername[0]) if peername else "unknown"
-        self._client_host = "/" + _java_address(self.peer)
+        self._client_host = "/" + java_address(self.peer)
         self._client = Client("", self._client_host)
         refused = self._hub.opened(self)
         if refused is not None:
@@ -127,7 +120,8 @@ class Connection(asyncio.Protocol):
             self._closed = True
             transport.close()
             return
-        self._transport.set_write_buffer_limits(high=self._hub.limits.max_waiting_bytes)
+        # low=0: a reply stays whole in memory until its last byte is taken
+        self._transport.set_write_buffer_limits(high=GRAIN_BYTES, low=0)
 
     def data_received(self, data: bytes) -> None:
         """Begin what came in."""
@@ -148,11 +142,15 @@ class Connection(asyncio.Protocol):
             self._turning = True
             self._begin(frames[0])
             self._end_turn()
-        elif frames:
-            self._backlog.extend(frames)
-            for frame in frames:
-                self._backlog_bytes += len(frame)
-            self._turn()
+            if frames[0] is not data:
+                self._account()
+        else:
+            if frames:
+                self._backlog.extend(frames)
+                for frame in frames:
+                    self._backlog_bytes += len(frame)
+                self._turn()
+            self._account()
         if broken is not None:
             self._refuse(broken[0], error=broken[1])
         if watch.read_s() - begun_s > watch.look_above_s:
@@ -166,18 +164,17 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The peer took its replies."""
         self._writable = True
+        self._unsent_bytes = 0
+        self._account()
         self._continue_later()
         self._balance()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop what was owed. Members stay: their sessions decide (spec 19.4)."""
         self._closed = True
+        self._unsent_bytes = 0
         self._hub.closed(self)
-        self._backlog.clear()
-        owed, self._owed = self._owed, deque()
-        for exchange in owed:
-            if exchange.on_closed is not None:
-                exchange.on_closed()
+        self._let_go()
 
     # --- Called by exchanges ----------------------------------------------------------------------
 
@@ -193,17 +190,29 @@ class Connection(asyncio.Protocol):
             self._held_by = None
         reply = exchange.reply
         assert reply is not None, "answered without an answer"
+        if len(reply) > LARGE_REPLY_BYTES and len(reply) > self._hub.services.max_reply_bytes:
+            exchange.reply = None
+            self.refused(exchange, CloseReason.REPLY_TOO_LARGE)
+            return
+        if exchange.cost_bytes:
+            self._owed_bytes -= exchange.cost_bytes
+            exchange.cost_bytes = 0
         if owed[0] is not exchange:
             self._stored_bytes += len(reply)
+            if len(reply) > GRAIN_BYTES or self._stored_bytes > self._tell_above:
+                self._account()
             return
         owed.popleft()
         self._out.append(reply)
         while owed and (reply := owed[0].reply) is not None:
             owed.popleft()
             self._stored_bytes -= len(reply)
+            self._tell_below = self._owed_bytes + 1
             self._out.append(reply)
         if not self._turning:
             self._flush()
+            if self.held_bytes and (self._owed_bytes < self._tell_below or not owed):
+                self._account()
             # Not now: whoever answers us may be in the middle of answering others.
             self._continue_later()
 
@@ -223,7 +232,15 @@ class Connection(asyncio.Protocol):
     def refused(self, exchange: Exchange, reason: str) -> None:
         """The handler found that the request must not be answered."""
         self._drop(exchange)
-        self._refuse(reason, api_key=exchange.key, api_version=exchange.version)
+        about = {} if exchange.group_id is None else {"group": exchange.group_id}
+        self._refuse(reason, api_key=exchange.key, api_version=exchange.version, **about)
+
+    def grew(self, exchange: Exchange, size_bytes: int) -> None:
+        """Count a part of an answer that is kept until the rest is there."""
+        if not self._closed:
+            exchange.cost_bytes += size_bytes
+            self._owed_bytes += size_bytes
+            self._account()
 
     def local_address(self) -> tuple[str, int]:
         """The address of ours that the client connected to."""
@@ -266,15 +283,16 @@ class Connection(asyncio.Protocol):
 
     def abort(self, reason: CloseReason) -> None:
         """Close at once; what is owed is dropped, what was written and fits goes out."""
-        if self._closed:
-            return
-        self._count(reason)
-        self._flush()
-        self._closed = True
-        if self._writable:
-            self._transport.close()
-        else:
+        if not self._closed:
+            self._count(reason)
+            self._flush()
+            self._closed = True
+            if self._writable:
+                self._transport.close()
+        if not self._writable:
+            self._unsent_bytes = 0
             self._transport.abort()
+        self._let_go()
 
     def stop_reading(self) -> None:
         """Begin nothing more (drain)."""
@@ -283,6 +301,22 @@ class Connection(asyncio.Protocol):
             self._backlog.clear()
             self._backlog_bytes = 0
             self._balance()
+            self._account()
+
+    # --- Called by the budget ---------------------------------------------------------------------
+
+    def waits_for_peer(self) -> bool:
+        """Say whether only the peer can end what is held, and has brought no request to its end
+        since this was last asked.
+        """
+        if self._seen_by_budget != self.requests:
+            self._seen_by_budget = self.requests
+            return False
+        return self._unsent_bytes > 0 or (self._splitter.waiting_bytes > 0 and not self._owed)
+
+    def look_at_budget(self) -> None:
+        """Stop reading, or read on."""
+        self._balance()
 
     # --- Our own ----------------------------------------------------------------------------------
 
@@ -350,12 +384,20 @@ class Connection(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 - a bug in one handler must stop nobody else
             self.failed(exchange, error)
         else:
-            if exchange.reply is None and exchange.holds and self._doomed is None:
-                self._held_by = exchange
+            if exchange.reply is None and self._doomed is None:
+                if exchange.holds:
+                    self._held_by = exchange
+                cost = cost_bytes(len(frame))
+                exchange.cost_bytes += cost
+                self._owed_bytes += cost
+                if self._owed_bytes > self._tell_above:
+                    self._account()
 
     def _drop(self, exchange: Exchange) -> None:
         """Take back an exchange that will not be answered; it was the last one begun."""
         self._owed.remove(exchange)
+        self._owed_bytes -= exchange.cost_bytes
+        exchange.cost_bytes = 0
         if self._held_by is exchange:
             self._held_by = None
 
@@ -367,6 +409,7 @@ class Connection(asyncio.Protocol):
         self._doomed = reason
         self._backlog.clear()
         self._backlog_bytes = 0
+        self._splitter.forget()
         if not self._turning:
             self._close_when_answered()
 
@@ -377,6 +420,7 @@ class Connection(asyncio.Protocol):
         self._flush()
         self._closed = True
         self._transport.close()
+        self._let_go()
 
     def _count(self, reason: str, **detail: Any) -> None:
         self._hub.stats.count_closed(reason)
@@ -394,6 +438,7 @@ class Connection(asyncio.Protocol):
         self._scheduled = False
         if not self._closed:
             self._turn()
+            self._account()
 
     def _flush(self) -> None:
         out = self._out
@@ -401,8 +446,40 @@ class Connection(asyncio.Protocol):
             return
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
-        self._hub.stats.bytes_out += len(data)
+        size = len(data)
+        self._hub.stats.bytes_out += size
         self._transport.write(data)
+        if not self._writable:
+            self._unsent_bytes += size
+            self._account()
+
+    def _account(self) -> None:
+        """Tell the budget what we hold, if that has changed by more than a little."""
+        owed = self._owed_bytes
+        self._tell_above = owed + (owed >> 2) + OWED_GRAIN_BYTES
+        self._tell_below = owed - (owed >> 2) - OWED_GRAIN_BYTES
+        held = self._unsent_bytes
+        if not self._closed:
+            held += self._backlog_bytes + FRAME_BYTES * len(self._backlog) + self._stored_bytes
+            held += self._splitter.waiting_bytes + owed
+        if held < GRAIN_BYTES:
+            held = 0
+        change = held - self.held_bytes
+        if change > GRAIN_BYTES or change < -GRAIN_BYTES or (change and not held):
+            self._hub.budget.hold(self, held)
+
+    def _let_go(self) -> None:
+        """Hold nothing from the moment that we are closed, but for what the peer may still take;
+        and leave no cycle, which would hold it all until the collector comes.
+        """
+        self._backlog.clear()
+        self._splitter.forget()
+        self._out.clear()
+        self._held_by = None
+        self._account()
+        owed, self._owed = self._owed, deque()
+        for exchange in owed:
+            exchange.let_go()
 
     def _balance(self) -> None:
         """Read while we have room for what comes."""
@@ -412,6 +489,7 @@ class Connection(asyncio.Protocol):
             and self._writable
             and self._backlog_bytes < limits.max_waiting_bytes
             and len(self._backlog) < limits.max_waiting_requests
+            and self._hub.budget.allows(self)
         )
         if wanted == self._reading or self._closed:
             return
@@ -420,14 +498,3 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()
-
-
-def _java_address(address: str) -> str:
-    """Print an address as Java does, which Kafka's client host shows: IPv6 without "::"."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if parsed.version == 4:
-        return address
-    return ":".join(f"{int(group, 16):x}" for group in parsed.exploded.split(":"))

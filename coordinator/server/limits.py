@@ -21,6 +21,8 @@ class ServerLimits:
     """
     max_waiting_requests: int = 1_000
     """Of one connection: requests that were begun and not answered (pipelined commits)."""
+    max_buffered_bytes: int = 268_435_456
+    """Of all connections together: see ``server/budget.py``."""
     max_turn_bytes: int = 65_536
     """Of one connection: requests begun in one turn of the loop, by their bytes, and those of what
     they were answered at once, and by their number. The rest goes on in the next turn, after

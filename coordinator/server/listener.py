@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from coordinator.callback_watch import CallbackWatch
+from coordinator.server.budget import MemoryBudget
 from coordinator.server.connection import Connection
 from coordinator.server.limits import ServerLimits
 from coordinator.server.refusals import RefusalLog
@@ -47,6 +48,7 @@ class Listener:
         self.watch = watch or CallbackWatch()
         self.loop = asyncio.get_running_loop()
         self.refusals = RefusalLog(self.loop.time)
+        self.budget = MemoryBudget(limits.max_buffered_bytes, self.stats, self.loop)
         self.connections: set[Connection] = set()
         self._of_address: Counter[str] = Counter()
         self._server: asyncio.Server | None = None
@@ -114,6 +116,7 @@ class Listener:
             self._sweeper = None
         for connection in tuple(self.connections):
             connection.abort(CloseReason.SHUTDOWN)
+        self.budget.stop()
 
     # --- Idle connections -------------------------------------------------------------------------
 

@@ -15,6 +15,9 @@ WINDOW_S = 10.0
 LINES_PER_WINDOW = 5
 """Lines of one reason in one window; what is over is counted and told with the next line."""
 
+LOGGED_CHARS = 249
+"""Of a text that a peer chose, such as the id of a group: it may have 32,767."""
+
 QUIET: frozenset[str] = frozenset({CloseReason.IDLE, CloseReason.SHUTDOWN})
 """Closed without fault of the peer: counted, and logged at debug level only."""
 
@@ -41,6 +44,9 @@ class RefusalLog:
         if written >= LINES_PER_WINDOW:
             self._windows[reason] = (begin, written, left_out + 1)
             return
+        for name, value in detail.items():
+            if isinstance(value, str):
+                detail[name] = value[:LOGGED_CHARS]
         if left_out:
             detail["left_out"] = left_out
         self._windows[reason] = (begin, written + 1, 0)

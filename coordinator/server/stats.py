@@ -20,6 +20,11 @@ class CloseReason(StrEnum):
     IDLE = "idle"
     NOT_READING = "not_reading"
     """The peer did not take its answers within the idle time."""
+    MEMORY_BUDGET = "memory_budget"
+    """All connections together held more than ``kafka.max_buffered_bytes``, and this one the most,
+    or for the longest."""
+    NO_DESCRIPTORS = "no_descriptors"
+    """The process had no file descriptor left, so the system could not hand the connection over."""
     INTERNAL_ERROR = "internal_error"
     """A bug of ours; the log has the traceback."""
     SHUTDOWN = "shutdown"
@@ -29,11 +34,13 @@ class ServerStats:
     """Counters of one listener since it was made."""
 
     __slots__ = (
+        "buffered_bytes",
         "bytes_in",
         "bytes_out",
         "closed",
         "connections_accepted",
         "connections_open",
+        "reading_paused",
         "requests",
     )
 
@@ -43,6 +50,10 @@ class ServerStats:
         self.connections_accepted = 0
         self.bytes_in = 0
         self.bytes_out = 0
+        self.buffered_bytes = 0
+        """Held for all connections now, by the memory budget."""
+        self.reading_paused = 0
+        """Times that a connection was read no further because of the memory budget."""
         self.requests: dict[tuple[int, int, int], int] = {}
         """By (API key, version, first error of the answer): requests that were answered."""
         self.closed: dict[str, int] = {reason.value: 0 for reason in CloseReason}

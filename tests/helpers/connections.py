@@ -24,16 +24,20 @@ class FakeTransport:
         self.is_closed = False
         self.is_aborted = False
         self.is_reading = True
+        self.takes: Callable[[], None] | None = None
+        """Set by a test whose peer takes nothing: called when more is written than may wait."""
 
     def get_extra_info(self, name: str) -> Any:
         return (self.peer, 40_000) if name == "peername" else ("192.0.2.1", 9092)
 
-    def set_write_buffer_limits(self, high: int) -> None:
-        self.high = high
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        self.high, self.low = high, low
 
     def write(self, data: bytes) -> None:
         assert not self.is_closed, "written after closing"
         self.writes.append(data)
+        if self.takes is not None and len(data) > self.high:
+            self.takes()
 
     def close(self) -> None:
         self.is_closed = True

@@ -82,6 +82,9 @@ class FakeChannel:
     def refused(self, exchange: Exchange, reason: str) -> None:
         self.refusals.append(reason)
 
+    def grew(self, exchange: Exchange, size_bytes: int) -> None:
+        exchange.cost_bytes += size_bytes
+
     def local_address(self) -> tuple[str, int]:
         return ("192.0.2.1", 9092)
 

@@ -202,7 +202,7 @@ class Transport:
     def get_extra_info(self, name: str) -> Any:
         return ("10.0.0.1", 40_000) if name == "peername" else ("192.0.2.1", 9092)
 
-    def set_write_buffer_limits(self, high: int) -> None:
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
         self._high = high
 
     def write(self, data: bytes) -> None:

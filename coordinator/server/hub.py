@@ -1,0 +1,47 @@
+"""What the connections of one listener share, and how they name a peer."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from coordinator.callback_watch import CallbackWatch
+    from coordinator.handlers.services import Services
+    from coordinator.server.budget import MemoryBudget
+    from coordinator.server.connection import Connection
+    from coordinator.server.limits import ServerLimits
+    from coordinator.server.refusals import RefusalLog
+    from coordinator.server.stats import CloseReason, ServerStats
+
+
+class Hub(Protocol):
+    """What the connections of one listener share."""
+
+    services: Services
+    limits: ServerLimits
+    budget: MemoryBudget
+    stats: ServerStats
+    refusals: RefusalLog
+    loop: asyncio.AbstractEventLoop
+    watch: CallbackWatch
+
+    def opened(self, connection: Connection) -> CloseReason | None:
+        """Take the connection in, or say why not."""
+        ...
+
+    def closed(self, connection: Connection) -> None:
+        """Forget the connection."""
+        ...
+
+
+def java_address(address: str) -> str:
+    """Print an address as Java does, which Kafka's client host shows: IPv6 without "::"."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if parsed.version == 4:
+        return address
+    return ":".join(f"{int(group, 16):x}" for group in parsed.exploded.split(":"))
