@@ -320,6 +320,27 @@ KINDS: Final = (
             ),
         ),
     ),
+    Kind(
+        "log_started",
+        "The first event of each log but the first of a store: which log came before, and how far "
+        "that one went. Events of that log with a larger `seq` were written by a store that an "
+        "older copy took the place of. Logs from before 0.2.0 begin without it.",
+        (
+            Field(
+                "previous_log_id",
+                _OR_NULL,
+                "The log before; null where a store that 0.1.0 wrote does not know it any more.",
+            ),
+            Field("previous_seq", _INTEGER, "The `seq` of its last event."),
+            Field(
+                "reason",
+                _STRING,
+                "`start`: of the daemon, or of the program that embeds a coordinator. "
+                "`clock_set_back`: by more than 10 s. `older_store`: a start that found segments "
+                "of events which the store does not have.",
+            ),
+        ),
+    ),
 )
 """Every kind of event, in the order of the documentation."""
 

@@ -7,20 +7,24 @@ gone in this very moment; what was true once is then found by looking again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from storage.log_chain import Chain
 from storage.manifest import MANIFEST, Manifest, read_manifest
 from storage.segments import (
     BROKEN_PREFIX,
+    LogBegin,
     Segment,
     SegmentError,
     SegmentName,
     check_version,
     describe,
     file_problem,
+    log_begin,
     segment_names,
 )
 from storage.snapshots import base_log, parse_snapshot_log
@@ -39,6 +43,11 @@ OLD_CUT_OFF_LINE: Final = (
 DAMAGED_LINE: Final = (
     "is damaged: no daemon writes such a line, and a crash would only have cut it off. "
     "What it told is taken from the files"
+)
+
+FORKED: Final = (
+    "log {log_id} goes on after event {previous_seq} of log {previous_log_id}: an older copy of "
+    "the store was put in its place. Not of its history any more: {abandoned}"
 )
 
 _LINE_BEGINS: Final = (b'{"file":"', b'{"removed":"')
@@ -123,8 +132,12 @@ def verify(
     for file, listed in manifest.segments.items():
         if file not in present:
             _log_of(logs, listed.log_id).missing.append(file)
+    chain = _chain(directory, found, manifest)
     for log_id, log in logs.items():
-        _sum_up(log, found.get(log_id, []), _begins_after(log_id, found))
+        _sum_up(log, found.get(log_id, []), _begins_after(log_id, found, chain))
+    for end in chain.missing_ends():
+        _log_of(logs, end.log_id).gaps.append((end.first_seq, end.last_seq))
+    report.notes += [FORKED.format(**fork._asdict()) for fork in chain.forks()]
     report.logs = sorted(logs.values(), key=lambda log: (log.first_ts_ms, log.first_seq))
     _judge_unreadable(directory, manifest, report)
     return report
@@ -179,7 +192,25 @@ def _checked(
     return listed
 
 
-def _begins_after(log_id: str, found: Mapping[str, Sequence[Segment]]) -> int:
+def _chain(directory: Path, found: Mapping[str, Sequence[Segment]], manifest: Manifest) -> Chain:
+    """Read how each log began, from its first segment."""
+    begins: dict[str, LogBegin] = {}
+    ends: dict[str, int] = {}
+    snapshots = [log_id for log_id in found if parse_snapshot_log(log_id) is not None]
+    for log_id, segments in found.items():
+        if log_id in snapshots:
+            continue
+        ends[log_id] = max(segment.last_seq for segment in segments)
+        first = min(segments, key=lambda segment: segment.first_seq)
+        with suppress(FileNotFoundError, SegmentError):  # gone by retention, or told as damaged
+            if (begin := log_begin(directory / first.file)) is not None:
+                begins[log_id] = begin
+    for lost in manifest.damaged.values():
+        ends[lost.log_id] = max(ends.get(lost.log_id, 0), lost.last_seq)
+    return Chain(begins, ends, snapshots)
+
+
+def _begins_after(log_id: str, found: Mapping[str, Sequence[Segment]], chain: Chain) -> int:
     """The seq up to which a log's events are told of elsewhere: those above it have to be in its
     segments.
 
@@ -188,6 +219,8 @@ def _begins_after(log_id: str, found: Mapping[str, Sequence[Segment]]) -> int:
     or one that had gone further, and that an older copy of the store did not know of.
     """
     first_seq = min((segment.first_seq for segment in found.get(log_id, ())), default=1)
+    if log_id in chain.begins:
+        return first_seq - 1  # it says so itself
     if parse_snapshot_log(log_id) is not None:
         return first_seq - 1  # it carries the last numbers of what it stands for
     horizon = _horizon(log_id, found)

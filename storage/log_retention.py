@@ -20,14 +20,15 @@ from typing import Final
 from msgspec.structs import replace
 
 from storage import manifest
+from storage.abandoned_logs import abandoned
 from storage.manifest import reconcile, remove_files
 from storage.sealing import FOR_EVER, Pacer, SealSettings
 from storage.segment_lines import encode_line
+from storage.segment_writer import SegmentWriter
 from storage.segments import (
     Hook,
     Segment,
     SegmentName,
-    SegmentWriter,
     check_version,
     day_of,
     file_problem,
@@ -67,11 +68,24 @@ class LogRetention:
         self._hook = hook
         self._pacer = pacer or Pacer()
         self._checked_ms: float = -inf
+        self.gone_log_ids: frozenset[str] = frozenset()
+        """The logs of which the last run left no file, nor a word in the manifest."""
+        self._taken_from: set[str] = set()
 
     def run(self, log_ids: Iterable[str], sealed_seq: float = inf) -> list[Segment]:
         """Let the days go that are wholly beyond the horizon; cheap when there are none. Returns
         what could not be read of them. What files hold above ``sealed_seq`` is not of this store.
         """
+        self.gone_log_ids = frozenset()
+        self._taken_from.clear()
+        damaged = self._run(log_ids, sealed_seq)
+        if self._taken_from:
+            left = manifest.read_manifest(self._settings.directory)
+            told = {base_log(s.log_id) for s in (*left.segments.values(), *left.damaged.values())}
+            self.gone_log_ids = frozenset(self._taken_from - told)
+        return damaged
+
+    def _run(self, log_ids: Iterable[str], sealed_seq: float) -> list[Segment]:
         now_ms = self._clock()
         # the clock may have been set back since
         is_early = 0 <= now_ms - self._checked_ms < CHECK_MS
@@ -93,6 +107,7 @@ class LogRetention:
         over = [s for s in done if not before_ms <= s.last_ts_ms <= now_ms]
         self._remove(directory, [*snapshots[:-1], *over])
         self._put_aside(directory, known)
+        self._remove(directory, abandoned(directory, logs, before_ms))
         going = _leading(left, before_ms, now_ms)
         if not going:
             return []
@@ -160,6 +175,7 @@ class LogRetention:
             manifest.remove(directory, [segment.file for segment in segments])
             self._hook("removal_listed")
             remove_files(directory, [segment.name for segment in segments])
+            self._taken_from |= {base_log(segment.log_id) for segment in segments}
             self._hook("removed")
 
     def _put_aside(self, directory: Path, damaged: Iterable[Segment]) -> None:

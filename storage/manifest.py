@@ -18,18 +18,20 @@ from typing import Final
 import msgspec
 
 from storage.segment_lines import EventDict, encode_line
+from storage.segment_writer import SegmentWriter
 from storage.segments import (
     SEGMENT_BYTES,
     Segment,
     SegmentError,
     SegmentName,
-    SegmentWriter,
     describe,
+    log_of_groups_file,
     put_aside,
     segment_names,
     segment_of_name,
     sync_directory,
 )
+from storage.snapshots import base_log
 
 MANIFEST: Final = "_manifest.jsonl"
 _LOCK = "_manifest.lock"
@@ -154,12 +156,13 @@ def remove_orphans(directory: Path, log_ids: Iterable[str], manifest: Manifest) 
     """Remove lists of groups whose segments never came to be: they would keep their day's directory
     for ever. Those of damaged segments are all that is left of them.
     """
+    own = set(log_ids)
     listed = [*manifest.segments.values(), *manifest.damaged.values()]
     kept = {segment.name.groups_file for segment in listed}
-    for log_id in log_ids:
-        for path in directory.glob(f"dt=*/_events-{log_id}*.groups.gz"):
-            if str(path.relative_to(directory)) not in kept:
-                path.unlink(missing_ok=True)
+    for path in directory.glob("dt=*/_events-*.groups.gz"):
+        file = str(path.relative_to(directory))
+        if file not in kept and base_log(log_of_groups_file(path.name)) in own:
+            path.unlink(missing_ok=True)
 
 
 def remove_files(directory: Path, names: Iterable[SegmentName]) -> None:

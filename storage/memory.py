@@ -14,6 +14,7 @@ from typing import NamedTuple
 from coordinator.core.events import Event
 from coordinator.core.records import OffsetsCommitted, Record
 from storage.base import (
+    CLUSTER_SHARD,
     Lease,
     LeaseEpoch,
     ShardAppend,
@@ -61,6 +62,8 @@ class MemoryOffsetStorage:
         self._identity: StoreIdentity | None = None
         self._is_open = False
         self._log_clock = LogClock(clock)
+        self._log_id: str | None = None
+        """Of the last event."""
         self._shards: dict[ShardId, KeyedRecords] = {}
         self._owners: dict[ShardId, str] = {}
         self._epochs: dict[ShardId, LeaseEpoch] = {}
@@ -76,6 +79,8 @@ class MemoryOffsetStorage:
             refuse_other_identity("memory:", self._identity, identity)
         self._identity = identity
         self._is_open = True
+        if self._last_seq:
+            self._log_clock.begin(after=self._log_id)
 
     async def close(self) -> None:
         """Release everything but the content."""
@@ -127,13 +132,16 @@ class MemoryOffsetStorage:
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
         """Store the items of the shards that are not fenced."""
         self._check_open()
-        stamp = self._log_clock.stamp()
-        fenced = []
-        for item in items:
-            if self._epochs.get(item.shard) == item.fence:
+        fenced = [item.shard for item in items if self._epochs.get(item.shard) != item.fence]
+        ours = [item for item in items if item.shard not in fenced and item.batches]
+        if ours:
+            stamp = self._log_clock.stamp()
+            if (started := self._log_clock.started(self._last_seq)) is not None:
+                self._keep(stamp, CLUSTER_SHARD, ours[0].fence, started)
+            for item in ours:
                 self._store(stamp, item)
-            else:
-                fenced.append(item.shard)
+            self._log_clock.written()
+            self._log_id = stamp.log_id
         return fenced
 
     def unfolded(self) -> int:
@@ -168,9 +176,13 @@ class MemoryOffsetStorage:
             for record in batch.records:
                 keyed.apply(record)
             for event in batch_events(batch.records, batch.events):
-                self._last_seq += 1
-                kept = KeptEvent(stamp, self._last_seq, item.shard, item.fence, event)
-                self._events.append(kept)
+                self._keep(stamp, item.shard, item.fence, event)
+
+    def _keep(
+        self, stamp: Stamp, shard: ShardId, fence: LeaseEpoch, event: Event | OffsetsCommitted
+    ) -> None:
+        self._last_seq += 1
+        self._events.append(KeptEvent(stamp, self._last_seq, shard, fence, event))
 
     def _holds(self, lease: Lease) -> bool:
         return (

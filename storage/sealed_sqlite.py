@@ -19,17 +19,16 @@ import structlog
 
 from storage import sqlite_log
 from storage.base import StorageError, StoreBusy, StoreIdentity
-from storage.event_codec import Stamp
 from storage.event_log import group_history
 from storage.file_lock import FULL
 from storage.job_thread import JobThread
-from storage.log_clock import mint_log_id, wall_clock_ms
-from storage.record_codec import encode_payload
+from storage.log_clock import LogReason, wall_clock_ms
 from storage.sealing import CLOSE_S, POLL_S, Pacer, SealSettings
 from storage.sealing_process import SealingProcess
 from storage.sealing_work import Found, Sealing, SealingWork
 from storage.segment_lines import EventDict
-from storage.segments import Hook, no_hook, segment_names
+from storage.segments import Hook, no_hook
+from storage.settling import is_overtaken
 from storage.sqlite import SqliteOffsetStorage
 
 TRIM_PAUSE_S: Final = 0.02
@@ -70,7 +69,7 @@ class SealedSqliteStorage(SqliteOffsetStorage):
         self._sealing_thread: JobThread | None = None
         self._sealing_task: asyncio.Task[None] | None = None
         self._closing: asyncio.Future[None] | None = None
-        self._noted_seq = -1
+        self._noted: tuple[int, frozenset[str], frozenset[str]] | None = None
         self._first_row = 0
         """No older row is left; may lag behind."""
         self.sealing_failures = 0
@@ -103,16 +102,16 @@ class SealedSqliteStorage(SqliteOffsetStorage):
             ) from error
 
     async def _leave_an_overtaken_log(self) -> None:
-        """Where files hold events that the store has not, it is an older copy of itself: what it
-        writes from now on belongs to a log of its own. Goes by the names of the files alone.
+        """Where files hold events that the store has not, it is an older copy of itself: say so,
+        also in the log that it begins. Goes by the names of the files, and the beginnings of those
+        that would come next.
         """
         end = await self.on_writer(self._log_end)
-        names = segment_names(self._settings.directory)
-        if any(n.log_id == end.head.log_id and n.last_seq >= end.next_seq for n in names):
-            stamp = Stamp(mint_log_id(), self._clock(), self._clock())
-            _log.warning("store_is_older_than_its_segments", new_log_id=stamp.log_id)
-            head = encode_payload(stamp, 0, [])
-            await self.on_writer(partial(sqlite_log.begin_log, head=head))
+        log_id = await self.on_writer(sqlite_log.last_log_id)
+        directory = self._settings.directory
+        if log_id is not None and is_overtaken(directory, log_id, end.next_seq):
+            _log.warning("store_is_older_than_its_segments", last_seq=end.next_seq - 1)
+            self._log_clock.begin(log_id, end.head.ts_ms, LogReason.OLDER_STORE)
 
     def _make_sealing(self) -> Sealing:
         if not self._in_process:
@@ -224,11 +223,10 @@ class SealedSqliteStorage(SqliteOffsetStorage):
 
     async def _note(self) -> None:
         progress = self._sealed().progress
-        seq = progress.sealed_seq
-        if seq != self._noted_seq:
-            log_ids = progress.log_ids
-            await self.on_writer(lambda c: sqlite_log.note_sealed(c, seq, log_ids))
-            self._noted_seq = seq
+        noting = progress.sealed_seq, progress.new_log_ids, progress.gone_log_ids
+        if noting != self._noted:
+            await self.on_writer(lambda c: sqlite_log.note_sealed(c, *noting))
+            self._noted = noting
             self._hook("noted")
 
     async def _trim(self) -> bool:

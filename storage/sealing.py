@@ -16,7 +16,8 @@ from typing import Final
 
 from storage import manifest
 from storage.event_lines import RowLines
-from storage.segments import SEGMENT_BYTES, Hook, Segment, SegmentWriter, no_hook
+from storage.segment_writer import SegmentWriter
+from storage.segments import SEGMENT_BYTES, Hook, Segment, no_hook
 
 SEGMENT_MS: Final = 300_000
 """Five minutes: 288 files a day at most, and reports that are no older."""

@@ -36,8 +36,10 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Up to where files hold the events."""
     sealed_row: int = 0
     """The last row whose events are all in files."""
-    log_ids: frozenset[str] = frozenset()
-    """The logs of this store, as far as they are in files."""
+    new_log_ids: frozenset[str] = frozenset()
+    """The logs of this store that are in files, and that it had not noted when it was settled."""
+    gone_log_ids: frozenset[str] = frozenset()
+    """Those of which retention has left no file since."""
     segments_sealed: int = 0
     """Since the start."""
     segments_damaged: int = 0
@@ -99,7 +101,9 @@ class SealingWork:
         self._retention = LogRetention(settings, clock, hook, pacer)
         self._reader: sqlite3.Connection | None = None
         self._settled: Settled | None = None
-        self._log_ids: frozenset[str] = frozenset()
+        self._log_ids: set[str] = set()
+        self._new_log_ids: frozenset[str] = frozenset()
+        self._gone_log_ids: frozenset[str] = frozenset()
         self._row = 0
         """The last row that was taken."""
         self._sealed_row = 0
@@ -112,7 +116,8 @@ class SealingWork:
         return Progress(
             sealed_seq=self._sealer.sealed_seq,
             sealed_row=self._sealed_row,
-            log_ids=self._log_ids,
+            new_log_ids=self._new_log_ids,
+            gone_log_ids=self._gone_log_ids,
             segments_sealed=self._segments_sealed,
             segments_damaged=self._segments_damaged,
             open_since_ms=self._sealer.open_since_ms,
@@ -125,7 +130,9 @@ class SealingWork:
         if self._reader is None:
             self._reader = connect_reader(self._path, _BUSY_TIMEOUT_S)
         self._settled = settled = settle(self._reader, self._settings.directory)
-        self._log_ids = settled.log_ids
+        self._log_ids = set(settled.log_ids)
+        self._new_log_ids = settled.new_log_ids
+        self._gone_log_ids = frozenset()
         self._sealer.sealed_seq = settled.sealed_seq
         self._row = sqlite_log.row_of(self._reader, settled.sealed_seq + 1) - 1
         self._sealed_row = self._row
@@ -149,6 +156,10 @@ class SealingWork:
         assert self._settled is not None, "not settled"
         later = (segment.last_seq for segment in self._settled.later)
         damaged = self._retention.run(self._log_ids, max(self._sealer.sealed_seq, *later, 0))
+        gone = self._retention.gone_log_ids
+        self._log_ids -= gone
+        self._new_log_ids -= gone
+        self._gone_log_ids |= gone
         self._segments_damaged += len(damaged)
         return damaged
 
@@ -184,7 +195,9 @@ class SealingWork:
                 for segment in self._sealer.take(lines):
                     is_whole = segment.last_seq == row.last_seq
                     self._has_sealed(row.row if is_whole else before)
-                self._log_ids |= {lines.log_id}
+                if lines.log_id not in self._log_ids:
+                    self._log_ids.add(lines.log_id)
+                    self._new_log_ids |= {lines.log_id}
         self._row = row.row
         if self._sealer.taken_seq == self._sealer.sealed_seq:
             self._sealed_row = row.row

@@ -1,4 +1,5 @@
-"""Sealed segments of an event log: immutable files of gzip JSON lines, and how they are written.
+"""Sealed segments of an event log: immutable files of gzip JSON lines. ``storage.segment_writer``
+writes them.
 
     <log.dir>/dt=YYYY-MM-DD/events-<log_id>-<first>-<last>.jsonl.gz
     <log.dir>/dt=YYYY-MM-DD/_events-<log_id>-<first>-<last>.groups.gz     which groups are in it
@@ -17,38 +18,26 @@ import gzip
 import hashlib
 import os
 import re
-import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
-from isal import isal_zlib
 
 from storage.event_schema import EVENT_SCHEMA_VERSION
-from storage.segment_lines import EventDict, EventLine, decode_line, is_line_of_version_1
+from storage.segment_digest import digest_holds, must_carry_digest
+from storage.segment_lines import EventDict, decode_line, is_line_of_version_1
 
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 """JSON in one segment: gzip cannot be split, so this is what one task of a reader has to take."""
 
-SYNC_BYTES: Final = 1024 * 1024
-"""Compressed bytes between two syncs: one large sync at the end would hold up the store's own, on
-the same disk."""
-
-COMPRESSION_LEVEL: Final = 1
-"""Of ISA-L's deflate: 1.3 us for a commit of ten partitions, where zlib takes 4.1 us at its fastest
-for files that are 9 % larger. Every commit pays for it; the levels above gain nothing."""
-
-COMPRESS_BYTES: Final = 64 * 1024
-"""JSON that is compressed at once: long enough that the interpreter lock is let go meanwhile."""
-
 _NAME = re.compile(r"events-(?P<log_id>.+)-(?P<first>\d+)-(?P<last>\d+)\.jsonl\.gz")
+_GROUPS = re.compile(r"_events-(?P<log_id>.+)-\d+-\d+\.groups\.gz")
 _DAY = re.compile(r"dt=\d{4}-\d\d-\d\d")
 _DAY_MS = 86_400_000
-_GZIP_WBITS = 31
 _READ_BYTES = 256 * 1024
 
 
@@ -154,6 +143,12 @@ def segment_names(directory: Path) -> list[SegmentName]:
     return sorted(names, key=lambda name: (name.log_id, name.first_seq, name.last_seq))
 
 
+def log_of_groups_file(file: str) -> str:
+    """The log that a list of groups belongs to, by the name of its file; "" where it is none."""
+    found = _GROUPS.fullmatch(file)
+    return "" if found is None else found["log_id"]
+
+
 def put_aside(directory: Path, name: SegmentName) -> None:
     """Take a damaged segment out of the way of readers, as long as it is there."""
     path = directory / str(name)
@@ -231,6 +226,30 @@ def read_lines(path: Path) -> Iterator[bytes]:
         raise SegmentError(f"{path}: cannot be unpacked: {error}") from error
 
 
+class LogBegin(msgspec.Struct, frozen=True):
+    """What the first event of a log tells, ``log_started``."""
+
+    previous_log_id: str | None
+    previous_seq: int
+    ts_ms: int
+    kind: Literal["log_started"]
+
+
+_decode_begin: Final = msgspec.json.Decoder(LogBegin).decode
+
+
+def log_begin(path: Path) -> LogBegin | None:
+    """Read what log came before, where a segment is the first of its log; None for any other.
+
+    Raises SegmentError where it cannot be unpacked.
+    """
+    line = next(read_lines(path), b"")
+    try:
+        return _decode_begin(line)
+    except msgspec.DecodeError:
+        return None
+
+
 def has_group(directory: Path, name: SegmentName, group_id: str) -> bool:
     """Whether a segment may hold events of a group: False only where its list says so."""
     try:
@@ -244,8 +263,9 @@ def has_group(directory: Path, name: SegmentName, group_id: str) -> bool:
 def describe(directory: Path, name: SegmentName) -> Segment:
     """Read a segment whole and say what the manifest should say of it.
 
-    Raises SegmentError where its content is not what its name says.
+    Raises SegmentError where its content is not what its name says, or not what was sealed.
     """
+    _check_digest(directory, name)
     first: EventDict | None = None
     event: EventDict = {}
     json_bytes = 0
@@ -281,6 +301,16 @@ def describe(directory: Path, name: SegmentName) -> Segment:
     )
 
 
+def _check_digest(directory: Path, name: SegmentName) -> None:
+    """Raise SegmentError for a segment that was changed since it was sealed."""
+    path = directory / str(name)
+    holds = digest_holds(path)
+    if holds is None and must_carry_digest(name.log_id):
+        raise SegmentError(f"{path}: was changed: it was sealed with a digest, and carries none")
+    if holds is False:
+        raise SegmentError(f"{path}: was changed: it is not what the digest in it says")
+
+
 def _where(path: Path, event: EventDict) -> tuple[str, int, str]:
     """The log, seq and day of an event."""
     try:
@@ -296,126 +326,6 @@ def file_sha256(path: Path) -> str:
         while data := file.read(_READ_BYTES):
             digest.update(data)
     return digest.hexdigest()
-
-
-# --- writing --------------------------------------------------------------------------------------
-
-
-class SegmentWriter:
-    """A segment in the making. ``add`` its events in order, then ``seal`` it, or ``discard`` it.
-
-    Does not write the manifest: ``storage.manifest.add`` does, once ``seal`` has returned.
-    """
-
-    def __init__(
-        self, directory: Path, log_id: str, first_seq: int, ts_ms: int, *, hook: Hook = no_hook
-    ) -> None:
-        """Begin with the log, seq and time of its first event; makes the day's directory."""
-        self.log_id = log_id
-        self.day = day_of(ts_ms)
-        self.first_seq = first_seq
-        self.next_seq = first_seq
-        self.first_ts_ms = ts_ms
-        self._last_ts_ms = ts_ms
-        self._directory = directory
-        self._hook = hook
-        self._bytes = 0
-        self._synced_bytes = 0
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
-        self._compressed_bytes = 0
-        self._groups: set[str] = set()
-        self._digest = hashlib.sha256()
-        self._gzip = isal_zlib.compressobj(COMPRESSION_LEVEL, isal_zlib.DEFLATED, _GZIP_WBITS)
-        folder = directory / f"dt={self.day}"
-        if not folder.is_dir():
-            folder.mkdir(parents=True, exist_ok=True)
-            sync_directory(directory)
-        # A name of its own: a thread that hung while others went on must not rename what is theirs.
-        self._temporary = folder / f".events-{log_id}-{first_seq}-{time.time_ns()}.tmp"
-        self._file = self._temporary.open("wb", buffering=0)
-
-    @property
-    def json_bytes(self) -> int:
-        """What it holds, before compression."""
-        return self._compressed_bytes + self._pending_bytes
-
-    def takes(self, log_id: str, seq: int, ts_ms: int) -> bool:
-        """Whether an event belongs to this segment: the next of its log, on its day."""
-        where = log_id, seq, ts_ms // _DAY_MS
-        return where == (self.log_id, self.next_seq, self.first_ts_ms // _DAY_MS)
-
-    def add(self, lines: Sequence[EventLine], ts_ms: int) -> None:
-        """Take the next events, which have one time stamp."""
-        self.next_seq += len(lines)
-        self._last_ts_ms = ts_ms
-        for group_id, line in lines:
-            self._groups.add(group_id)
-            self._pending.append(line)
-            self._pending_bytes += len(line)
-        if self._pending_bytes >= COMPRESS_BYTES:
-            self._compress()
-
-    def seal(self) -> Segment:
-        """Make it durable under its name; returns what the manifest is to say."""
-        assert self.next_seq > self.first_seq, "an empty segment"
-        name = SegmentName(self.day, self.log_id, self.first_seq, self.next_seq - 1)
-        path = self._directory / str(name)
-        self._compress()
-        self._write(self._gzip.flush())
-        self._hook("written")
-        os.fsync(self._file.fileno())
-        self._file.close()
-        self._hook("synced")
-        index = msgspec.json.encode(sorted(self._groups - {""}))
-        (self._directory / name.groups_file).write_bytes(gzip.compress(index, mtime=0))
-        self._hook("indexed")
-        self._temporary.rename(path)
-        self._hook("renamed")
-        sync_directory(path.parent)
-        self._hook("directory_synced")
-        return Segment(
-            file=str(name),
-            log_id=self.log_id,
-            first_seq=self.first_seq,
-            last_seq=self.next_seq - 1,
-            first_ts_ms=self.first_ts_ms,
-            last_ts_ms=self._last_ts_ms,
-            file_bytes=self._bytes,
-            json_bytes=self.json_bytes,
-            sha256=self._digest.hexdigest(),
-            schema_version=EVENT_SCHEMA_VERSION,
-        )
-
-    def discard(self) -> None:
-        """Let go of it; its events stay where they came from."""
-        self._file.close()
-        self._temporary.unlink(missing_ok=True)
-
-    def _compress(self) -> None:
-        self._write(self._gzip.compress(b"".join(self._pending)))
-        self._pending.clear()
-        self._compressed_bytes += self._pending_bytes
-        self._pending_bytes = 0
-
-    def _write(self, data: bytes) -> None:
-        if not data:
-            return
-        self._digest.update(data)
-        left = memoryview(data)
-        while left:  # a disk that is nearly full takes a part, and does not say so otherwise
-            left = left[self._file.write(left) :]
-        self._bytes += len(data)
-        if self._bytes - self._synced_bytes >= SYNC_BYTES:
-            self._synced_bytes = self._bytes
-            os.fdatasync(self._file.fileno())
-
-
-def remove_temporary(directory: Path, log_id: str) -> None:
-    """Remove what a log's writer left unfinished when its process ended, snapshots included."""
-    for name in (f".events-{log_id}-*.tmp", f".events-{log_id}.*-*.tmp"):
-        for path in directory.glob(f"dt=*/{name}"):
-            path.unlink(missing_ok=True)
 
 
 def sync_directory(path: Path) -> None:

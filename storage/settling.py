@@ -10,13 +10,21 @@ from __future__ import annotations
 import sqlite3
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
 from storage import sqlite_log
 from storage.manifest import Manifest, reconcile, remove_orphans
-from storage.segments import Segment, remove_temporary, segment_names
+from storage.segment_writer import remove_temporary
+from storage.segments import (
+    Segment,
+    SegmentError,
+    SegmentName,
+    log_begin,
+    segment_names,
+)
 from storage.snapshots import base_log, parse_snapshot_log
 
 
@@ -27,6 +35,8 @@ class Settled(NamedTuple):
     """Everything up to here is in files, or gone."""
     log_ids: frozenset[str]
     """The logs of this store, as far as they are in files."""
+    new_log_ids: frozenset[str]
+    """Those of them that the store has not noted."""
     later: Sequence[Segment]
     """Segments above ``sealed_seq``, with rows that are not sealed before them: to be passed over.
     """
@@ -48,10 +58,14 @@ class Settled(NamedTuple):
 def settle(connection: sqlite3.Connection, directory: Path) -> Settled:
     """Set right the directory, as far as it is this store's, and find out what it holds."""
     note = sqlite_log.read_note(connection)
-    own = set(note.log_ids) | _logs_in_rows(connection, directory, note.log_ids)
-    head = sqlite_log.read_head(connection)
-    for log_id in {*own, head.log_id}:
-        remove_temporary(directory, log_id)
+    new = _logs_in_rows(connection, directory, note.log_ids)
+    own = {*note.log_ids, *new}
+    remove_temporary(
+        directory,
+        lambda log_id, seq: (
+            base_log(log_id) in own or sqlite_log.log_id_at(connection, seq) == log_id
+        ),
+    )
     everything = {name.log_id for name in segment_names(directory)}
     manifest = reconcile(directory, [log for log in everything if base_log(log) in own])
     remove_orphans(directory, own, manifest)
@@ -72,10 +86,29 @@ def settle(connection: sqlite3.Connection, directory: Path) -> Settled:
     return Settled(
         sealed_seq=min(sealed_seq, last_seq),
         log_ids=frozenset(own),
+        new_log_ids=frozenset(new),
         later=later,
         lost=_lost(segments, _snapshot_end(manifest, own), first_seq),
         put_aside=manifest.put_aside,
     )
+
+
+def is_overtaken(directory: Path, log_id: str, next_seq: int) -> bool:
+    """Whether files hold events that come after those of a store, by its last event: of the same
+    log, or of one that began right after it.
+    """
+    return any(
+        (name.log_id == log_id and name.last_seq >= next_seq)
+        or (name.first_seq == next_seq and _follows(directory, name, log_id))
+        for name in segment_names(directory)
+    )
+
+
+def _follows(directory: Path, name: SegmentName, log_id: str) -> bool:
+    with suppress(OSError, SegmentError):  # damaged, or gone meanwhile: settling tells of it
+        begin = log_begin(directory / str(name))
+        return begin is not None and begin.previous_log_id == log_id
+    return False
 
 
 def own_segments(manifest: Manifest, log_ids: Iterable[str]) -> list[Segment]:

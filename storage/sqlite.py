@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from coordinator.core.records import Record
+from storage import sqlite_log
 from storage import sqlite_schema as schema
 from storage.base import (
+    CLUSTER_SHARD,
+    Batch,
     Lease,
     LeaseEpoch,
     ShardAppend,
@@ -137,7 +140,7 @@ class SqliteOffsetStorage:
         if self._lock is not None:
             self._lock.watch_wal()
         end = self._log_end(connection)
-        self._log_clock.resume(end.head.log_id, end.head.ts_ms)
+        self._log_clock.begin(after=sqlite_log.last_log_id(connection), ts_ms=end.head.ts_ms)
         return unclean
 
     async def close(self) -> None:
@@ -256,6 +259,7 @@ class SqliteOffsetStorage:
         if append.payload is not None:
             self._last_row = row
             self._next_seq += append.event_count
+            self._log_clock.written()
             self._fold.note(row, changes)
         self._fold.fold(self._last_row, append.folded)
         self._may_append = True
@@ -264,12 +268,18 @@ class SqliteOffsetStorage:
     def _encode(self, items: Sequence[ShardAppend], changes: Changes) -> _Append:
         folded_row = self._fold.folded_row(self._last_row)
         payload = None
-        if any(item.batches for item in items):
-            payload = encode_payload(self._log_clock.stamp(), folded_row, items)
         batches = [batch for item in items for batch in item.batches]
+        event_count = sum(count_events(batch.records, batch.events) for batch in batches)
+        if batches:
+            stamp = self._log_clock.stamp()
+            first: Sequence[ShardAppend] = ()
+            if (started := self._log_clock.started(self._next_seq - 1)) is not None:
+                first = [items[0]._replace(shard=CLUSTER_SHARD, batches=[Batch([], [started])])]
+                event_count += 1
+            payload = encode_payload(stamp, folded_row, [*first, *items])
         return _Append(
             epoch=self._epoch,
-            event_count=sum(count_events(batch.records, batch.events) for batch in batches),
+            event_count=event_count,
             payload=payload,
             keyed=keyed_changes(items),
             folded=self._fold.slice(items, changes),

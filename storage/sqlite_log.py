@@ -128,6 +128,14 @@ def read_head(connection: sqlite3.Connection) -> PayloadHead:
     return decode_head(data)
 
 
+def last_log_id(connection: sqlite3.Connection) -> str | None:
+    """The log of the last event; None before the first, and where no row has events any more."""
+    found = connection.execute(
+        'SELECT CAST(payload AS BLOB) FROM log WHERE count > 0 ORDER BY "row" DESC LIMIT 1'
+    ).fetchall()
+    return decode_head(found[0][0]).log_id if found else None
+
+
 # --- what the writer does for sealing -------------------------------------------------------------
 
 
@@ -148,17 +156,24 @@ def read_note(connection: sqlite3.Connection) -> LogNote:
     )
 
 
-def note_sealed(connection: sqlite3.Connection, sealed_seq: int, log_ids: Collection[str]) -> None:
-    """Note up to where files hold the events, and in which logs; changes nothing that is noted.
+def note_sealed(
+    connection: sqlite3.Connection,
+    sealed_seq: int,
+    log_ids: Collection[str],
+    gone: Collection[str] = (),
+) -> None:
+    """Note up to where files hold the events, and in which logs; forget logs that are gone.
 
     Does not wait for the disk: a note that a power cut takes back is found out again at start.
     """
-    known = read_note(connection)
     with _without_waiting(connection):
-        for log_id in set(log_ids) - known.log_ids:
+        for log_id in log_ids:
             connection.execute("INSERT OR IGNORE INTO sealed_logs VALUES (?)", (log_id,))
-        if sealed_seq != known.sealed_seq:
-            connection.execute("UPDATE sealed SET sealed_seq = ?", (sealed_seq,))
+        for log_id in gone:
+            connection.execute("DELETE FROM sealed_logs WHERE log_id = ?", (log_id,))
+        connection.execute(
+            "UPDATE sealed SET sealed_seq = ? WHERE sealed_seq <> ?", (sealed_seq, sealed_seq)
+        )
 
 
 def note_directory(connection: sqlite3.Connection, log_dir: str) -> None:
@@ -187,13 +202,3 @@ def _without_waiting(connection: sqlite3.Connection) -> Iterator[None]:
         yield
     finally:
         connection.execute("PRAGMA synchronous = FULL")
-
-
-def begin_log(connection: sqlite3.Connection, head: bytes) -> None:
-    """Let the log go on under the name in a payload's head, by a row without events."""
-    connection.execute(
-        """INSERT INTO log ("row", first_seq, count, payload)
-        SELECT "row" + 1, first_seq + count, 0, CAST(? AS TEXT)
-        FROM log ORDER BY "row" DESC LIMIT 1""",
-        (head,),
-    )

@@ -127,6 +127,11 @@ def _deleted(event: Mapping[str, Any]) -> str:
     return f"{event['reason']}, with {event['offsets']} offsets"
 
 
+def _log_started(event: Mapping[str, Any]) -> str:
+    before = event["previous_log_id"] or "a log that is not known"
+    return f"{event['reason']}, after event {event['previous_seq']} of {before}"
+
+
 def _loaded(event: Mapping[str, Any]) -> str:
     return (
         f"shard {event['shard']}: {event['groups']} groups, {event['offsets']} offsets "
@@ -158,6 +163,7 @@ _SAYS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "offset_snapshot": _snapshot,
     "end_offset": _ends,
     "shard_loaded": _loaded,
+    "log_started": _log_started,
     "admin_action": _admin,
 }
 

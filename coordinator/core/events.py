@@ -181,6 +181,15 @@ class AdminAction(_Event, frozen=True, kw_only=True, tag="admin_action"):
     detail: str = ""
 
 
+class LogStarted(_Event, frozen=True, kw_only=True, tag="log_started"):
+    """The first event of a log; the storage writes it, and no shard does."""
+
+    previous_log_id: str | None
+    """None where the store does not know it any more."""
+    previous_seq: int
+    reason: str
+
+
 Event: TypeAlias = (
     CommitRejected
     | MemberFenced
@@ -197,6 +206,7 @@ Event: TypeAlias = (
     | EndOffset
     | ShardLoaded
     | AdminAction
+    | LogStarted
 )
 
 

@@ -33,6 +33,7 @@ SAMPLES: list[Event | OffsetsCommitted] = [
     events.EndOffset(topics=[events.EndTopic("orders", "", [events.EndPartition(1, 9)])]),
     events.ShardLoaded(groups=1, offsets=2, duration_ms=3),
     events.AdminAction(action="set_topic", target="orders"),
+    events.LogStarted(previous_log_id="before", previous_seq=0, reason="start"),
 ]
 
 assert {type(sample) for sample in SAMPLES} == {OffsetsCommitted, *get_args(Event)}

@@ -330,6 +330,11 @@ def log_time_goes_back(patch: Patch) -> None:
     patch.setattr(LogClock, "stamp", raw)
 
 
+def log_names_a_wrong_end(patch: Patch) -> None:
+    started = LogClock.started
+    patch.setattr(LogClock, "started", lambda self, last_seq: started(self, last_seq - 1))
+
+
 def two_appends_at_a_time(patch: Patch) -> None:
     gather = Lane.gather
 
@@ -433,6 +438,7 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     "a heartbeat that does not count": (heartbeat_does_not_count, "silent for|before its session"),
     "a seq that is used twice": (seq_used_twice, "of the log"),
     "a log whose time goes back": (log_time_goes_back, "ts_ms"),
+    "a log that names a wrong end": (log_names_a_wrong_end, "log_started"),
     **ACCOUNTS,
     **MEMBERS,
     **REQUESTS,

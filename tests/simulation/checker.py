@@ -342,12 +342,23 @@ def _asks_for(request: DeleteGroup | OffsetDelete, event: OffsetDeleted | GroupD
 
 
 def check_log(events: Sequence[EventDict], number: int) -> None:
-    """The log has as many events: no gap, none twice, and no time that goes back within a log."""
+    """The log has as many events: no gap, none twice, no time that goes back within a log, and each
+    log but the first begins with where the one before it ended.
+    """
     seqs = [event["seq"] for event in events]
-    assert seqs == list(range(1, number + 1)), f"of the log: {seqs}"
+    assert seqs == list(range(1, len(seqs) + 1)), f"of the log: {seqs}"
+    told = [event for event in events if event.get("kind") != "log_started"]
+    assert len(told) == number, f"of the log: {len(told)} events, {number} were stored"
     for before, after in pairwise(events):
-        if before["log_id"] == after["log_id"]:
+        begins = after.get("kind") == "log_started"
+        assert begins == (before["log_id"] != after["log_id"]), f"{after} behind {before}"
+        if begins:
+            named = after["previous_log_id"], after["previous_seq"]
+            assert named == (before["log_id"], before["seq"]), f"{after} behind {before}"
+        else:
             assert before["ts_ms"] <= after["ts_ms"], after
+    begun = [event["log_id"] for event in events[:1] + [e for e in events if e not in told]]
+    assert len(begun) == len(set(begun)), f"a log that begins twice: {begun}"
 
 
 # --- Windows ----------------------------------------------------------------------------------

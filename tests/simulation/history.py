@@ -16,6 +16,7 @@ from coordinator.core.events import (
     Assignment,
     Event,
     GroupDeleted,
+    LogStarted,
     OffsetDeleted,
     OffsetExpired,
 )
@@ -176,7 +177,8 @@ class Durable:
             _check_events(self, batch.events)
             _check_told(self._going, batch.events)
             commits = sum(isinstance(record, OffsetsCommitted) for record in batch.records)
-            self.events += len(batch.events) + commits
+            ours = sum(not isinstance(event, LogStarted) for event in batch.events)
+            self.events += ours + commits
 
     def value(self, key: OffsetKey) -> int:
         """The last durable offset of a key."""

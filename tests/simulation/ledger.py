@@ -12,14 +12,21 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from coordinator.core.events import CommitRejected, EndOffset, Event, MemberFenced, ShardLoaded
+from coordinator.core.events import (
+    CommitRejected,
+    EndOffset,
+    Event,
+    LogStarted,
+    MemberFenced,
+    ShardLoaded,
+)
 from coordinator.core.records import Record
 from coordinator.core.step import Step
 from storage.base import Batch, LeaseEpoch, ShardId
 from tests.simulation.tickets import WatchedTicket
 
-_OF_THE_RUNTIME = (CommitRejected, MemberFenced, ShardLoaded, EndOffset)
-"""Events that it merges, or makes by itself."""
+_OF_THE_RUNTIME = (CommitRejected, MemberFenced, ShardLoaded, EndOffset, LogStarted)
+"""Events that it merges or makes by itself, and the one that the storage makes."""
 
 
 class Made(NamedTuple):

@@ -39,6 +39,8 @@ class SharedMemory(MemoryOffsetStorage):
 
     async def open(self, identity: StoreIdentity) -> None:
         self._identity = self._identity or identity
+        if self._last_seq:
+            self._log_clock.begin(after=self._log_id)
 
     async def close(self) -> None:
         """The content stays, and so do the leases."""

@@ -385,15 +385,20 @@ def test_an_assignment_event_does_not_precede_its_record(story):
 
 
 def test_a_log_is_whole_and_its_time_does_not_go_back():
-    events = [{"seq": n, "log_id": "a" if n < 3 else "b", "ts_ms": 10 - n // 3} for n in (1, 2, 3)]
+    events = [
+        {"seq": n, "log_id": "a" if n < 3 else "b", "ts_ms": 10 - n // 3} for n in (1, 2, 3, 4)
+    ]
+    events[2] |= {"kind": "log_started", "previous_log_id": "a", "previous_seq": 2}
     check_log(events, 3)
     with pytest.raises(AssertionError, match="of the log"):
         check_log(events, 4)
     with pytest.raises(AssertionError, match="of the log"):
         check_log([events[0], *events], 4)
-    events[2]["log_id"] = "a"
+    for wrong in ({"previous_seq": 1}, {"previous_log_id": "z"}, {"kind": "commit"}):
+        with pytest.raises(AssertionError):
+            check_log([*events[:2], events[2] | wrong, events[3]], 3)
     with pytest.raises(AssertionError):
-        check_log(events, 3)
+        check_log([events[0], events[1] | {"ts_ms": 5}, {**events[0], "seq": 3, "ts_ms": 4}], 3)
 
 
 @pytest.mark.parametrize(("epoch", "metadata"), [(3, ""), (-1, "note")])

@@ -87,7 +87,29 @@ async def test_writing_goes_on_after_a_restart(store: Store) -> None:
         await owner.append(0, [commit("g", offset)])
         owner = await store.restarted(owner)
     assert owner.model.keys["offset", 0, "g", "orders", 0][0] == 4
-    assert [event["seq"] for event in store.events()] == [1, 2, 3, 4, 5]
+    assert [(event["seq"], event["kind"]) for event in store.events()] == [
+        (1, "commit"),
+        *((seq, kind) for n in range(4) for seq, kind in log_of_one_commit(2 + 2 * n)),
+    ]
+
+
+def log_of_one_commit(first_seq: int) -> list[tuple[int, str]]:
+    return [(first_seq, "log_started"), (first_seq + 1, "commit")]
+
+
+async def test_every_start_begins_a_new_log_that_names_the_one_before(store: Store) -> None:
+    owner = await store.owner()
+    await owner.append(0, [commit("g", 1)])
+    await owner.append(0, [commit("g", 2)])
+    owner = await store.restarted(owner)
+    owner = await store.restarted(owner)  # nothing was written: no log
+    await owner.append(2, [commit("h", 3)])
+    *old, started, new = store.events()
+    assert started["log_id"] == new["log_id"] != old[0]["log_id"] == old[1]["log_id"]
+    assert (started["kind"], started["shard"], started["seq"]) == ("log_started", -1, 3)
+    assert started["previous_log_id"] == old[1]["log_id"]
+    assert (started["previous_seq"], started["reason"]) == (2, "start")
+    assert (started["lease_epoch"], new["seq"]) == (owner.epoch, 4)
 
 
 async def test_the_last_write_of_one_append_wins(store: Store) -> None:
@@ -339,7 +361,9 @@ async def test_a_clock_that_steps_far_back_starts_a_new_log(store: Store) -> Non
     store.clock.now_ms -= 10_001
     await owner.append(0, [commit("g", 2)])
     await owner.append(0, [commit("g", 3)])
-    first, second, third = store.events()
-    assert first["log_id"] != second["log_id"] == third["log_id"]
-    assert second["ts_ms"] == store.clock.now_ms
-    assert [event["seq"] for event in (first, second, third)] == [1, 2, 3]
+    first, started, second, third = store.events()
+    assert first["log_id"] != started["log_id"] == second["log_id"] == third["log_id"]
+    assert second["ts_ms"] == started["ts_ms"] == store.clock.now_ms
+    assert [event["seq"] for event in (first, started, second, third)] == [1, 2, 3, 4]
+    before = started["previous_log_id"], started["previous_seq"], started["reason"]
+    assert before == (first["log_id"], 1, "clock_set_back")

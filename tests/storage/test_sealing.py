@@ -170,14 +170,14 @@ async def test_a_kill_between_any_two_steps_loses_and_doubles_nothing(
         await killed.fold_all()
         await image.append(killed, 1, [commit("late", 7)])
         image.now_ms += AGE_MS
-        await until(lambda image=image: len(image.live_seqs()) == 1)
+        await until(lambda image=image: len(image.live_seqs()) == 2)
         await killed.storage.close()
         assert image.read() == image.appended, image.path.parent.name
         report = verify(image.log_dir, reads_events=True)
         assert report.is_sound, report
-        (log,) = report.logs
-        assert (log.first_seq, log.last_seq) == (1, image.appended[-1]["seq"])
-        assert log.events == len(image.appended)
+        old, new = report.logs
+        assert (old.first_seq, new.last_seq) == (1, image.appended[-1]["seq"])
+        assert old.events + new.events == len(image.appended)
         assert not list(image.log_dir.glob("dt=*/.*"))
 
 
@@ -257,18 +257,18 @@ async def test_an_older_copy_of_a_store_goes_on_under_a_new_log_id(tmp_path: Pat
     assert copy.appended[-1]["log_id"] != old_log
     report = verify(copy.log_dir, reads_events=True)
     assert report.is_sound, report
-    assert [(log.first_seq, log.last_seq) for log in report.logs] == [(1, 9), (9, 9)]
+    assert [(log.first_seq, log.last_seq) for log in report.logs] == [(1, 9), (9, 10)]
     owner = await copy.owner()
     await copy.append(owner, 0, [commit("g0", 70)])
     await owner.storage.close()
-    assert [e["seq"] for e in copy.appended if e["log_id"] != old_log] == [9, 10]
+    assert [e["seq"] for e in copy.appended if e["log_id"] != old_log] == [9, 10, 11, 12]
     assert verify(copy.log_dir).is_sound
     owner = await copy.owner()
     await owner.fold_all()  # rows may go
     await copy.append(owner, 0, [commit("g0", 80)])
     await owner.storage.close()
     owner = await copy.owner()
-    await until(lambda: copy.live_seqs() == [11])
+    await until(lambda: copy.live_seqs() == [13, 14])
     await owner.storage.close()
     assert copy.read() == copy.appended, "what the store itself never held is not its history"
 
@@ -292,7 +292,7 @@ async def test_what_an_older_copy_wrote_before_a_kill_is_sealed_by_the_next_star
     again = await killed.owner()
     await again.storage.close()
     newest = killed.appended[-1]
-    assert f"events-{newest['log_id']}-9-9.jsonl.gz" in killed.files()
+    assert f"events-{newest['log_id']}-9-10.jsonl.gz" in killed.files()
     assert killed.read() == killed.appended
 
 
@@ -326,7 +326,7 @@ async def test_two_stores_share_a_directory(tmp_path: Path) -> None:
         assert store.read() == store.appended
     report = verify(tmp_path / "log")
     assert report.is_sound
-    assert [log.segments for log in report.logs] == [2, 2]
+    assert [log.segments for log in report.logs] == [1, 1, 1, 1]
 
 
 async def test_a_reader_goes_by_seq_group_and_time_and_opens_no_other_file(tmp_path: Path) -> None:
@@ -344,13 +344,13 @@ async def test_a_reader_goes_by_seq_group_and_time_and_opens_no_other_file(tmp_p
     await store.append(owner, 0, [commit("g1", 5)])
     await until(lambda: len(store.live_seqs()) <= 2)
     assert store.read(after_seq=3) == store.appended[3:]
-    assert [e["seq"] for e in store.read(group_id="g1")] == [3, 9]
-    assert [e["seq"] for e in store.read(since_ms=NOON_MS + 2 * DAY_MS)] == [5, 6, 7, 8, 9]
+    assert [e["seq"] for e in store.read(group_id="g1")] == [3, 10]
+    assert [e["seq"] for e in store.read(since_ms=NOON_MS + 2 * DAY_MS)] == [5, 6, 7, 8, 9, 10]
     for file in store.log_dir.glob("dt=*/events-*"):
         if not file.parent.name.endswith("16"):
             file.write_bytes(b"whoever reads this fails")
-    assert [e["seq"] for e in store.read(group_id="g1")] == [3, 9]
-    assert [e["seq"] async for e in group_history(store.path, "g1", store.log_dir)] == [3, 9]
+    assert [e["seq"] for e in store.read(group_id="g1")] == [3, 10]
+    assert [e["seq"] async for e in group_history(store.path, "g1", store.log_dir)] == [3, 10]
     with pytest.raises(SegmentError):
         store.read()
     await owner.storage.close()

@@ -22,17 +22,16 @@ from storage.manifest import (
     write_segments,
 )
 from storage.segment_lines import EventDict
+from storage.segment_writer import SegmentWriter, remove_temporary
 from storage.segments import (
     SegmentError,
     SegmentName,
-    SegmentWriter,
     check_version,
     describe,
     file_sha256,
     has_group,
     parse_name,
     read_segment,
-    remove_temporary,
     segment_names,
 )
 
@@ -205,7 +204,7 @@ def test_an_unfinished_segment_is_hidden_and_leaves_nothing(tmp_path: Path) -> N
             writer.discard()
         else:
             writer._file.close()
-            remove_temporary(tmp_path, "log")
+            remove_temporary(tmp_path, lambda log_id, seq: (log_id, seq) == ("log", 1))
         assert list((tmp_path / "dt=2023-11-15").iterdir()) == []
 
 

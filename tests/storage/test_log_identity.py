@@ -1,0 +1,197 @@
+"""No event's ``(log_id, seq)`` is given twice, and each log tells where the one before it ended."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from storage.log_check import verify
+from storage.log_retention import LogRetention
+from storage.manifest import MANIFEST, read_manifest
+from storage.sealing import SealSettings
+from storage.segment_digest import digest_holds
+from storage.segments import BROKEN_PREFIX
+from storage.sqlite_log import read_note
+from tests.helpers.records import commit
+from tests.helpers.sealed_store import DAY_MS, SealedStore
+
+FIVE = 5
+
+
+async def run(store: SealedStore, *offsets: int) -> None:
+    """One life of a store: start, commit, stop."""
+    owner = await store.owner()
+    for offset in offsets:
+        await store.append(owner, 0, [commit("g", offset)])
+    await owner.storage.close()
+
+
+def own(store: SealedStore) -> frozenset[str]:
+    with closing(sqlite3.connect(store.path)) as connection:
+        return read_note(connection).log_ids
+
+
+def forget(store: SealedStore, file: Path) -> None:
+    """Take a segment's line out of the manifest."""
+    path = store.log_dir / MANIFEST
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(line for line in lines if file.name.encode() not in line))
+
+
+def segment(store: SealedStore, first: int, last: int) -> Path:
+    (found,) = store.log_dir.glob(f"dt=*/events-*-{first}-{last}.jsonl.gz")
+    return found
+
+
+async def test_a_restore_of_store_and_segments_together_gives_no_identity_twice(
+    tmp_path: Path,
+) -> None:
+    store = SealedStore(tmp_path / "store")
+    store.path.parent.mkdir()
+    await run(store, 1, 2)
+    backup = store.image(tmp_path / "backup")
+    await run(store, 3, 4)
+    ahead = store.read()
+    shutil.rmtree(store.path.parent)
+    shutil.copytree(backup.path.parent, store.path.parent)
+    store.appended = list(backup.appended)
+    await run(store, 5, 6)
+    restored = store.read()
+    assert restored == store.appended
+    assert verify(store.log_dir, reads_events=True).is_sound
+    both = {(e["log_id"], e["seq"]): e for e in ahead}
+    again = [e for e in restored if (e["log_id"], e["seq"]) in both]
+    assert again == ahead[: len(again)] == restored[:2], "the same identity is the same event"
+    assert [e["seq"] for e in restored] == [1, 2, 3, 4, 5], "seq goes on"
+
+
+async def test_a_copy_and_its_original_write_different_logs(tmp_path: Path) -> None:
+    store = SealedStore(tmp_path / "store")
+    store.path.parent.mkdir()
+    await run(store, 1)
+    copy = store.image(tmp_path / "copy")
+    await run(store, 2)
+    await run(copy, 3)
+    mine, theirs = ({(e["log_id"], e["seq"]) for e in s.read()[1:]} for s in (store, copy))
+    assert mine.isdisjoint(theirs)
+
+
+@pytest.mark.parametrize("commits", [1, 2])
+async def test_a_log_whose_end_was_cut_off_is_found_by_what_the_next_one_says(
+    tmp_path: Path, commits: int
+) -> None:
+    store = SealedStore(tmp_path, segment_bytes=1)  # a segment a row
+    await run(store, *range(1, commits + 1))
+    await run(store, 9)
+    assert verify(store.log_dir).is_sound
+    last = segment(store, commits, commits)
+    forget(store, last)
+    last.unlink()
+    report = verify(store.log_dir)
+    assert [log.gaps for log in report.logs if log.gaps] == [[(commits, commits)]]
+
+
+async def test_an_edited_file_that_no_manifest_lists_is_found_and_put_aside(tmp_path: Path) -> None:
+    store = SealedStore(tmp_path)
+    await run(store, 1)
+    await run(store, 2)
+    file = segment(store, 2, 3)
+    assert digest_holds(file)
+    with gzip.open(file) as lines:
+        edited = lines.read().replace(b'["orders"', b'["others"').replace(b"[0,2,", b"[0,7,")
+    with gzip.open(file) as lines:
+        assert edited != lines.read()
+    sealed = file.read_bytes()
+    file.write_bytes(gzip.compress(edited))
+    forget(store, file)
+    report = verify(store.log_dir)
+    assert "was changed" in next(log.damaged[0] for log in report.logs if log.damaged)
+    member = sealed[-len(sealed) + sealed.rindex(b"\x1f\x8b") :]
+    file.write_bytes(gzip.compress(edited) + member)
+    assert digest_holds(file) is False
+    assert not verify(store.log_dir).is_sound
+    owner = await store.owner()
+    await owner.storage.close()
+    assert list(store.log_dir.glob(f"dt=*/{BROKEN_PREFIX}*"))
+
+
+async def test_an_unlisted_file_that_nobody_touched_is_taken_as_it_is(tmp_path: Path) -> None:
+    store = SealedStore(tmp_path)
+    await run(store, 1)
+    (store.log_dir / MANIFEST).unlink()
+    report = verify(store.log_dir)
+    assert report.is_sound
+    assert len(report.notes) == 1
+    await run(store, 2)
+    assert store.read() == store.appended
+
+
+async def test_a_store_that_is_older_than_the_logs_behind_it_says_so_in_its_own(
+    tmp_path: Path,
+) -> None:
+    """The copy ends where a log ends: it is the next log's beginning that tells."""
+    store = SealedStore(tmp_path / "store")
+    store.path.parent.mkdir()
+    await run(store, 1)
+    copy = store.image(tmp_path / "copy")
+    await run(store, 2)
+    shutil.rmtree(copy.log_dir)
+    shutil.copytree(store.log_dir, copy.log_dir)
+    with capture_logs() as logs:
+        await run(copy, 3)
+    assert "store_is_older_than_its_segments" in [line["event"] for line in logs]
+    started = copy.appended[1]
+    assert (started["kind"], started["reason"]) == ("log_started", "older_store")
+    assert copy.read() == copy.appended
+    report = verify(copy.log_dir, reads_events=True)
+    assert report.is_sound
+    assert [note for note in report.notes if "an older copy of the store" in note]
+
+
+async def test_retention_forgets_logs_that_are_gone_and_takes_abandoned_ones(
+    tmp_path: Path,
+) -> None:
+    store = SealedStore(tmp_path / "store")
+    store.path.parent.mkdir()
+    await run(store, 1)
+    copy = store.image(tmp_path / "copy")
+    await run(store, 2)
+    abandoned = segment(store, 2, 3)
+    shutil.rmtree(copy.log_dir)
+    shutil.copytree(store.log_dir, copy.log_dir)
+    for day in range(FIVE):
+        copy.now_ms += DAY_MS
+        await run(copy, 10 + day)
+    assert len(own(copy)) == FIVE + 1
+    copy.settings = SealSettings(directory=copy.log_dir, retention_ms=2 * DAY_MS)
+    owner = await copy.owner()
+    while len(own(copy)) == FIVE + 1:
+        await owner.storage._on_thread(lambda: None)  # type: ignore[attr-defined]
+    await owner.storage.close()
+    left = {name.log_id for name in read_manifest(copy.log_dir).segments.values()}
+    assert own(copy) == {log_id.partition(".")[0] for log_id in left}
+    assert not list(copy.log_dir.rglob(abandoned.name))
+    assert verify(copy.log_dir, reads_events=True).is_sound
+
+
+async def test_a_living_copy_beside_it_keeps_its_days(tmp_path: Path) -> None:
+    store = SealedStore(tmp_path / "store")
+    store.path.parent.mkdir()
+    await run(store, 1)
+    copy = store.image(tmp_path / "copy")
+    copy.settings = store.settings
+    copy.log_dir = store.log_dir
+    for day in range(FIVE):
+        for each in (store, copy):
+            each.now_ms += DAY_MS
+            await run(each, day)
+    LogRetention(
+        SealSettings(directory=store.log_dir, retention_ms=DAY_MS), lambda: store.now_ms
+    ).run(own(store))
+    assert copy.read() == copy.appended[1:], "only what both had written goes with the first"
