@@ -98,6 +98,9 @@ EVENT_SCHEMA: Final = struct_of(
     action=STRING,
     target=STRING,
     detail=STRING,
+    # the log itself
+    previous_log_id=STRING,
+    previous_seq=LONG,
 )
 """An event as ``storage.event_codec`` renders it, its fields in the order of the document."""
 
