@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
 SOURCES := coordinator protocol storage pipeline
 
-.PHONY: help setup run demo test test-compiled sim fuzz soak mutants differential test-clients test-pipeline ci lint types imports unit fmt docs pipeline-demo bench bench-micro bench-pipeline clean
+.PHONY: help setup run demo test test-oldest test-compiled sim fuzz soak mutants differential test-clients test-pipeline ci lint types imports unit fmt docs pipeline-demo bench bench-micro bench-pipeline clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -23,7 +23,7 @@ help: ## Show this list
 
 .venv/installed: .venv/bin/python pyproject.toml constraints.txt
 	@echo "Installing groupkeeper into .venv (a minute, the first time)"
-	@PIP_CONSTRAINT=constraints.txt $(PIP) install -e .
+	@PIP_CONSTRAINT=constraints.txt $(PIP) install -e '.[server]'
 	@touch $@
 
 .venv/installed-for-tests: .venv/bin/python pyproject.toml constraints.txt
@@ -39,6 +39,16 @@ help: ## Show this list
 .venv/installed-for-fuzzing: .venv/installed-for-tests
 	@echo "Installing what fuzzing needs into .venv"
 	@PIP_CONSTRAINT=constraints.txt $(PIP) install -e '.[test,fuzz]'
+	@touch $@
+
+# What constraints-oldest.txt has, and for the rest what constraints.txt has.
+.venv-oldest/installed: pyproject.toml constraints.txt constraints-oldest.txt
+	@echo "Installing the oldest versions that groupkeeper allows into .venv-oldest (a minute, the first time)"
+	@rm -rf .venv-oldest
+	@$(PYTHON) -m venv .venv-oldest
+	@awk -F== '/^#/ { next } FNR == NR { old[$$1] = 1; print; next } !($$1 in old)' \
+	  constraints-oldest.txt constraints.txt > .venv-oldest/constraints.txt
+	@PIP_CONSTRAINT=.venv-oldest/constraints.txt $(subst .venv/,.venv-oldest/,$(PIP)) install -e '.[test]'
 	@touch $@
 
 setup: .venv/installed-for-tests ## Create .venv with everything for development
@@ -57,12 +67,20 @@ test: lint types imports unit ## Everything that needs only Python: lint, types,
 
 ci: ## What must pass before anything lands; a skipped test is a failure here
 	REQUIRE_ALL=1 $(MAKE) test
+	REQUIRE_ALL=1 $(MAKE) test-oldest
 	REQUIRE_ALL=1 $(MAKE) test-compiled
 	REQUIRE_ALL=1 $(MAKE) sim
 	REQUIRE_ALL=1 $(MAKE) mutants
 	REQUIRE_ALL=1 $(MAKE) differential
 	REQUIRE_ALL=1 $(MAKE) test-clients
 	REQUIRE_ALL=1 $(MAKE) test-pipeline
+
+OTHERS := 'fastapi==0.115.*' 'structlog==24.4.*' 'aiokafka==0.12.*'
+test-oldest: .venv-oldest/installed ## All tests that take no second each, on the oldest versions that pyproject.toml allows
+	for ours in . '.[server]'; do \
+	  .venv-oldest/bin/python -m pip --disable-pip-version-check -q install --dry-run --ignore-installed "$$ours" $(OTHERS); done
+	PYTEST_ADDOPTS='-m "not slow and not clients and not spark and not differential and not compiled"' \
+	  $(MAKE) unit BIN=.venv-oldest/bin
 
 test-compiled: .venv/installed-for-tests ## The tests of the hot path, once more on it as mypyc compiles it; needs a C compiler
 	@command -v cc >/dev/null || { echo "make test-compiled needs a C compiler and Python's headers (Debian: apt install gcc libc6-dev python3-dev)." >&2; exit 1; }
@@ -124,5 +142,5 @@ bench-pipeline: .venv/installed-for-pipeline ## The pipeline over EVENTS=1000000
 	$(BIN)/python -m bench.pipeline --events $(EVENTS)
 
 clean: ## Forget .venv and every cache, never var/
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .venv-oldest .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	rm -f *__mypyc*.so; find $(SOURCES) -name '*.so' -delete

@@ -66,6 +66,11 @@ def main() -> None:
         )
         raise SystemExit(1)
     # late, for these imports are what was just checked
+    from coordinator.extras import lacking
+
+    if importlib.util.find_spec("typer") is None:
+        sys.stderr.write(f"groupkeeper: {lacking('server')}\n")
+        raise SystemExit(1)
     from coordinator.cli.plain_text import accept_any_text
 
     accept_any_text()

@@ -1,4 +1,5 @@
 """The event log in Spark: tables, reports, and offsets as they once were.
 
-Nothing here is imported by the daemon; `pip install "groupkeeper[pipeline]"` brings what it needs.
+Nothing here is imported by the daemon; the extra `pipeline` brings what it needs
+(docs/installing.md).
 """

@@ -22,6 +22,10 @@ FETCH_WAIT_MS: Final = 500
 FETCH_BYTES: Final = 32 * 2**20
 PARTITION_BYTES: Final = 2**20
 RETRY_S: Final = 0.2
+FETCH_VERSION: Final = 4
+"""The first with transactions, and the last that aiokafka 0.13 and later ask for."""
+REPLICA_ID: Final = -1
+"""A consumer's."""
 
 
 class FetchStalledError(Exception):
@@ -53,6 +57,13 @@ async def fetch_batches(
             raise FetchStalledError(f"{topic}-{missing[0]} brings nothing for {stalled_s:g} s{why}")
 
 
+def _request(topic: str, wanted: list[tuple[int, int, int]]) -> Any:
+    what = (FETCH_WAIT_MS, 1, FETCH_BYTES, READ_UNCOMMITTED, [(topic, wanted)])
+    if isinstance(FetchRequest, list):  # before aiokafka 0.13: a class for each version
+        return FetchRequest[FETCH_VERSION](REPLICA_ID, *what)
+    return FetchRequest(*what)
+
+
 class _Fetch:
     """Where a fetch has come to, and what last kept it from coming further."""
 
@@ -75,11 +86,8 @@ class _Fetch:
         if leader is None or leader < 0:
             return await self._again(None)
         wanted = [(each, self.positions[each], PARTITION_BYTES) for each in numbers]
-        request = FetchRequest(
-            FETCH_WAIT_MS, 1, FETCH_BYTES, READ_UNCOMMITTED, [(self._topic, wanted)]
-        )
         try:
-            response = await self._client.send(leader, request)
+            response = await self._client.send(leader, _request(self._topic, wanted))
         except KafkaError as error:
             return await self._again(error)
         found = []

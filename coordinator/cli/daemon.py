@@ -13,6 +13,7 @@ import typer
 from coordinator.cli.failing import FAILED, USAGE, fail
 from coordinator.config import parse_address
 from coordinator.config_load import ConfigError, LoadedSettings, load_settings
+from coordinator.extras import lacking
 from coordinator.version import VERSION
 
 app = typer.Typer(
@@ -64,6 +65,8 @@ def serve(config: ConfigOption = None) -> None:
 
     SIGTERM and SIGINT end it cleanly, SIGHUP reads the log level again.
     """
+    if (lack := lacking("server")) is not None:
+        fail(lack, USAGE)
     loaded = _load(config)
     # late: check-config and --version need none of it
     from coordinator.app import run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any, Final
 
 import typer
@@ -11,9 +10,10 @@ from typer.core import TyperCommand
 from coordinator.cli import migrate, tables
 from coordinator.cli.failing import USAGE, fail
 from coordinator.cli.stopping import stoppable
+from coordinator.extras import Extra, lacking
 
-NEEDED: Final = ("pyspark", "pyarrow", "confluent_kafka", "kafka")
-"""What the extra brings, by import name."""
+WITHOUT_SPARK: Final = {"dump-offsets"}
+"""Commands that need Kafka's clients alone. So does ``restore --plan``, which makes no plan."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,22 +26,24 @@ class _Job(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run, if what the extra brings is there."""
-        missing = [name for name in NEEDED if find_spec(name) is None]
-        if missing:
-            fail(
-                f"{', '.join(missing)}: not installed; pip install 'groupkeeper[pipeline]', and "
-                "Java 17 (Debian: openjdk-17-jre-headless)",
-                USAGE,
-            )
+        extra = self._extra(ctx)
+        if (lack := lacking(extra)) is not None:
+            java = "Java 17 is needed too (Debian: openjdk-17-jre-headless). "
+            fail(f"{java if extra == 'pipeline' else ''}{lack}", USAGE)
         with stoppable():
             return super().invoke(ctx)
+
+    def _extra(self, ctx: Any) -> Extra:
+        applies = self.name == "restore" and ctx.params["plan"] is not None
+        return "admin" if applies or self.name in WITHOUT_SPARK else "pipeline"
 
 
 @app.callback()
 def pipeline() -> None:
     """The event log's jobs: tables, reports, restore, migration, import.
 
-    They need the extra `pipeline`, and Java.
+    They need the extra `pipeline`, and Java. `restore --plan` and `dump-offsets` need the extra
+    `admin` alone.
     """
 
 

@@ -42,7 +42,7 @@ Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)]
 
 _T = TypeVar("_T")
 
-_UNFIT: Final = (TypeError, ValueError, OverflowError)
+_UNFIT: Final = (TypeError, ValueError, OverflowError, msgspec.ValidationError)
 """What msgspec raises for what it cannot take."""
 
 _SEVERAL: Final[dict[Any, str]] = {int: "whole numbers", str: "strings", tuple: "tuples"}

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.__main__ import IMPORT_NAMES
+from coordinator.extras import BRINGS
 from coordinator.version import VERSION
 from tests.helpers.printed_docs import ROOT
 
@@ -45,7 +48,7 @@ def installed(tmp_path_factory) -> Path:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", folder, ROOT, cwd=folder)
     (wheel,) = folder.glob("groupkeeper-*.whl")
-    run(sys.executable, "-m", "venv", "--without-pip", folder / "env", cwd=folder)
+    run(sys.executable, "-m", "venv", folder / "env", cwd=folder)
     scripts = folder / "env" / "bin"
     run(
         *pip,
@@ -93,7 +96,26 @@ def test_each_import_name_has_one_owner(installed, tmp_path):
     assert ours == set(IMPORT_NAMES)
 
 
-def test_the_console_script_runs_from_the_wheel_alone(installed, tmp_path):
+def test_the_wheel_alone_brings_nothing_of_the_server(installed, tmp_path):
+    asks = f"import importlib.util as u; print([n for n in {BRINGS['server']} if u.find_spec(n)])"
+    assert run(installed / "python", "-c", asks, cwd=tmp_path) == "[]\n"
+
+
+def test_what_the_console_script_advises_makes_it_run(installed, tmp_path, monkeypatch):
+    done = subprocess.run(
+        [installed / "groupkeeper", "--version"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    told = re.fullmatch(
+        r"groupkeeper: [\w, ]+: not installed; run: (.*), in a checkout of groupkeeper\n",
+        done.stderr,
+    )
+    assert told is not None, done.stderr
+    monkeypatch.setenv("PIP_CONSTRAINT", str(ROOT / "constraints.txt"))
+    run(*shlex.split(told[1]), cwd=ROOT)
     assert run(installed / "groupkeeper", "--version", cwd=tmp_path) == f"groupkeeper {VERSION}\n"
 
 

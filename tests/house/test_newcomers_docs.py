@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import MISSING, fields
 
 import pytest
@@ -15,7 +11,6 @@ import pytest
 from coordinator.config_load import load_settings
 from coordinator.metrics import DEFINITIONS
 from coordinator.testing import GroupkeeperServer, ServerOptions, SyncGroupkeeperServer
-from tests.helpers.daemon import STOP_LIMIT_S, Daemon, free_port
 from tests.helpers.printed_docs import OPERATIONS, ROOT
 
 QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text()
@@ -41,36 +36,6 @@ def test_the_settings_of_the_quick_start_are_valid(tmp_path):
     settings = load_settings(file).settings
     assert [(topic.name, topic.partitions) for topic in settings.static.topics] == [("orders", 12)]
     assert settings.kafka.listen == "127.0.0.1:9092"
-
-
-@pytest.mark.slow
-def test_a_second_daemon_starts_beside_the_first_as_the_quick_start_says(tmp_path):
-    commands = QUICKSTART.partition("### A second one beside it")[2]
-    script = re.findall(r"```sh\n(.*?)```", commands, re.DOTALL)[0]
-    first = Daemon(tmp_path, storage_url="sqlite:///groupkeeper.db")
-    (second,) = set(re.findall(r"GROUPKEEPER_HTTP__LISTEN=(\S+)", script))
-    ports = {text: f"127.0.0.1:{free_port()}" for text in re.findall(r"127\.0\.0\.1:\d+", script)}
-    for text, free in ports.items():
-        script = script.replace(text, free)
-    script = script.replace("groupkeeper serve", f"exec {sys.executable} -m coordinator serve")
-    try:
-        first.start()
-        beside = subprocess.Popen(
-            ["sh", "-ec", script],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        with beside:
-            told = next((line for line in beside.stdout if '"event": "ready"' in line), "")
-            beside.terminate()
-            assert beside.wait(STOP_LIMIT_S) == 0
-    finally:
-        first.stop()
-    assert json.loads(told)["http"] == ports[second]
-    assert sorted(ports) == ["127.0.0.1:9192", "127.0.0.1:9408"]
 
 
 def test_everyone_says_the_same_of_how_long_the_demo_takes():

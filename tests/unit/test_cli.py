@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from typer.testing import CliRunner
 from coordinator.__main__ import IMPORT_NAMES, foreign_packages
 from coordinator.cli.main import app
 from coordinator.config import setting_names
+from coordinator.extras import BRINGS, lacking
 from coordinator.version import VERSION
 from tests.helpers.printed_docs import ROOT
 
@@ -123,9 +126,56 @@ def test_a_signal_during_the_imports_ends_a_daemon_cleanly(command, number, code
 
 
 def test_a_job_says_what_is_missing_and_its_help_needs_nothing(monkeypatch):
-    monkeypatch.setattr("coordinator.cli.pipeline.NEEDED", ("no_such_distribution",))
+    monkeypatch.setitem(BRINGS, "pipeline", ("no_such_distribution",))
     asked = CliRunner().invoke(app, ["pipeline", "run", "--help"])
     assert (asked.exit_code, "Usage" in asked.output) == (0, True)
     run = CliRunner().invoke(app, ["pipeline", "run"])
     assert run.exit_code == 2
-    assert "no_such_distribution: not installed; pip install 'groupkeeper[pipeline]'" in run.output
+    advice = f"{sys.executable} -m pip install -e {shlex.quote(f'{ROOT}[pipeline]')}"
+    assert f"no_such_distribution: not installed; run: {advice}\n" in run.output
+    assert "Java 17 is needed too" in run.output
+
+
+@pytest.mark.parametrize("arguments", [["restore", "--plan", "p.json"], ["dump-offsets"]])
+def test_what_applies_a_plan_needs_kafkas_clients_and_no_spark(monkeypatch, arguments):
+    monkeypatch.setitem(BRINGS, "pipeline", ("no_such_distribution",))
+    monkeypatch.setitem(BRINGS, "admin", ("no_such_client",))
+    asked = ["--server", "127.0.0.1:1", "--out", "d"] if arguments == ["dump-offsets"] else []
+    run = CliRunner().invoke(app, ["pipeline", *arguments, *asked])
+    assert run.exit_code == 2
+    assert "no_such_client: not installed" in run.output
+    assert "[admin]" in run.output
+    assert "Java" not in run.output
+
+
+def test_a_daemon_without_its_extra_says_what_installs_it(monkeypatch):
+    monkeypatch.setitem(BRINGS, "server", ("no_such_web",))
+    run = CliRunner().invoke(app, ["serve"])
+    assert run.exit_code == 2
+    assert run.output.startswith("groupkeeper: no_such_web: not installed; run: ")
+    assert run.output.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("told", "command"),
+    [
+        ({"url": f"file://{ROOT}", "dir_info": {}}, f"install '{ROOT}[server]'"),
+        (
+            {"url": f"file://{ROOT}", "dir_info": {"editable": True}},
+            f"install -e '{ROOT}[server]'",
+        ),
+        ({"url": f"file://{ROOT}", "vcs_info": {"vcs": "git"}}, f"install '{ROOT}[server]'"),
+        ({"url": "file:///gone/w.whl", "archive_info": {}}, f"install -e '{ROOT}[server]'"),
+        ({}, f"install -e '{ROOT}[server]'"),
+    ],
+)
+def test_the_command_that_installs_an_extra_names_the_checkout(monkeypatch, told, command):
+    class Installed:
+        def read_text(self, name: str) -> str | None:
+            return {"direct_url.json": json.dumps(told) if told else None}[name]
+
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: Installed())
+    monkeypatch.setitem(BRINGS, "server", ("no_such_web",))
+    assert lacking("server") == (
+        f"no_such_web: not installed; run: {sys.executable} -m pip {command}"
+    )

@@ -12,7 +12,6 @@ import typer
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from coordinator.cli import pipeline
 from coordinator.cli.group import Output
 from coordinator.cli.main import app
 from coordinator.cli.migrate import import_command, tell_verified
@@ -27,6 +26,7 @@ from coordinator.cli.restore import (
 )
 from coordinator.cli.tables import report_command
 from coordinator.core.events import GroupCreated
+from coordinator.extras import BRINGS
 from pipeline.apply import Outcome, Purpose, Result, make_plan
 from pipeline.cluster import Endpoint
 from pipeline.drift import drift, moved_on
@@ -74,7 +74,7 @@ def test_a_moment_before_1970_is_refused(text: str, capsys: pytest.CaptureFixtur
 
 
 def test_a_history_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "NEEDED", ())  # nothing of Spark's is come to
+    monkeypatch.setitem(BRINGS, "pipeline", ())  # nothing of Spark's is come to
     wanted = ["--group", "g", "--as-of", "1s", "--server", "127.0.0.1:1"]
     for places, said in (
         ([], "name where the history is: --store FILE, --log-dir DIR or --tables DIR"),
@@ -89,7 +89,7 @@ def test_what_says_how_a_plan_is_made_is_refused_beside_one_that_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It would be taken for a part of the plan that is applied."""
-    monkeypatch.setattr(pipeline, "NEEDED", ())
+    monkeypatch.setitem(BRINGS, "pipeline", ())
     given = ["--topic", "t", "--store", "s.db", "--accept-gaps", "--data", "none", "--apply"]
     told = CliRunner().invoke(app, ["pipeline", "restore", "--plan", "p.json", *given])
     assert (told.exit_code, told.stderr) == (
@@ -102,7 +102,7 @@ def test_what_says_how_a_plan_is_made_is_refused_beside_one_that_was(
 def test_a_place_without_a_history_is_told_before_a_server_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "NEEDED", ())
+    monkeypatch.setitem(BRINGS, "pipeline", ())
     wanted = ["--group", "g", "--as-of", "1s", "--server", "127.0.0.1:1"]
     text = tmp_path / "text"
     text.write_text("no history")
@@ -122,7 +122,7 @@ def test_a_path_that_spark_takes_for_a_pattern_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tables were written to it, none was found there, and the run had "nothing changed"."""
-    monkeypatch.setattr(pipeline, "NEEDED", ())
+    monkeypatch.setitem(BRINGS, "pipeline", ())
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # there is no Spark to be started
     monkeypatch.chdir(tmp_path)
     (tmp_path / "groupkeeper-log").mkdir()
@@ -144,7 +144,7 @@ def test_a_path_that_spark_takes_for_a_pattern_is_refused(
 def test_what_is_no_dump_is_told_before_spark_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "NEEDED", ())
+    monkeypatch.setitem(BRINGS, "pipeline", ())
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # there is no Spark to be started
     file = tmp_path / "file"
     file.write_text("{}")
@@ -422,7 +422,7 @@ def test_a_group_that_cannot_be_mapped_any_more_stops_no_other() -> None:
 def test_options_that_do_not_go_together_are_told(
     options: list[str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "NEEDED", ())  # nothing of Spark's is come to
+    monkeypatch.setitem(BRINGS, "pipeline", ())  # nothing of Spark's is come to
     done = CliRunner().invoke(app, ["pipeline", "migrate", *options])
     assert (done.exit_code, said in done.output) == (2, True), done.output
 

@@ -1,0 +1,102 @@
+"""What an installation brings: its extras, their lower bounds, and what imports nothing of them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from coordinator.extras import BRINGS
+from tests.helpers.printed_docs import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+INSTALLING = (ROOT / "docs" / "installing.md").read_text()
+NEXT = {"postgres", "zookeeper", "consul", "patterns", "export"}
+"""Reserved: nothing of ours imports them, so no test knows which versions are too old."""
+
+BLOCKED = "import sys; sys.modules.update(dict.fromkeys({blocked}))\n"
+"""None there is a package that cannot be imported, nor found."""
+
+USES_THE_BASE = """
+import coordinator.offset_manager, coordinator.pytest_plugin, coordinator.service
+from coordinator.testing import SyncGroupkeeperServer
+from storage.open import open_storage
+
+with SyncGroupkeeperServer(topics={"orders": 1}) as server:
+    server.commit("billing", {("orders", 0): 42})
+    print(server.committed("billing"))
+"""
+
+IS_THE_COMMAND = """
+from coordinator.__main__ import main
+sys.argv = ["groupkeeper", {command!r}]
+main()
+"""
+
+
+def brought(requirements: list[str]) -> set[str]:
+    """The distributions, and the extras of ours, that some requirements name."""
+    named = {re.split(r"[>=<!; ]", each)[0] for each in requirements}
+    ours = {each for name in named for each in re.findall(r"^groupkeeper\[(.*)\]$", name)}
+    return {name for name in named if not name.startswith("groupkeeper[")} | {
+        f"[{each}]" for names in ours for each in names.split(",")
+    }
+
+
+def test_the_table_of_extras_is_that_of_the_project():
+    rows = re.findall(r"^\| (none|`\w+`) \| .* \| (.*) \|$", INSTALLING, re.MULTILINE)
+    table = {}
+    for name, cell in rows:
+        cell, named = re.sub(r"all of (`\w+`( and `\w+`)*)", "", cell), re.findall(r"`(\w+)`", cell)
+        plain = {each.strip() for each in cell.split(",")} - {""}
+        table[name.strip("`")] = plain | {f"[{each}]" for each in named}
+    assert table.pop("none") == brought(PROJECT["dependencies"])
+    assert table == {name: brought(wanted) for name, wanted in EXTRAS.items()}
+    assert {*BRINGS, *NEXT} <= EXTRAS.keys()
+
+
+def test_the_program_knows_what_each_of_its_extras_brings():
+    names = {"kafka-python": "kafka"}
+    wanted = {
+        extra: {names.get(each, each.replace("-", "_")) for each in brought(EXTRAS[extra])}
+        for extra in BRINGS
+    }
+    wanted["pipeline"] = wanted["pipeline"] - {"[admin]"} | wanted["admin"]
+    assert {extra: set(brings) for extra, brings in BRINGS.items()} == wanted
+
+
+def bounds(requirements: list[str]) -> dict[str, str]:
+    found = (re.match(r"([\w-]+)>=([\w.]+)", each) for each in requirements)
+    return {each[1]: each[2] for each in found if each is not None}
+
+
+def test_the_oldest_versions_that_are_tested_are_the_lower_bounds():
+    lines = (ROOT / "constraints-oldest.txt").read_text().splitlines()
+    pinned = dict(line.replace("_", "-").split("==") for line in lines if line[:1] != "#")
+    wanted = bounds([*PROJECT["dependencies"], *EXTRAS["server"], *EXTRAS["admin"]])
+    assert {name: pinned.get(name) for name in wanted} == wanted
+
+
+def run(script: str, blocked: set[str]) -> subprocess.CompletedProcess[str]:
+    script = BLOCKED.format(blocked=sorted(blocked)) + script
+    return subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_without_an_extra_tests_and_hosts_have_all_they_need():
+    done = run(USES_THE_BASE, {each for brings in BRINGS.values() for each in brings})
+    assert (done.returncode, done.stdout) == (0, "{('orders', 0): 42}\n"), done.stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "--version"])
+def test_without_the_command_line_the_command_says_in_one_line_what_installs_it(command):
+    done = run(IS_THE_COMMAND.format(command=command), {"typer", "click"})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("groupkeeper: typer: not installed; run: ")
+    assert done.stderr.endswith("[server]'\n")
+    assert done.stderr.count("\n") == 1
