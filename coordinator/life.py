@@ -19,6 +19,7 @@ from coordinator.runtime.clock import LoopClock
 from coordinator.runtime.owner import ShardOwner
 from coordinator.runtime.settings import CoordinatorConfig
 from storage.base import OffsetStorage, StoreBusy, StoreIdentity
+from storage.cancellation import is_cancelled, unless_cancelled
 
 _log = structlog.get_logger(__name__)
 
@@ -108,8 +109,7 @@ class Life:
 
     async def _start(self) -> None:
         await self._open_storage()
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():  # the store did not let itself be cancelled
+        if is_cancelled():  # the store did not let itself be cancelled
             await self._storage.close()
             raise asyncio.CancelledError
         self._is_open = True
@@ -133,7 +133,7 @@ class Life:
         retry_ms = self._config.retry_min_ms
         while True:
             try:
-                return await self._storage.open(identity)
+                return await unless_cancelled(self._storage.open(identity))
             except StoreBusy as error:
                 _log.error("open_failed", error=str(error), retry_ms=retry_ms)
             await asyncio.sleep(retry_ms / 1000)
@@ -147,8 +147,7 @@ class Life:
         elif self._starting is not None:
             self._cancel_start()
             await asyncio.wait([self._starting])
-        task = asyncio.current_task()
-        if was_stopped and task is not None and not task.cancelling():
+        if was_stopped and not is_cancelled():
             raise RuntimeError("the coordinator was stopped while it started") from None
 
     # --- Stop -------------------------------------------------------------------------------------
@@ -200,6 +199,6 @@ class Life:
 async def _call_until(end_s: float, name: str, call: Callable[[], Awaitable[None]]) -> None:
     try:
         async with asyncio.timeout_at(end_s):
-            await call()
+            await unless_cancelled(call())
     except TimeoutError:  # what was not written was not acknowledged
         _log.warning("store_let_go_unfinished", during=name)

@@ -54,7 +54,12 @@ from coordinator.runtime.end_samples import EndSampler
 from coordinator.runtime.group_loading import GroupLoader
 from coordinator.runtime.owner import Observer, ShardOwner
 from coordinator.runtime.settings import CoordinatorConfig
-from coordinator.runtime.shards import MakeShard, make_cluster_shard, make_group_shard
+from coordinator.runtime.shards import (
+    MakeShard,
+    make_cluster_shard,
+    make_group_shard,
+    make_group_shard_of_names,
+)
 from coordinator.runtime.slot import Slot, Ticket
 from coordinator.runtime.stats import Stats
 from coordinator.runtime.tickets import Awaited, Closed, Listing, Many, ManyTicket, Submits
@@ -130,7 +135,9 @@ class GroupCoordinator:
                 lambda shard_id, settings: self._owner.push_settings(shard_id, settings),
             )
             topics.bind(self._submit_to_cluster)
-        makers |= dict.fromkeys(range(self.config.shards), make_group_shard)
+        keeps_topics = storage.limits.keeps_topics
+        make_groups = make_group_shard if keeps_topics else make_group_shard_of_names
+        makers |= dict.fromkeys(range(self.config.shards), make_groups)
         self._owner = ShardOwner(storage, self.config, self._clock, observer, makers, timer)
         self._places: dict[int, Submits] = dict(self._owner.slots)
         self._routed: dict[str, Submits] = {}

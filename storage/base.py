@@ -74,6 +74,9 @@ class StorageLimits(msgspec.Struct, frozen=True):
     """True: a lock lets nobody else write while the store is open (SQLite), so an append that is
     fenced means that somebody does in spite of it. The runtime then stops for good: two owners who
     took the lease from each other in turns would both acknowledge."""
+    keeps_topics: bool = True
+    """The store outlives the process with its topics and their ids. False: what a topic that is
+    missing had may belong to somebody who named it before, so offsets are never deleted with it."""
 
 
 class Batch(msgspec.Struct, frozen=True):

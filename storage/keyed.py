@@ -13,6 +13,7 @@ from coordinator.core.records import (
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
+    OffsetsAdopted,
     OffsetsCommitted,
     OffsetsRemoved,
     PartitionEnd,
@@ -45,7 +46,7 @@ class KeyedRecords:
         self._topics: dict[str, TopicRecord] = {}
         self._configs: dict[str, GroupConfigs] = {}
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: Record) -> None:  # noqa: C901 - one case a type
         """Set or clear what the record names."""
         match record:
             case OffsetsCommitted():
@@ -60,6 +61,8 @@ class KeyedRecords:
                 self._groups.pop(record.group_id, None)
             case OffsetsRemoved():
                 self._remove_offsets(record)
+            case OffsetsAdopted():
+                self._adopt(record)
             case PartitionEnd():
                 key = (record.topic_id, record.partition)
                 _set(self._ends, key, record if record.end_offset >= 0 else None)
@@ -106,6 +109,22 @@ class KeyedRecords:
                     record.expire_time_ms,
                     topic.topic_id,
                 )
+
+    def topic_id(self, name: str) -> str:
+        """Return the id of a topic, "" where there is no topic of that name."""
+        topic = self._topics.get(name)
+        return "" if topic is None else topic.topic_id
+
+    def _adopt(self, record: OffsetsAdopted) -> None:
+        group = self._groups.get(record.group_id)
+        if group is None:
+            return
+        for topic in record.topics:
+            rows = group.offsets.get(topic.topic, {})
+            for partition, _ in topic.partitions:
+                stored = rows.get(partition)
+                if stored is not None and not stored.topic_id:
+                    rows[partition] = stored.of_topic(topic.topic_id)
 
     def _remove_offsets(self, record: OffsetsRemoved) -> None:
         group = self._groups.get(record.group_id)

@@ -153,7 +153,7 @@ class OffsetStore:
                     self._clock() if told.commit_time_ms == NO_TIMESTAMP else told.commit_time_ms
                 ),
                 expire_time_ms=told.expire_time_ms,
-                topics=[CommittedTopic(topic, "" if before is None else before.topic_id, [row])],
+                topics=[CommittedTopic(topic, self._shards[CLUSTER_SHARD].topic_id(topic), [row])],
             )
             await self._write(group_id, commit)
 

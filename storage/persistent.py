@@ -14,6 +14,7 @@ Weaker promises than those of the other backends, because the store promises les
 - There is no fence: two processes over one store overwrite each other. See to it that there is one.
 - Topics are not stored either: a configured one is made again at every start, under a new id, and
   offsets belong to its name. Its end is the largest offset of the groups that were named so far.
+  Offsets of a topic that is missing, or that is deleted, stay in the host's store.
 - No event log, so no ``commit_log``.
 """
 
@@ -42,6 +43,7 @@ from coordinator.core.records import (
     NO_TIMESTAMP,
     GroupRecord,
     GroupRemoved,
+    OffsetsAdopted,
     OffsetsCommitted,
     OffsetsRemoved,
     Record,
@@ -60,6 +62,7 @@ from storage.base import (
     StoreIdentity,
     StoreRefused,
 )
+from storage.cancellation import unless_cancelled
 from storage.keyed import KeyedRecords
 
 MAX_STEP_BYTES: Final = 16 * 1024 * 1024
@@ -162,7 +165,9 @@ class PersistentOffsetStorage:
                 "store must be an object with the four methods of a MetadataStore: a "
                 f"{type(store).__name__} has no {', '.join(missing)}"
             )
-        self.limits = StorageLimits(max_step_bytes=MAX_STEP_BYTES, one_lane=True)
+        self.limits = StorageLimits(
+            max_step_bytes=MAX_STEP_BYTES, one_lane=True, keeps_topics=False
+        )
         self._store = store
         self._read_timeout_s = whole_number("read_timeout_ms", read_timeout_ms, least=1) / 1000
         self._is_open = False
@@ -357,6 +362,8 @@ class PersistentOffsetStorage:
             case GroupRemoved():
                 writes[record.group_id] = _GroupWrite(deletes=True)
                 self._remember(shard, record.group_id, None)
+            case OffsetsAdopted():
+                pass  # topic ids are not stored
             case _ if shard == CLUSTER_SHARD:
                 self._cluster.apply(record)
             case _:
@@ -456,19 +463,13 @@ def _ask(method: Callable[..., Any], *args: Any) -> Any:
 
 async def _result(value: Any) -> Any:
     """What a method gave, awaited if it is to be. StorageError for what is no Exception, as above,
-    and where it ends as cancelled though nobody has cancelled us: others waited for the same
-    connection, say, and gave up.
+    and where it ends as cancelled though nobody has cancelled us.
     """
     if not inspect.isawaitable(value):
         return value
     try:
-        return await value
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        raise StorageError("the store cancelled a call by itself") from None
-    except (Exception, GeneratorExit, *_ENDS_THE_LOOP):
+        return await unless_cancelled(value)
+    except (Exception, asyncio.CancelledError, GeneratorExit, *_ENDS_THE_LOOP):
         raise
     except BaseException as error:
         raise StorageError(f"the store raised {error!r}") from error

@@ -20,12 +20,26 @@ def held_end(shard: ShardState, topic_id: str, partition: int, offset: int) -> P
 
 
 def lowered_ends(shard: ShardState, record: OffsetsCommitted) -> list[PartitionEnd]:
-    """The ends that only the offsets held which this commit is about to lower."""
+    """The ends that only the offsets held which this commit is about to lower or replace."""
     lowered = []
     for topic in record.topics:
         for part in topic.partitions:
-            if part.offset < part.previous_offset:
+            end = None
+            if not topic.topic_id:
+                end = _end_of_known_topic(shard, record.group_id, topic.topic, part.partition)
+            elif part.offset < part.previous_offset:
                 end = held_end(shard, topic.topic_id, part.partition, part.previous_offset)
-                if end is not None:
-                    lowered.append(end)
+            if end is not None:
+                lowered.append(end)
     return lowered
+
+
+def _end_of_known_topic(
+    shard: ShardState, group_id: str, topic: str, partition: int
+) -> PartitionEnd | None:
+    """A commit of a host without topics has no topic id, and so cannot hold the end of the topic
+    whose offset it replaces.
+    """
+    group = shard.groups.get(group_id)
+    stored = None if group is None else group.offsets.get(topic, {}).get(partition)
+    return None if stored is None else held_end(shard, stored.topic_id, partition, stored.offset)

@@ -29,6 +29,7 @@ def check(shard: ShardState) -> None:
         f"shard {shard.shard_id}: {shard.offsets_held} offsets are counted, {held} are held"
     )
     _check_ends(shard)
+    _check_ids(shard)
 
 
 def check_group(group: Group) -> None:
@@ -166,12 +167,26 @@ def _check_saved(group: Group) -> None:
 
 
 def _check_ends(shard: ShardState) -> None:
-    ends = shard.ends()
+    ends, known = shard.ends(), shard.image.by_id
     for group in shard.saved_groups():
         for partitions in group.offsets.values():
             for partition, stored in partitions.items():
+                if not (shard.are_topics_stored or stored.topic_id in known):
+                    continue  # it outlives its topic, whose ends are forgotten
                 if stored.topic_id and stored.offset >= 0:
                     end = ends.get((stored.topic_id, partition), -1)
                     assert end >= stored.offset, (
                         f"{group.group_id}: offset {stored.offset} is stored above the end {end}"
                     )
+
+
+def _check_ids(shard: ShardState) -> None:
+    """Once a sweep has ended, offsets have the id of the topic of their name, if there is one."""
+    if shard.sweep.at is not None:
+        return
+    for group in shard.saved_groups():
+        for topic, partitions in group.offsets.items():
+            info = shard.image.by_name.get(topic)
+            if info is not None and info.topic_id:
+                without = [n for n, stored in partitions.items() if not stored.topic_id]
+                assert not without, f"{group.group_id}: {topic} {without} have no topic id"

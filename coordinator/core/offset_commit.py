@@ -104,7 +104,7 @@ class _Judged:
         """An upper bound of its record, encoded."""
         self.errors: _Errors = {}
         self.lowers = False
-        """Some offset is below the one that it replaces."""
+        """Some offset is below the one that it replaces, or holds no end and that one did."""
         self.has_bare_topics = False
         """Some topic is named without a partition."""
 
@@ -132,10 +132,17 @@ def _judge(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Ju
             judged.errors.update({(topic_at, at): _absent(by_id) for at in range(len(partitions))})
             continue
         before = stored.get(info.name, _NO_PARTITIONS)
+        if not info.topic_id and _has_ids(before):
+            judged.lowers = True  # in a host without topics: what held the end of a topic goes
         if is_topic_twice or len(set(map(_INDEX, partitions))) < len(partitions):
             before = overlays.setdefault(info.name, _Overlay(before))
         _judge_topic(judged, rules, before, info, topic_at, partitions)
     return judged
+
+
+def _has_ids(stored: dict[int, SavedOffset]) -> bool:
+    """Whether there were topics when some of these were committed."""
+    return any(offset.topic_id for offset in stored.values())
 
 
 _NOTHING: Final[Mapping[str, dict[int, SavedOffset]]] = {}

@@ -112,6 +112,26 @@ class OffsetsRemoved(msgspec.Struct, frozen=True, tag="offsets_removed", tag_fie
     partitions: list[tuple[str, int]]
 
 
+class AdoptedTopic(msgspec.Struct, frozen=True, gc=False):
+    """Offsets of one topic that take its id."""
+
+    topic: str
+    topic_id: str
+    partitions: list[tuple[int, int]]
+    """(partition, the offset that is stored)."""
+
+
+class OffsetsAdopted(msgspec.Struct, frozen=True, tag="offsets_adopted", tag_field="record"):
+    """Gives offsets that were stored without a topic id the id of the topic of their name; one
+    that has an id keeps it. Keys: (group, topic, partition).
+
+    Written where a host without topics committed, and topics came later.
+    """
+
+    group_id: str
+    topics: list[AdoptedTopic]
+
+
 class SavedOffset(msgspec.Struct, gc=False, array_like=True):
     """The committed offset of one partition. Never changed in place: replaced."""
 
@@ -121,6 +141,17 @@ class SavedOffset(msgspec.Struct, gc=False, array_like=True):
     commit_time_ms: int
     expire_time_ms: int
     topic_id: str
+
+    def of_topic(self, topic_id: str) -> SavedOffset:
+        """The same offset of the topic with this id."""
+        return SavedOffset(
+            self.offset,
+            self.leader_epoch,
+            self.metadata,
+            self.commit_time_ms,
+            self.expire_time_ms,
+            topic_id,
+        )
 
 
 class SavedGroup(msgspec.Struct, frozen=True, tag="saved_group", tag_field="record"):
@@ -175,6 +206,7 @@ OtherRecord: TypeAlias = (
     GroupRecord
     | GroupRemoved
     | OffsetsRemoved
+    | OffsetsAdopted
     | SavedGroup
     | PartitionEnd
     | TopicRecord

@@ -130,7 +130,10 @@ class Shard(ShardState):
         self.step = step = Step()
         was, self.image = self.image, image
         # Made and grown topics are many and take nothing away; walking all offsets is for the rest.
-        if was.by_id.keys() - image.by_id.keys() or was.by_name.keys() - image.by_name.keys():
+        deleted = was.by_name.keys() - image.by_name.keys()
+        deleted |= {was.by_id[gone].name for gone in was.by_id.keys() - image.by_id.keys()}
+        self.deleted_topics |= deleted
+        if deleted or not self.names_without_id.isdisjoint(image.by_name):
             topic_sweep.start_sweep(self)
         return step
 

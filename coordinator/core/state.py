@@ -14,8 +14,10 @@ from coordinator.core.group_configs import NO_SETTINGS, GroupSettings
 from coordinator.core.limits import CoreLimits
 from coordinator.core.lost_offsets import StoredOffset
 from coordinator.core.records import (
+    AdoptedTopic,
     GroupRecord,
     GroupRemoved,
+    OffsetsAdopted,
     OffsetsCommitted,
     OffsetsRemoved,
     PartitionEnd,
@@ -34,8 +36,18 @@ REMOVED_OFFSET_BYTES: Final = 40
 class ShardState:
     """Groups, topics, deadlines; ``now`` and ``step`` belong to the call that is under way."""
 
-    def __init__(self, shard_id: int, limits: CoreLimits, image: TopicImage) -> None:
-        """Start with no groups."""
+    def __init__(
+        self,
+        shard_id: int,
+        limits: CoreLimits,
+        image: TopicImage,
+        *,
+        are_topics_stored: bool = True,
+    ) -> None:
+        """Start with no groups. Where topics are not stored beside the offsets, a topic that is
+        missing was perhaps never named to this process: it takes no offsets with it.
+        """
+        self.are_topics_stored = are_topics_stored
         self.shard_id = shard_id
         self.limits = limits
         self.image = image
@@ -50,7 +62,15 @@ class ShardState:
         self.retention_left: list[str] = []
         """Groups that the pass under way has still to look at."""
         self.sweep_left: list[str] = []
-        """Groups that may still hold offsets of topics that are gone."""
+        """Groups that may still hold offsets of topics that are gone, or offsets without an id
+        whose topic exists.
+        """
+        self.deleted_topics: set[str] = set()
+        """Names of topics that were deleted since the last sweep ended."""
+        self.names_without_id: set[str] = set()
+        """Topics of which offsets without a topic id may be stored: a host without topics, or a
+        store that keeps none, had them.
+        """
         self.ends_by_topic: dict[str, dict[int, int]] = {}
         """Topic id -> partition -> the largest offset that was ever stored in this shard (design
         1).
@@ -93,6 +113,16 @@ class ShardState:
         size_bytes = SMALL_RECORD_BYTES + REMOVED_OFFSET_BYTES * len(gone)
         self.record(OffsetsRemoved(group.group_id, gone), size_bytes)
 
+    def record_adopted(self, group: Group, offsets: Sequence[StoredOffset]) -> None:
+        """Give offsets without a topic id the id of the topic of their name."""
+        topics: dict[str, AdoptedTopic] = {}
+        for name, partition, stored in offsets:
+            topic_id = self.image.by_name[name].topic_id
+            topic = topics.setdefault(name, AdoptedTopic(name, topic_id, []))
+            topic.partitions.append((partition, stored.offset))
+        size_bytes = SMALL_RECORD_BYTES + REMOVED_OFFSET_BYTES * len(offsets)
+        self.record(OffsetsAdopted(group.group_id, [*topics.values()]), size_bytes)
+
     def event(self, event: Event) -> None:
         """Note a fact for the log."""
         self.step.events.append(event)
@@ -109,6 +139,8 @@ class ShardState:
             self._apply_saved_group(record)
         elif isinstance(record, OffsetsRemoved):
             self._apply_offsets_removed(record)
+        elif isinstance(record, OffsetsAdopted):
+            self._apply_adopted(record)
         elif isinstance(record, GroupRemoved):
             group = self.groups.pop(record.group_id, None)
             if group is not None:
@@ -130,6 +162,8 @@ class ShardState:
         expire_time_ms = record.expire_time_ms
         for topic in record.topics:
             topic_id = topic.topic_id
+            if not topic_id:
+                self.names_without_id.add(topic.topic)
             stored = offsets.get(topic.topic)
             if stored is None:
                 stored = offsets[topic.topic] = {}
@@ -156,7 +190,9 @@ class ShardState:
         # The record may be shared with whoever made it; what is ours is changed in place later.
         group.offsets = {topic: dict(parts) for topic, parts in record.offsets.items()}
         self.offsets_held += group.offset_count()
-        for _, partition, stored in group.stored_offsets():
+        for topic, partition, stored in group.stored_offsets():
+            if not stored.topic_id:
+                self.names_without_id.add(topic)
             ends = self._ends(stored.topic_id)
             if stored.offset > ends.get(partition, -1):
                 ends[partition] = stored.offset
@@ -172,6 +208,19 @@ class ShardState:
                     self.offsets_held -= 1
                 if not stored:
                     del group.offsets[topic]
+
+    def _apply_adopted(self, record: OffsetsAdopted) -> None:
+        group = self.groups.get(record.group_id)
+        if group is None:
+            return
+        for topic in record.topics:
+            offsets = group.offsets.get(topic.topic, {})
+            ends = self._ends(topic.topic_id)
+            for partition, _ in topic.partitions:
+                stored = offsets.get(partition)
+                if stored is not None and not stored.topic_id:
+                    offsets[partition] = stored.of_topic(topic.topic_id)
+                    ends[partition] = max(stored.offset, ends.get(partition, -1))
 
     def _apply_end(self, record: PartitionEnd) -> None:
         key = (record.topic_id, record.partition)

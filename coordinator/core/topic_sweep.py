@@ -1,4 +1,9 @@
-"""What was stored for topics that are gone, goes (spec 7.8), cut to steps of a bounded size."""
+"""Deletes the offsets of deleted topics (spec 7.8), and gives offsets that were stored without a
+topic id the id of the topic of their name, both cut to steps of a bounded size.
+
+An offset without an id was committed where there were no topics. That a topic of its name is
+missing says nothing then: only its deletion does.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ falls into one turn of the loop."""
 
 
 def start_sweep(shard: ShardState) -> None:
-    """Remove a first portion now and leave the rest to a deadline of its own."""
+    """Look at a first portion of the groups now and leave the rest to a deadline of its own."""
     if shard.image.accepts_any:
         return  # a host without topics: nothing says that one is gone
     shard.sweep_left = list(shard.groups)
@@ -33,32 +38,53 @@ def sweep_also(shard: ShardState, group_id: str) -> None:
 
 
 def sweep_due(shard: ShardState) -> None:
-    """Remove the next portion."""
+    """Look at the next portion of the groups."""
     portion = Portion(MAX_OFFSETS_PER_STEP, shard.limits.max_step_bytes)
     while shard.sweep_left and portion.has_room():
         group = shard.groups.get(shard.sweep_left[-1])
-        gone = [] if group is None else _gone(shard.image, group)
-        fits = [] if group is None else portion.take(group.group_id, gone)
-        portion.looked_at(1 if group is None else 1 + group.offset_count())
-        if group is not None and fits:
-            _remove(shard, group, fits)
-        if len(fits) == len(gone):
+        if group is None:
+            portion.looked_at(1)
+        if group is None or _look_at(shard, group, portion):
             shard.sweep_left.pop()
     if shard.sweep_left or not _forget_ends(shard):
         shard.deadlines.arm(shard.sweep, shard.now.monotonic_ms + NEXT_PORTION_MS)
+    else:
+        shard.deleted_topics.clear()
+        shard.names_without_id -= shard.image.by_name.keys()
 
 
-def _is_gone(image: TopicImage, topic: str, topic_id: str) -> bool:
+def _look_at(shard: ShardState, group: Group, portion: Portion) -> bool:
+    """Remove and adopt what fits of a group; False: the rest does not fit into this step."""
+    gone: list[StoredOffset] = []
+    adopted: list[StoredOffset] = []
+    for each in group.stored_offsets():
+        topic, _, offset = each
+        if _is_gone(shard, topic, offset.topic_id):
+            gone.append(each)
+        elif not offset.topic_id and _id_of(shard.image, topic):
+            adopted.append(each)
+    portion.looked_at(1 + group.offset_count())
+    going = portion.take(group.group_id, gone)
+    if going:
+        _remove(shard, group, going)
+    if len(going) < len(gone):
+        return False
+    taking = portion.take(group.group_id, adopted) if adopted else []
+    if taking:
+        shard.record_adopted(group, taking)
+    return len(taking) == len(adopted)
+
+
+def _is_gone(shard: ShardState, topic: str, topic_id: str) -> bool:
     """By its id where one was stored: a topic made again under the name is another topic."""
-    return topic_id not in image.by_id if topic_id else topic not in image.by_name
+    if not shard.are_topics_stored:
+        return False
+    return topic_id not in shard.image.by_id if topic_id else topic in shard.deleted_topics
 
 
-def _gone(image: TopicImage, group: Group) -> list[StoredOffset]:
-    return [
-        (topic, partition, offset)
-        for topic, partition, offset in group.stored_offsets()
-        if _is_gone(image, topic, offset.topic_id)
-    ]
+def _id_of(image: TopicImage, topic: str) -> str:
+    info = image.by_name.get(topic)
+    return "" if info is None else info.topic_id
 
 
 def _remove(shard: ShardState, group: Group, gone: Sequence[StoredOffset]) -> None:

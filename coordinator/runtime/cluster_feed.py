@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from coordinator.core.group_configs import GroupSettings
-from coordinator.core.records import OffsetsCommitted
+from coordinator.core.records import OffsetsAdopted, OffsetsCommitted
 from coordinator.core.topic_image import TopicImage
 from coordinator.group_configs import GroupConfigStore
 from coordinator.runtime.shards import AnyShard, ClusterRunner
@@ -84,9 +84,20 @@ class ClusterFeed:
             return
         for batch in write.batches:
             for record in batch.records:
-                if type(record) is OffsetsCommitted:
-                    topics.committed(record)
+                kind = type(record)
+                if kind is OffsetsCommitted:
+                    topics.committed(record)  # type: ignore[arg-type]
+                elif kind is OffsetsAdopted:
+                    topics.raise_ends(_adopted_ends(record))  # type: ignore[arg-type]
 
     def _push(self, changed: set[ShardId]) -> None:
         for shard_id in changed:
             self._push_settings(shard_id, self._configs.settings(shard_id))
+
+
+def _adopted_ends(record: OffsetsAdopted) -> dict[tuple[str, int], int]:
+    return {
+        (topic.topic_id, partition): offset
+        for topic in record.topics
+        for partition, offset in topic.partitions
+    }

@@ -21,6 +21,7 @@ from coordinator.core.requests import Now, ReadGroup, Request, Result
 from coordinator.runtime.loading import Slicer
 from coordinator.runtime.refusals import loading_answer, refuse
 from storage.base import StoreRefused
+from storage.cancellation import is_cancelled
 
 if TYPE_CHECKING:
     from coordinator.runtime.clock import Clock
@@ -110,7 +111,7 @@ class GroupLoader:
             log.error("group_load_refused", group=group_id, error=str(error))
             answer = _unusable
         except (Exception, asyncio.CancelledError) as error:  # the contract: any is "not known"
-            if _is_cancelled():
+            if is_cancelled():
                 raise
             log.warning("group_load_failed", group=group_id, error=str(error) or repr(error))
         if is_there:
@@ -157,12 +158,6 @@ class GroupLoader:
             call()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the ticket's
             self._owner.ticket_failed(error)
-
-
-def _is_cancelled() -> bool:
-    """We are, and not only something that the storage waited for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _unusable(request: Request) -> Result:

@@ -37,6 +37,7 @@ from coordinator.runtime.slot import Owed, Slot, Ticket, Write
 from coordinator.runtime.slot_expiry import SlotExpiry
 from coordinator.runtime.stats import Stats, count_reason
 from storage.base import CanBeMoved, OffsetStorage, StorageError, StoreRefused
+from storage.cancellation import unless_cancelled
 
 if TYPE_CHECKING:
     from coordinator.core.group_configs import GroupSettings
@@ -99,7 +100,9 @@ class ShardOwner:
         self._makers = makers
         self._timer = timer
         limits = storage.limits
-        self._limits: CoreLimits = _bounded(config, limits.max_step_bytes)
+        # The core refuses what would be too large for the storage.
+        least = min(config.max_step_bytes, limits.max_step_bytes)
+        self._limits: CoreLimits = dataclasses.replace(config, max_step_bytes=least)
         self._merger = RefusalMerger(config.merge_window_ms, config.max_merged_members)
         self._alarm = Alarm(clock, self._timer)
         self.lanes: list[Lane] = []
@@ -172,7 +175,7 @@ class ShardOwner:
         """Give the leases back; the last thing that is done with the store."""
         leases = [slot.lease for slot in self.slots.values() if slot.lease is not None]
         try:
-            await self._storage.release(leases)
+            await unless_cancelled(self._storage.release(leases))
         except StorageError as error:
             log.warning("release_failed", error=str(error))
 
@@ -348,7 +351,7 @@ class ShardOwner:
             retry_ms = min(2 * retry_ms, config.retry_max_ms)
             await lane.hold()
             try:
-                await self._load(lane)
+                await unless_cancelled(self._load(lane))
             except StoreRefused as error:
                 if not self._has_loaded:
                     raise
@@ -434,7 +437,7 @@ class ShardOwner:
                     self._ride(merged)
                 if now_ms - renewed_ms >= self._config.renew_interval_ms:
                     renewed_ms = now_ms
-                    await self._renew()
+                    await unless_cancelled(self._renew())
                 await self._check_place()
                 await self._fold_if_idle(now_ms)
             except Exception as error:  # noqa: BLE001 - tried again next time
@@ -488,9 +491,3 @@ class ShardOwner:
             self.stats.events_dropped += 1
         else:
             slot.lane.ride(slot, [merged.event])
-
-
-def _bounded(limits: CoreLimits, max_step_bytes: int) -> CoreLimits:
-    """The core refuses what would be too large for the storage."""
-    least = min(limits.max_step_bytes, max_step_bytes)
-    return dataclasses.replace(limits, max_step_bytes=least)

@@ -105,6 +105,11 @@ def make_group_shard(shard_id: int, limits: CoreLimits, image: TopicImage) -> An
     return Shard(shard_id, limits, image)
 
 
+def make_group_shard_of_names(shard_id: int, limits: CoreLimits, image: TopicImage) -> AnyShard:
+    """Make a shard of groups over a store that keeps no topics."""
+    return Shard(shard_id, limits, image, are_topics_stored=False)
+
+
 def make_cluster_shard(shard_id: int, limits: CoreLimits, image: TopicImage) -> AnyShard:
     """Make the shard that holds topics and configs."""
     return ClusterRunner(limits)

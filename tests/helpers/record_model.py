@@ -14,6 +14,7 @@ from coordinator.core.records import (
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
+    OffsetsAdopted,
     OffsetsCommitted,
     OffsetsRemoved,
     PartitionEnd,
@@ -53,6 +54,8 @@ class RecordModel:
             case OffsetsRemoved():
                 for topic_name, partition in record.partitions:
                     self.keys.pop(("offset", shard, record.group_id, topic_name, partition), None)
+            case OffsetsAdopted():
+                self._adopt(shard, record)
             case GroupRemoved():
                 self._clear_group(shard, record.group_id)
             case SavedGroup():
@@ -89,6 +92,13 @@ class RecordModel:
             if key[:3] == ("offset", shard, group_id):
                 offsets.setdefault(key[3], {})[key[4]] = SavedOffset(*value)
         return SavedGroup(group_id, self.keys["group", shard, group_id], offsets)
+
+    def _adopt(self, shard: int, record: OffsetsAdopted) -> None:
+        for topic in record.topics:
+            for partition, _ in topic.partitions:
+                key = ("offset", shard, record.group_id, topic.topic, partition)
+                if key in self.keys and not self.keys[key][-1]:
+                    self.keys[key] = (*self.keys[key][:-1], topic.topic_id)
 
     def _clear_group(self, shard: int, group_id: str) -> None:
         self.keys.pop(("group", shard, group_id), None)

@@ -30,6 +30,7 @@ from coordinator.core.events import Event
 from coordinator.core.records import (
     GroupRecord,
     GroupRemoved,
+    OffsetsAdopted,
     OffsetsCommitted,
     OffsetsRemoved,
     PartitionEnd,
@@ -364,6 +365,9 @@ class Transcript:
             case OffsetsRemoved():
                 parts = [f"{t}/{n}" for t, n in record.partitions]
                 return f"offsets removed {record.group_id}: {' '.join(parts)}"
+            case OffsetsAdopted():
+                parts = [f"{t.topic}/{n}" for t in record.topics for n, _ in t.partitions]
+                return f"offsets adopted {record.group_id}: {' '.join(parts)}"
             case GroupRemoved():
                 return f"group removed {record.group_id}"
             case PartitionEnd():

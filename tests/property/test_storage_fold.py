@@ -13,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.core.records import (
+    AdoptedTopic,
     CommittedPartition,
     CommittedTopic,
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
+    OffsetsAdopted,
     OffsetsCommitted,
     OffsetsRemoved,
     PartitionEnd,
@@ -109,6 +111,19 @@ group_changes: st.SearchStrategy[Record] = st.one_of(
     commits,
     group_records,
     st.builds(GroupRemoved, group_ids),
+    st.builds(
+        OffsetsAdopted,
+        group_ids,
+        st.lists(
+            st.builds(
+                AdoptedTopic,
+                topics,
+                topic_ids,
+                st.lists(st.tuples(partitions, offsets), min_size=1, max_size=3),
+            ),
+            max_size=2,
+        ),
+    ),
     st.builds(OffsetsRemoved, group_ids, st.lists(st.tuples(topics, partitions), max_size=3)),
     st.builds(PartitionEnd, topic_ids, partitions, st.integers(-1, 100)),
 )

@@ -96,10 +96,27 @@ def generation_is_used_again(patch: Patch) -> None:
 def sweep_takes_a_topic_that_stands(patch: Patch) -> None:
     is_gone = topic_sweep._is_gone
 
-    def greedy(image: Any, topic: str, topic_id: str) -> bool:
-        return is_gone(image, topic, topic_id) or image.by_id[topic_id].partitions > 7
+    def greedy(shard: ShardState, topic: str, topic_id: str) -> bool:
+        if is_gone(shard, topic, topic_id):
+            return True
+        return bool(topic_id) and shard.image.by_id[topic_id].partitions > 7
 
     patch.setattr(topic_sweep, "_is_gone", greedy)
+
+
+def sweep_takes_offsets_without_an_id(patch: Patch) -> None:
+    """Where no topic of their name is known yet."""
+    is_gone = topic_sweep._is_gone
+
+    def greedy(shard: ShardState, topic: str, topic_id: str) -> bool:
+        is_unknown = topic not in shard.image.by_name
+        return is_gone(shard, topic, topic_id) if topic_id else is_unknown
+
+    patch.setattr(topic_sweep, "_is_gone", greedy)
+
+
+def offsets_without_an_id_take_none(patch: Patch) -> None:
+    patch.setattr(topic_sweep, "_id_of", lambda *_: "")
 
 
 def deletion_takes_more_than_it_names(patch: Patch) -> None:
@@ -168,6 +185,11 @@ ACCOUNTS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     "a generation that is used again": (generation_is_used_again, "after generation"),
     "a heartbeat of another generation": (zombies_go_on, "is told to go on"),
     "a sweep that takes a topic that stands": (sweep_takes_a_topic_that_stands, "topic stands"),
+    "a sweep that takes offsets without an id": (
+        sweep_takes_offsets_without_an_id,
+        "nobody has deleted the topic",
+    ),
+    "offsets without an id that take none": (offsets_without_an_id_take_none, "have no topic id"),
     "a deletion that takes more than it names": (
         deletion_takes_more_than_it_names,
         "nobody asked for",

@@ -323,6 +323,9 @@ def check_losses(durable: Durable, history: Sequence[Op]) -> None:
                 rows = [record for p, record in durable.topics[topic.topic] if p <= position]
                 stands = bool(rows) and rows[-1] and rows[-1].topic_id == topic.topic_id
                 assert not stands, f"the topic stands: {event}"
+                # Of an offset without an id nothing but the deletion of its name says anything.
+                was_deleted = topic.topic_id or any(record is None for record in rows)
+                assert was_deleted, f"nobody has deleted the topic: {event}"
 
 
 def _may_have_made(op: Op, position: int) -> bool:

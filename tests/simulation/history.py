@@ -24,6 +24,7 @@ from coordinator.core.records import (
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
+    OffsetsAdopted,
     OffsetsCommitted,
     OffsetsRemoved,
     PartitionEnd,
@@ -208,6 +209,8 @@ class Durable:
             case OffsetsRemoved():
                 for topic, partition in record.partitions:
                     self._removed(record.group_id, topic, partition)
+            case OffsetsAdopted():
+                self._adopted(shard, record)
             case GroupRemoved():
                 gone = self.saved.pop(record.group_id, None)
                 for topic, parts in gone.offsets.items() if gone else ():
@@ -262,6 +265,24 @@ class Durable:
                     topic.topic_id,
                 )
         self.saved.setdefault(record.group_id, SavedGroup(record.group_id, None, offsets))
+
+    def _adopted(self, shard: ShardId, record: OffsetsAdopted) -> None:
+        offsets = self._offsets_of(record.group_id)
+        for topic in record.topics:
+            standing = self.standing_topics().get(topic.topic)
+            assert standing is not None, f"{record}: there is no such topic"
+            assert standing.topic_id == topic.topic_id, f"{record}: the topic is {standing}"
+            for partition, offset in topic.partitions:
+                key = (record.group_id, topic.topic, partition)
+                last = self.values[key][-1]
+                assert (last.offset, last.topic_id) == (offset, ""), f"{record}: {last} is stored"
+                self.values[key].append(
+                    last._replace(position=self.position, topic_id=topic.topic_id)
+                )
+                rows = offsets[topic.topic]
+                rows[partition] = rows[partition].of_topic(topic.topic_id)
+                end, largest = (topic.topic_id, partition), self.largest[shard]
+                largest[end] = max(offset, largest.get(end, NOTHING))
 
     def _removed(self, group_id: str, topic: str, partition: int) -> None:
         rows = self._offsets_of(group_id).get(topic, {})

@@ -12,6 +12,7 @@ from coordinator.runtime.clock import LoopClock
 from coordinator.runtime.slot import Slot
 from coordinator.server.listener import Listener
 from coordinator.topics import ConfiguredTopic, Topics
+from storage.base import CLUSTER_SHARD
 from tests.helpers.virtual_loop import virtual_timer
 from tests.simulation.checked_shard import CheckedShard, checked_makers
 from tests.simulation.history import Durable
@@ -33,8 +34,9 @@ EXTRAS = ("extra-1", "extra-2")
 class Node:
     """One life of one process."""
 
-    def __init__(self, world: World, name: str, trouble: float) -> None:
+    def __init__(self, world: World, name: str, trouble: float, *, has_topics: bool = True) -> None:
         self.name = name
+        self.has_topics = has_topics
         self.is_dead = False
         self.is_ready = False
         self.fate = Misfortune(world.random, lambda: world.kill(self), world.faults)
@@ -53,12 +55,15 @@ class Node:
         self.coordinator = WatchedCoordinator(
             self.store,
             world.config_of(name),
-            self.topics,
+            self.topics if has_topics else None,
             clock=self.clock,
             timer=virtual_timer,
         )
         self.coordinator.problem = world.durable.problem
-        self.coordinator._owner._makers |= checked_makers(SHARDS, world.durable, self._epoch_of)
+        makers = checked_makers(SHARDS, world.durable, self._epoch_of)
+        if not has_topics:
+            del makers[CLUSTER_SHARD]
+        self.coordinator._owner._makers |= makers
         services = Services(
             coordinator=self.coordinator,
             topics=self.topics,

@@ -47,6 +47,7 @@ KINDS = ("memory", "owners", "sqlite", "lanes", "owners", "memory")
 memory in a lane a shard.
 """
 ODD = 8
+TOPICS_COME_LATER = 1
 HEARD_WHILE_PARKED = 7
 """What is odd about some worlds, by their seed modulo ``ODD``: others stay as they are known."""
 
@@ -153,10 +154,10 @@ class World:
             drain_timeout_ms=2_000,
         )
 
-    def start(self, name: str, trouble: float = 0.0) -> Node:
+    def start(self, name: str, trouble: float = 0.0, *, has_topics: bool = True) -> Node:
         """Begin a life."""
         assert name not in self.nodes
-        node = self.nodes[name] = Node(self, name, trouble)
+        node = self.nodes[name] = Node(self, name, trouble, has_topics=has_topics)
         return node
 
     def kill(self, node: Node) -> None:
@@ -344,6 +345,8 @@ class World:
                 assert live == replayed, f"{group_id}: live {live}, replayed {replayed}"
                 self._check_ends(slot.shard_id, shard)
                 self._check_stored(slot)
+            if not node.has_topics:
+                return
             cluster = node.slot(CLUSTER_SHARD)
             if isinstance(cluster.shard, ClusterShard) and self._is_settled(node, cluster):
                 self._check_cluster(cluster.shard)

@@ -15,7 +15,8 @@ from tests.simulation.checker import check_history
 from tests.simulation.clients import Member
 from tests.simulation.network import Wire
 from tests.simulation.node import SHARDS
-from tests.simulation.world import SLOW_READER_S, World
+from tests.simulation.without_topics import live_without_topics
+from tests.simulation.world import SLOW_READER_S, TOPICS_COME_LATER, World
 
 GROUPS = 3
 ROUNDS = 12
@@ -81,8 +82,11 @@ async def _live(seed: int) -> Figures:
 
 
 async def _begin(world: World) -> list[Member]:
+    if world.is_odd(TOPICS_COME_LATER):
+        await live_without_topics(world)
     for name in world.names:
-        world.start(name)
+        if name not in world.nodes:
+            world.start(name)
     random = world.random
     return [
         Member(world, f"group-{group}", f"static-{group}" if number == 0 else None)

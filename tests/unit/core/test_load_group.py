@@ -17,10 +17,10 @@ ORDERS = IMAGE.by_name["orders"].topic_id
 MEMBER = SavedMember("m", None, "app", "/10.0.0.1", 60_000, 10_000, b"", b"part")
 
 
-def a_saved_group(**offsets: dict[int, int]) -> SavedGroup:
+def a_saved_group(topic_id: str = "", **offsets: dict[int, int]) -> SavedGroup:
     record = GroupRecord("g", "consumer", 4, "range", "m", 1_000, (MEMBER,))
     saved = {
-        topic: {p: SavedOffset(o, -1, "", 1_000, -1, "") for p, o in rows.items()}
+        topic: {p: SavedOffset(o, -1, "", 1_000, -1, topic_id) for p, o in rows.items()}
         for topic, rows in offsets.items()
     }
     return SavedGroup("g", record, saved)
@@ -45,8 +45,19 @@ def test_its_members_live_and_their_sessions_begin(driver: ShardDriver):
 
 
 def test_offsets_of_topics_that_are_gone_go(driver: ShardDriver):
+    load(driver, a_saved_group("VVVVVVVVVVVVVVVVVVVVVQ", orders={0: 7}, vanished={0: 8}))
+    driver.advance(0)
+    assert driver.fetch("g").offsets() == {}
+
+
+def test_offsets_without_a_topic_id_stay_and_take_the_id_of_a_topic_that_exists(
+    driver: ShardDriver,
+):
     load(driver, a_saved_group(orders={0: 7}, vanished={0: 8}))
-    assert [topic for topic, _, _ in driver.fetch("g").result.topics] == ["orders"]
+    assert driver.fetch("g").offsets() == {("orders", 0): 7, ("vanished", 0): 8}
+    assert driver.shard.groups["g"].offsets["orders"][0].topic_id == ORDERS
+    assert driver.shard.groups["g"].offsets["vanished"][0].topic_id == ""
+    assert driver.shard.end_of(ORDERS, 0) == 7
 
 
 def test_a_group_of_which_the_store_has_nothing_does_not_exist(driver: ShardDriver):

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.records import Record
-from coordinator.core.requests import DeleteGroup, Heartbeat, OffsetFetch
+from coordinator.core.requests import ChangeTopics, DeleteGroup, Heartbeat, OffsetFetch
 from coordinator.service import GroupCoordinator
 from coordinator.topics import ConfiguredTopic, Topics
 from storage.persistent import OffsetAndMetadata, PersistentOffsetStorage
@@ -398,12 +398,20 @@ async def test_stop_sends_elsewhere_who_waits_for_a_group() -> None:
 
 
 @virtual_time
-async def test_offsets_of_a_topic_that_is_gone_go_when_their_group_is_read() -> None:
+async def test_offsets_of_a_topic_that_is_not_configured_stay_in_the_hosts_store() -> None:
+    """It keeps no topics: that one is missing says nothing of it."""
     store = a_store()
-    store.inner.store("g", "gone", 0, OffsetAndMetadata(3))
+    store.inner.store("g", "missing", 0, OffsetAndMetadata(3))
     topics = Topics([ConfiguredTopic("orders", 12)])
     async with a_world(store, topics) as world:
         fetch = world.fetch()
         await world.until(fetch)
-        assert fetch.offsets() == {("orders", 0): 7}
-        assert store.inner.groups["g"]["gone"][0].offset == -1
+        assert fetch.offsets() == {("orders", 0): 7, ("missing", 0): 3}
+        orders = topics.image.by_name["orders"]
+        assert topics.end_offset(orders.topic_id, 0) == 7
+        await topics.change_and_wait(ChangeTopics(CLIENT, delete=(("orders", ""),)))
+        again = world.fetch()
+        await world.until(again)
+        await asyncio.sleep(1)
+    assert store.inner.groups["g"]["missing"][0].offset == 3
+    assert store.inner.groups["g"]["orders"][0].offset == 7

@@ -1,0 +1,120 @@
+"""Offsets of a host without topics, and what becomes of them once there are topics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from coordinator.core.requests import ChangeTopics, OffsetFetch
+from coordinator.offset_manager import OffsetManager
+from coordinator.service import GroupCoordinator
+from coordinator.topics import Topics
+from storage.base import OffsetStorage
+from storage.memory import MemoryOffsetStorage
+from storage.offset_store import OffsetStore
+from storage.persistent import OffsetAndMetadata, PersistentOffsetStorage
+from storage.sqlite import SqliteOffsetStorage
+from tests.helpers.coordinator import CLIENT
+from tests.helpers.dict_store import DictStore
+
+TOPICS = {"orders": 3, "payments": 2}
+OFFSETS = {("orders", 0): 17, ("orders", 2): 4, ("unknown", 0): 3}
+
+MakeStorage = Callable[[], OffsetStorage]
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def make_storage(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStorage:
+    """Makes what each process has of one store."""
+    if request.param == "sqlite":
+        return lambda: SqliteOffsetStorage(tmp_path / "groups.db")
+    memory = MemoryOffsetStorage()
+    return lambda: memory
+
+
+async def written_by_a_coordinator(storage: OffsetStorage) -> None:
+    coordinator = GroupCoordinator(storage)
+    await coordinator.start()
+    offsets = OffsetManager(coordinator)
+    for (topic, partition), offset in OFFSETS.items():
+        await offsets.commit_offset("billing", topic, partition, offset)
+    await coordinator.stop()
+
+
+async def written_by_an_offset_store(storage: OffsetStorage) -> None:
+    async with OffsetStore(storage) as offsets:
+        for (topic, partition), offset in OFFSETS.items():
+            await offsets.store_offset("billing", topic, partition, offset)
+
+
+async def fetched(coordinator: GroupCoordinator) -> dict[tuple[str, int], int]:
+    result = await coordinator.ask(OffsetFetch("billing", None, False, True))
+    return {(name, part[0]): part[1] for name, _, parts in result.topics for part in parts}
+
+
+@pytest.mark.parametrize("write", [written_by_a_coordinator, written_by_an_offset_store])
+async def test_no_offset_is_lost_by_the_first_start_with_topics(
+    make_storage: MakeStorage, write: Callable[[OffsetStorage], Awaitable[None]]
+) -> None:
+    await write(make_storage())
+    for _ in range(3):
+        coordinator = GroupCoordinator(make_storage(), topics=TOPICS)
+        await coordinator.start()
+        assert await fetched(coordinator) == OFFSETS
+        topics = coordinator.topics
+        assert topics is not None
+        orders = topics.image.by_name["orders"]
+        await asyncio.sleep(0.05)
+        assert [topics.end_offset(orders.topic_id, p) for p in range(3)] == [17, 0, 4]
+        await coordinator.stop()
+
+
+async def test_they_go_with_the_topic_that_took_them_and_no_other(
+    make_storage: MakeStorage,
+) -> None:
+    await written_by_a_coordinator(make_storage())
+    coordinator = GroupCoordinator(make_storage(), topics=TOPICS)
+    await coordinator.start()
+    await coordinator.stop()
+    coordinator = GroupCoordinator(make_storage(), topics=Topics())  # the store has them now
+    await coordinator.start()
+    assert coordinator.topics is not None
+    await coordinator.topics.change_and_wait(ChangeTopics(CLIENT, delete=(("orders", ""),)))
+    assert await fetched(coordinator) == {("unknown", 0): 3}
+    await coordinator.stop()
+
+
+async def test_an_offset_store_names_the_ids_of_topics_that_are_stored(
+    make_storage: MakeStorage,
+) -> None:
+    coordinator = GroupCoordinator(make_storage(), topics=TOPICS)
+    await coordinator.start()
+    assert coordinator.topics is not None
+    topic_id = coordinator.topics.image.by_name["orders"].topic_id
+    await coordinator.stop()
+    await written_by_an_offset_store(make_storage())
+    async with OffsetStore(make_storage()) as offsets:
+        stored = await offsets.fetch_group("billing")
+    assert stored["orders"][0].topic_id == topic_id
+    assert stored["unknown"][0].topic_id == ""
+
+
+async def test_a_hosts_own_store_is_never_written_because_a_topic_is_missing() -> None:
+    store = DictStore()
+    store.store("billing", "orders", 0, OffsetAndMetadata(17))
+    store.store("billing", "unknown", 0, OffsetAndMetadata(3))
+    before = {topic: dict(rows) for topic, rows in store.groups["billing"].items()}
+    coordinator = GroupCoordinator(PersistentOffsetStorage(store), topics=TOPICS)
+    await coordinator.start()
+    assert await fetched(coordinator) == {("orders", 0): 17, ("unknown", 0): 3}
+    await asyncio.sleep(0.05)
+    topics = coordinator.topics
+    assert topics is not None
+    assert topics.end_offset(topics.image.by_name["orders"].topic_id, 0) == 17
+    await topics.change_and_wait(ChangeTopics(CLIENT, delete=(("orders", ""),)))
+    await asyncio.sleep(0.05)
+    await coordinator.stop()
+    assert store.groups["billing"] == before

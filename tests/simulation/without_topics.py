@@ -1,0 +1,38 @@
+"""The first life of some worlds: a host without topics, whose offsets have no topic id."""
+
+from __future__ import annotations
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.requests import Client, OffsetCommit
+from tests.simulation.network import Direct
+from tests.simulation.node import EXTRAS, PARTITIONS, TOPIC
+from tests.simulation.world import World
+
+UNKNOWN = "never-made"
+GROUPS = ("group-0", "group-1", "simple-0", "simple-1")
+"""Of members that come later, and of nobody."""
+
+
+async def live_without_topics(world: World) -> None:
+    """Commit to topics that will exist, that come and go, and that never exist; then end, cleanly
+    or not.
+    """
+    node = world.start(world.names[0], has_topics=False)
+    await node.starting
+    host = Client("host", "")
+    channel = Direct(node)
+    for group_id in GROUPS:
+        numbers = world.random.sample(range(PARTITIONS), 3)
+        topics = [
+            (name, "", [world.next_commit(number) for number in numbers])
+            for name in (TOPIC, *EXTRAS, UNKNOWN)
+        ]
+        request = OffsetCommit(
+            group_id, -1, "", None, topics, False, -1, ErrorCode.ILLEGAL_GENERATION, host
+        )
+        result = await world.send(channel, host, request)
+        assert result.error is ErrorCode.NONE, result
+    if world.random.random() < 0.5:
+        await world.restart(node)
+    else:
+        world.kill(node)
