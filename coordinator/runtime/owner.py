@@ -435,10 +435,10 @@ class ShardOwner:
             try:
                 for merged in self._merger.due(now_ms):
                     self._ride(merged)
+                await self._check_place()
                 if now_ms - renewed_ms >= self._config.renew_interval_ms:
                     renewed_ms = now_ms
                     await unless_cancelled(self._renew())
-                await self._check_place()
                 await self._fold_if_idle(now_ms)
             except Exception as error:  # noqa: BLE001 - tried again next time
                 log.warning("housekeeping_failed", error=str(error) or repr(error))
@@ -461,7 +461,7 @@ class ShardOwner:
         """A store whose files were moved fails like an append, also when nothing is written."""
         if isinstance(self._storage, CanBeMoved) and not self.loading_count():
             try:
-                await self._storage.check_place()
+                await unless_cancelled(self._storage.check_place())
             except StoreRefused as error:
                 for lane in self.lanes:
                     self.append_failed(lane, error)

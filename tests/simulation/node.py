@@ -60,6 +60,7 @@ class Node:
             timer=virtual_timer,
         )
         self.coordinator.problem = world.durable.problem
+        self.coordinator.when_store_is_taken(lambda: world.store_taken(self))
         makers = checked_makers(SHARDS, world.durable, self._epoch_of)
         if not has_topics:
             del makers[CLUSTER_SHARD]

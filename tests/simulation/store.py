@@ -22,6 +22,7 @@ from storage.base import (
     StorageError,
     StorageLimits,
     StoreIdentity,
+    StoreRefused,
 )
 from storage.memory import MemoryOffsetStorage
 from tests.simulation.history import Durable
@@ -128,7 +129,9 @@ class SimStore:
     ) -> None:
         self.inner = inner
         limits = inner.limits
-        self.limits = StorageLimits(limits.max_step_bytes, one_lane, limits.fold_after_requests)
+        self.limits = StorageLimits(
+            limits.max_step_bytes, one_lane, limits.fold_after_requests, limits.sole_owner
+        )
         self._folds = limits.fold_after_requests > 0
         self._fate = fate
         self._durable = durable
@@ -141,6 +144,8 @@ class SimStore:
         when it ends."""
         self.told_lost: set[Lease] = set()
         """Leases of which the process was told that they are lost: it goes on with none of them."""
+        self.is_moved = False
+        """Somebody took its files away: this process never uses them again."""
 
     async def open(self, identity: StoreIdentity) -> None:
         await self.inner.open(identity)
@@ -149,8 +154,13 @@ class SimStore:
         if not self._fate.is_dead:
             await self.inner.close()
 
+    async def check_place(self) -> None:
+        if self.is_moved:
+            raise StoreRefused("moved")
+
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
         await self._fate.work()
+        await self.check_place()
         for shard in shards:  # an append that was given up is refused from now on
             self._appending.pop(shard, None)
         leases = await self.inner.acquire(shards, owner)
@@ -222,6 +232,7 @@ class SimStore:
     async def _append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
         if not self._folds:  # SQLite has pauses and failures of its own (backends.Jobs, Disk)
             await self._fate.work()
+        await self.check_place()
         fenced = await self.inner.append(items)
         try:
             await self._fate.work(0.5)

@@ -55,6 +55,8 @@ SESSION_MS = 6_000
 REBALANCE_MS = (5_000, 9_000)
 """Shorter than a session, and longer: what begins one again shows within a long phase."""
 SLOW_READER_S = 3.0
+MOVED_S = 6.0
+"""After so long a store that was moved is put back; it is noticed within a second."""
 FAR = 1_000_000
 """Offsets come from both ends: some are below the ones that they replace."""
 COMMIT_RETENTION_MS = 20_000
@@ -190,6 +192,26 @@ class World:
         await node.coordinator.stop()
         if not node.is_dead:  # it may have been killed meanwhile
             self.kill(node)
+
+    def store_taken(self, node: Node) -> None:
+        """Somebody else writes to its store: the daemon ends, and a supervisor starts it again."""
+        self.faults["store taken"] += 1
+        self.spawn(self.restart(node))
+
+    def move_store(self, node: Node) -> None:
+        """Take the files of a store away; somebody puts them back and starts the process again."""
+        if node.is_ready and not node.store.is_moved:
+            self.faults["moved store"] += 1
+            node.store.is_moved = True
+            self.spawn(self._put_back(node))
+
+    async def _put_back(self, node: Node) -> None:
+        await asyncio.sleep(MOVED_S)
+        await asyncio.sleep(0.1)  # the process may have been stopped, and have just gone on
+        if not node.is_dead:
+            if node.coordinator.is_ready:
+                self.durable.problem("ready over a store that was moved")
+            await self.restart(node)
 
     async def stop(self) -> None:
         """End the world: a clean stop answers everything."""

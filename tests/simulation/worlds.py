@@ -156,10 +156,14 @@ def _steal(world: World) -> None:
 
 
 def _lapse(world: World) -> None:
-    """An owner that lives is taken for dead: where there is another, both believe."""
+    """An owner that lives is taken for dead: where there is another, both believe. A store without
+    such leases is moved instead.
+    """
     name = world.random.choice(world.names)
     if world.backend.lapse(name):
         world.faults["lapsed lease"] += 1
+    elif name in world.nodes:
+        world.move_store(world.nodes[name])
 
 
 def _restart(world: World) -> None:

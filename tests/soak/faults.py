@@ -28,7 +28,9 @@ class Fault(NamedTuple):
 CYCLE: tuple[Fault, ...] = (
     *(Fault(n * KILL_EVERY_S, "kill daemon") for n in range(int(CYCLE_S / KILL_EVERY_S))),
     Fault(6, "stop daemon", 15),
+    Fault(23, "restart on full disk", 4),
     Fault(36, "fill disk", 10),
+    Fault(49, "move database", 6),
     Fault(69, "hold database", 8),
     Fault(82, "stop clients", 4),
     # Whoever is killed or stopped here is evicted before the next kill of the daemon would give
@@ -94,6 +96,22 @@ class Volume:
     def unmount(self) -> None:
         """For the end; it would go with the mount namespace anyway."""
         subprocess.run(["umount", "--lazy", self.path], check=False, capture_output=True)
+
+
+class MovedDatabase:
+    """A database that somebody moves away, without what lies beside it, and puts back."""
+
+    def __init__(self, database: Path) -> None:
+        self._database = database
+        self._elsewhere = database.with_name("moved.db")
+
+    def move(self) -> None:
+        self._database.rename(self._elsewhere)
+
+    def put_back(self) -> None:
+        """Do nothing where it is in its place."""
+        if self._elsewhere.exists():
+            self._elsewhere.rename(self._database)
 
 
 class CannotMount(Exception):

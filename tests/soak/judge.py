@@ -21,8 +21,9 @@ SHOWN = 5
 GROWTH, GROWTH_MB = 1.3, 40
 """Memory of the last lives may be larger than that of the first ones by so much."""
 
-STORE_IS_AWAY = ("append_failed", "load_failed", "open_failed")
-"""What the daemon logs while its disk is full or its database held; it goes on by itself."""
+STORE_IS_AWAY = ("append_failed", "load_failed", "open_failed", "load_refused")
+"""What the daemon logs while its disk is full or its database held or moved. It goes on by itself;
+but for the last, after which it is never ready again, so what is not to be so is found anyway."""
 
 
 class History(NamedTuple):

@@ -14,7 +14,15 @@ from pathlib import Path
 
 from tests.helpers.servers import Groupkeeper
 from tests.soak.cast import PARTITIONS, TOPIC, Cast, Host
-from tests.soak.faults import Fault, Volume, append_timeout_ms, foreign_writer, pace, plan
+from tests.soak.faults import (
+    Fault,
+    MovedDatabase,
+    Volume,
+    append_timeout_ms,
+    foreign_writer,
+    pace,
+    plan,
+)
 from tests.soak.judge import lost_offsets, unrest
 from tests.soak.ledger import Key, Ledger, now_ms
 from tests.soak.observer import Observer
@@ -26,6 +34,8 @@ REST_LIMIT_S = 240
 end, and a rebalance waits for 60 s for members that do not come.
 """
 SEAL_EVERY_MS = 20_000
+FELT_LIMIT_S = 20
+"""A fault that nobody has felt for so long is ended, and found."""
 LOOK_EVERY_S, TELL_EVERY_S, FETCH_EVERY_S = 3.0, 10.0, 7.0
 
 
@@ -40,6 +50,7 @@ class Stage:
         self.groups, self.members = groups, members
         self.volume = Volume(directory / "volume")
         self.database = self.volume.path / "groupkeeper.db"
+        self.moved = MovedDatabase(self.database)
         self.daemon = Groupkeeper(
             directory / "daemon",
             storage_url=f"sqlite:///{self.database}",
@@ -132,6 +143,7 @@ class Stage:
         """End the clients, and fetch every offset for the last time."""
         self._held.close()
         self.volume.make_room()
+        self.moved.put_back()
         self.daemon.signal(signal.SIGCONT)
         self.ended_ms = now_ms()
         self.cast.stop()
@@ -170,8 +182,12 @@ class Stage:
                 self._kill_daemon()
             case "stop daemon":
                 self._stop_daemon(fault.for_s)
+            case "restart on full disk":
+                self._restart_on_full_disk(fault.for_s)
             case "fill disk":
                 self._fill_disk(fault.for_s)
+            case "move database":
+                self._move_database(fault.for_s)
             case "hold database":
                 self._hold_database(fault.for_s)
             case "kill clients":
@@ -186,6 +202,11 @@ class Stage:
         self.daemon.kill()
         self.felt.add("kill daemon")
         self._begin_life()
+
+    def _stop_cleanly(self) -> None:
+        code = self.daemon.terminate()
+        if code != 0:
+            self._found(f"told to stop, the daemon exited with {code}")
 
     def _begin_life(self) -> None:
         self.observer.life_is_over()
@@ -217,6 +238,41 @@ class Stage:
             self.screen.better("the disk has room again")
 
         self._for_a_while(for_s, make_room)
+
+    def _restart_on_full_disk(self, for_s: float) -> None:
+        self.screen.fault(f"a clean stop, and a start on a disk that is full for {for_s:.0f} s")
+        self._stop_cleanly()
+        self.volume.fill()
+        logged = len(self.observer.log_lines())
+        self._begin_life()
+
+        def waits() -> bool:
+            return any(e.get("event") == "open_failed" for e in self.observer.log_lines()[logged:])
+
+        def make_room() -> None:
+            if waits():
+                self.felt.add("restart on full disk")
+            self.volume.make_room()
+            self.screen.better("the disk has room again")
+
+        self._for_a_while(for_s, make_room, waits)
+
+    def _move_database(self, for_s: float) -> None:
+        self.screen.fault(f"somebody moves the database, for {for_s:.0f} s")
+        self.moved.move()
+
+        def has_noticed() -> bool:
+            return "while this process used it" in self.daemon.get("/readyz")[1]
+
+        def put_back() -> None:
+            if has_noticed():
+                self.felt.add("move database")
+            self.moved.put_back()
+            self.screen.better("the database is back, and the daemon started again")
+            self._stop_cleanly()
+            self._begin_life()
+
+        self._for_a_while(for_s, put_back, has_noticed)
 
     def _hold_database(self, for_s: float) -> None:
         self.screen.fault(f"BEGIN IMMEDIATE by somebody else, for {for_s:.0f} s")
@@ -335,11 +391,17 @@ class Stage:
     def _after(self, for_s: float, what: Callable[[], None]) -> None:
         self._at(time.monotonic() + for_s, what)
 
-    def _for_a_while(self, for_s: float, end: Callable[[], None]) -> None:
-        """Ask nothing of the daemon until it is over."""
+    def _for_a_while(
+        self, for_s: float, end: Callable[[], None], is_felt: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Ask nothing of the daemon until it is over, and felt, for a busy machine is slow."""
         self._quiet += 1
+        give_up_s = time.monotonic() + for_s + FELT_LIMIT_S
 
         def over() -> None:
+            if not is_felt() and time.monotonic() < give_up_s:
+                self._after(0.5, over)
+                return
             end()
             self._quiet -= 1
 
