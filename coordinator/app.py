@@ -91,6 +91,7 @@ def coordinator_config(settings: Settings) -> CoordinatorConfig:
         max_session_timeout_ms=settings.group.max_session_timeout_ms,
         initial_rebalance_delay_ms=settings.group.initial_rebalance_delay_ms,
         group_max_size=settings.group.max_size,
+        max_groups=settings.group.max_groups,
         offset_metadata_max_bytes=settings.offsets.metadata_max_bytes,
         offsets_retention_ms=settings.offsets.retention_minutes * 60_000,
         retention_check_interval_ms=settings.offsets.retention_check_interval_ms,

@@ -325,6 +325,14 @@ class GroupSettings(_Section):
         le=_INT32_MAX,
         description="Members a group may have; Kafka's default is no limit.",
     )
+    max_groups: int = Field(
+        default=1_000_000,
+        ge=1,
+        description="Groups that may exist. Any client can name new ones and each costs about 2 KB "
+        "of memory, so 1,000,000 are 2 GB. At the limit a join or a commit that would create one "
+        "more is answered COORDINATOR_NOT_AVAILABLE; groups that exist are served, even where a "
+        "store has more of them.",
+    )
 
 
 class OffsetsSettings(_Section):

@@ -146,6 +146,14 @@ DEFINITIONS: tuple[Definition, ...] = (
         "Groups that stay in PreparingRebalance wait for a member that does not come back.",
     ),
     Definition(
+        "groups_refused",
+        "counter",
+        (),
+        "Joins and commits that would have created one group more than group.max_groups.",
+        "Alert when it grows: delete groups that nobody needs, or raise the limit. Something may "
+        "be naming groups at random.",
+    ),
+    Definition(
         "members",
         "gauge",
         (),

@@ -51,15 +51,11 @@ from coordinator.parts import as_topics, check_parts
 from coordinator.runtime.clock import Clock, LoopClock
 from coordinator.runtime.cluster_feed import ClusterFeed, NoTopics
 from coordinator.runtime.end_samples import EndSampler
+from coordinator.runtime.group_limit import GroupLimit
 from coordinator.runtime.group_loading import GroupLoader
 from coordinator.runtime.owner import Observer, ShardOwner
 from coordinator.runtime.settings import CoordinatorConfig
-from coordinator.runtime.shards import (
-    MakeShard,
-    make_cluster_shard,
-    make_group_shard,
-    make_group_shard_of_names,
-)
+from coordinator.runtime.shards import MakeShard, group_shards, make_cluster_shard
 from coordinator.runtime.slot import Slot, Ticket
 from coordinator.runtime.stats import Stats
 from coordinator.runtime.tickets import Awaited, Closed, Listing, Many, ManyTicket, Submits
@@ -135,8 +131,10 @@ class GroupCoordinator:
                 lambda shard_id, settings: self._owner.push_settings(shard_id, settings),
             )
             topics.bind(self._submit_to_cluster)
-        keeps_topics = storage.limits.keeps_topics
-        make_groups = make_group_shard if keeps_topics else make_group_shard_of_names
+        self._census = GroupLimit(
+            self.config.max_groups, lambda: self._clock.now().monotonic_ms / 1000
+        )
+        make_groups = group_shards(self._census, are_topics_stored=storage.limits.keeps_topics)
         makers |= dict.fromkeys(range(self.config.shards), make_groups)
         self._owner = ShardOwner(storage, self.config, self._clock, observer, makers, timer)
         self._places: dict[int, Submits] = dict(self._owner.slots)
@@ -438,7 +436,7 @@ class GroupCoordinator:
     # --- For metrics ------------------------------------------------------------------------------
 
     def groups_by_state(self) -> dict[GroupState, int]:
-        """Count the groups in each state; walks all groups."""
+        """Count the groups in each state."""
         counts = dict.fromkeys(GroupState, 0)
         for shard in self._shards():
             for state, count in shard.groups_by_state().items():
@@ -450,8 +448,13 @@ class GroupCoordinator:
         return sum(shard.offset_count() for shard in self._shards())
 
     def member_count(self) -> int:
-        """Count the members; walks all groups."""
+        """Count the members."""
         return sum(shard.member_count() for shard in self._shards())
+
+    @property
+    def groups_refused(self) -> int:
+        """Requests that would have created one group more than ``max_groups``."""
+        return self._census.refused
 
     def _shards(self) -> Iterator[Shard]:
         for slot in self._owner.slots.values():

@@ -80,6 +80,7 @@ def _group_sources(coordinator: GroupCoordinator) -> dict[str, Source]:
             ("classic", state.value): float(count)
             for state, count in coordinator.groups_by_state().items()
         },
+        "groups_refused": lambda: coordinator.groups_refused,
         "members": coordinator.member_count,
         "offsets": coordinator.offset_count,
         "offset_rewinds": lambda: 0 if coordinator.topics is None else coordinator.topics.rewinds,

@@ -48,6 +48,7 @@ def delete_group(shard: ShardState, request: DeleteGroup, ticket: Ticket) -> Non
         shard.deadlines.clear(pending)
     ends = _held_ends(shard, lost)
     shard.record(GroupRemoved(request.group_id))
+    shard.note_groups()
     for end in ends:
         shard.record(end)
     if lost:

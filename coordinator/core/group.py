@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from coordinator.core.census import Tally
 from coordinator.core.deadlines import Deadline, DeadlineKind
 from coordinator.core.errors import ErrorCode
 from coordinator.core.records import GroupRecord, SavedGroup, SavedMember, SavedOffset
@@ -133,11 +134,14 @@ class Group:
         "subscribed_topics",
         "support",
         "sync_phase",
+        "tally",
     )
 
-    def __init__(self, group_id: str) -> None:
-        """Make an Empty group of generation 0."""
+    def __init__(self, group_id: str, tally: Tally) -> None:
+        """Make an Empty group of generation 0. Whoever puts it among others counts it."""
         self.group_id = group_id
+        self.tally = tally
+        """Where its shard counts states and members."""
         # Saved: written by apply alone.
         self.saved: GroupRecord | None = None
         self.offsets: dict[str, dict[int, SavedOffset]] = {}
@@ -174,6 +178,7 @@ class Group:
     def transition_to(self, state: GroupState, wall_ms: int) -> None:
         """Enter a state; the table says from where that is possible."""
         assert self.state in PREDECESSORS[state], f"{self.state} -> {state}"
+        self.tally.move(self.state, state)
         self.state = state
         self.state_timestamp_ms = wall_ms
 
@@ -217,6 +222,7 @@ class Group:
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
         self.members[member.member_id] = member
+        self.tally.members += 1
         self._count(member, 1)
         if self.leader_id is None:
             self.leader_id = member.member_id
@@ -226,6 +232,7 @@ class Group:
         assert member.parked_join is None, "a parked join would never be answered"
         assert member.parked_sync is None, "a parked sync would never be answered"
         del self.members[member.member_id]
+        self.tally.members -= 1
         if member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]
         self._count(member, -1)
@@ -365,7 +372,9 @@ class Group:
             self.add(member)
         self.leader_id = saved.leader_id
         self.subscribed_topics = self.compute_subscribed_topics()
-        self.state = GroupState.STABLE if self.members else GroupState.EMPTY
+        state = GroupState.STABLE if self.members else GroupState.EMPTY
+        self.tally.move(self.state, state)
+        self.state = state
 
     def offset_count(self) -> int:
         """How many offsets are committed."""

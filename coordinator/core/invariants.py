@@ -28,8 +28,24 @@ def check(shard: ShardState) -> None:
     assert shard.offsets_held == held, (
         f"shard {shard.shard_id}: {shard.offsets_held} offsets are counted, {held} are held"
     )
+    _check_counts(shard)
     _check_ends(shard)
     _check_ids(shard)
+
+
+def _check_counts(shard: ShardState) -> None:
+    states = Counter(group.state for group in shard.groups.values())
+    where = f"shard {shard.shard_id}"
+    assert shard.tally.by_state == {state: states[state] for state in GroupState}, (
+        f"{where}: {shard.tally.by_state} is counted, {states} are held"
+    )
+    assert shard.census.of_shard(shard.shard_id) == len(shard.groups), (
+        f"{where}: the census has {shard.census.of_shard(shard.shard_id)} of {len(shard.groups)}"
+    )
+    members = sum(len(group.members) for group in shard.groups.values())
+    assert shard.tally.members == members, (
+        f"{where}: {shard.tally.members} members are counted, {members} are held"
+    )
 
 
 def check_group(group: Group) -> None:

@@ -41,9 +41,12 @@ def join_group(shard: ShardState, request: JoinGroup, ticket: Ticket) -> None:
         if request.member_id != "":
             _refuse(shard, request, ticket, ErrorCode.UNKNOWN_MEMBER_ID)
             return
-        group = Group(request.group_id)
+        group = Group(request.group_id, shard.tally)
         if group.size_bytes > limits.max_step_bytes:
             shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
+            return
+        if not shard.census.admits():
+            shard.reply(ticket, JoinGroupResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, ""))
             return
         _create(shard, group, request)
     _join(shard, group, request, ticket)
@@ -52,7 +55,8 @@ def join_group(shard: ShardState, request: JoinGroup, ticket: Ticket) -> None:
 def _create(shard: ShardState, group: Group, request: JoinGroup) -> None:
     """The group exists from here on, even if this join is refused below (edge 5)."""
     group.state_timestamp_ms = shard.now.wall_ms
-    shard.groups[request.group_id] = group
+    shard.enter(group)
+    shard.note_groups()
     shard.record_group(group)
     note_created(shard, request)
 

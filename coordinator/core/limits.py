@@ -22,6 +22,9 @@ class CoreLimits:
     More saves wake-ups, and a silent member may then stay that much longer. No setting of Kafka's.
     """
     group_max_size: int = 2_147_483_647
+    max_groups: int = 1_000_000
+    """Groups of all shards together; one costs about 2 KB. What was loaded is served in any case.
+    """
     offset_metadata_max_bytes: int = 4_096
     """Counted in UTF-16 code units, despite its name (Kafka)."""
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000

@@ -57,6 +57,9 @@ def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> 
             # Kafka's answer to a record that is too large (spec 4.3).
             _reply_commit(shard, request, ticket, errors, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
+        if group is None and not shard.census.admits():
+            _reply_commit(shard, request, ticket, errors, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
         _store(shard, group, judged, request)
     elif not _reaches_group(request, errors):
         # No group is created, and no session goes on (spec 7.1 step 4).
@@ -257,6 +260,8 @@ def _store(shard: ShardState, group: Group | None, judged: _Judged, request: Off
     )
     lowered = lowered_ends(shard, record) if judged.lowers else []
     shard.record(record, judged.size_bytes)
+    if group is None:
+        shard.note_groups()
     for end in lowered:
         shard.record(end)
 

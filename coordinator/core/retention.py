@@ -102,6 +102,7 @@ def _remove_group(shard: ShardState, group: Group) -> None:
     for pending in group.pending_members.values():
         shard.deadlines.clear(pending)
     shard.record(GroupRemoved(group.group_id))
+    shard.note_groups()
     shard.event(
         GroupDeleted(group=group.group_id, generation=group.generation_id, reason="expired")
     )

@@ -7,7 +7,6 @@ out before the records that came before are durable.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -153,6 +152,7 @@ class Shard(ShardState):
         self.step = step = Step()
         for group in list(self.groups.values()):
             self._restore(group)
+        self.note_groups()
         retention.arm(self)
         topic_sweep.start_sweep(self)
         return step
@@ -169,6 +169,7 @@ class Shard(ShardState):
         group = self.groups.get(group_id)
         if group is not None:
             self._restore(group)
+            self.note_groups()
             topic_sweep.sweep_also(self, group_id)
         return step
 
@@ -200,10 +201,9 @@ class Shard(ShardState):
         return self.offsets_held
 
     def member_count(self) -> int:
-        """How many members there are. Walks all groups."""
-        return sum([len(group.members) for group in self.groups.values()])
+        """How many members there are."""
+        return self.tally.members
 
     def groups_by_state(self) -> dict[GroupState, int]:
-        """How many groups are in each state. Walks all groups."""
-        counts = Counter([group.state for group in self.groups.values()])
-        return {state: counts[state] for state in GroupState}
+        """How many groups are in each state."""
+        return self.tally.by_state.copy()

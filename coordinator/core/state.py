@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from coordinator.core.census import Census, Tally
 from coordinator.core.deadlines import Deadline, DeadlineKind, Deadlines
 from coordinator.core.events import Event
 from coordinator.core.group import Group, encoded_bytes
@@ -41,14 +42,18 @@ class ShardState:
         shard_id: int,
         limits: CoreLimits,
         image: TopicImage,
+        census: Census | None = None,
         *,
         are_topics_stored: bool = True,
     ) -> None:
-        """Start with no groups. Where topics are not stored beside the offsets, a topic that is
-        missing was perhaps never named to this process: it takes no offsets with it.
+        """Start with no groups. Shards that share a limit on their number share the census. Where
+        topics are not stored beside the offsets, a topic that is missing was perhaps never named to
+        this process: it takes no offsets with it.
         """
         self.are_topics_stored = are_topics_stored
         self.shard_id = shard_id
+        self.census = census or Census(limits.max_groups)
+        self.tally = Tally()
         self.limits = limits
         self.image = image
         self.groups: dict[str, Group] = {}
@@ -142,9 +147,7 @@ class ShardState:
         elif isinstance(record, OffsetsAdopted):
             self._apply_adopted(record)
         elif isinstance(record, GroupRemoved):
-            group = self.groups.pop(record.group_id, None)
-            if group is not None:
-                self.offsets_held -= group.offset_count()
+            self._remove(record.group_id)
         elif isinstance(record, PartitionEnd):
             self._apply_end(record)
         else:
@@ -153,8 +156,25 @@ class ShardState:
     def _group(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
         if group is None:
-            group = self.groups[group_id] = Group(group_id)
+            group = Group(group_id, self.tally)
+            self.enter(group)
         return group
+
+    def enter(self, group: Group) -> None:
+        """Put a group that was just made among the others."""
+        self.groups[group.group_id] = group
+        self.tally.by_state[group.state] += 1
+
+    def _remove(self, group_id: str) -> None:
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            self.offsets_held -= group.offset_count()
+            self.tally.by_state[group.state] -= 1
+            self.tally.members -= len(group.members)
+
+    def note_groups(self) -> None:
+        """Tell the census how many groups there are: after each change that is not of a load."""
+        self.census.note(self.shard_id, len(self.groups))
 
     def _apply_commit(self, record: OffsetsCommitted) -> None:
         offsets = self._group(record.group_id).offsets

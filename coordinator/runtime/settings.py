@@ -14,6 +14,7 @@ LEAST: Final = {
     "initial_rebalance_delay_ms": 0,
     "heartbeat_check_interval_ms": 0,
     "group_max_size": 1,
+    "max_groups": 1,
     "offset_metadata_max_bytes": 0,
     "offsets_retention_ms": 1,
     "retention_check_interval_ms": 1,

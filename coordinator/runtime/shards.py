@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from coordinator.core.census import Census
 from coordinator.core.cluster import ClusterShard
 from coordinator.core.group_configs import GroupSettings
 from coordinator.core.limits import CoreLimits
@@ -100,14 +101,15 @@ class ClusterRunner(ClusterShard):
         return 0
 
 
-def make_group_shard(shard_id: int, limits: CoreLimits, image: TopicImage) -> AnyShard:
-    """Make a shard of groups."""
-    return Shard(shard_id, limits, image)
+def group_shards(census: Census, *, are_topics_stored: bool) -> MakeShard:
+    """Return what makes shards of groups that share a limit on their number. Some stores keep no
+    topics.
+    """
 
+    def make(shard_id: int, limits: CoreLimits, image: TopicImage) -> AnyShard:
+        return Shard(shard_id, limits, image, census, are_topics_stored=are_topics_stored)
 
-def make_group_shard_of_names(shard_id: int, limits: CoreLimits, image: TopicImage) -> AnyShard:
-    """Make a shard of groups over a store that keeps no topics."""
-    return Shard(shard_id, limits, image, are_topics_stored=False)
+    return make
 
 
 def make_cluster_shard(shard_id: int, limits: CoreLimits, image: TopicImage) -> AnyShard:

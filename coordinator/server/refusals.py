@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from coordinator.limited_log import LineLimit
 from coordinator.server.stats import CloseReason
 
 WINDOW_S = 10.0
@@ -27,27 +28,20 @@ class RefusalLog:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """``clock`` is monotonic, in seconds."""
-        self._clock = clock
+        self._lines = LineLimit(clock, WINDOW_S, LINES_PER_WINDOW)
         self._log = structlog.get_logger("groupkeeper.server")
-        self._windows: dict[str, tuple[float, int, int]] = {}
-        """Reason -> (begin of its window, lines written in it, lines left out since the last)."""
 
     def write(self, reason: str, peer: str, **detail: Any) -> None:
         """Say why the peer was closed, if the rate allows it."""
         if reason in QUIET:
             self._log.debug("connection closed", reason=str(reason), peer=peer, **detail)
             return
-        now = self._clock()
-        begin, written, left_out = self._windows.get(reason, (now, 0, 0))
-        if now - begin >= WINDOW_S:
-            begin, written = now, 0
-        if written >= LINES_PER_WINDOW:
-            self._windows[reason] = (begin, written, left_out + 1)
+        left_out = self._lines.take(reason)
+        if left_out is None:
             return
         for name, value in detail.items():
             if isinstance(value, str):
                 detail[name] = value[:LOGGED_CHARS]
         if left_out:
             detail["left_out"] = left_out
-        self._windows[reason] = (begin, written + 1, 0)
         self._log.warning("connection refused", reason=str(reason), peer=peer, **detail)

@@ -178,7 +178,7 @@ def test_offset_above_the_end_of_its_partition_is_found():
 
 def test_group_under_another_name_is_found():
     shard: Shard = ShardDriver().shard
-    shard.groups["g"] = Group("other")
+    shard.groups["g"] = Group("other", shard.tally)
     with pytest.raises(AssertionError, match="other is kept as g"):
         check(shard)
 

@@ -25,6 +25,7 @@ MUST_BE_SOMETHING = (
     "min_session_timeout_ms",
     "max_session_timeout_ms",
     "group_max_size",
+    "max_groups",
     "offsets_retention_ms",
     "retention_check_interval_ms",
     "max_step_bytes",

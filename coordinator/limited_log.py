@@ -1,0 +1,38 @@
+"""Log lines that a flood of requests cannot make a flood of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+MAX_KEYS: Final = 1_000
+"""Keys whose windows are remembered; beyond it all begin anew, and a few more lines are written."""
+
+
+class LineLimit:
+    """Allows so many lines of one key in a window of time."""
+
+    __slots__ = ("_clock_s", "_lines", "_window_s", "_windows")
+
+    def __init__(self, clock_s: Callable[[], float], window_s: float, lines: int) -> None:
+        """``clock_s`` is monotonic."""
+        self._clock_s = clock_s
+        self._window_s = window_s
+        self._lines = lines
+        self._windows: dict[str, tuple[float, int, int]] = {}
+        """Key -> (begin of its window, lines written in it, lines left out since the last)."""
+
+    def take(self, key: str) -> int | None:
+        """Return None if this line is to be left out, else how many were since the last one."""
+        now_s = self._clock_s()
+        window = self._windows.get(key)
+        if window is None and len(self._windows) >= MAX_KEYS:
+            self._windows.clear()
+        begin_s, written, left_out = window or (now_s, 0, 0)
+        if now_s - begin_s >= self._window_s:
+            begin_s, written = now_s, 0
+        if written >= self._lines:
+            self._windows[key] = (begin_s, written, left_out + 1)
+            return None
+        self._windows[key] = (begin_s, written + 1, 0)
+        return left_out

@@ -1,0 +1,38 @@
+"""The limit on the number of groups, and the log line that says it was met."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from coordinator.core.census import Census
+from coordinator.limited_log import LineLimit
+
+WINDOW_S: Final = 60.0
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class GroupLimit(Census):
+    """A census that logs, once a minute at most, that it refuses new groups."""
+
+    def __init__(self, max_groups: int, clock_s: Callable[[], float]) -> None:
+        """``clock_s`` is monotonic."""
+        super().__init__(max_groups)
+        self._lines = LineLimit(clock_s, WINDOW_S, 1)
+
+    def admits(self) -> bool:
+        """Return whether one more group may be created."""
+        if super().admits():
+            return True
+        if self._lines.take("") is not None:
+            log.warning(
+                "group_limit_reached",
+                groups=self.groups,
+                max_groups=self.max_groups,
+                refused=self.refused,
+                advice="delete groups that nobody needs, or raise group.max_groups (2 KB a group)",
+            )
+        return False
