@@ -22,9 +22,10 @@ from coordinator.broker_configs import broker_configs
 from coordinator.callback_watch import CallbackWatch
 from coordinator.config import Settings, absolute_storage_url, parse_address, setting_names
 from coordinator.config_load import ConfigError
+from coordinator.exposition import Exposition
+from coordinator.group_metrics import GroupWalk
 from coordinator.handlers.services import Endpoint, Services
 from coordinator.logs import configure_logging, set_log_level
-from coordinator.metrics import Exposition
 from coordinator.process import (
     LoopLag,
     StartFailed,
@@ -160,7 +161,7 @@ class Daemon:
         listen(self._http_socket, "http.listen")
         self._kafka_socket = bind(parse_address(settings.kafka.listen), "kafka.listen")
         self._storage = _open_storage(settings)
-        topics = Topics(
+        self._topics = topics = Topics(
             ConfiguredTopic(topic.name, topic.partitions, topic.end_offset)
             for topic in settings.static.topics
         )
@@ -214,8 +215,17 @@ class Daemon:
         backend = urlsplit(self._settings.storage.url).scheme
         sources = metric_sources(self._listener.stats, self._coordinator, self._storage, backend)
         sources |= loop_sources(self._lag, self._watch)
-        exposition = Exposition(sources, self._settings.metrics.max_series)
-        return Reports(metrics=exposition.render, not_ready=self._why_not_ready)
+        metrics, topics = self._settings.metrics, self._topics
+        walk = None
+        if metrics.groups != "off":
+            walk = GroupWalk(
+                self._coordinator.live_groups,
+                lambda: topics.image.by_name.values(),
+                topics.end_offset,
+                metrics.groups,
+            )
+        exposition = Exposition(sources, metrics.max_series, walk)
+        return Reports(metrics=exposition.page, not_ready=self._why_not_ready)
 
     def _why_not_ready(self) -> str | None:
         if self._phase is not None:

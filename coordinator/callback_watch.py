@@ -4,8 +4,8 @@ While one callback works, nobody else is answered. What counts is the CPU time o
 thread: that of a busy neighbour, or of a process that was stopped, is nobody's fault here.
 
 A reading of a thread's CPU time is a system call, ten times as dear as one of the clock. So each
-callback is timed by the clock, and the CPU time is read when a callback took longer than the worst
-one known, and otherwise once in ``SAMPLE_S``.
+callback is timed by the clock, and the CPU time is read when a callback took longer than
+``LOOK_ABOVE_S``, and otherwise once in ``SAMPLE_S``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,12 @@ import time
 from collections.abc import Callable
 from typing import TypeAlias
 
+from coordinator.histogram import CALLBACK_BOUNDS_S, Histogram
+
 SLOW_S = 0.1
 """From here on a callback is slow: a loop that stands still for so long is felt by clients."""
+LOOK_ABOVE_S = 0.001
+"""A callback that took no longer is neither slow nor counted."""
 SAMPLE_S = 0.005
 """How old the reading may be that a callback's CPU time is counted from; so much too high it may
 be, never too low."""
@@ -36,13 +40,14 @@ class CallbackWatch:
         """Tell of each slow callback, if anyone wants to know."""
         self.slow = 0
         """Callbacks that used ``SLOW_S`` of CPU time or more."""
-        self.look_above_s = 0.0
-        """A callback that took no longer needs no ``end``: it was neither slow nor the worst. For
-        those that are too many to call twice for each: ``read_s`` when it begins."""
+        self.cpu_seconds = Histogram(CALLBACK_BOUNDS_S)
+        """The CPU time of the callbacks that took longer than ``LOOK_ABOVE_S``."""
+        self.look_above_s = LOOK_ABOVE_S
+        """A callback that took no longer needs no ``end``. For those that are too many to call
+        twice for each: ``read_s`` when it begins."""
         self.read_s = read_s
         self._tell = tell
         self._read_cpu_s = read_cpu_s
-        self._worst_s = 0.0
         self._read_at_s = float("-inf")
         self._cpu_s = 0.0
 
@@ -60,18 +65,11 @@ class CallbackWatch:
         if now_s - begun_s > self.look_above_s:
             self._look(now_s, now_s - begun_s, callback)
 
-    def take(self) -> float:
-        """Return the most CPU seconds that one callback used since the last call; begin anew."""
-        worst_s, self._worst_s = self._worst_s, 0.0
-        self.look_above_s = 0.0
-        return worst_s
-
     def _look(self, now_s: float, took_s: float, callback: object) -> None:
         cpu_s = self._read_cpu_s()
         used_s = min(cpu_s - self._cpu_s, took_s)
         self._cpu_s, self._read_at_s = cpu_s, now_s
-        self._worst_s = max(self._worst_s, used_s)
-        self.look_above_s = min(self._worst_s, SLOW_S)
+        self.cpu_seconds.observe(used_s)
         if used_s >= SLOW_S:
             self.slow += 1
             if self._tell is not None:

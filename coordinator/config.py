@@ -388,6 +388,13 @@ class LoggingSettings(_Section):
 class MetricsSettings(_Section):
     """/metrics."""
 
+    groups: Literal["off", "summary", "partitions"] = Field(
+        default="off",
+        description="Members, offsets and lag of each group under the names of kafka_exporter. "
+        "summary: by group and topic. partitions: also by partition, two series for each "
+        "committed offset and two for each partition of a topic. Off because every group becomes "
+        "series that Prometheus keeps; max_series bounds them.",
+    )
     max_series: int = Field(
         default=10_000,
         ge=100,

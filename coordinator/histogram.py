@@ -9,7 +9,10 @@ from __future__ import annotations
 from bisect import bisect_left
 
 LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+REQUEST_BOUNDS_S = (*LATENCY_BOUNDS_S, 10.0, 30.0, 60.0, 300.0)
 REBALANCE_BOUNDS_S = (0.01, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+LAG_BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
+CALLBACK_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 BATCH_BOUNDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
 
 
@@ -23,6 +26,13 @@ class Histogram:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
+
+    def copy(self) -> Histogram:
+        """Return what was counted so far, for another thread."""
+        copied = Histogram(self.bounds)
+        copied.counts[:] = self.counts
+        copied.total = self.total
+        return copied
 
     def observe(self, value: float) -> None:
         """Count one value."""

@@ -1,33 +1,22 @@
-"""Every Prometheus metric, named and explained in one place.
+"""Every Prometheus metric of ours, named and explained in one place.
 
-Whoever counts keeps plain integers (``Counts``, ``Histogram``, or its own); they are read when a
-scrape comes, through the sources that the composition root hands over. Nothing here is called on
-the hot path.
+Whoever counts keeps plain integers (``Histogram``, or its own); ``exposition`` reads them when a
+scrape comes, through the sources that the composition root hands over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import accumulate, islice
 from typing import Literal, TypeAlias
-
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.registry import Collector
 
 from coordinator.histogram import Histogram
 
 NAMESPACE = "groupkeeper"
 
-Series: TypeAlias = Mapping[tuple[str, ...], float]
+Series: TypeAlias = Mapping[tuple[str, ...], float | Histogram]
 """label values, in the order of the definition -> value."""
-Source: TypeAlias = Callable[[], float | Series | Histogram]
+Source: TypeAlias = Callable[[], float | Histogram | Series]
 """Called at each scrape, on the loop; must not block."""
 
 
@@ -130,6 +119,14 @@ DEFINITIONS: tuple[Definition, ...] = (
         "COORDINATOR_LOAD_IN_PROGRESS and NOT_COORDINATOR mean the store was away. "
         "UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean clients were evicted or are too slow; with "
         "FENCED_INSTANCE_ID they are the fenced requests.",
+    ),
+    Definition(
+        "request_duration_seconds",
+        "histogram",
+        ("api",),
+        "Time from the beginning of a request to its reply, by API.",
+        "JoinGroup and SyncGroup wait for other members, Fetch for the time that the client asks "
+        "for, commits for the disk; Heartbeat and OffsetFetch above 0.1 are a busy loop.",
     ),
     Definition(
         "requests_refused",
@@ -335,17 +332,18 @@ DEFINITIONS: tuple[Definition, ...] = (
     ),
     Definition(
         "event_loop_lag_seconds",
-        "gauge",
+        "histogram",
         (),
-        "Largest delay of the event loop since the last scrape.",
-        "Above 0.1 the process is starved or one request is too large.",
+        "How late the event loop comes back to a timer of 250 ms.",
+        "When the buckets above 0.1 grow the process is starved or one request is too large.",
     ),
     Definition(
         "event_loop_callback_cpu_seconds",
-        "gauge",
+        "histogram",
         (),
-        "Most CPU time that one callback of the event loop used since the last scrape.",
-        "Where this is small and the lag large, the machine is busy with something else.",
+        "CPU time of the callbacks of the event loop that took longer than 1 ms.",
+        "Where its large buckets stand still and those of the lag grow, the machine is busy with "
+        "something else.",
     ),
     Definition(
         "slow_callbacks",
@@ -376,64 +374,3 @@ DEFINITIONS: tuple[Definition, ...] = (
         "Raise metrics.max_series, or find out what makes so many.",
     ),
 )
-
-
-class Exposition(Collector):
-    """Renders the metrics whose sources were given; a registry of its own, nothing global."""
-
-    def __init__(self, sources: Mapping[str, Source], max_series: int) -> None:
-        """Take the sources, by the name of their definition."""
-        unknown = sources.keys() - {definition.name for definition in DEFINITIONS}
-        assert not unknown, f"not defined: {unknown}"
-        self._sources = sources
-        self._max_series = max_series
-        self._dropped = 0
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
-
-    def render(self) -> bytes:
-        """Return the page in Prometheus' text format."""
-        return generate_latest(self._registry)
-
-    def describe(self) -> Iterable[Metric]:
-        """Name nothing in advance: registering must not call the sources."""
-        return ()
-
-    def collect(self) -> Iterator[Metric]:
-        """Read every source once, and stop adding series at the cap."""
-        left = self._max_series
-        for definition in DEFINITIONS:
-            source = self._sources.get(definition.name)
-            if source is None:
-                continue
-            family, shown, dropped = _family(definition, source(), left)
-            left -= shown
-            self._dropped += dropped
-            yield family
-        definition = next(d for d in DEFINITIONS if d.name == "metrics_dropped_series")
-        yield _family(definition, float(self._dropped), 1)[0]
-
-
-def _family(
-    definition: Definition, value: float | Series | Histogram, room: int
-) -> tuple[Metric, int, int]:
-    """Return the metric with at most ``room`` series, and how many were shown and left out."""
-    name = f"{NAMESPACE}_{definition.name}"
-    if isinstance(value, Histogram):
-        histogram = HistogramMetricFamily(name, definition.help)
-        bounds = [*map(str, value.bounds), "+Inf"]
-        size = len(bounds) + 2
-        if room < size:
-            # half a histogram is a wrong one
-            return histogram, 0, size
-        buckets = zip(bounds, map(float, accumulate(value.counts)), strict=True)
-        histogram.add_metric([], list(buckets), value.total)
-        return histogram, size, 0
-    series: Series = value if isinstance(value, Mapping) else {(): value}
-    family = (CounterMetricFamily if definition.kind == "counter" else GaugeMetricFamily)(
-        name, definition.help, labels=definition.labels
-    )
-    for labels, number in islice(series.items(), room):
-        family.add_metric(list(labels), number)
-    shown = min(len(series), room)
-    return family, shown, len(series) - shown

@@ -11,13 +11,15 @@ import socket
 import time
 
 from coordinator.config import Address
+from coordinator.histogram import LAG_BOUNDS_S, Histogram
 
 BACKLOG = 1024
 """Connections that may wait to be accepted: a fleet of clients that comes back all at once."""
 SPARE_FILES = 128
 """Descriptors for the store, the HTTP port, the logs and the interpreter."""
 LAG_PROBE_S = 0.25
-"""How often the loop's lag is looked at: rarely enough to cost nothing, often enough to be hit."""
+"""How often the loop's lag is measured: rarely enough to cost nothing, often enough to see that
+the loop was held for as long as a client notices."""
 
 
 COLLECT_EVERY = (20_000, 20, 20)
@@ -120,11 +122,11 @@ def bound_address(listener: socket.socket) -> Address:
 
 
 class LoopLag:
-    """The largest delay of the event loop since it was last asked for."""
+    """How late the event loop comes back to a timer."""
 
     def __init__(self) -> None:
         """Measure nothing before ``start``."""
-        self._worst = 0.0
+        self.seconds = Histogram(LAG_BOUNDS_S)
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -139,11 +141,6 @@ class LoopLag:
         if self._timer is not None:
             self._timer.cancel()
 
-    def take(self) -> float:
-        """Return the largest delay in seconds, and begin anew."""
-        worst, self._worst = self._worst, 0.0
-        return worst
-
     def _probe(self) -> None:
-        self._worst = max(self._worst, time.monotonic() - self._due)
+        self.seconds.observe(max(0.0, time.monotonic() - self._due))
         self.start()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from coordinator.core.assignors.types import Assignment, TopicPartition
 from coordinator.core.errors import ErrorCode, GroupError
 from coordinator.core.events import Event
+from coordinator.core.group import Group
 from coordinator.core.records import NO_OFFSET
 from coordinator.core.requests import (
     AlterGroupConfigs,
@@ -455,6 +456,11 @@ class GroupCoordinator:
     def groups_refused(self) -> int:
         """Requests that would have created one group more than ``max_groups``."""
         return self._census.refused
+
+    def live_groups(self) -> Iterator[Mapping[str, Group]]:
+        """Iterate over the groups of each shard that answers; they change as the loop goes on."""
+        for shard in self._shards():
+            yield shard.groups
 
     def _shards(self) -> Iterator[Shard]:
         for slot in self._owner.slots.values():

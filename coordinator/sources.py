@@ -55,8 +55,8 @@ def metric_sources(
 def loop_sources(lag: LoopLag, watch: CallbackWatch) -> dict[str, Source]:
     """Return the sources that tell of the event loop, by the name of their metric."""
     return {
-        "event_loop_lag_seconds": lag.take,
-        "event_loop_callback_cpu_seconds": watch.take,
+        "event_loop_lag_seconds": lambda: lag.seconds,
+        "event_loop_callback_cpu_seconds": lambda: watch.cpu_seconds,
         "slow_callbacks": lambda: watch.slow,
     }
 
@@ -71,6 +71,9 @@ def _server_sources(stats: ServerStats) -> dict[str, Source]:
         "received_bytes": lambda: stats.bytes_in,
         "sent_bytes": lambda: stats.bytes_out,
         "requests": lambda: _requests(stats),
+        "request_duration_seconds": lambda: {
+            (_api_name(key),): histogram for key, histogram in stats.request_times().items()
+        },
     }
 
 

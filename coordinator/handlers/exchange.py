@@ -110,6 +110,8 @@ class Exchange(msgspec.Struct, eq=False):
     holds: bool = True
     """While this waits, nothing that follows on its connection is begun (spec 1). Handlers clear it
     for what may be pipelined: commits, plain fetches, heartbeats."""
+    begun_s: float = 0.0
+    """When it was begun, by the monotonic clock; 0.0 where it was answered in the same turn."""
     on_closed: Callable[[], None] | None = None
     """Called when the connection goes while this waits, to let go of what waits only for it."""
 

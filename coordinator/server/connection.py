@@ -7,9 +7,6 @@ order in which they become ready. While a request that *holds* is unanswered (Jo
 Fetch...), or too much waits, or the peer does not take its replies, later frames stay in
 ``_backlog`` and reading stops at the limits: a peer can only ever slow down itself. What all that
 takes in memory is told to the budget of all connections (``budget``).
-
-A connection that is refused is read no further; what was begun before is answered, then it is
-closed.
 """
 
 from __future__ import annotations
@@ -19,23 +16,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
-import structlog
-
 from coordinator.core.requests import Client
 from coordinator.handlers import api_versions
 from coordinator.handlers.exchange import Exchange
 from coordinator.handlers.table import ROUTES
 from coordinator.server.budget import FRAME_BYTES, GRAIN_BYTES, OWED_GRAIN_BYTES, cost_bytes
 from coordinator.server.hub import Hub, java_address
-from coordinator.server.stats import CloseReason
+from coordinator.server.limits import LARGE_REPLY_BYTES
+from coordinator.server.stats import FAST_S, NOT_ANSWERED, CloseReason
 from protocol.errors import ProtocolError
 from protocol.frames import FrameError, FrameSplitter
 from protocol.headers import read_request_header
-
-LARGE_REPLY_BYTES = 1_048_576
-"""A shorter reply is within every ``kafka.max_reply_bytes``."""
-
-_log = structlog.get_logger("groupkeeper.server")
 
 
 class Connection(asyncio.Protocol):
@@ -44,6 +35,7 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_backlog",
         "_backlog_bytes",
+        "_begun_s",
         "_client",
         "_client_host",
         "_closed",
@@ -76,10 +68,8 @@ class Connection(asyncio.Protocol):
         """Make the connection of a listener; it comes to life with ``connection_made``."""
         self._hub = hub
         self._splitter = FrameSplitter(hub.limits.max_frame_bytes)
-        self.peer = ""
-        """The peer's address."""
-        self.requests = 0
-        """Requests begun."""
+        self.peer = ""  # the address
+        self.requests = 0  # that were begun
         # What came in and was not begun, what was begun and not written, what is written next.
         self._backlog: deque[bytes] = deque()
         self._backlog_bytes = 0
@@ -101,6 +91,7 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self._turning = False
         self._scheduled = False
+        self._begun_s = 0.0  # of the request under way
         # For the sweep of idle connections.
         self._seen = -1
         self._idle_since = 0.0
@@ -128,8 +119,10 @@ class Connection(asyncio.Protocol):
         if self._closed or self._doomed is not None:
             return
         watch = self._hub.watch
-        begun_s = watch.read_s()
-        self._hub.stats.bytes_in += len(data)
+        stats = self._hub.stats
+        begun_s = self._begun_s = watch.read_s()
+        stats.bytes_in += len(data)
+        answered_key = NOT_ANSWERED
         broken: tuple[str, str] | None = None
         try:
             frames = self._splitter.feed(data)
@@ -140,7 +133,7 @@ class Connection(asyncio.Protocol):
         if len(frames) == 1 and not self._owed and not self._backlog and self._writable:
             # The common case: one request while nothing else is under way.
             self._turning = True
-            self._begin(frames[0])
+            answered_key = self._begin(frames[0])
             self._end_turn()
             if frames[0] is not data:
                 self._account()
@@ -153,7 +146,10 @@ class Connection(asyncio.Protocol):
             self._account()
         if broken is not None:
             self._refuse(broken[0], error=broken[1])
-        if watch.read_s() - begun_s > watch.look_above_s:
+        took_s = watch.read_s() - begun_s
+        stats.times.seconds[answered_key] += took_s
+        if took_s > FAST_S:
+            stats.times.add_slow(answered_key, took_s)
             watch.end(begun_s, self.data_received)
 
     def pause_writing(self) -> None:
@@ -195,8 +191,7 @@ class Connection(asyncio.Protocol):
             self.refused(exchange, CloseReason.REPLY_TOO_LARGE)
             return
         if exchange.cost_bytes:
-            self._owed_bytes -= exchange.cost_bytes
-            exchange.cost_bytes = 0
+            self._waited(exchange)
         if owed[0] is not exchange:
             self._stored_bytes += len(reply)
             if len(reply) > GRAIN_BYTES or self._stored_bytes > self._tell_above:
@@ -216,17 +211,18 @@ class Connection(asyncio.Protocol):
             # Not now: whoever answers us may be in the middle of answering others.
             self._continue_later()
 
+    def _waited(self, exchange: Exchange) -> None:
+        """Take note that a request that waited, or was gathered, has its answer."""
+        self._owed_bytes -= exchange.cost_bytes
+        exchange.cost_bytes = 0
+        if exchange.begun_s:
+            self._hub.stats.times.add(exchange.key, self._hub.watch.read_s() - exchange.begun_s)
+
     def failed(self, exchange: Exchange, error: BaseException) -> None:
         """A bug of ours has taken the reply; without it the connection is of no use."""
         if self._closed:
             return
-        _log.error(
-            "reply could not be rendered",
-            api_key=exchange.key,
-            api_version=exchange.version,
-            peer=self.peer,
-            exc_info=error,
-        )
+        self._hub.refusals.bug(self.peer, exchange.key, exchange.version, error)
         self.abort(CloseReason.INTERNAL_ERROR)
 
     def refused(self, exchange: Exchange, reason: str) -> None:
@@ -329,6 +325,7 @@ class Connection(asyncio.Protocol):
         left = limits.max_turn_requests
         bytes_left = limits.max_turn_bytes
         backlog, out = self._backlog, self._out
+        read_s, add_time = self._hub.watch.read_s, self._hub.stats.times.add
         while (
             backlog
             and left
@@ -344,7 +341,8 @@ class Connection(asyncio.Protocol):
             bytes_left -= len(frame)
             self._backlog_bytes -= len(frame)
             answered = len(out)
-            self._begin(frame)
+            self._begun_s = read_s()
+            add_time(self._begin(frame), read_s() - self._begun_s)
             if len(out) > answered:
                 bytes_left -= len(out[-1])
         if backlog and (not left or bytes_left <= 0):
@@ -361,13 +359,14 @@ class Connection(asyncio.Protocol):
         if self._doomed is not None:
             self._close_when_answered()
 
-    def _begin(self, frame: bytes) -> None:
+    def _begin(self, frame: bytes) -> int:
+        """Begin a request; return its API key if it was answered at once, else NOT_ANSWERED."""
         hub = self._hub
         try:
             key, version, correlation_id, client_id, offset = read_request_header(frame)
         except ProtocolError as error:
             self._refuse(error.reason, error=error.message)
-            return
+            return NOT_ANSWERED
         # The header reader lets nothing else through that is not served.
         handle = ROUTES.get((key, version), api_versions.handle_unsupported)
         self.requests += 1
@@ -384,7 +383,10 @@ class Connection(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 - a bug in one handler must stop nobody else
             self.failed(exchange, error)
         else:
-            if exchange.reply is None and self._doomed is None:
+            if exchange.reply is not None:
+                return key
+            exchange.begun_s = self._begun_s
+            if self._doomed is None:
                 if exchange.holds:
                     self._held_by = exchange
                 cost = cost_bytes(len(frame))
@@ -392,6 +394,7 @@ class Connection(asyncio.Protocol):
                 self._owed_bytes += cost
                 if self._owed_bytes > self._tell_above:
                     self._account()
+        return NOT_ANSWERED
 
     def _drop(self, exchange: Exchange) -> None:
         """Take back an exchange that will not be answered; it was the last one begun."""
@@ -494,7 +497,4 @@ class Connection(asyncio.Protocol):
         if wanted == self._reading or self._closed:
             return
         self._reading = wanted
-        if wanted:
-            self._transport.resume_reading()
-        else:
-            self._transport.pause_reading()
+        (self._transport.resume_reading if wanted else self._transport.pause_reading)()

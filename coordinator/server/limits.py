@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LARGE_REPLY_BYTES = 1_048_576
+"""A shorter reply is within every ``kafka.max_reply_bytes``."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:

@@ -45,3 +45,13 @@ class RefusalLog:
         if left_out:
             detail["left_out"] = left_out
         self._log.warning("connection refused", reason=str(reason), peer=peer, **detail)
+
+    def bug(self, peer: str, api_key: int, api_version: int, error: BaseException) -> None:
+        """Say that a reply could not be rendered."""
+        self._log.error(
+            "reply_not_rendered",
+            api_key=api_key,
+            api_version=api_version,
+            peer=peer,
+            exc_info=error,
+        )

@@ -4,7 +4,57 @@ scrape.
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
+from typing import Final
+
+from coordinator.histogram import REQUEST_BOUNDS_S, Histogram
+from protocol.versions import ApiKey
+
+FAST_S = REQUEST_BOUNDS_S[0]
+"""Requests that took no longer are all but the whole of them: ``RequestTimes`` counts the others,
+and takes these from the number of all requests.
+"""
+
+NOT_ANSWERED: Final = -1
+"""What stands for the API key of a request that waits, or gets no answer."""
+
+
+class RequestTimes:
+    """How long requests took, by API key, from the beginning of each to its reply."""
+
+    __slots__ = ("_slow", "seconds")
+
+    def __init__(self) -> None:
+        """Begin at zero."""
+        self.seconds = [0.0] * (max(ApiKey) + 2)
+        """All of them together, by API key; whoever adds to it calls ``add_slow`` if need be. The
+        last one is that of NOT_ANSWERED, and means nothing."""
+        self._slow: dict[int, Histogram] = {}
+
+    def add(self, key: int, took_s: float) -> None:
+        """Count one request."""
+        self.seconds[key] += took_s
+        if took_s > FAST_S:
+            self.add_slow(key, took_s)
+
+    def add_slow(self, key: int, took_s: float) -> None:
+        """Put one request that took longer than ``FAST_S`` into its bucket."""
+        slow = self._slow.get(key)
+        if slow is None:
+            slow = self._slow[key] = Histogram(REQUEST_BOUNDS_S)
+        slow.observe(took_s)
+
+    def histograms(self, requests: Counter[int]) -> dict[int, Histogram]:
+        """Return the histogram of each API, given the number of its requests."""
+        found: dict[int, Histogram] = {}
+        for key, count in requests.items():
+            histogram = found[key] = Histogram(REQUEST_BOUNDS_S)
+            if key in self._slow:
+                histogram.counts = self._slow[key].counts.copy()
+            histogram.counts[0] = count - sum(histogram.counts)
+            histogram.total = self.seconds[key]
+        return found
 
 
 class CloseReason(StrEnum):
@@ -42,6 +92,7 @@ class ServerStats:
         "connections_open",
         "reading_paused",
         "requests",
+        "times",
     )
 
     def __init__(self) -> None:
@@ -56,8 +107,16 @@ class ServerStats:
         """Times that a connection was read no further because of the memory budget."""
         self.requests: dict[tuple[int, int, int], int] = {}
         """By (API key, version, first error of the answer): requests that were answered."""
+        self.times = RequestTimes()
         self.closed: dict[str, int] = {reason.value: 0 for reason in CloseReason}
         """By reason: connections that we closed or did not take. Reasons are a closed set."""
+
+    def request_times(self) -> dict[int, Histogram]:
+        """Return how long the requests took that were answered, by API key."""
+        counts: Counter[int] = Counter()
+        for (key, _, _), count in self.requests.items():
+            counts[key] += count
+        return self.times.histograms(counts)
 
     def count_closed(self, reason: str) -> None:
         """Count a connection that we closed."""

@@ -11,16 +11,16 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from starlette.requests import Request
 
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """What the pages show, asked anew each time; on the loop, so it must not block."""
+    """What the pages show, asked anew each time, on the loop: none of it may block."""
 
-    metrics: Callable[[], bytes]
+    metrics: Callable[[], Awaitable[bytes]]
     not_ready: Callable[[], str | None]
     """Why groups are not served, in one line; None when they are."""
 
@@ -29,7 +29,7 @@ def make_pages(reports: Reports) -> Starlette:
     """Build the application."""
 
     async def metrics(_: Request) -> Response:
-        return Response(reports.metrics(), media_type=CONTENT_TYPE_LATEST)
+        return Response(await reports.metrics(), media_type=CONTENT_TYPE_LATEST)
 
     async def healthz(_: Request) -> Response:
         # that this is answered at all is the news: the loop turns

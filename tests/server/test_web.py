@@ -29,7 +29,11 @@ def state():
 async def port(state):
     listener = bind(Address("127.0.0.1", 0), "http.listen")
     port = bound_address(listener).port
-    reports = Reports(metrics=lambda: b"up 1\n", not_ready=lambda: state.not_ready)
+
+    async def metrics() -> bytes:
+        return b"up 1\n"
+
+    reports = Reports(metrics=metrics, not_ready=lambda: state.not_ready)
     server = WebServer(make_pages(reports), listener)
     server.start()
     yield port

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from coordinator.histogram import CALLBACK_BOUNDS_S
 from storage.event_log import read_events
 from tests.helpers.raw_client import RawClient
 from tests.soak.cast import TOPIC
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tests.helpers.servers import Groupkeeper
 
 RETRIABLE = (14, 15, 16)
+LEAST_BOUND_MS = CALLBACK_BOUNDS_S[0] * 1000
 
 
 class Observer:
@@ -34,7 +36,9 @@ class Observer:
         self._seq = 0
         self.members = self.stable = 0
         self.slowest_ms = 0.0
-        """The most CPU time that any callback was seen to use."""
+        """The slowest callback of all lives used at most so much CPU time: a bucket's bound."""
+        self._counted = 0.0
+        """Callbacks in the buckets below the one that was looked at last."""
         self.rss_mb = 0.0
         self.lives_mb: list[float] = []
         """The last memory of each life that was over."""
@@ -57,13 +61,21 @@ class Observer:
                     self.members = int(sample.value)
                 case "groups" if sample.labels["state"] == "Stable":
                     self.stable += int(sample.value)
-                case "event_loop_callback_cpu_seconds":
-                    self.slowest_ms = max(self.slowest_ms, sample.value * 1000)
+                case "event_loop_callback_cpu_seconds_bucket":
+                    self._look_at_bucket(float(sample.labels["le"]) * 1000, sample.value)
                 case _:
                     continue
         status_file = Path(f"/proc/{self._daemon.pid}/status")
         found = re.search(r"VmRSS:\s+(\d+) kB", status_file.read_text())
         self.rss_mb = int(found[1]) / 1024 if found else self.rss_mb
+
+    def _look_at_bucket(self, bound_ms: float, count: float) -> None:
+        """Take one bucket; they come in their order, each with all that is below it."""
+        if bound_ms == LEAST_BOUND_MS:
+            self._counted = 0.0
+        if count > self._counted:
+            self.slowest_ms = max(self.slowest_ms, bound_ms)
+        self._counted = count
 
     def read_events(self) -> None:
         """Count what the event log tells since the last time."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from coordinator.exposition import Exposition
 from coordinator.histogram import Histogram
-from coordinator.metrics import DEFINITIONS, Exposition, Source
+from coordinator.metrics import DEFINITIONS, Source
 
 
 def scrape(sources: dict[str, Source], max_series: int = 1000) -> dict[str, float]:
@@ -15,7 +18,7 @@ def scrape(sources: dict[str, Source], max_series: int = 1000) -> dict[str, floa
 
 def samples(exposition: Exposition) -> dict[str, float]:
     found = {}
-    for family in text_string_to_metric_families(exposition.render().decode()):
+    for family in text_string_to_metric_families(exposition.render(exposition.read()).decode()):
         for sample in family.samples:
             labels = ",".join(f"{key}={value}" for key, value in sorted(sample.labels.items()))
             found[sample.name + (f"{{{labels}}}" if labels else "")] = sample.value
@@ -93,3 +96,50 @@ def test_names_are_unique_and_carry_their_unit():
         assert not definition.name.endswith(("_total", "_ms")), "seconds, and the suffix is added"
         assert definition.help.endswith(".")
         assert definition.advice.endswith(".")
+
+
+def test_two_scrapers_see_the_same():
+    """No number begins anew because somebody looked at it."""
+    lag = Histogram((0.1, 1.0))
+    lag.observe(0.5)
+    exposition = Exposition({"event_loop_lag_seconds": lambda: lag}, 1000)
+    first, second = samples(exposition), samples(exposition)
+    name = "groupkeeper_event_loop_lag_seconds_bucket{le=1.0}"
+    assert first[name] == second[name] == 1
+    peaks = [d.name for d in DEFINITIONS if "since the last scrape" in d.help]
+    assert peaks == []
+
+
+def test_what_the_loop_does_after_the_reading_is_not_in_it():
+    """It is rendered in another thread, while the loop goes on counting."""
+    sizes, counts = Histogram((1.0,)), {("idle",): 1}
+    exposition = Exposition(
+        {"storage_flush_batch_size": lambda: sizes, "connections_closed": lambda: counts}, 1000
+    )
+    reading = exposition.read()
+    sizes.observe(1.0)
+    counts["idle",] = 9
+    page = exposition.render(reading).decode()
+    assert "groupkeeper_storage_flush_batch_size_count 0.0" in page
+    assert 'groupkeeper_connections_closed_total{reason="idle"} 1.0' in page
+
+
+def test_the_process_is_shown_under_the_usual_names():
+    shown = scrape({})
+    assert shown["process_resident_memory_bytes"] > 1_000_000
+    assert shown["process_cpu_seconds_total"] > 0
+    assert shown["process_open_fds"] > 0
+    assert shown["process_start_time_seconds"] > 0
+
+
+async def test_the_page_is_rendered_off_the_loop():
+    threads = []
+
+    class Spying(Exposition):
+        def render(self, reading):
+            threads.append(threading.get_ident())
+            return super().render(reading)
+
+    assert b"groupkeeper_connections 3.0" in await Spying({"connections": lambda: 3}, 1000).page()
+    assert len(threads) == 1
+    assert threads != [threading.get_ident()]
