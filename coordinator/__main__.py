@@ -58,12 +58,14 @@ def main() -> None:
         import_less()
     problems = foreign_packages(Path(__file__).resolve().parent.parent)
     if problems:
-        for problem in problems:
-            sys.stderr.write(f"groupkeeper: {problem}\n")
-        sys.stderr.write(
-            "groupkeeper: another distribution or a file in the working directory owns that name; "
-            "install groupkeeper into an environment of its own\n"
+        problems.append(
+            "another distribution or a file in the working directory owns that name; "
+            "install groupkeeper into an environment of its own"
         )
+        # our own package is what runs here, so this is ours too
+        from coordinator.start_failure import report_start_failure
+
+        report_start_failure(problems, "auto" if is_daemon else "console")
         raise SystemExit(1)
     # late, for these imports are what was just checked
     from coordinator.extras import lacking

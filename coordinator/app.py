@@ -27,6 +27,7 @@ from coordinator.group_metrics import GroupWalk
 from coordinator.handlers.services import Endpoint, Services
 from coordinator.logs import configure_logging, set_log_level
 from coordinator.process import (
+    CannotGoOn,
     LoopLag,
     StartFailed,
     bind,
@@ -73,12 +74,21 @@ def run(settings: Settings, reread: Callable[[], Settings]) -> None:
 
 
 async def _live(settings: Settings, reread: Callable[[], Settings], watch: CallbackWatch) -> None:
-    await Daemon(settings, reread, watch).run()
+    daemon = Daemon(settings, reread, watch)
+    try:
+        await daemon.run()
+    except StartFailed:
+        raise
+    except Exception as error:
+        if daemon.has_been_ready:
+            raise
+        _log.exception("start_crashed")
+        raise StartFailed(f"a bug of ours: {error!r}; please report it") from error
 
 
 def _tell_slow(callback: str, cpu_s: float, took_s: float) -> None:
     _log.warning(
-        "a callback was slow: nobody else was answered meanwhile",
+        "slow_callback",
         callback=callback,
         cpu_ms=round(cpu_s * 1000),
         took_ms=round(took_s * 1000),
@@ -126,9 +136,10 @@ def server_limits(settings: Settings) -> ServerLimits:
     allowed = raise_file_limit(kafka.max_connections)
     if allowed < kafka.max_connections:
         _log.warning(
-            "fewer connections than configured: raise the hard limit of open files (ulimit -Hn)",
+            "fewer_connections_than_configured",
             max_connections=allowed,
             configured=kafka.max_connections,
+            advice="raise the hard limit of open files (ulimit -Hn, LimitNOFILE=)",
         )
     return ServerLimits(
         max_frame_bytes=kafka.max_frame_bytes,
@@ -155,6 +166,7 @@ class Daemon:
         self._told_to_stop_s: float | None = None
         self._phase: str | None = "loading"
         """Why groups are not served, while the daemon itself is the reason."""
+        self.has_been_ready = False
         self._failure = ""
         """Why it stops without being told to."""
         self._http_socket = bind(parse_address(settings.http.listen), "http.listen")
@@ -185,6 +197,7 @@ class Daemon:
                 listen(self._kafka_socket, "kafka.listen")
                 await self._listener.start(self._kafka_socket)
                 self._phase = None
+                self.has_been_ready = True
                 self._tell_ready()
                 self._systemd.start_watchdog()
                 check = asyncio.create_task(self._check_storage())
@@ -193,7 +206,7 @@ class Daemon:
         finally:
             await self._drain()
         if self._failure:
-            raise StartFailed(self._failure)
+            raise CannotGoOn(self._failure)
 
     def _services(self, topics: Topics) -> Services:
         kafka, static = self._settings.kafka, self._settings.static
@@ -275,7 +288,7 @@ class Daemon:
         except StorageError as error:
             problem = str(error)
         if problem is not None:
-            _log.error("the store is damaged", problem=problem)
+            _log.error("store_damaged", problem=problem)
 
     # --- signals ----------------------------------------------------------------------------------
 
@@ -290,7 +303,7 @@ class Daemon:
         if self._told_to_stop_s is not None:
             if now_s - self._told_to_stop_s < IMPATIENT_AFTER_S:
                 return
-            _log.warning("stopped at once; nothing that was acknowledged is lost", signal=name)
+            _log.warning("stopped_at_once", signal=name)
             os._exit(1)
         _log.info("stopping", signal=name)
         self._told_to_stop_s = now_s
@@ -310,7 +323,7 @@ class Daemon:
 
     def _give_up(self) -> None:
         # what was not written was not acknowledged, so this is clean enough to be called so
-        _log.warning("the drain took too long and was cut; nothing that was acknowledged is lost")
+        _log.warning("drain_cut", timeout_ms=self._settings.daemon.drain_timeout_ms)
         os._exit(1 if self._failure else 0)
 
     def _reload(self) -> None:
@@ -325,13 +338,13 @@ class Daemon:
         try:
             new = self._reread()
         except ConfigError as error:
-            _log.error("settings not read again", problems=error.problems)
+            _log.error("settings_not_reloaded", problems=error.problems)
             return
         set_log_level(new.logging)
         old = self._settings
         changed = [name for name in setting_names() if _value(new, name) != _value(old, name)]
         waiting = [name for name in changed if name != "logging.level"]
-        _log.warning("settings read again", log_level=new.logging.level, needs_restart=waiting)
+        _log.warning("settings_reloaded", log_level=new.logging.level, needs_restart=waiting)
 
     # --- stop -------------------------------------------------------------------------------------
 
@@ -341,7 +354,7 @@ class Daemon:
         try:
             await self._coordinator.stop()
         except StorageError as error:
-            _log.warning("the store was not closed cleanly", problem=str(error))
+            _log.warning("store_not_closed", problem=str(error))
         await self._listener.wait_answered(limit_ms / 1000 * REPLIES_SHARE)
         self._listener.close_all()
         self._kafka_socket.close()

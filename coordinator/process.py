@@ -39,7 +39,11 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 class StartFailed(Exception):
-    """The daemon cannot start or go on; the message is one line: what happened, why, what to do."""
+    """The daemon cannot start; the message is one line: what happened, why, what to do."""
+
+
+class CannotGoOn(StartFailed):
+    """The daemon has served, and has to end."""
 
 
 def calm_collector() -> None:

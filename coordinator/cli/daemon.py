@@ -5,15 +5,18 @@ Apart from all others, so that a daemon imports nothing of them as it starts.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from coordinator.cli.failing import FAILED, USAGE, fail
-from coordinator.config import parse_address
+from coordinator.cli.plain_text import plain_lines
+from coordinator.config import parse_address, variable_of
 from coordinator.config_load import ConfigError, LoadedSettings, load_settings
 from coordinator.extras import lacking
+from coordinator.start_failure import report_start_failure
 from coordinator.version import VERSION
 
 app = typer.Typer(
@@ -65,17 +68,28 @@ def serve(config: ConfigOption = None) -> None:
 
     SIGTERM and SIGINT end it cleanly, SIGHUP reads the log level again.
     """
+    form = os.environ.get(variable_of("logging.format"), "auto")
     if (lack := lacking("server")) is not None:
-        fail(lack, USAGE)
-    loaded = _load(config)
+        report_start_failure([lack], form)
+        raise typer.Exit(USAGE)
+    try:
+        settings = load_settings(config).settings
+    except ConfigError as error:
+        report_start_failure(error.problems, form)
+        raise typer.Exit(USAGE) from None
     # late: check-config and --version need none of it
     from coordinator.app import run
-    from coordinator.process import StartFailed
+    from coordinator.process import CannotGoOn, StartFailed
 
     try:
-        run(loaded.settings, lambda: load_settings(config).settings)
+        run(settings, lambda: load_settings(config).settings)
     except StartFailed as error:
-        fail(str(error), FAILED)
+        report_start_failure(
+            [plain_lines(str(error))],
+            settings.logging.format,
+            was_started=isinstance(error, CannotGoOn),
+        )
+        raise typer.Exit(FAILED) from None
 
 
 @app.command("check-config")

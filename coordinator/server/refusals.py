@@ -1,5 +1,5 @@
-"""The log lines of refused peers, limited in rate: a flood of bad input must not become a flood of
-log.
+"""The log lines of connections that we close, limited in rate: a flood of bad input must not become
+a flood of log.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ QUIET: frozenset[str] = frozenset({CloseReason.IDLE, CloseReason.SHUTDOWN})
 """Closed without fault of the peer: counted, and logged at debug level only."""
 
 
+_LIMITS: frozenset[str] = frozenset(CloseReason) - QUIET - {CloseReason.INTERNAL_ERROR}
+"""The peer met a limit. Any other reason is the label of a ``protocol.errors.ProtocolError``."""
+
+
 class RefusalLog:
-    """Writes one line a refusal, up to a rate, per reason."""
+    """Writes one line a connection that we close, up to a rate, per reason."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """``clock`` is monotonic, in seconds."""
@@ -34,7 +38,7 @@ class RefusalLog:
     def write(self, reason: str, peer: str, **detail: Any) -> None:
         """Say why the peer was closed, if the rate allows it."""
         if reason in QUIET:
-            self._log.debug("connection closed", reason=str(reason), peer=peer, **detail)
+            self._log.debug("connection_closed", reason=str(reason), peer=peer, **detail)
             return
         left_out = self._lines.take(reason)
         if left_out is None:
@@ -44,7 +48,14 @@ class RefusalLog:
                 detail[name] = value[:LOGGED_CHARS]
         if left_out:
             detail["left_out"] = left_out
-        self._log.warning("connection refused", reason=str(reason), peer=peer, **detail)
+        if reason == CloseReason.INTERNAL_ERROR:
+            self._log.error("connection_closed_by_bug", reason=str(reason), peer=peer, **detail)
+        elif reason in _LIMITS:
+            self._log.warning("connection_closed_at_limit", reason=str(reason), peer=peer, **detail)
+        else:
+            self._log.warning(
+                "connection_closed_bad_request", reason=str(reason), peer=peer, **detail
+            )
 
     def bug(self, peer: str, api_key: int, api_version: int, error: BaseException) -> None:
         """Say that a reply could not be rendered."""

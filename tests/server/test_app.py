@@ -50,13 +50,16 @@ def wait_for_log(daemon: Daemon, event: str) -> dict[str, Any]:
     raise AssertionError(f"no {event!r} in\n{daemon.log}")
 
 
-def refused(daemon: Daemon) -> str:
-    """Start what cannot start: exit 1, and the one line that says why."""
+def refused(daemon: Daemon, code: int = 1) -> str:
+    """Start what cannot start: its exit code, and the last line that says why."""
     daemon.launch()
-    assert daemon.wait() == 1, daemon.log
+    assert daemon.wait() == code, daemon.log
     assert "Traceback" not in daemon.log
-    (line,) = [line for line in daemon.log.splitlines() if line.startswith("groupkeeper: ")]
-    return line.removeprefix("groupkeeper: ")
+    *_, line = log_of(daemon)
+    assert (line["event"], line["level"]) == ("start_failed", "critical")
+    reason = line["reason"]
+    assert isinstance(reason, str)
+    return reason
 
 
 @pytest.mark.parametrize("storage_url", ["memory:", None])
@@ -145,7 +148,7 @@ def test_sighup_reads_the_log_level_again_and_names_what_needs_a_restart(make):
     daemon.settings |= {"logging.level": "debug", "kafka.node_id": 9}
     daemon.write_config()
     daemon.signal(signal.SIGHUP)
-    line = wait_for_log(daemon, "settings read again")
+    line = wait_for_log(daemon, "settings_reloaded")
     assert line["log_level"] == "debug"
     assert line["needs_restart"] == ["kafka.node_id"]
     host, port = daemon.bootstrap.split(":")
@@ -158,7 +161,7 @@ def test_sighup_puts_the_new_log_level_in_force(make):
     daemon.settings["logging.level"] = "warning"
     daemon.write_config()
     daemon.signal(signal.SIGHUP)
-    wait_for_log(daemon, "settings read again")
+    wait_for_log(daemon, "settings_reloaded")
     assert daemon.terminate() == 0
     assert {line["event"] for line in log_of(daemon)}.isdisjoint({"stopping", "stopped"})
 
@@ -168,7 +171,7 @@ def test_sighup_with_wrong_settings_changes_nothing(make):
     daemon.settings["kafka.listn"] = "x"
     daemon.write_config()
     daemon.signal(signal.SIGHUP)
-    line = wait_for_log(daemon, "settings not read again")
+    line = wait_for_log(daemon, "settings_not_reloaded")
     assert "did you mean listen?" in line["problems"][0]
     assert daemon.get("/readyz")[0] == 200
 
@@ -228,11 +231,10 @@ def test_a_store_of_another_cluster_is_refused(make):
 
 def test_wrong_settings_exit_2_before_anything_is_opened(make):
     daemon = make(settings={"kafka.workers": 2})
-    daemon.launch()
-    assert daemon.wait() == 2
-    assert daemon.log == (
-        "groupkeeper: kafka.workers: more than one worker does not exist yet; leave it at 1\n"
+    assert refused(daemon, 2) == (
+        "kafka.workers: more than one worker does not exist yet; leave it at 1"
     )
+    assert len(log_of(daemon)) == 1
     assert not (daemon.directory / "groupkeeper.db").exists()
 
 
@@ -247,6 +249,13 @@ def test_the_console_form_is_for_people(make):
     daemon.terminate()
     assert "ready" in daemon.log
     assert not any(line.startswith("{") for line in daemon.log.splitlines())
+
+
+def test_a_start_that_fails_says_so_to_people_in_the_console_form(make):
+    daemon = make(storage_url="mongodb://localhost", settings={"logging.format": "console"})
+    daemon.launch()
+    assert daemon.wait() == 1
+    assert daemon.log.splitlines()[-1].startswith("groupkeeper: storage.url")
 
 
 def test_every_metric_that_is_defined_is_shown_by_a_daemon_on_sqlite(make):

@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import Heartbeat, OffsetCommitResult
 from coordinator.server.refusals import LINES_PER_WINDOW, WINDOW_S, RefusalLog
+from coordinator.server.stats import CloseReason
 from protocol.frames import FrameError
 from tests.helpers.connections import Peer, commit, fake, heartbeat, make_listener
 from tests.helpers.handling import make_services
@@ -209,3 +210,19 @@ def test_a_flood_of_refusals_is_a_few_lines_and_a_count() -> None:
         "truncated",
     ]
     assert lines[-1]["left_out"] == 1_000 - LINES_PER_WINDOW
+
+
+@pytest.mark.parametrize(
+    ("reason", "event"),
+    [
+        (CloseReason.TOO_MANY_CONNECTIONS, "connection_closed_at_limit"),
+        (CloseReason.NOT_READING, "connection_closed_at_limit"),
+        ("frame_too_large", "connection_closed_bad_request"),
+        (CloseReason.INTERNAL_ERROR, "connection_closed_by_bug"),
+        (CloseReason.IDLE, "connection_closed"),
+    ],
+)
+def test_the_log_says_who_made_us_close_the_connection(reason: str, event: str) -> None:
+    with capture_logs() as lines:
+        RefusalLog(lambda: 0.0).write(reason, "192.0.2.1")
+    assert [(line["event"], line["reason"]) for line in lines] == [(event, str(reason))]

@@ -83,11 +83,29 @@ def test_check_config_hides_passwords(monkeypatch):
     assert "hush" not in output
 
 
-@pytest.mark.parametrize("command", ["serve", "check-config"])
-def test_wrong_settings_exit_2_with_one_line_a_problem(command, tmp_path):
+def test_a_daemon_with_wrong_settings_exits_2_with_one_json_line(tmp_path):
     file = tmp_path / "g.toml"
     file.write_text("[kafka]\nlistn = 1\nnode_id = 'x'\n")
-    result = run(command, "--config", str(file))
+    result = run("serve", "--config", str(file))
+    assert result.exit_code == 2
+    line = json.loads(result.output)
+    assert line["event"] == "start_failed"
+    assert all(problem.startswith(f"{file}: kafka.") for problem in line["problems"])
+    assert line["reason"] == "; ".join(line["problems"])
+    assert len(line["problems"]) == 2
+
+
+def test_the_environment_alone_can_ask_for_the_console_form(tmp_path, monkeypatch):
+    monkeypatch.setenv("GROUPKEEPER_LOGGING__FORMAT", "console")
+    result = run("serve", "--config", str(tmp_path / "absent.toml"))
+    assert result.exit_code == 2
+    assert result.output.startswith(f"groupkeeper: {tmp_path}/absent.toml: no such file")
+
+
+def test_wrong_settings_exit_2_with_one_line_a_problem(tmp_path):
+    file = tmp_path / "g.toml"
+    file.write_text("[kafka]\nlistn = 1\nnode_id = 'x'\n")
+    result = run("check-config", "--config", str(file))
     assert result.exit_code == 2
     lines = result.output.splitlines()
     assert len(lines) == 2

@@ -1,0 +1,54 @@
+"""Every line of the log has a name in snake_case, and the manual says what it means."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from coordinator.start_failure import EVENTS
+
+ROOT = Path(__file__).parents[2]
+LEVELS = {"debug", "info", "warning", "error", "critical", "exception"}
+LOGGERS = {"log", "_log", "logger", "_logger"}
+MANUAL = (ROOT / "docs" / "operations.md").read_text()
+
+
+def log_calls() -> Iterator[tuple[str, ast.Call]]:
+    """Every call of a logger, with its place."""
+    for package in ("coordinator", "storage", "protocol", "pipeline"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                    continue
+                owner = node.func.value
+                name = getattr(owner, "attr", getattr(owner, "id", ""))
+                if node.func.attr in LEVELS and name in LOGGERS:
+                    yield f"{path.relative_to(ROOT)}:{node.lineno}", node
+
+
+def events() -> dict[str, str]:
+    """Event -> the place of a call that logs it."""
+    found = dict.fromkeys(EVENTS, "coordinator/start_failure.py")
+    for place, call in log_calls():
+        (event,) = call.args  # what there is to say beside the name stands in fields
+        assert isinstance(event, ast.Constant), f"{place}: the name of an event is a constant"
+        found[event.value] = place
+    return found
+
+
+def test_the_calls_are_found() -> None:
+    assert len(list(log_calls())) > 30
+
+
+def test_names_of_events_are_snake_case() -> None:
+    wrong = {e: place for e, place in events().items() if not re.fullmatch("[a-z]+(_[a-z]+)*", e)}
+    assert wrong == {}
+
+
+def test_the_manual_explains_every_event_and_no_other() -> None:
+    table = MANUAL.partition("## Log lines")[2].partition("\n## ")[0]
+    explained = re.findall(r"^\| `([a-z_]+)` \|", table, re.MULTILINE)
+    assert explained == sorted(set(explained)), "in the order of the alphabet, each once"
+    assert set(explained) == set(events())
