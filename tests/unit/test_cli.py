@@ -170,8 +170,7 @@ def test_a_daemon_without_its_extra_says_what_installs_it(monkeypatch):
     monkeypatch.setitem(BRINGS, "server", ("no_such_web",))
     run = CliRunner().invoke(app, ["serve"])
     assert run.exit_code == 2
-    assert run.output.startswith("groupkeeper: no_such_web: not installed; run: ")
-    assert run.output.count("\n") == 1
+    assert json.loads(run.output)["reason"].startswith("no_such_web: not installed; run: ")
 
 
 @pytest.mark.parametrize(
