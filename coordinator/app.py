@@ -28,6 +28,8 @@ from coordinator.handlers.services import Endpoint, Services
 from coordinator.logs import configure_logging, set_log_level
 from coordinator.process import (
     CannotGoOn,
+    Connections,
+    DescriptorProbe,
     LoopLag,
     StartFailed,
     bind,
@@ -40,6 +42,7 @@ from coordinator.process import (
 from coordinator.runtime.settings import CoordinatorConfig
 from coordinator.server.limits import ServerLimits
 from coordinator.server.listener import Listener
+from coordinator.server.refusals import HttpRefusals
 from coordinator.service import GroupCoordinator
 from coordinator.sources import loop_sources, metric_sources
 from coordinator.systemd import READY, STOPPING, Systemd, reloading
@@ -95,6 +98,14 @@ def _tell_slow(callback: str, cpu_s: float, took_s: float) -> None:
     )
 
 
+def _tell_no_descriptors() -> None:
+    _log.error(
+        "no_file_descriptor_is_free",
+        consequence="newcomers on both ports are closed, and the store may fail",
+        advice="raise the limit of open files (ulimit -n, LimitNOFILE=)",
+    )
+
+
 def coordinator_config(settings: Settings) -> CoordinatorConfig:
     """Translate the settings for the coordinator."""
     return CoordinatorConfig(
@@ -130,20 +141,27 @@ def seal_settings(settings: Settings) -> SealSettings | None:
     )
 
 
-def server_limits(settings: Settings) -> ServerLimits:
-    """Translate the settings for the Kafka port; raises the limit of open files on the way."""
-    kafka = settings.kafka
-    allowed = raise_file_limit(kafka.max_connections)
-    if allowed < kafka.max_connections:
+def allowed_connections(settings: Settings) -> Connections:
+    """Raise the limit of open files, and return how many connections each port may have."""
+    kafka, http = settings.kafka.max_connections, settings.http.max_connections
+    allowed = raise_file_limit(kafka, http)
+    if allowed != (kafka, http):
         _log.warning(
             "fewer_connections_than_configured",
-            max_connections=allowed,
-            configured=kafka.max_connections,
+            max_connections=allowed.kafka,
+            configured=kafka,
+            http_max_connections=allowed.http,
             advice="raise the hard limit of open files (ulimit -Hn, LimitNOFILE=)",
         )
+    return allowed
+
+
+def server_limits(settings: Settings, max_connections: int) -> ServerLimits:
+    """Translate the settings for the Kafka port."""
+    kafka = settings.kafka
     return ServerLimits(
         max_frame_bytes=kafka.max_frame_bytes,
-        max_connections=allowed,
+        max_connections=max_connections,
         max_connections_per_address=kafka.max_connections_per_address,
         connections_max_idle_ms=kafka.connections_max_idle_ms,
         max_waiting_bytes=kafka.max_waiting_bytes,
@@ -180,10 +198,20 @@ class Daemon:
         self._coordinator = GroupCoordinator(self._storage, coordinator_config(settings), topics)
         self._coordinator.when_store_is_taken(self._store_taken)
         self._watch = watch
-        self._listener = Listener(self._services(topics), server_limits(settings), watch=watch)
+        allowed = allowed_connections(settings)
+        limits = server_limits(settings, allowed.kafka)
+        self._listener = Listener(self._services(topics), limits, watch=watch)
         self._lag = LoopLag()
+        self._descriptors = DescriptorProbe(_tell_no_descriptors)
         self._systemd = Systemd()
-        self._web = WebServer(make_pages(self._reports()), self._http_socket)
+        self._http_refusals = HttpRefusals(asyncio.get_running_loop().time)
+        self._web = WebServer(
+            make_pages(self._reports()),
+            self._http_socket,
+            max_connections=allowed.http,
+            request_timeout_ms=settings.http.request_timeout_ms,
+            refuse=self._http_refusals,
+        )
 
     async def run(self) -> None:
         """Start, serve until told to stop, drain. Raises StartFailed, also where the daemon has to
@@ -192,6 +220,7 @@ class Daemon:
         self._handle_signals()
         self._web.start()
         self._lag.start()
+        self._descriptors.start()
         try:
             if await self._load():
                 listen(self._kafka_socket, "kafka.listen")
@@ -228,6 +257,11 @@ class Daemon:
         backend = urlsplit(self._settings.storage.url).scheme
         sources = metric_sources(self._listener.stats, self._coordinator, self._storage, backend)
         sources |= loop_sources(self._lag, self._watch)
+        sources |= {
+            "http_connections": lambda: len(self._web.gate),
+            "http_refused": self._http_refusals.by_reason,
+            "descriptor_shortages": lambda: self._descriptors.shortages,
+        }
         metrics, topics = self._settings.metrics, self._topics
         walk = None
         if metrics.groups != "off":
@@ -360,6 +394,7 @@ class Daemon:
         self._kafka_socket.close()
         await self._web.stop()
         self._lag.stop()
+        self._descriptors.stop()
         self._systemd.stop_watchdog()
         _log.info("stopped")
 

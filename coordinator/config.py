@@ -171,6 +171,19 @@ class HttpSettings(_Section):
         description="HOST:PORT to listen on. Loopback by default: it tells the names of your "
         "groups.",
     )
+    max_connections: int = Field(
+        default=200,
+        ge=8,
+        description="Connections at the same time; for a further one the connection that has been "
+        "silent for longest is closed, so that /healthz and /readyz always answer. File "
+        "descriptors are kept for the Kafka port beside these.",
+    )
+    request_timeout_ms: int = Field(
+        default=10_000,
+        ge=100,
+        description="Milliseconds from the connection to the end of the first request's head, from "
+        "the first byte to the end of a later one's, and then until the answer is taken.",
+    )
 
 
 class StorageSettings(_Section):

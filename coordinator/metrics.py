@@ -112,6 +112,29 @@ DEFINITIONS: tuple[Definition, ...] = (
         "For capacity.",
     ),
     Definition(
+        "http_connections",
+        "gauge",
+        (),
+        "Open connections on the HTTP port.",
+        "Compare with http.max_connections.",
+    ),
+    Definition(
+        "http_refused",
+        "counter",
+        ("reason",),
+        "Connections of the HTTP port that we closed, and scrapes answered 503, by reason.",
+        "too_many_connections: somebody keeps silent connections open. request_timeout: a peer "
+        "that sends nothing, or a head byte by byte. The log has its address.",
+    ),
+    Definition(
+        "descriptor_shortages",
+        "counter",
+        (),
+        "Seconds in which the process had no file descriptor left.",
+        "Must be 0: newcomers are closed meanwhile and the store may fail. Raise the limit of open "
+        "files.",
+    ),
+    Definition(
         "requests",
         "counter",
         ("api", "version", "error"),

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import gc
 import os
 import resource
 import socket
 import time
+from collections.abc import Callable
+from typing import NamedTuple
 
 from coordinator.config import Address
 from coordinator.histogram import LAG_BOUNDS_S, Histogram
 
 BACKLOG = 1024
 """Connections that may wait to be accepted: a fleet of clients that comes back all at once."""
-SPARE_FILES = 128
-"""Descriptors for the store, the HTTP port, the logs and the interpreter."""
+SPARE_FILES = 256
+"""Descriptors for the store, the logs and the interpreter; and for newcomers that are accepted and
+closed at once, up to a backlog of the HTTP port."""
+DESCRIPTOR_PROBE_S = 1.0
+"""How often it is looked whether a file descriptor is free."""
 LAG_PROBE_S = 0.25
 """How often the loop's lag is measured: rarely enough to cost nothing, often enough to see that
 the loop was held for as long as a client notices."""
@@ -60,24 +66,34 @@ def give_back_large_buffers() -> None:
         mallopt(_M_TRIM_THRESHOLD, 2 * LARGE_BYTES)
 
 
-def raise_file_limit(max_connections: int) -> int:
+class Connections(NamedTuple):
+    """How many connections each port may have."""
+
+    kafka: int
+    http: int
+
+
+def raise_file_limit(kafka: int, http: int) -> Connections:
     """Raise RLIMIT_NOFILE as far as needed, and return how many connections it allows.
 
-    Raises StartFailed where it allows none.
+    What it allows is divided, so that no port can take the other's: of too few the HTTP port has
+    no more than an eighth. Raises StartFailed where it allows none.
     """
-    needed = max_connections + SPARE_FILES
+    needed = kafka + http + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY:
-        return max_connections
-    if soft <= SPARE_FILES:
+        return Connections(kafka, http)
+    left = soft - SPARE_FILES
+    if left < 2:
         raise StartFailed(
             f"the limit of open files is {soft}, and {SPARE_FILES} are needed beside connections; "
             "raise it (ulimit -n, LimitNOFILE=)"
         )
-    return min(max_connections, soft - SPARE_FILES)
+    http = min(http, max(1, left // 8))
+    return Connections(min(kafka, left - http), http)
 
 
 def bind(address: Address, setting: str) -> socket.socket:
@@ -123,6 +139,38 @@ def bound_address(listener: socket.socket) -> Address:
     """Return where a socket listens; tells the port that the system chose for port 0."""
     host, port, *_ = listener.getsockname()
     return Address(host, port)
+
+
+class DescriptorProbe:
+    """Looks whether a file descriptor is free. Where none is, the system library accepts newcomers
+    and closes them without a word, so nobody else would tell.
+    """
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        """Probe nothing before ``start``; ``tell`` is called each time that none is free."""
+        self._tell = tell
+        self._timer: asyncio.TimerHandle | None = None
+        self.shortages = 0
+        """Probes that found none."""
+
+    def start(self) -> None:
+        """Probe until ``stop``."""
+        self._timer = asyncio.get_running_loop().call_later(DESCRIPTOR_PROBE_S, self._probe)
+
+    def stop(self) -> None:
+        """End the probes."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _probe(self) -> None:
+        self.start()
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            self.shortages += 1
+            self._tell()
 
 
 class LoopLag:

@@ -4,6 +4,7 @@ a flood of log.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -66,3 +67,25 @@ class RefusalLog:
             peer=peer,
             exc_info=error,
         )
+
+
+class HttpRefusals:
+    """The same for the HTTP port, and counted: it is told the reason and the peer."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """``clock`` is monotonic, in seconds."""
+        self._lines = LineLimit(clock, WINDOW_S, LINES_PER_WINDOW)
+        self._log = structlog.get_logger("groupkeeper.http")
+        self._counts: Counter[str] = Counter()
+
+    def __call__(self, reason: str, peer: str) -> None:
+        """Take note of a peer."""
+        self._counts[reason] += 1
+        left_out = self._lines.take(reason)
+        if left_out is not None:
+            detail = {"left_out": left_out} if left_out else {}
+            self._log.warning("http_closed_at_limit", reason=reason, peer=peer, **detail)
+
+    def by_reason(self) -> dict[tuple[str, ...], float]:
+        """Return the counts, as a metric has them."""
+        return {(reason,): float(count) for reason, count in self._counts.items()}

@@ -73,8 +73,6 @@ class CloseReason(StrEnum):
     MEMORY_BUDGET = "memory_budget"
     """All connections together held more than ``kafka.max_buffered_bytes``, and this one the most,
     or for the longest."""
-    NO_DESCRIPTORS = "no_descriptors"
-    """The process had no file descriptor left, so the system could not hand the connection over."""
     INTERNAL_ERROR = "internal_error"
     """A bug of ours; the log has the traceback."""
     SHUTDOWN = "shutdown"

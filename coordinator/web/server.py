@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from coordinator.web.gate import Gate, LimitScrapes, Refuse, behind
+
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator
@@ -18,6 +20,13 @@ STOP_LIMIT_S = 2.0
 """A scrape that takes longer than this does not hold up the end of the process."""
 
 BACKLOG = 128
+MAX_CONNECTIONS = 200
+REQUEST_TIMEOUT_MS = 10_000
+"""Defaults of ``[http]`` in the config."""
+
+
+def _say_nothing(_reason: str, _peer: str) -> None:
+    pass
 
 
 class _Server(uvicorn.Server):
@@ -31,12 +40,24 @@ class WebServer:
     """Serves an application on a socket that is bound already, so that a port in use shows
     early."""
 
-    def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
-        """Prepare; nothing is answered before ``start``."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        listener: socket.socket,
+        *,
+        max_connections: int = MAX_CONNECTIONS,
+        request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+        refuse: Refuse = _say_nothing,
+    ) -> None:
+        """Prepare; nothing is answered before ``start``. ``refuse`` hears of each peer that is
+        closed, with the reason.
+        """
         self._listener = listener
+        self.gate = Gate(max_connections, request_timeout_ms / 1000, refuse)
         self._server = _Server(
             uvicorn.Config(
-                app,
+                LimitScrapes(app, "/metrics", self.gate),
+                http=behind(self.gate),
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -44,8 +65,7 @@ class WebServer:
                 server_header=False,
                 timeout_keep_alive=75,
                 timeout_graceful_shutdown=1,
-                # a scraper and a person: what is beyond is answered 503
-                limit_concurrency=100,
+                # not limit_concurrency: it answers 503 to health as well
                 backlog=BACKLOG,
             )
         )

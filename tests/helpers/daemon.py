@@ -78,6 +78,11 @@ class Daemon:
             **(settings or {}),
         }
         self.topics = dict(topics or {})
+        self.max_files: int | None = None
+
+    def limit_files(self, count: int) -> None:
+        """Start it with no more file descriptors than these."""
+        self.max_files = count
 
     @property
     def bootstrap(self) -> str:
@@ -116,9 +121,10 @@ class Daemon:
         assert self.process is None or self.process.poll() is not None, "already running"
         self.write_config()
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("GROUPKEEPER_")}
+        limited = [] if self.max_files is None else ["prlimit", f"--nofile={self.max_files}"]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, *self.entry, "serve", "--config", str(self.config_file)],
+                [*limited, sys.executable, *self.entry, "serve", "--config", str(self.config_file)],
                 cwd=self.directory,
                 env={**inherited, "PYTHONPATH": str(ROOT), **self.environment},
                 stdin=subprocess.DEVNULL,

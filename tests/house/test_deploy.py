@@ -31,7 +31,9 @@ def seconds(text: str) -> int:
 def test_the_unit_grants_what_the_default_settings_need():
     service, settings = unit()["Service"], Settings()
     assert seconds(service["TimeoutStopSec"]) * 1000 > settings.daemon.drain_timeout_ms
-    assert int(service["LimitNOFILE"]) >= settings.kafka.max_connections + SPARE_FILES
+    assert int(service["LimitNOFILE"]) >= (
+        settings.kafka.max_connections + settings.http.max_connections + SPARE_FILES
+    )
     assert service["Type"] == "notify"
     assert service["Restart"] == "on-failure"
 

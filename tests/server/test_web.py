@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 
 import pytest
 
 from coordinator.config import Address
 from coordinator.process import bind, bound_address
+from coordinator.web.gate import MAX_SCRAPES
 from coordinator.web.pages import Reports, make_pages
 from coordinator.web.server import WebServer
 
@@ -18,6 +20,7 @@ class State:
 
     def __init__(self) -> None:
         self.not_ready: str | None = None
+        self.page = b"up 1\n"
 
 
 @pytest.fixture
@@ -26,18 +29,34 @@ def state():
 
 
 @pytest.fixture
-async def port(state):
-    listener = bind(Address("127.0.0.1", 0), "http.listen")
-    port = bound_address(listener).port
+async def serve(state):
+    """Serve with limits of the test's own; gives the port and what was refused."""
+    servers: list[WebServer] = []
 
-    async def metrics() -> bytes:
-        return b"up 1\n"
+    def start(**limits: int) -> tuple[int, list[str]]:
+        listener = bind(Address("127.0.0.1", 0), "http.listen")
+        port = bound_address(listener).port
 
-    reports = Reports(metrics=metrics, not_ready=lambda: state.not_ready)
-    server = WebServer(make_pages(reports), listener)
-    server.start()
-    yield port
-    await server.stop()
+        async def metrics() -> bytes:
+            return state.page
+
+        reports = Reports(metrics=metrics, not_ready=lambda: state.not_ready)
+        refused: list[str] = []
+        server = WebServer(
+            make_pages(reports), listener, refuse=lambda reason, _: refused.append(reason), **limits
+        )
+        server.start()
+        servers.append(server)
+        return port, refused
+
+    yield start
+    for server in servers:
+        await server.stop()
+
+
+@pytest.fixture
+async def port(serve):
+    return serve()[0]
 
 
 async def get(port: int, path: str, method: str = "GET") -> tuple[int, dict[str, str], str]:
@@ -94,3 +113,122 @@ async def test_a_server_that_never_started_lets_go_of_its_port():
     address = bound_address(listener)
     await WebServer(make_pages(Reports(lambda: b"", lambda: None)), listener).stop()
     bind(address, "http.listen").close()
+
+
+# --- who may be connected -------------------------------------------------------------------------
+
+
+async def silent(port: int, count: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    return [await asyncio.open_connection("127.0.0.1", port) for _ in range(count)]
+
+
+async def gone(peers: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]) -> None:
+    for _, writer in peers:
+        writer.transport.abort()
+    await asyncio.sleep(0)
+
+
+async def test_health_is_never_behind_the_cap(serve):
+    port, refused = serve(max_connections=8)
+    peers = await silent(port, 30)
+    for path in ("/healthz", "/readyz", "/metrics"):
+        assert (await get(port, path))[0] == 200
+    assert set(refused) == {"too_many_connections"}
+    assert len(refused) >= 30 + 1 - 8
+    for reader, _ in peers[:20]:  # those that were silent for longest
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+    await gone(peers)
+
+
+SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+LARGE_PAGE = bytes(16 * 1024 * 1024)
+"""More than the system takes for a peer that does not read."""
+
+
+async def slow_scrapes(
+    port: int, count: int
+) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Peers that asked for a page and take only its beginning."""
+    peers = await silent(port, count)
+    for reader, writer in peers:
+        writer.write(SCRAPE)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+    return peers
+
+
+async def test_who_is_silent_is_closed_before_who_takes_an_answer(serve, state):
+    state.page = LARGE_PAGE
+    port, _ = serve(max_connections=8)
+    ((reader, writer),) = slow = await slow_scrapes(port, 1)
+    peers = await silent(port, 30)
+    assert (await get(port, "/healthz"))[0] == 200
+    await reader.readuntil(b"\r\n\r\n")
+    assert len(await reader.readexactly(len(LARGE_PAGE))) == len(LARGE_PAGE)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (await reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200")
+    await gone(slow + peers)
+
+
+async def test_health_answers_while_every_place_is_taken_by_slow_scrapes(serve, state):
+    state.page = LARGE_PAGE
+    port, refused = serve(max_connections=MAX_SCRAPES)
+    slow = await slow_scrapes(port, MAX_SCRAPES)
+    assert (await get(port, "/healthz"))[0] == 200
+    assert refused == ["too_many_connections"]
+    await gone(slow)
+
+
+async def test_scrapes_are_limited_by_themselves(serve, state):
+    state.page = LARGE_PAGE
+    port, refused = serve()
+    slow = await slow_scrapes(port, MAX_SCRAPES)
+    status, headers, _ = await get(port, "/metrics")
+    assert (status, headers["retry-after"]) == (503, "1")
+    assert (await get(port, "/healthz"))[0] == 200
+    assert refused == ["too_many_scrapes"]
+    await gone(slow)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost:"])
+async def test_a_request_that_does_not_come_has_a_time_limit(serve, sent):
+    port, refused = serve(request_timeout_ms=50)
+    ((reader, writer),) = peers = await silent(port, 1)
+    writer.write(sent)
+    with contextlib.suppress(ConnectionError):
+        assert await reader.read() == b""
+    assert refused == ["request_timeout"]
+    await gone(peers)
+
+
+async def test_a_later_request_that_does_not_come_whole_has_a_time_limit_too(serve):
+    port, refused = serve(request_timeout_ms=50)
+    ((reader, writer),) = peers = await silent(port, 1)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (await reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200")
+    assert refused == []
+    writer.write(b"GET /healthz HTTP/1.1\r\n")
+    with contextlib.suppress(ConnectionError):
+        assert await reader.read() == b""
+    assert refused == ["request_timeout"]
+    await gone(peers)
+
+
+async def test_an_answer_that_is_not_taken_has_a_time_limit(serve, state):
+    state.page = LARGE_PAGE
+    port, refused = serve(request_timeout_ms=100)
+    peers = await slow_scrapes(port, 1)
+    while not refused:  # time passes: health is asked for
+        assert (await get(port, "/healthz"))[0] == 200
+    assert refused == ["response_timeout"]
+    await gone(peers)
+
+
+async def test_requests_behind_each_other_are_all_answered(serve):
+    port, refused = serve(request_timeout_ms=5_000)
+    ((reader, writer),) = peers = await silent(port, 1)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 5)
+    for _ in range(5):
+        assert (await reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200")
+    assert refused == []
+    await gone(peers)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import gc
+import os
 import resource
 import socket
 
@@ -12,6 +15,7 @@ from coordinator.config import Address
 from coordinator.process import (
     COLLECT_EVERY,
     SPARE_FILES,
+    DescriptorProbe,
     LoopLag,
     StartFailed,
     bind,
@@ -20,6 +24,7 @@ from coordinator.process import (
     listen,
     raise_file_limit,
 )
+from tests.helpers.virtual_loop import virtual_time
 
 
 @pytest.fixture
@@ -41,34 +46,58 @@ def test_the_collector_looks_less_often():
 
 
 def test_the_soft_limit_is_raised_to_what_is_needed(limits):
-    assert raise_file_limit(2000) == 2000
-    assert limits == [2000 + SPARE_FILES, 4096]
+    assert raise_file_limit(2000, 200) == (2000, 200)
+    assert limits == [2200 + SPARE_FILES, 4096]
 
 
 def test_a_limit_that_suffices_is_left_alone(limits):
-    assert raise_file_limit(100) == 100
+    assert raise_file_limit(100, 50) == (100, 50)
     assert limits == [1024, 4096]
 
 
-def test_the_hard_limit_bounds_the_connections(limits):
-    assert raise_file_limit(10_000) == 4096 - SPARE_FILES
+def test_the_hard_limit_is_divided_between_the_ports(limits):
+    assert raise_file_limit(10_000, 200) == (4096 - SPARE_FILES - 200, 200)
     assert limits == [4096, 4096]
 
 
-@pytest.mark.parametrize("hard", [100, SPARE_FILES])
+def test_of_few_descriptors_the_http_port_has_an_eighth_and_kafka_the_rest(limits):
+    limits[:] = [SPARE_FILES + 80, SPARE_FILES + 80]
+    assert raise_file_limit(10_000, 200) == (70, 10)
+
+
+@pytest.mark.parametrize("hard", [100, SPARE_FILES, SPARE_FILES + 1])
 def test_a_limit_that_leaves_no_room_for_connections_stops_the_start(limits, hard):
     limits[:] = [hard, hard]
     with pytest.raises(StartFailed, match=f"the limit of open files is {hard}"):
-        raise_file_limit(10_000)
-    limits[:] = [SPARE_FILES + 1, SPARE_FILES + 1]
-    assert raise_file_limit(10_000) == 1
+        raise_file_limit(10_000, 200)
+    limits[:] = [SPARE_FILES + 2, SPARE_FILES + 2]
+    assert raise_file_limit(10_000, 200) == (1, 1)
 
 
 def test_without_limits_everything_is_allowed(limits):
     limits[:] = [1024, resource.RLIM_INFINITY]
-    assert raise_file_limit(10_000) == 10_000
+    assert raise_file_limit(10_000, 200) == (10_000, 200)
     limits[:] = [resource.RLIM_INFINITY, resource.RLIM_INFINITY]
-    assert raise_file_limit(10_000) == 10_000
+    assert raise_file_limit(10_000, 200) == (10_000, 200)
+
+
+@virtual_time
+async def test_a_process_without_descriptors_says_so_each_second_until_it_has_one(monkeypatch):
+    told = []
+    probe = DescriptorProbe(lambda: told.append(1))
+    probe.start()
+    await asyncio.sleep(3.5)
+    assert told == []
+
+    def none_is_free(*_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", none_is_free)
+        await asyncio.sleep(3)
+    await asyncio.sleep(3)
+    assert len(told) == probe.shortages == 3
+    probe.stop()
 
 
 def test_a_bound_port_does_not_listen_yet():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.app import coordinator_config, seal_settings, server_limits
+from coordinator.app import allowed_connections, coordinator_config, seal_settings, server_limits
 from coordinator.config import (
     GroupSettings,
     KafkaSettings,
@@ -19,6 +19,7 @@ from coordinator.config import (
 )
 from coordinator.core.limits import CoreLimits
 from coordinator.handlers.services import Services
+from coordinator.process import Connections
 from coordinator.runtime.settings import LEAST, CoordinatorConfig
 from coordinator.server.limits import ServerLimits
 from storage.sealing import FOR_EVER, SealSettings
@@ -57,26 +58,26 @@ def test_what_a_host_may_not_set_the_daemon_refuses_as_well(section, key, name):
         Settings(**{section: {key: LEAST[name] - 1}})
 
 
-def test_the_kafka_port_gets_the_defaults_that_it_has_by_itself(monkeypatch):
-    monkeypatch.setattr("coordinator.app.raise_file_limit", lambda wanted: wanted)
-    assert server_limits(Settings()) == ServerLimits()
+def test_the_kafka_port_gets_the_defaults_that_it_has_by_itself():
+    assert server_limits(Settings(), 10_000) == ServerLimits()
     defaults = {field.name: field.default for field in dataclasses.fields(Services)}
     for name in ("max_request_elements", "max_reply_bytes"):
         assert getattr(Settings().kafka, name) == defaults[name]
 
 
-def test_every_limit_of_the_kafka_port_that_is_a_setting_reaches_it(monkeypatch):
-    monkeypatch.setattr("coordinator.app.raise_file_limit", lambda wanted: wanted)
+def test_every_limit_of_the_kafka_port_that_is_a_setting_reaches_it():
     names = {field.name for field in dataclasses.fields(ServerLimits)}
     names -= {"max_turn_bytes", "max_turn_requests"}
     changed = {name: getattr(ServerLimits(), name) + 1 for name in names}
-    limits = server_limits(Settings(kafka=changed))
+    settings = Settings(kafka=changed)
+    limits = server_limits(settings, settings.kafka.max_connections)
     assert {name: getattr(limits, name) for name in names} == changed
 
 
 def test_the_kafka_port_takes_no_more_than_the_system_allows(monkeypatch):
-    monkeypatch.setattr("coordinator.app.raise_file_limit", lambda _: 77)
-    assert server_limits(Settings()).max_connections == 77
+    monkeypatch.setattr("coordinator.app.raise_file_limit", lambda *_: Connections(77, 8))
+    assert allowed_connections(Settings()) == (77, 8)
+    assert server_limits(Settings(), 77).max_connections == 77
 
 
 def test_group_and_offset_settings_reach_the_core_in_its_units():

@@ -1,0 +1,182 @@
+"""Who may be connected to the HTTP port, and for how long.
+
+Health is never behind the cap: a newcomer beyond it is let in, and the connection that has been
+silent for longest is closed for it. One that asks at once is never that one. Each request has a
+time limit, from its first byte, or from the connection, to its whole head, and another one until
+its answer is taken. Scrapes are limited by themselves, for they cost memory and time; health is
+not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+MAX_SCRAPES = 8
+"""Pages of metrics that are made or sent at the same time; Prometheus asks for one."""
+
+TOO_MANY_CONNECTIONS = "too_many_connections"
+REQUEST_TIMEOUT = "request_timeout"
+RESPONSE_TIMEOUT = "response_timeout"
+TOO_MANY_SCRAPES = "too_many_scrapes"
+
+
+Refuse: TypeAlias = Callable[[str, str], None]
+"""(reason, peer): told of each peer that is refused or closed, to log and count it."""
+
+
+class Gate:
+    """All connections of the HTTP port, the one that has been silent for longest first."""
+
+    def __init__(self, max_connections: int, request_timeout_s: float, refuse: Refuse) -> None:
+        """Start without connections."""
+        self.max_connections = max_connections
+        self.request_timeout_s = request_timeout_s
+        self.refuse = refuse
+        self._silent: dict[GatedProtocol, None] = {}
+        self._busy: dict[GatedProtocol, None] = {}
+        """Those that are being answered."""
+        self.sending: set[GatedProtocol] = set()
+        """Those that do not take their answer as fast as it is made."""
+
+    def __len__(self) -> int:
+        """Count the open connections."""
+        return len(self._silent) + len(self._busy)
+
+    def enter(self, protocol: GatedProtocol) -> None:
+        """Let a newcomer in, and close another one for it where that is one too many."""
+        if len(self) >= self.max_connections:
+            oldest = next(iter(self._silent or self._busy))
+            oldest.close_for(TOO_MANY_CONNECTIONS)
+        self._silent[protocol] = None
+
+    def moved(self, protocol: GatedProtocol, *, is_busy: bool) -> None:
+        """Count the connection among those that are answered, or as silent from now on."""
+        self._silent.pop(protocol, None)
+        self._busy.pop(protocol, None)
+        (self._busy if is_busy else self._silent)[protocol] = None
+
+    def leave(self, protocol: GatedProtocol) -> None:
+        """Forget a connection."""
+        self._silent.pop(protocol, None)
+        self._busy.pop(protocol, None)
+        self.sending.discard(protocol)
+
+
+class GatedProtocol(H11Protocol):
+    """uvicorn's side of one connection, behind the gate; ``behind`` makes the class for one."""
+
+    gate: Gate
+    _limit: asyncio.TimerHandle | None = None
+    _is_busy = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Enter; the first request has its time from here."""
+        super().connection_made(transport)
+        self.gate.enter(self)
+        self._limit_to(REQUEST_TIMEOUT)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Leave."""
+        self.gate.leave(self)
+        self._unlimit()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes. A head that comes a byte at a time has no more time than another."""
+        super().data_received(data)
+        self._settle()
+        if self._limit is None and not self.transport.is_closing():
+            self._limit_to(REQUEST_TIMEOUT)
+
+    def on_response_complete(self) -> None:
+        """The answer is made; uvicorn begins the next request that came, if one did."""
+        super().on_response_complete()
+        self._settle()
+
+    def pause_writing(self) -> None:
+        """The peer does not take the answer."""
+        super().pause_writing()
+        self.gate.sending.add(self)
+        self._settle()
+
+    def resume_writing(self) -> None:
+        """The peer took the answer."""
+        super().resume_writing()
+        self.gate.sending.discard(self)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Count as one that is answered until its peer took the answer, else as silent."""
+        if self.transport.is_closing():
+            return
+        is_made = self.cycle is None or self.cycle.response_complete
+        is_busy = not is_made or self in self.gate.sending
+        if is_busy and not self._is_busy:
+            self._limit_to(RESPONSE_TIMEOUT)
+        elif not is_busy and self._is_busy:
+            self._unlimit()
+        if is_busy != self._is_busy:
+            self._is_busy = is_busy
+            self.gate.moved(self, is_busy=is_busy)
+
+    def close_for(self, reason: str) -> None:
+        """Close at once, whatever the peer has taken."""
+        self.gate.leave(self)
+        self._unlimit()
+        self.gate.refuse(reason, self.client[0] if self.client else "unknown")
+        self.transport.abort()
+
+    def _limit_to(self, reason: str) -> None:
+        self._unlimit()
+        self._limit = self.loop.call_later(self.gate.request_timeout_s, self.close_for, reason)
+
+    def _unlimit(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+
+
+def behind(gate: Gate) -> type[asyncio.Protocol]:
+    """Make the protocol class of a server whose connections are behind this gate."""
+    return type("GatedProtocol", (GatedProtocol,), {"gate": gate})
+
+
+class LimitScrapes:
+    """Answers 503 where too many pages of metrics are under way; nothing else is limited."""
+
+    def __init__(self, app: ASGIApp, path: str, gate: Gate) -> None:
+        """Stand before an application."""
+        self._app = app
+        self._path = path
+        self._gate = gate
+        self._running = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http" or scope["path"] != self._path:
+            await self._app(scope, receive, send)
+        elif self._running + len(self._gate.sending) >= MAX_SCRAPES:
+            client: Any = scope.get("client")
+            self._gate.refuse(TOO_MANY_SCRAPES, client[0] if client else "unknown")
+            await _refuse(send)
+        else:
+            self._running += 1
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._running -= 1
+
+
+async def _refuse(send: Send) -> None:
+    text = b"too many scrapes at the same time\n"
+    head = [(b"content-type", b"text/plain; charset=utf-8"), (b"retry-after", b"1")]
+    head.append((b"content-length", str(len(text)).encode()))
+    await send({"type": "http.response.start", "status": 503, "headers": head})
+    await send({"type": "http.response.body", "body": text})
