@@ -56,7 +56,7 @@ class Fault:
     stores: bool = True
     after: Gate | None = None
     """Waits here with everything done."""
-    error: Exception | None = None
+    error: BaseException | None = None
     """Raised at the end."""
     survives_cancel: bool = False
     """The work goes on when the caller gives up: a late append."""

@@ -1,4 +1,4 @@
-"""Thirty mutants that a person thought of: what a coordinator must not get wrong.
+"""The mutants that a person thought of: what a coordinator must not get wrong.
 
 The text that is replaced stands exactly once in its file; when the code changes, the run says so.
 A call without its name is a tuple that nobody uses: so a statement is dropped without its lines.
@@ -220,4 +220,37 @@ WIRE: Final = (
     ),
 )
 
-NAMED: Final = (*TIMERS, *FENCES, *LIMITS, *DURABILITY, *WIRE)
+LATE: Final = (
+    Named(
+        f"{RUNTIME}/group_loading.py",
+        "            task.cancel()\n            self._refuse(place",
+        "            self._refuse(place",
+        "a read of a group goes on after the stop, and ends in an error that nobody sees",
+    ),
+    Named(
+        f"{RUNTIME}/owner.py",
+        "if shard is None or shard.saved(group_id) is not None:",
+        "if shard is None:",
+        "a group that a load brought is read over it: its shard is dropped as if by a bug",
+    ),
+    Named(
+        f"{RUNTIME}/owner.py",
+        "        if slot.shard is not shard:\n",
+        "        if slot.shard is shard is None:\n",
+        "ends of partitions are learned from a group that could not be applied",
+    ),
+    Named(
+        f"{HANDLERS}/offset_fetch.py",
+        "exchange.error = exchange.error or _first_error(result, version)",
+        "exchange.error = _first_error(result, version)",
+        "an OffsetFetch of several groups is counted by its last answer, not by an error",
+    ),
+    Named(
+        f"{HANDLERS}/gather.py",
+        "exchange.on_closed = exchange.channel.later(0, self.begin)",
+        "exchange.channel.later(0, self.begin)",
+        "groups are asked for after the connection that wanted them has closed",
+    ),
+)
+
+NAMED: Final = (*TIMERS, *FENCES, *LIMITS, *DURABILITY, *WIRE, *LATE)

@@ -234,8 +234,8 @@ def test_named_mutant_changes_one_place_of_the_code_as_it_is(named):
     assert mutated != source
 
 
-def test_thirty_mutants_have_names():
-    assert len({named.breaks for named in NAMED}) == len(NAMED) == 30
+def test_named_mutants_have_names_of_their_own():
+    assert len({named.breaks for named in NAMED}) == len(NAMED) >= 30
 
 
 def test_drawn_mutants_of_the_three_layers_are_python_and_proofs_are_of_mutants_that_exist():

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
@@ -156,12 +156,28 @@ def test_an_ipv6_address_stands_in_brackets_before_its_port():
 
 
 def test_a_stop_beside_a_stop_waits_for_it():
+    server = SyncGroupkeeperServer()
+    server.start()
+    is_held, may_end = threading.Event(), threading.Event()
+
+    def hold_the_loop() -> None:
+        is_held.set()
+        may_end.wait()
+
+    def stop() -> list[str]:
+        """What still runs when it returns."""
+        server.stop()
+        return [thread.name for thread in threading.enumerate() if thread.name == "groupkeeper"]
+
     with ThreadPoolExecutor(3) as pool:
-        for _ in range(20):
-            server = SyncGroupkeeperServer()
-            server.start()
-            for stopping in [pool.submit(server.stop) for _ in range(3)]:
-                stopping.result()
+        held = pool.submit(server._thread.call, hold_the_loop)
+        is_held.wait()
+        stops = [pool.submit(stop), pool.submit(stop)]
+        early, _ = wait(stops, timeout=0.2)  # only a stop that does not wait is done by then
+        may_end.set()
+        assert not early
+        assert [stopped.result() for stopped in stops] == [[], []]
+        held.exception()
 
 
 def join(client: RawClient, session_ms: int):

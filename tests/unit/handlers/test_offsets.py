@@ -235,7 +235,7 @@ def test_many_groups_are_answered_in_request_order_however_late_each_is(version:
     assert isinstance(coordinator, FakeCoordinator)
     assert exchange.holds
     errors = [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
-    for index in (2, 0, 1):
+    for index in (2, 1, 0):
         assert channel.replies == []
         rows = [(index, index * 10, -1, "", ErrorCode.NONE)]
         topics = [] if errors[index] else [("orders", ORDERS.topic_id, rows)]
@@ -247,6 +247,7 @@ def test_many_groups_are_answered_in_request_order_however_late_each_is(version:
         ("a", 0),
     ]
     assert reply["groups"][2]["topics"][0]["partitions"][0]["committed_offset"] == 20
+    assert exchange.error is ErrorCode.UNKNOWN_MEMBER_ID, "the first error is what is counted"
 
 
 def test_no_groups_at_all_is_answered_with_none() -> None:
@@ -264,6 +265,29 @@ def test_a_large_number_of_groups_is_asked_for_in_windows() -> None:
     assert asked_for == [64, 128]
     reply = decode("offset_fetch", 9, channel.replies[0])
     assert [g["group_id"] for g in reply["groups"]] == [f"g{i}" for i in range(150)]
+
+
+def test_nothing_more_is_asked_once_the_connection_has_closed() -> None:
+    services = make_services(lambda _: OffsetFetchResult(ErrorCode.NONE, []))
+    groups = [{"group_id": f"g{i}", "topics": None} for i in range(150)]
+    exchange, channel = begin(services, "offset_fetch", 9, groups=groups)
+    exchange.let_go()
+    assert channel.timers == [], "the next window is not waited for"
+    channel.run_timers()
+    assert len(services.coordinator.requests) == 64  # type: ignore[attr-defined]
+
+
+def test_answers_that_come_after_the_connection_has_closed_are_heard_by_nobody() -> None:
+    services = make_services()
+    groups = [{"group_id": f"g{i}", "topics": None} for i in range(70)]
+    exchange, channel = begin(services, "offset_fetch", 9, groups=groups)
+    exchange.let_go()
+    coordinator = services.coordinator
+    assert isinstance(coordinator, FakeCoordinator)
+    for ticket in coordinator.tickets:
+        ticket.resolve(OffsetFetchResult(ErrorCode.NONE, []))
+    assert (channel.replies, channel.failures, channel.timers) == ([], [], [])
+    assert len(coordinator.requests) == 64
 
 
 def test_large_answers_end_a_window_early() -> None:

@@ -38,7 +38,7 @@ from coordinator.runtime.refusals import (
 from coordinator.service import GroupCoordinator
 from storage.base import StorageError, StoreRefused
 from tests.helpers.coordinator import CLIENT, a_commit, a_config, a_coordinator
-from tests.helpers.faulty_storage import FaultyStorage, Gate, busy, fail, slow
+from tests.helpers.faulty_storage import Fault, FaultyStorage, Gate, busy, fail, slow
 from tests.helpers.pipeline import a_pipeline
 from tests.helpers.virtual_loop import VirtualClock, VirtualLoop, turns, virtual_time, virtual_timer
 
@@ -345,3 +345,47 @@ async def test_a_bug_in_expiry_loads_the_shard_again() -> None:
         await asyncio.sleep(1)
         assert pipeline.shard(0) is not broken
         assert pipeline.owner.stats.bugs == 1
+
+
+def ended_by_itself() -> Fault:
+    """What becomes of a call that waits for a task of the host's which somebody cancels."""
+    return Fault(stores=False, error=asyncio.CancelledError())
+
+
+@virtual_time
+@pytest.mark.parametrize("call", ["acquire", "load"])
+async def test_a_load_that_ends_as_cancelled_by_itself_is_tried_again(call: str) -> None:
+    storage = FaultyStorage()
+    storage.script(call, ended_by_itself())
+    async with a_coordinator(storage) as world:
+        assert world.coordinator.stats.loads_failed == 1
+        storage.script("append", fail())
+        storage.script(call, ended_by_itself())
+        lost = world.commit("g", 5)
+        await world.until(lost)
+        assert lost.error is ErrorCode.NOT_COORDINATOR
+        await world.until_ready()
+        assert world.coordinator.stats.loads_failed == 2
+        stored = world.commit("g", 6)
+        await world.until(stored)
+        assert stored.error is ErrorCode.NONE
+
+
+@virtual_time
+async def test_a_store_whose_opening_ends_as_cancelled_by_itself_may_be_opened_again() -> None:
+    storage = FaultyStorage()
+    storage.script("open", ended_by_itself())
+    coordinator = GroupCoordinator(storage, a_config(), clock=VirtualClock(), timer=virtual_timer)
+    with pytest.raises(StorageError, match="cancelled a call by itself"):
+        await coordinator.start()
+    await coordinator.start()
+    await coordinator.stop()
+
+
+@virtual_time
+async def test_leases_are_renewed_after_a_renewal_that_ended_as_cancelled_by_itself() -> None:
+    storage = FaultyStorage()
+    async with a_coordinator(storage, renew_interval_ms=2_000):
+        storage.script("renew", ended_by_itself())
+        await asyncio.sleep(10)
+        assert storage.calls.count("renew") > 2
