@@ -133,7 +133,9 @@ class GroupCoordinator:
             )
             topics.bind(self._submit_to_cluster)
         self._census = GroupLimit(
-            self.config.max_groups, lambda: self._clock.now().monotonic_ms / 1000
+            self.config.max_groups,
+            lambda: self._clock.now().monotonic_ms / 1000,
+            self.config.max_metadata_bytes,
         )
         make_groups = group_shards(self._census, are_topics_stored=storage.limits.keeps_topics)
         makers |= dict.fromkeys(range(self.config.shards), make_groups)

@@ -107,6 +107,11 @@ def encoded_bytes(length: int) -> int:
     return length * 4 // 3 + 4
 
 
+def metadata_bytes(protocols: tuple[JoinProtocol, ...]) -> int:
+    """Return what a member holds for all protocols that it offers."""
+    return sum([len(protocol.metadata) for protocol in protocols])
+
+
 class Group:
     """One group and everything that is known of it."""
 
@@ -267,6 +272,7 @@ class Group:
             if not self.support[protocol.name]:
                 del self.support[protocol.name]
         self.size_bytes += sign * member.size_bytes()
+        self.tally.metadata_bytes += sign * metadata_bytes(member.protocols)
 
     def park_join(self, member: Member, ticket: Ticket) -> Ticket | None:
         """Hold a member's join; gives back the one that was held before."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from coordinator.core.deadlines import Deadline
-from coordinator.core.group import MAX_GENERATION, Group
+from coordinator.core.group import MAX_GENERATION, Group, metadata_bytes
 from coordinator.core.requests import GroupState, Heartbeat, Request
 from coordinator.core.state import ShardState
 from coordinator.core.step import Step
@@ -45,6 +45,14 @@ def _check_counts(shard: ShardState) -> None:
     members = sum(len(group.members) for group in shard.groups.values())
     assert shard.tally.members == members, (
         f"{where}: {shard.tally.members} members are counted, {members} are held"
+    )
+    metadata = sum(
+        metadata_bytes(member.protocols)
+        for group in shard.groups.values()
+        for member in group.members.values()
+    )
+    assert shard.tally.metadata_bytes == metadata, (
+        f"{where}: {shard.tally.metadata_bytes} bytes of metadata are counted, {metadata} are held"
     )
 
 

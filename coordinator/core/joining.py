@@ -6,7 +6,7 @@ from coordinator.core import rebalance
 from coordinator.core.deadlines import Deadline, DeadlineKind
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import MemberJoin, quoted_reason
-from coordinator.core.group import Group, Member, member_bytes
+from coordinator.core.group import Group, Member, member_bytes, metadata_bytes
 from coordinator.core.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 from coordinator.core.request_events import note_created, note_fenced
 from coordinator.core.requests import (
@@ -70,6 +70,9 @@ def _join(shard: ShardState, group: Group, request: JoinGroup, ticket: Ticket) -
     elif not _fits(shard, group, request, protocols):
         # Refused before anything is changed: its record could not be stored (design 2.2).
         shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
+    elif not shard.census.admits_metadata(_added_bytes(group, request, protocols)):
+        # Clients look for the coordinator again and repeat the join after their back-off.
+        shard.reply(ticket, JoinGroupResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, ""))
     elif request.member_id == "":
         _join_unknown(shard, group, request, protocols, ticket)
     elif request.member_id in group.pending_members:
@@ -138,6 +141,13 @@ def _fits(
     return group.size_bytes + added <= shard.limits.max_step_bytes
 
 
+def _added_bytes(group: Group, request: JoinGroup, protocols: tuple[JoinProtocol, ...]) -> int:
+    """How much more metadata the members hold after this join."""
+    added = metadata_bytes(protocols)
+    member = group.members.get(request.member_id)
+    return added if member is None else added - metadata_bytes(member.protocols)
+
+
 # --- newcomers ---
 
 
@@ -200,6 +210,7 @@ def _add(
     if not group.members:
         group.protocol_type = request.protocol_type
     group.add(member)
+    shard.note_metadata()
     if group.state is GroupState.PREPARING_REBALANCE and group.is_initial_rebalance:
         group.new_member_added = True
     group.park_join(member, ticket)
@@ -252,6 +263,7 @@ def _rejoin(
         shard.reply(ticket, rebalance.generation_result(group, member))
         return
     _update(group, member, request, protocols)
+    shard.note_metadata()
     superseded = group.park_join(member, ticket)
     if superseded is not None:
         # The client gave up waiting and asked again: one of the two is answered with success.
@@ -318,6 +330,7 @@ def _take_over(
     rebalance.restart_session(shard, member)
     member.session_timeout_ms = request.session_timeout_ms
     group.replace(old, member)
+    shard.note_metadata()
     _note_join(shard, group, member, request, replaces=old.member_id)
     return member
 

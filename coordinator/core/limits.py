@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """How long a new member may stay parked in a join phase (Kafka:
 CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS).
 """
+
+MAX_METADATA_BYTES: Final = 134_217_728
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +27,10 @@ class CoreLimits:
     group_max_size: int = 2_147_483_647
     max_groups: int = 1_000_000
     """Groups of all shards together; one costs about 2 KB. What was loaded is served in any case.
+    """
+    max_metadata_bytes: int = MAX_METADATA_BYTES
+    """What members of all groups together may subscribe with. Metadata up to 16 KiB is not refused
+    for it (``census.LARGE_METADATA_BYTES``).
     """
     offset_metadata_max_bytes: int = 4_096
     """Counted in UTF-16 code units, despite its name (Kafka)."""

@@ -286,6 +286,7 @@ def remove_member(shard: ShardState, group: Group, member: Member) -> None:
     if ticket is not None:
         shard.reply(ticket, SyncGroupResult(ErrorCode.UNKNOWN_MEMBER_ID))
     group.remove(member)
+    shard.note_metadata()
 
 
 def fence_parked(shard: ShardState, group: Group, member: Member) -> None:

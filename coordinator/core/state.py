@@ -10,7 +10,7 @@ from typing import Final
 from coordinator.core.census import Census, Tally
 from coordinator.core.deadlines import Deadline, DeadlineKind, Deadlines
 from coordinator.core.events import Event
-from coordinator.core.group import Group, encoded_bytes
+from coordinator.core.group import Group, encoded_bytes, metadata_bytes
 from coordinator.core.group_configs import NO_SETTINGS, GroupSettings
 from coordinator.core.limits import CoreLimits
 from coordinator.core.lost_offsets import StoredOffset
@@ -52,7 +52,7 @@ class ShardState:
         """
         self.are_topics_stored = are_topics_stored
         self.shard_id = shard_id
-        self.census = census or Census(limits.max_groups)
+        self.census = census or Census(limits.max_groups, limits.max_metadata_bytes)
         self.tally = Tally()
         self.limits = limits
         self.image = image
@@ -171,10 +171,17 @@ class ShardState:
             self.offsets_held -= group.offset_count()
             self.tally.by_state[group.state] -= 1
             self.tally.members -= len(group.members)
+            for member in group.members.values():
+                self.tally.metadata_bytes -= metadata_bytes(member.protocols)
 
     def note_groups(self) -> None:
         """Tell the census how many groups there are: after each change that is not of a load."""
         self.census.note(self.shard_id, len(self.groups))
+        self.note_metadata()
+
+    def note_metadata(self) -> None:
+        """Tell the census what the members' metadata takes: after each change of it."""
+        self.census.note_metadata(self.shard_id, self.tally.metadata_bytes)
 
     def _apply_commit(self, record: OffsetsCommitted) -> None:
         offsets = self._group(record.group_id).offsets

@@ -8,6 +8,7 @@ from typing import Final
 import structlog
 
 from coordinator.core.census import Census
+from coordinator.core.limits import MAX_METADATA_BYTES
 from coordinator.limited_log import LineLimit
 
 WINDOW_S: Final = 60.0
@@ -18,9 +19,14 @@ log = structlog.stdlib.get_logger(__name__)
 class GroupLimit(Census):
     """A census that logs, once a minute at most, that it refuses new groups."""
 
-    def __init__(self, max_groups: int, clock_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        max_groups: int,
+        clock_s: Callable[[], float],
+        max_metadata_bytes: int = MAX_METADATA_BYTES,
+    ) -> None:
         """``clock_s`` is monotonic."""
-        super().__init__(max_groups)
+        super().__init__(max_groups, max_metadata_bytes)
         self._lines = LineLimit(clock_s, WINDOW_S, 1)
 
     def admits(self) -> bool:
@@ -34,5 +40,19 @@ class GroupLimit(Census):
                 max_groups=self.max_groups,
                 refused=self.refused,
                 advice="delete groups that nobody needs, or raise group.max_groups (2 KB a group)",
+            )
+        return False
+
+    def admits_metadata(self, size_bytes: int) -> bool:
+        """Return whether a member may come with so much metadata."""
+        if super().admits_metadata(size_bytes):
+            return True
+        if self._lines.take("metadata") is not None:
+            log.warning(
+                "member_metadata_limit_reached",
+                metadata_bytes=self.metadata_bytes,
+                refused_bytes=size_bytes,
+                max_metadata_bytes=self.max_metadata_bytes,
+                advice="raise kafka.max_buffered_bytes, half of which it is, if these are yours",
             )
         return False

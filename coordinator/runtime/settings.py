@@ -15,6 +15,7 @@ LEAST: Final = {
     "heartbeat_check_interval_ms": 0,
     "group_max_size": 1,
     "max_groups": 1,
+    "max_metadata_bytes": 0,
     "offset_metadata_max_bytes": 0,
     "offsets_retention_ms": 1,
     "retention_check_interval_ms": 1,

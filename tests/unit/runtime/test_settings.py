@@ -9,6 +9,7 @@ from coordinator.runtime.settings import LEAST, CoordinatorConfig
 MAY_BE_NOTHING = (
     "initial_rebalance_delay_ms",
     "heartbeat_check_interval_ms",
+    "max_metadata_bytes",
     "offset_metadata_max_bytes",
     "max_partitions",
     "max_configured_groups",
