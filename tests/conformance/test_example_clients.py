@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +17,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.helpers.ecosystem import CLIENTS, EXAMPLES, PROGRAMS, Unavailable
+from tests.helpers.ecosystem import BUILD_LIMIT_S, CLIENTS, EXAMPLES, PROGRAMS, Unavailable
 from tests.helpers.group_view import committed
+from tests.helpers.printed_docs import ROOT
 from tests.helpers.raw_client import RawClient
 from tests.helpers.servers import Server
+from tests.helpers.stranger import commands
 
 IN_PYTHON = sorted(path.name for path in CLIENTS.glob("*.py"))
 SAID = "orders 0: 42\n"
@@ -57,6 +60,37 @@ def test_it_does_the_same_in_another_language(own_server: Server, kind: str) -> 
         pytest.skip(str(lack))
     done = _run([*program, f"127.0.0.1:{own_server.port}"])
     assert (done.returncode, done.stdout) == (0, SAID), done.stderr
+    with RawClient(own_server.port) as client:
+        assert committed(client, "billing") == {("orders", 0): 42}
+
+
+@pytest.mark.clients
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=getattr(pytest.mark, kind)) for kind in EXAMPLES]
+)
+def test_the_command_of_the_quick_start_runs_it(own_server: Server, kind: str, tmp_path) -> None:
+    """As it is written, in a copy of the checkout; the port alone is another one."""
+    try:
+        EXAMPLES[kind]()
+    except Unavailable as lack:
+        pytest.skip(str(lack))
+    ignored = shutil.ignore_patterns("target", "node_modules", "__pycache__")
+    copy = shutil.copytree(CLIENTS, tmp_path / CLIENTS.relative_to(ROOT), ignore=ignored)
+    for file in copy.glob(f"{kind}/*"):
+        file.write_text(file.read_text().replace("9092", str(own_server.port)))
+    beginning = f"(cd examples/clients/{kind} "
+    text = (ROOT / "docs" / "quickstart.md").read_text()
+    (block,) = [each for each in commands(text) if each.startswith(beginning)]
+    done = subprocess.run(
+        ["bash", "-ec", block],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert SAID in done.stdout  # beside the colours of Maven
     with RawClient(own_server.port) as client:
         assert committed(client, "billing") == {("orders", 0): 42}
 

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 from typer.testing import CliRunner
@@ -143,6 +144,17 @@ def test_a_signal_during_the_imports_ends_a_daemon_cleanly(command, number, code
     assert (ended.returncode, ended.stdout, ended.stderr) == (code, "", "")
 
 
+@pytest.fixture
+def _not_installed(monkeypatch):
+    """Run from the sources alone, whatever the environment of the tests has."""
+
+    def distribution(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.distribution", distribution)
+
+
+@pytest.mark.usefixtures("_not_installed")
 def test_a_job_says_what_is_missing_and_its_help_needs_nothing(monkeypatch):
     monkeypatch.setitem(BRINGS, "pipeline", ("no_such_distribution",))
     asked = CliRunner().invoke(app, ["pipeline", "run", "--help"])
