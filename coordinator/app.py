@@ -122,6 +122,7 @@ def coordinator_config(settings: Settings) -> CoordinatorConfig:
         shards=settings.offsets.topic_num_partitions,
         owner=f"{socket.gethostname()}:{os.getpid()}",
         append_timeout_ms=settings.storage.append_timeout_ms,
+        max_group_bytes=settings.storage.max_group_bytes,
         drain_timeout_ms=int(settings.daemon.drain_timeout_ms * STOP_SHARE),
         end_offset_interval_ms=settings.log.end_offset_interval_ms,
     )

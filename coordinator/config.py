@@ -202,6 +202,15 @@ class StorageSettings(_Section):
         "its clients told to ask again (Kafka's offsets.commit.timeout.ms). Must lie below "
         "group.min_session_timeout_ms, or a slow disk would evict members.",
     )
+    max_group_bytes: int = Field(
+        default=67_108_864,
+        ge=4_096,
+        description="Bytes that one group may take when it is saved: its offsets with their "
+        "metadata, and its members. Of a commit that would make it larger the partitions that do "
+        "not fit are refused with INVALID_COMMIT_OFFSET_SIZE; members are refused (with "
+        "UNKNOWN_SERVER_ERROR) where they alone take more. A group is in memory as a whole and "
+        "read at every start; this is 100,000 partitions with 500 bytes of metadata each.",
+    )
 
 
 class LogSettings(_Section):

@@ -287,6 +287,13 @@ DEFINITIONS: tuple[Definition, ...] = (
         "Bounds the time of the next start; stays below about 50,000.",
     ),
     Definition(
+        "storage_fold_failures",
+        "counter",
+        (),
+        "Folds that could not be written; what they had is tried again.",
+        "No commit is lost or late, but unfolded requests grow; the log says why (fold_failed).",
+    ),
+    Definition(
         "log_last_seq",
         "gauge",
         (),

@@ -29,6 +29,7 @@ _STORE_GAUGES = {
     "log_sealing_cpu_seconds": "sealing_cpu_s",
     "log_sealing_failures": "sealing_failures",
     "storage_wal_bytes": "wal_bytes",
+    "storage_fold_failures": "fold_failures",
 }
 """Metric -> key of ``OffsetStorage.stats``; a backend that has no such number shows none."""
 

@@ -77,6 +77,9 @@ class StorageLimits(msgspec.Struct, frozen=True):
     keeps_topics: bool = True
     """The store outlives the process with its topics and their ids. False: what a topic that is
     missing had may belong to somebody who named it before, so offsets are never deleted with it."""
+    max_group_bytes: int | None = None
+    """Encoded size that the saved state of a group may have; the core refuses what would make it
+    larger. None: the backend has no limit of its own."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -143,9 +146,10 @@ class OffsetStorage(LeaseStore, Protocol):
     def load(self, shards: Collection[ShardId]) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
         """Read what was durably written, one pass for all shards, in order within a group.
 
-        A folded group comes as one SavedGroup, before records some of which it may already hold: to
-        apply those again changes nothing in the end. A backend with one lane is loaded whole, after
-        every acquire and before the first append; nothing of a lane is appended while it is loaded.
+        A folded group comes as one SavedGroup, behind which SavedOffsets may hold more of it,
+        before records some of which they may already hold: to apply those again changes nothing in
+        the end. A backend with one lane is loaded whole, after every acquire and before the first
+        append; nothing of a lane is appended while it is loaded.
         """
         ...
 

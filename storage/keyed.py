@@ -20,6 +20,7 @@ from coordinator.core.records import (
     Record,
     SavedGroup,
     SavedOffset,
+    SavedOffsets,
     TopicRecord,
     TopicRemoved,
 )
@@ -57,6 +58,10 @@ class KeyedRecords:
                 group = self._groups[record.group_id] = _Group()
                 group.metadata = record.metadata
                 group.offsets = {topic: dict(rows) for topic, rows in record.offsets.items()}
+            case SavedOffsets():
+                offsets = self._groups.setdefault(record.group_id, _Group()).offsets
+                for topic, rows in record.offsets.items():
+                    offsets.setdefault(topic, {}).update(rows)
             case GroupRemoved():
                 self._groups.pop(record.group_id, None)
             case OffsetsRemoved():

@@ -8,13 +8,14 @@ connections of its own: a WAL lets them be, in this process and in others.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
+
+import structlog
 
 from coordinator.core.records import Record
 from storage import sqlite_log
@@ -34,18 +35,14 @@ from storage.base import (
 from storage.event_codec import count_events
 from storage.event_log import group_history
 from storage.full_disk import explained
+from storage.group_parts import MAX_PART_BYTES
 from storage.job_thread import JobThread
 from storage.log_clock import LogClock, mint_log_id, wall_clock_ms
 from storage.record_codec import encode_payload
 from storage.segment_lines import EventDict
 from storage.sqlite_check import SqliteCheck
-from storage.sqlite_fold import (
-    FOLD_AFTER_REQUESTS,
-    Changes,
-    FoldedGroup,
-    FoldMap,
-    changes_of,
-)
+from storage.sqlite_fold import FOLD_AFTER_REQUESTS, FoldMap, FoldWork, changes_of
+from storage.sqlite_fold_write import FoldWriter, save_folded_row
 from storage.sqlite_keyed import KeyedRow, keyed_changes, write_keyed
 from storage.sqlite_load import SqliteLoad, read_log_end
 from storage.store_files import StoreFiles
@@ -54,6 +51,8 @@ MAX_STEP_BYTES = 16 * 1024 * 1024
 """Far below SQLite's limit of a value (1 GB); what a step above it would cost the loop decides."""
 
 _T = TypeVar("_T")
+
+_log = structlog.get_logger(__name__)
 
 
 class _Append(NamedTuple):
@@ -64,14 +63,14 @@ class _Append(NamedTuple):
     payload: bytes | None
     """None: only folds."""
     keyed: list[KeyedRow]
-    folded: list[FoldedGroup]
+    work: FoldWork
     folded_row: int
 
 
 class SqliteOffsetStorage:
     """One file, one lane: all shards are written in one transaction under one epoch."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - seams for tests
         self,
         path: str | Path,
         *,
@@ -79,9 +78,12 @@ class SqliteOffsetStorage:
         clock: Callable[[], int] = wall_clock_ms,
         new_log_id: Callable[[], str] = mint_log_id,
         fold_after: int = FOLD_AFTER_REQUESTS,
+        part_bytes: int = MAX_PART_BYTES,
         connect: schema.Connect = schema.connect_writer,
     ) -> None:
-        """Touch nothing yet. ``connect`` opens the writer's connection: a seam for tests."""
+        """Touch nothing yet. A group with more than ``part_bytes`` is folded in parts. ``connect``
+        opens the writer's connection: a seam for tests.
+        """
         self.limits = StorageLimits(
             max_step_bytes=MAX_STEP_BYTES,
             one_lane=True,
@@ -92,7 +94,7 @@ class SqliteOffsetStorage:
         self.path = Path(path).resolve()
         # Waiting for another process's write lock must end before the caller gives the append up.
         self._busy_timeout_s = append_timeout_ms / 2 / 1000
-        self._fold_after = fold_after
+        self._make_fold_map = partial(FoldMap, fold_after, part_bytes)
         self._connect = connect
         self._log_clock = LogClock(clock, new_log_id)
         self._lock: StoreFiles | None = None
@@ -106,14 +108,14 @@ class SqliteOffsetStorage:
         self._epoch: LeaseEpoch = 0
         self._may_append = False
         """A load went before, and no append since has failed, been given up or is in flight."""
-        self._clean_row = 0
-        """How far the fold had come when the leases were given back."""
-        self._fold = FoldMap(fold_after)
+        self._is_released = False
+        """The leases were given back, and nothing was in doubt."""
+        self._fold = self._make_fold_map()
+        self._fold_writer = FoldWriter()
+        self._fold_failures = 0
         self._last_row = 0
         self._next_seq = 1
         self._saved_folded_row = 0
-        self._fold_error: Exception | None = None
-        """What the thread met behind an append that was already reported: the next one tells it."""
 
     # --- opening and closing -------------------------------------------------------------------
 
@@ -150,18 +152,19 @@ class SqliteOffsetStorage:
         assert self._thread is not None
         lock, self._lock = self._lock, None
         self._check.interrupt()
-        folded_row = max(self._clean_row, self._known_folded_row())
-        self._may_append = False
-        closing = self._thread.submit(partial(self._close, folded_row, lock))
+        is_known, self._may_append = self._may_append or self._is_released, False
+        closing = self._thread.submit(partial(self._close, is_known, lock))
         self._thread.stop()
         # Who does not wait for a disk that hangs must not let another daemon in before it is done.
         await asyncio.shield(closing)
 
-    def _close(self, folded_row: int, lock: StoreFiles) -> None:
+    def _close(self, is_known: bool, lock: StoreFiles) -> None:
         if lock.is_lost:
             self._is_marked = False  # the next start looks it over
         try:
-            self._close_connection(folded_row)
+            # Behind the last fold, and nobody on the loop has to do with the map any more.
+            self._fold.settle()
+            self._close_connection(self._fold.folded_row(self._last_row) if is_known else 0)
         finally:
             lock.release()
 
@@ -170,9 +173,8 @@ class SqliteOffsetStorage:
         if connection is None:
             return
         try:
-            if self._is_marked and self._fold_error is None:
-                _save_folded_row(connection, folded_row, self._epoch)
             if self._is_marked:
+                save_folded_row(connection, folded_row, self._epoch)
                 connection.execute("UPDATE store SET value = 0 WHERE key = 'running'")
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except sqlite3.Error:
@@ -184,7 +186,7 @@ class SqliteOffsetStorage:
 
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
         """Write a new epoch, which holds for every shard; the lock on the file is the lease."""
-        self._may_append = False
+        self._may_append = self._is_released = False
         self._epoch = epoch = await self._run(partial(self._raise_epoch, owner))
         self._may_append = False  # an append that was in flight may have ended meanwhile
         return {shard: Lease(shard, owner, epoch) for shard in shards}
@@ -195,7 +197,7 @@ class SqliteOffsetStorage:
             "UPDATE lease SET epoch = epoch + 1, owner = ? RETURNING epoch", (owner,)
         )
         ((epoch,),) = rows.fetchall()
-        self._fold_error = None  # a load follows and finds what was folded
+        self._fold_writer.forget()
         return int(epoch)
 
     async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
@@ -205,7 +207,7 @@ class SqliteOffsetStorage:
     async def release(self, leases: Collection[Lease]) -> None:
         """Append nothing more under these leases; ``close`` notes how far the fold has come."""
         if any(lease.epoch == self._epoch for lease in leases):
-            self._clean_row = self._known_folded_row()
+            self._is_released = self._may_append
             self._may_append = False
 
     def _known_folded_row(self) -> int:
@@ -220,7 +222,7 @@ class SqliteOffsetStorage:
         """Read the folded tables, then every row above ``folded_row``, in one read transaction;
         write what the table of records with their own key has missed of those rows.
         """
-        load = SqliteLoad(self._run, self.path, self._busy_timeout_s, FoldMap(self._fold_after))
+        load = SqliteLoad(self._run, self.path, self._busy_timeout_s, self._make_fold_map())
         async with aclosing(load.read(frozenset(shards))) as found:
             async for shard, records in found:
                 yield shard, records
@@ -247,27 +249,32 @@ class SqliteOffsetStorage:
             raise StorageError(
                 f"{self.path}: an append is refused before a load, and while another is in flight"
             )
-        changes = changes_of(ours)
-        append = self._encode(ours, changes)
-        if append.payload is None and not append.folded:
+        self._settle_fold()
+        append = self._encode(ours)
+        if append.payload is None and not self._fold.is_waiting:
             return fenced
         self._may_append = False
-        row = await self._run(partial(self._append, append), partial(self._write_fold, append))
+        if append.payload is None:
+            row = await self._run(partial(self._append_fold, append))
+        else:
+            row = await self._run(partial(self._append, append), partial(self._write_fold, append))
         if row is None:
             self._is_marked = False  # it runs, but in other hands
             return [item.shard for item in items]
-        if append.payload is not None:
+        if append.payload is None:
+            self._settle_fold()
+        else:
             self._last_row = row
             self._next_seq += append.event_count
             self._log_clock.written()
-            self._fold.note(row, changes)
-        self._fold.fold(self._last_row, append.folded)
         self._may_append = True
         return fenced
 
-    def _encode(self, items: Sequence[ShardAppend], changes: Changes) -> _Append:
+    def _encode(self, items: Sequence[ShardAppend]) -> _Append:
         folded_row = self._fold.folded_row(self._last_row)
         payload = None
+        row = self._last_row
+        keyed = keyed_changes(items)
         batches = [batch for item in items for batch in item.batches]
         event_count = sum(count_events(batch.records, batch.events) for batch in batches)
         if batches:
@@ -277,54 +284,63 @@ class SqliteOffsetStorage:
                 first = [items[0]._replace(shard=CLUSTER_SHARD, batches=[Batch([], [started])])]
                 event_count += 1
             payload = encode_payload(stamp, folded_row, [*first, *items])
+            row += 1
         return _Append(
             epoch=self._epoch,
             event_count=event_count,
             payload=payload,
-            keyed=keyed_changes(items),
-            folded=self._fold.slice(items, changes),
+            keyed=keyed,
+            work=self._fold.work(items, row, changes_of(items), bool(keyed)),
             folded_row=folded_row,
         )
 
     def _append(self, append: _Append) -> int | None:
         """Run on the thread: the one statement that the replies wait for. None: fenced."""
-        if self._fold_error is not None:
-            raise StorageError(f"{self.path}: the last fold failed: {self._fold_error}")
         writer = self._writer()
         if self._lock is not None:
             self._lock.check_after_a_second(writer)
-        if append.payload is None:
-            ((epoch,),) = writer.execute("SELECT epoch FROM lease").fetchall()
-            return 0 if epoch == append.epoch else None
         arguments = (append.event_count, append.payload, append.epoch)
         cursor = writer.execute(schema.APPEND, arguments)
         return cursor.lastrowid if cursor.rowcount == 1 else None
 
+    def _append_fold(self, append: _Append) -> int | None:
+        """Run on the thread: an append that only folds, for which nobody waits. None: fenced."""
+        writer = self._writer()
+        if self._lock is not None:
+            self._lock.check_after_a_second(writer)
+        ((epoch,),) = writer.execute("SELECT epoch FROM lease").fetchall()
+        if epoch != append.epoch:
+            return None
+        self._write_fold(append)
+        if append.folded_row > self._saved_folded_row:
+            # No payload to tell it in; as of before this fold, as there.
+            with suppress(sqlite3.Error):  # the next one tells it
+                save_folded_row(writer, append.folded_row, append.epoch)
+                self._saved_folded_row = append.folded_row
+        return 0
+
     def _write_fold(self, append: _Append) -> None:
         """Run on the thread, behind the row, while the replies are on their way.
 
-        The loop counts the groups as folded at once, and the next row's head says so. That is true
-        whenever that row exists: it is written after this, and not at all if this fails. A crash
-        between the two leaves groups that are merely older than they could be, and keys that the
-        next load writes.
+        The loop counts the groups as folded when it has seen that the work is done. A crash, or a
+        failure, leaves groups that are merely older than they could be.
         """
-        try:
-            writer = self._writer()
-            if append.keyed:
-                write_keyed(writer, append.keyed, append.epoch)
-            if append.folded:
-                _write_groups(writer, append.folded, append.epoch)
-            if append.payload is None and append.folded_row > self._saved_folded_row:
-                # No payload to tell it in; as of before this fold, as there.
-                _save_folded_row(writer, append.folded_row, append.epoch)
-                self._saved_folded_row = append.folded_row
-        except Exception as error:  # noqa: BLE001 - told by the next append
-            self._fold_error = error
+        self._fold_writer.write(self._writer(), append.work, append.keyed, append.epoch)
+
+    def _settle_fold(self) -> None:
+        """Take in what became of earlier folds. What failed is tried again, and fails no append."""
+        before = self._fold.failures
+        error = self._fold.settle()
+        self._fold_failures += self._fold.failures - before
+        in_a_row = self._fold.failures_in_a_row
+        if error is not None and in_a_row & (in_a_row - 1) == 0:  # ever more seldom
+            _log.error("fold_failed", path=str(self.path), error=str(error), in_a_row=in_a_row)
 
     # --- looking after it ------------------------------------------------------------------------
 
     def unfolded(self) -> int:
         """Tell how many requests a load would have to apply."""
+        self._settle_fold()
         return self._fold.unfolded
 
     def stats(self) -> dict[str, float]:
@@ -335,6 +351,7 @@ class SqliteOffsetStorage:
             "last_seq": self._next_seq - 1,
             "rows": self._last_row,
             "unfolded": self._fold.unfolded,
+            "fold_failures": self._fold_failures,
         }
 
     def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
@@ -370,18 +387,3 @@ class SqliteOffsetStorage:
         if self._thread is None or self._lock is None:
             raise StorageError(f"{self.path}: is not open")
         return await self._thread.submit(partial(explained, work, self.path), then)
-
-
-def _write_groups(
-    writer: sqlite3.Connection, folded: Sequence[FoldedGroup], epoch: LeaseEpoch
-) -> None:
-    saved = [group for group in folded if group.state is not None]
-    gone = [group[:2] for group in folded if group.state is None]
-    if saved:
-        writer.execute(schema.save_groups(len(saved)), (*itertools.chain(*saved), epoch))
-    if gone:
-        writer.execute(schema.remove_groups(len(gone)), (*itertools.chain(*gone), epoch))
-
-
-def _save_folded_row(writer: sqlite3.Connection, folded_row: int, epoch: LeaseEpoch) -> None:
-    writer.execute(schema.SAVE_FOLDED_ROW, (folded_row, folded_row, epoch))

@@ -20,7 +20,7 @@ from storage.record_codec import (
     decode_record,
     decode_saved,
 )
-from storage.sqlite_fold import FoldMap, changes_in
+from storage.sqlite_fold import FoldMap, GroupKey, changes_in
 from storage.sqlite_keyed import LoadedKeys
 
 LOAD_CHUNK_GROUPS = 200
@@ -108,12 +108,25 @@ class SqliteLoad:
         while chunk := await self._run(partial(_fetch_groups, groups)):
             for shard, rows in itertools.groupby(chunk, key=lambda row: row[0]):
                 yield shard, [record for _, record in rows]
+        self.fold.has_parts.update(await self._run(lambda: _read_keys(reader)))
+        parts = await self._run(partial(reader.execute, _SELECT_PARTS))
+        while part := await self._run(parts.fetchone):
+            yield part[0], [decode_record(part[1])]
 
     async def _close(self, reader: sqlite3.Connection) -> None:
         try:
             await self._run(reader.close)
         except StorageError:
             reader.close()  # the storage was closed during the load, so the thread is through
+
+
+_SELECT_PARTS = """SELECT shard, CAST(p.state AS BLOB)
+    FROM group_parts AS p JOIN groups USING (shard, group_id, part_set)
+    ORDER BY shard, group_id, part"""
+
+
+def _read_keys(reader: sqlite3.Connection) -> list[GroupKey]:
+    return reader.execute("SELECT DISTINCT shard, group_id FROM group_parts").fetchall()
 
 
 def _select_rows(reader: sqlite3.Connection, folded_row: int) -> sqlite3.Cursor:

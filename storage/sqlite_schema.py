@@ -70,6 +70,31 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
         # Whose files they are: a directory may be shared, and rows of older logs have gone.
         "CREATE TABLE sealed_logs (log_id TEXT PRIMARY KEY) WITHOUT ROWID",
     ),
+    (
+        # A large group's state stands in parts, so that none of its rows is ever large: its row
+        # here has its metadata alone, and names the set of parts that counts. 0: it is whole.
+        "ALTER TABLE groups ADD COLUMN part_set INTEGER NOT NULL DEFAULT 0",
+        """CREATE TABLE group_parts (
+            shard INTEGER NOT NULL, group_id TEXT NOT NULL, part_set INTEGER NOT NULL,
+            part INTEGER NOT NULL, state TEXT NOT NULL,
+            PRIMARY KEY (shard, group_id, part_set, part)
+        )""",
+        "DROP VIEW offsets",
+        """CREATE VIEW offsets AS
+            SELECT g.shard, g.group_id, topic.key AS topic,
+                   CAST(part.key AS INTEGER) AS "partition",
+                   json_extract(part.value, '$[0]') AS committed_offset,
+                   json_extract(part.value, '$[1]') AS leader_epoch,
+                   json_extract(part.value, '$[2]') AS metadata,
+                   json_extract(part.value, '$[3]') AS commit_time_ms,
+                   json_extract(part.value, '$[4]') AS expire_time_ms,
+                   json_extract(part.value, '$[5]') AS topic_id
+            FROM (SELECT shard, group_id, state FROM groups
+                  UNION ALL
+                  SELECT shard, group_id, p.state
+                  FROM group_parts AS p JOIN groups USING (shard, group_id, part_set)) AS g,
+                 json_each(g.state, '$.offsets') AS topic, json_each(topic.value) AS part""",
+    ),
 )
 
 # --- the statements of the hot path --------------------------------------------------------------
@@ -84,10 +109,32 @@ statement that is its own transaction. (count, payload, epoch)"""
 _SAVE_GROUPS = """INSERT INTO groups (shard, group_id, state)
     SELECT column1, column2, CAST(column3 AS TEXT) FROM (VALUES {rows})
     WHERE (SELECT epoch FROM lease) = ?
-    ON CONFLICT (shard, group_id) DO UPDATE SET state = excluded.state"""
+    ON CONFLICT (shard, group_id) DO UPDATE SET state = excluded.state, part_set = 0"""
 
 _REMOVE_GROUPS = """DELETE FROM groups
     WHERE (shard, group_id) IN (VALUES {rows}) AND (SELECT epoch FROM lease) = ?"""
+
+_REMOVE_PARTS = """DELETE FROM group_parts
+    WHERE (shard, group_id) IN (VALUES {rows}) AND (SELECT epoch FROM lease) = ?"""
+
+REMOVE_OTHER_PARTS: Final = """DELETE FROM group_parts
+    WHERE shard = ? AND group_id = ? AND part_set IS NOT
+        (SELECT part_set FROM groups WHERE shard = ? AND group_id = ?)
+    AND (SELECT epoch FROM lease) = ?"""
+"""Clear the parts of a group that do not count. (shard, group_id, the same again, epoch)"""
+
+SAVE_PART: Final = """INSERT INTO group_parts (shard, group_id, part_set, part, state)
+    SELECT ?, ?, 1 + coalesce(
+        (SELECT part_set FROM groups WHERE shard = ? AND group_id = ?), 0), ?, CAST(? AS TEXT)
+    WHERE (SELECT epoch FROM lease) = ?"""
+"""Write a part of a group into the set behind the one that counts.
+(shard, group_id, the same again, part, state, epoch)"""
+
+END_PARTS: Final = """INSERT INTO groups (shard, group_id, state, part_set)
+    SELECT ?, ?, CAST(? AS TEXT), 1 WHERE (SELECT epoch FROM lease) = ?
+    ON CONFLICT (shard, group_id)
+    DO UPDATE SET state = excluded.state, part_set = part_set + 1"""
+"""Let the next set of parts of a group count, from now on. (shard, group_id, state, epoch)"""
 
 _SAVE_KEYED = """INSERT INTO keyed (shard, key, record)
     SELECT column1, column2, CAST(column3 AS TEXT) FROM (VALUES {rows})
@@ -109,6 +156,11 @@ def save_groups(count: int) -> str:
 def remove_groups(count: int) -> str:
     """Remove so many groups: (shard, group_id) each, then the epoch."""
     return _REMOVE_GROUPS.format(rows=_rows("(?,?)", count))
+
+
+def remove_parts(count: int) -> str:
+    """Remove all parts of so many groups: (shard, group_id) each, then the epoch."""
+    return _REMOVE_PARTS.format(rows=_rows("(?,?)", count))
 
 
 def save_keyed(count: int) -> str:

@@ -116,6 +116,7 @@ class Group:
     """One group and everything that is known of it."""
 
     __slots__ = (
+        "assigned_bytes",
         "generation_id",
         "group_id",
         "initial_delay_left_ms",
@@ -123,7 +124,9 @@ class Group:
         "join_phase",
         "leader_id",
         "members",
+        "metadata_bytes",
         "new_member_added",
+        "offset_bytes",
         "offsets",
         "parked_joins",
         "pending_members",
@@ -150,6 +153,12 @@ class Group:
         # Saved: written by apply alone.
         self.saved: GroupRecord | None = None
         self.offsets: dict[str, dict[int, SavedOffset]] = {}
+        self.offset_bytes = 0
+        """An upper bound of the offsets when they are saved, their metadata not counted."""
+        self.metadata_bytes = 0
+        """The same of their metadata."""
+        self.assigned_bytes = 0
+        """The same of the assignments that are saved."""
         # Live.
         self.state = GroupState.EMPTY
         self.state_timestamp_ms = -1
@@ -381,6 +390,10 @@ class Group:
         state = GroupState.STABLE if self.members else GroupState.EMPTY
         self.tally.move(self.state, state)
         self.state = state
+
+    def saved_bytes(self) -> int:
+        """An upper bound of what the group takes when it is saved."""
+        return self.size_bytes + self.assigned_bytes + self.offset_bytes + self.metadata_bytes
 
     def offset_count(self) -> int:
         """How many offsets are committed."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 
 from coordinator.core.deadlines import Deadline
-from coordinator.core.group import MAX_GENERATION, Group, metadata_bytes
+from coordinator.core.group import MAX_GENERATION, Group, encoded_bytes, metadata_bytes
+from coordinator.core.group_bytes import SAVED_OFFSET_BYTES, text_bytes, topic_bytes
 from coordinator.core.requests import GroupState, Heartbeat, Request
 from coordinator.core.state import ShardState
 from coordinator.core.step import Step
@@ -29,6 +30,8 @@ def check(shard: ShardState) -> None:
         f"shard {shard.shard_id}: {shard.offsets_held} offsets are counted, {held} are held"
     )
     _check_counts(shard)
+    for group in shard.groups.values():
+        _check_bytes(group)
     _check_ends(shard)
     _check_ids(shard)
 
@@ -169,6 +172,16 @@ def _check_queued(deadline: Deadline, where: str) -> None:
     if deadline.at is not None:
         assert deadline.queued_at is not None, f"{where}: {deadline.kind} will be missed"
         assert deadline.queued_at <= deadline.at, f"{where}: {deadline.kind} will be late"
+
+
+def _check_bytes(group: Group) -> None:
+    offsets = [offset for _, _, offset in group.stored_offsets()]
+    topics = sum(map(topic_bytes, group.offsets))
+    where = f"{group.group_id} in {group.state}: what it takes is miscounted"
+    assert group.offset_bytes == topics + SAVED_OFFSET_BYTES * len(offsets), where
+    assert group.metadata_bytes == sum(text_bytes(o.metadata) for o in offsets), where
+    members = () if group.saved is None else group.saved.members
+    assert group.assigned_bytes == sum(encoded_bytes(len(m.assignment)) for m in members), where
 
 
 def _check_saved(group: Group) -> None:

@@ -42,7 +42,7 @@ def join_group(shard: ShardState, request: JoinGroup, ticket: Ticket) -> None:
             _refuse(shard, request, ticket, ErrorCode.UNKNOWN_MEMBER_ID)
             return
         group = Group(request.group_id, shard.tally)
-        if group.size_bytes > limits.max_step_bytes:
+        if group.size_bytes > min(limits.max_step_bytes, limits.max_group_bytes):
             shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
             return
         if not shard.census.admits():
@@ -131,14 +131,17 @@ def _turn_away(shard: ShardState, group: Group, request: JoinGroup, ticket: Tick
 def _fits(
     shard: ShardState, group: Group, request: JoinGroup, protocols: tuple[JoinProtocol, ...]
 ) -> bool:
-    """Whether the group's record, with this member in it, can be stored."""
+    """Whether the group's record, with this member in it, can be stored. The group's offsets do not
+    count: what was committed must keep no consumer out of its group.
+    """
     added = member_bytes(
         request.new_member_id, request.group_instance_id, request.client.client_id, protocols
     )
     member = group.members.get(request.member_id)
     if member is not None:
         added -= member.size_bytes()
-    return group.size_bytes + added <= shard.limits.max_step_bytes
+    limits = shard.limits
+    return group.size_bytes + added <= min(limits.max_step_bytes, limits.max_group_bytes)
 
 
 def _added_bytes(group: Group, request: JoinGroup, protocols: tuple[JoinProtocol, ...]) -> int:

@@ -42,6 +42,11 @@ class CoreLimits:
     """Groups with configs of their own. All are read at every start, and one ListConfigResources
     lists them all; more of them want another setting of the daemon, not one each.
     """
+    max_group_bytes: int = 64 * 1024 * 1024
+    """What one group may take when it is saved: its offsets with their metadata, and its members. A
+    group is held in memory as a whole and read at every start; 64 MiB are 100,000 partitions with
+    500 bytes of metadata each. What would make a group larger is refused, and nothing else is.
+    """
     max_step_bytes: int = 16 * 1024 * 1024
     """What a storage takes in one step; a request that would make more is refused before it
     changes anything.

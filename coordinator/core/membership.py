@@ -127,14 +127,16 @@ def _park_sync(shard: ShardState, group: Group, member: Member, ticket: Ticket) 
 
 def _fits(shard: ShardState, group: Group, request: SyncGroup) -> bool:
     """Whether the group's record, with these assignments in it, can be stored (and its event
-    beside).
+    beside). The group's offsets do not count, as where a member joins.
     """
     assigned = sum(
         encoded_bytes(len(data))
         for member_id, data in dict(request.assignments).items()
         if member_id in group.members
     )
-    return assigned + 2 * group.size_bytes <= shard.limits.max_step_bytes
+    limits = shard.limits
+    size = assigned + group.size_bytes
+    return size + group.size_bytes <= limits.max_step_bytes and size <= limits.max_group_bytes
 
 
 def _store_assignment(shard: ShardState, group: Group, request: SyncGroup) -> None:

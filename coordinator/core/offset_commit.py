@@ -11,6 +11,7 @@ from coordinator.core.ends import lowered_ends
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import CommitRejected
 from coordinator.core.group import Group
+from coordinator.core.group_bytes import OffsetKey, too_much
 from coordinator.core.records import (
     NO_OFFSET,
     NO_TIMESTAMP,
@@ -57,10 +58,13 @@ def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> 
             # Kafka's answer to a record that is too large (spec 4.3).
             _reply_commit(shard, request, ticket, errors, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
-        if group is None and not shard.census.admits():
-            _reply_commit(shard, request, ticket, errors, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            return
-        _store(shard, group, judged, request)
+        _refuse_too_much(shard, group, judged, request)
+        if judged.topics:
+            if group is None and not shard.census.admits():
+                error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+                _reply_commit(shard, request, ticket, errors, error)
+                return
+            _store(shard, group, judged, request)
     elif not _reaches_group(request, errors):
         # No group is created, and no session goes on (spec 7.1 step 4).
         _reply_each(shard, request, ticket, errors)
@@ -110,6 +114,16 @@ class _Judged:
         """Some offset is below the one that it replaces, or holds no end and that one did."""
         self.has_bare_topics = False
         """Some topic is named without a partition."""
+
+    def keep_all_but(self, refused: set[OffsetKey]) -> None:
+        """Leave offsets out of what is to be stored."""
+        kept = [
+            (topic, [p for p in topic.partitions if (topic.topic, p.partition) not in refused])
+            for topic in self.topics
+        ]
+        self.topics = [
+            CommittedTopic(topic.topic, topic.topic_id, parts) for topic, parts in kept if parts
+        ]
 
 
 def _judge(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Judged:
@@ -214,6 +228,28 @@ def _reaches_group(request: OffsetCommit, errors: _Errors) -> bool:
     """
     early = sum([error in _EARLY for error in errors.values()])
     return early < sum([len(partitions) for _, _, partitions in request.topics])
+
+
+def _refuse_too_much(
+    shard: ShardState, group: Group | None, judged: _Judged, request: OffsetCommit
+) -> None:
+    """Refuse the offsets that would make the group larger than a group may be."""
+    if group is None:
+        group = Group(request.group_id, shard.tally)
+    room_bytes = shard.limits.max_group_bytes - group.saved_bytes()
+    # Saved, they take less than twice of what they take as a record: most commits end here.
+    if 2 * judged.size_bytes <= room_bytes:
+        return
+    refused = too_much(group.offsets, judged.topics, room_bytes)
+    if not refused:
+        return
+    for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
+        info = shard.image.find(name, topic_id, by_id=request.by_topic_id)
+        for at, part in enumerate(partitions):
+            if info is not None and (info.name, part[0]) in refused:
+                error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+                judged.errors.setdefault((topic_at, at), error)
+    judged.keep_all_but(refused)
 
 
 class _Overlay(dict[int, SavedOffset]):

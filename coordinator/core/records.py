@@ -167,6 +167,16 @@ class SavedGroup(msgspec.Struct, frozen=True, tag="saved_group", tag_field="reco
     """By topic, then by partition."""
 
 
+class SavedOffsets(msgspec.Struct, frozen=True, tag="saved_offsets", tag_field="record"):
+    """Sets offsets of a group beside those that it has: what a load yields of a large group behind
+    its SavedGroup, part by part. Never written by a request. Keys: every offset that it names.
+    """
+
+    group_id: str
+    offsets: dict[str, dict[int, SavedOffset]]
+    """By topic, then by partition."""
+
+
 class PartitionEnd(msgspec.Struct, frozen=True, gc=False, tag="partition_end", tag_field="record"):
     """Sets the least end of a partition in static mode. Key: (topic id, partition), within a shard.
 
@@ -208,6 +218,7 @@ OtherRecord: TypeAlias = (
     | OffsetsRemoved
     | OffsetsAdopted
     | SavedGroup
+    | SavedOffsets
     | PartitionEnd
     | TopicRecord
     | TopicRemoved

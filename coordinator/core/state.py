@@ -11,6 +11,7 @@ from coordinator.core.census import Census, Tally
 from coordinator.core.deadlines import Deadline, DeadlineKind, Deadlines
 from coordinator.core.events import Event
 from coordinator.core.group import Group, encoded_bytes, metadata_bytes
+from coordinator.core.group_bytes import SAVED_OFFSET_BYTES, text_bytes, topic_bytes
 from coordinator.core.group_configs import NO_SETTINGS, GroupSettings
 from coordinator.core.limits import CoreLimits
 from coordinator.core.lost_offsets import StoredOffset
@@ -25,6 +26,7 @@ from coordinator.core.records import (
     Record,
     SavedGroup,
     SavedOffset,
+    SavedOffsets,
 )
 from coordinator.core.requests import Now, Result
 from coordinator.core.step import SMALL_RECORD_BYTES, Reply, Step, Ticket
@@ -139,9 +141,11 @@ class ShardState:
         if isinstance(record, OffsetsCommitted):
             self._apply_commit(record)
         elif isinstance(record, GroupRecord):
-            self._group(record.group_id).saved = record
+            self._set_metadata(self._group(record.group_id), record)
         elif isinstance(record, SavedGroup):
             self._apply_saved_group(record)
+        elif isinstance(record, SavedOffsets):
+            self._add_offsets(self._group(record.group_id), record.offsets)
         elif isinstance(record, OffsetsRemoved):
             self._apply_offsets_removed(record)
         elif isinstance(record, OffsetsAdopted):
@@ -184,7 +188,9 @@ class ShardState:
         self.census.note_metadata(self.shard_id, self.tally.metadata_bytes)
 
     def _apply_commit(self, record: OffsetsCommitted) -> None:
-        offsets = self._group(record.group_id).offsets
+        group = self._group(record.group_id)
+        offsets = group.offsets
+        has_metadata = group.metadata_bytes > 0
         commit_time_ms = record.commit_time_ms
         expire_time_ms = record.expire_time_ms
         for topic in record.topics:
@@ -194,35 +200,61 @@ class ShardState:
             stored = offsets.get(topic.topic)
             if stored is None:
                 stored = offsets[topic.topic] = {}
+                group.offset_bytes += topic_bytes(topic.topic)
             ends = self._ends(topic_id)
             held_before = len(stored)
             for part in topic.partitions:
                 offset = part.offset
+                metadata = part.metadata
+                if metadata or has_metadata:
+                    has_metadata = True
+                    _count_metadata(group, stored.get(part.partition), metadata)
                 stored[part.partition] = SavedOffset(
                     offset,
                     part.leader_epoch,
-                    part.metadata,
+                    metadata,
                     commit_time_ms,
                     expire_time_ms,
                     topic_id,
                 )
                 if offset > ends.get(part.partition, -1):
                     ends[part.partition] = offset
-            self.offsets_held += len(stored) - held_before
+            added = len(stored) - held_before
+            self.offsets_held += added
+            group.offset_bytes += SAVED_OFFSET_BYTES * added
 
     def _apply_saved_group(self, record: SavedGroup) -> None:
         group = self._group(record.group_id)
-        group.saved = record.metadata
+        self._set_metadata(group, record.metadata)
         self.offsets_held -= group.offset_count()
+        group.offsets = {}
+        group.offset_bytes = group.metadata_bytes = 0
+        self._add_offsets(group, record.offsets)
+
+    def _set_metadata(self, group: Group, metadata: GroupRecord | None) -> None:
+        group.saved = metadata
+        members = () if metadata is None else metadata.members
+        group.assigned_bytes = sum([encoded_bytes(len(m.assignment)) for m in members])
+
+    def _add_offsets(self, group: Group, offsets: dict[str, dict[int, SavedOffset]]) -> None:
         # The record may be shared with whoever made it; what is ours is changed in place later.
-        group.offsets = {topic: dict(parts) for topic, parts in record.offsets.items()}
-        self.offsets_held += group.offset_count()
-        for topic, partition, stored in group.stored_offsets():
-            if not stored.topic_id:
-                self.names_without_id.add(topic)
-            ends = self._ends(stored.topic_id)
-            if stored.offset > ends.get(partition, -1):
-                ends[partition] = stored.offset
+        for topic, parts in offsets.items():
+            held = group.offsets.get(topic)
+            if held is None:
+                held = group.offsets[topic] = {}
+                group.offset_bytes += topic_bytes(topic)
+            held_before = len(held)
+            for partition, stored in parts.items():
+                if not stored.topic_id:
+                    self.names_without_id.add(topic)
+                _count_metadata(group, held.get(partition), stored.metadata)
+                held[partition] = stored
+                ends = self._ends(stored.topic_id)
+                if stored.offset > ends.get(partition, -1):
+                    ends[partition] = stored.offset
+            added = len(held) - held_before
+            self.offsets_held += added
+            group.offset_bytes += SAVED_OFFSET_BYTES * added
 
     def _apply_offsets_removed(self, record: OffsetsRemoved) -> None:
         group = self.groups.get(record.group_id)
@@ -231,10 +263,14 @@ class ShardState:
         for topic, partition in record.partitions:
             stored = group.offsets.get(topic)
             if stored is not None:
-                if stored.pop(partition, None) is not None:
+                gone = stored.pop(partition, None)
+                if gone is not None:
                     self.offsets_held -= 1
+                    group.offset_bytes -= SAVED_OFFSET_BYTES
+                    _count_metadata(group, gone, "")
                 if not stored:
                     del group.offsets[topic]
+                    group.offset_bytes -= topic_bytes(topic)
 
     def _apply_adopted(self, record: OffsetsAdopted) -> None:
         group = self.groups.get(record.group_id)
@@ -288,3 +324,13 @@ class ShardState:
             if topic_id
             for partition, end in ends.items()
         }
+
+
+def _count_metadata(group: Group, before: SavedOffset | None, metadata: str) -> None:
+    """Note that an offset gets this metadata instead of what it had."""
+    if before is not None and before.metadata:
+        if before.metadata == metadata:
+            return
+        group.metadata_bytes -= text_bytes(before.metadata)
+    if metadata:
+        group.metadata_bytes += text_bytes(metadata)

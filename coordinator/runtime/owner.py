@@ -7,7 +7,6 @@ waited is answered, and they are loaded again, with back-off, for as long as it 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -33,6 +32,7 @@ from coordinator.runtime.lane import Lane
 from coordinator.runtime.loading import Slicer, load_records
 from coordinator.runtime.merge import Merged, RefusalMerger
 from coordinator.runtime.refusals import refuse
+from coordinator.runtime.settings import within_limits
 from coordinator.runtime.slot import Owed, Slot, Ticket, Write
 from coordinator.runtime.slot_expiry import SlotExpiry
 from coordinator.runtime.stats import Stats, count_reason
@@ -50,7 +50,8 @@ log = structlog.get_logger(__name__)
 
 _HOUSE_S = 1.0
 """How often the owner looks for an idle log, ended windows and leases to renew."""
-_MAX_FOLDS_IN_VAIN = 200
+_MAX_FOLDS_IN_VAIN = 5_000
+"""A group of a gigabyte has 2,000 parts, and only with the last of them it counts as folded."""
 _TAKEN = (
     "somebody else writes to the store that this process holds: another groupkeeper, or a copy was "
     "put in its place. This one has stopped; run one process, or put the store back"
@@ -100,9 +101,7 @@ class ShardOwner:
         self._makers = makers
         self._timer = timer
         limits = storage.limits
-        # The core refuses what would be too large for the storage.
-        least = min(config.max_step_bytes, limits.max_step_bytes)
-        self._limits: CoreLimits = dataclasses.replace(config, max_step_bytes=least)
+        self._limits: CoreLimits = within_limits(config, limits)
         self._merger = RefusalMerger(config.merge_window_ms, config.max_merged_members)
         self._alarm = Alarm(clock, self._timer)
         self.lanes: list[Lane] = []

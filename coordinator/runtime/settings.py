@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Final
 
 from coordinator.core.limits import CoreLimits
 from coordinator.core.values import text, whole_number
+from storage.base import StorageLimits
 
 LEAST: Final = {
     "min_session_timeout_ms": 1,
@@ -21,6 +23,7 @@ LEAST: Final = {
     "retention_check_interval_ms": 1,
     "max_partitions": 0,
     "max_configured_groups": 0,
+    "max_group_bytes": 1,
     "max_step_bytes": 1,
     "default_session_timeout_ms": 1,
     "default_rebalance_timeout_ms": 1,
@@ -141,3 +144,12 @@ def _real(name: str, value: object) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number, not {value!r}")
     return value
+
+
+def within_limits(limits: CoreLimits, storage: StorageLimits) -> CoreLimits:
+    """The core refuses what would be too large for the storage."""
+    group = limits.max_group_bytes
+    if storage.max_group_bytes is not None:
+        group = min(group, storage.max_group_bytes)
+    step = min(limits.max_step_bytes, storage.max_step_bytes)
+    return dataclasses.replace(limits, max_group_bytes=group, max_step_bytes=step)

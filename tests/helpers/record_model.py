@@ -21,6 +21,7 @@ from coordinator.core.records import (
     Record,
     SavedGroup,
     SavedOffset,
+    SavedOffsets,
     TopicRecord,
     TopicRemoved,
 )
@@ -61,10 +62,10 @@ class RecordModel:
             case SavedGroup():
                 self._clear_group(shard, record.group_id)
                 self.keys["group", shard, record.group_id] = record.metadata
-                for topic_name, rows in record.offsets.items():
-                    for partition, saved in rows.items():
-                        key = ("offset", shard, record.group_id, topic_name, partition)
-                        self.keys[key] = msgspec.structs.astuple(saved)
+                self._set_offsets(shard, record)
+            case SavedOffsets():
+                self.keys.setdefault(("group", shard, record.group_id), None)
+                self._set_offsets(shard, record)
             case PartitionEnd():
                 end_key = ("end", shard, record.topic_id, record.partition)
                 self.keys[end_key] = record.end_offset
@@ -99,6 +100,12 @@ class RecordModel:
                 key = ("offset", shard, record.group_id, topic.topic, partition)
                 if key in self.keys and not self.keys[key][-1]:
                     self.keys[key] = (*self.keys[key][:-1], topic.topic_id)
+
+    def _set_offsets(self, shard: int, record: SavedGroup | SavedOffsets) -> None:
+        for topic_name, rows in record.offsets.items():
+            for partition, saved in rows.items():
+                key = ("offset", shard, record.group_id, topic_name, partition)
+                self.keys[key] = msgspec.structs.astuple(saved)
 
     def _clear_group(self, shard: int, group_id: str) -> None:
         self.keys.pop(("group", shard, group_id), None)

@@ -16,6 +16,8 @@ class Spy:
     def __init__(self) -> None:
         self.statements: list[str] = []
         """Every statement that the writer was given, since the test last cleared the list."""
+        self.parameters: Iterable[Any] = ()
+        """Those of the statement that ``before`` is called for."""
         self.busy_timeout_s = -1.0
         """What the last connection was told to wait for another's lock."""
         self.before: Callable[[str], None] = lambda sql: None
@@ -28,6 +30,7 @@ class Spy:
         class SpiedConnection(sqlite3.Connection):
             def execute(self, sql: str, parameters: Iterable[Any] = (), /) -> sqlite3.Cursor:  # type: ignore[override]
                 spy.statements.append(" ".join(sql.split()[:3]))
+                spy.parameters = parameters
                 spy.before(sql)
                 cursor = super().execute(sql, parameters)  # type: ignore[arg-type]
                 spy.after(sql)

@@ -109,13 +109,58 @@ FENCES: Final = (
     ),
     Named(
         "storage/sqlite.py",
-        "            return 0 if epoch == append.epoch else None",
-        "            return 0",
+        "        if epoch != append.epoch:\n            return None\n        self._write_fold",
+        "        self._write_fold",
         "an append that only folds does not look at the epoch",
     ),
 )
 
+FOLDS: Final = (
+    Named(
+        "storage/sqlite_fold.py",
+        "        if self._large is not None:\n            rows.append(self._large.row)",
+        "",
+        "a group of which some parts are written counts as folded",
+    ),
+    Named(
+        "storage/sqlite_fold.py",
+        "            self._put_off[key] = min(row, self._put_off.pop(key, row))",
+        "            pass",
+        "what a failed fold did not write counts as folded",
+    ),
+    Named(
+        "storage/sqlite_fold.py",
+        "large is None or large.is_waiting or",
+        "large is None or",
+        "the parts behind one that is lost are written all the same",
+    ),
+    Named(
+        "storage/sqlite_fold_write.py",
+        "        work.has_keyed = bool(self._left)",
+        "        work.has_keyed = False",
+        "a topic that its table lacks counts as folded",
+    ),
+    Named(
+        "storage/sqlite_schema.py",
+        "state = excluded.state, part_set = 0",
+        "state = excluded.state",
+        "the parts of a group that has become small go on counting",
+    ),
+)
+
 LIMITS: Final = (
+    Named(
+        f"{CORE}/group_bytes.py",
+        "            if growth > 0 and room_left < 0:",
+        "            if room_left < 0:",
+        "a commit that makes a group at its bound smaller is refused",
+    ),
+    Named(
+        f"{CORE}/state.py",
+        '                    _count_metadata(group, gone, "")',
+        "                    pass",
+        "an offset that is deleted leaves no room for another",
+    ),
     Named(
         f"{CORE}/offset_commit.py",
         "> shard.limits.max_step_bytes:",
@@ -124,8 +169,8 @@ LIMITS: Final = (
     ),
     Named(
         f"{CORE}/joining.py",
-        "group.size_bytes + added <= shard.limits.max_step_bytes",
-        "group.size_bytes + added < shard.limits.max_step_bytes",
+        "group.size_bytes + added <= min(",
+        "group.size_bytes + added < min(",
         "a member that fills its group to exactly the largest size is refused",
     ),
     Named(
@@ -199,8 +244,8 @@ DURABILITY: Final = (
     ),
     Named(
         "storage/sqlite.py",
-        "        self._fold = fold\n        self._log_clock.resume(",
-        "        self._fold = fold\n        (",
+        "        self._fold = load.fold\n        self._log_clock.resume(",
+        "        self._fold = load.fold\n        (",
         "a log that another process went on with is stamped as if it had not",
     ),
 )
@@ -253,4 +298,4 @@ LATE: Final = (
     ),
 )
 
-NAMED: Final = (*TIMERS, *FENCES, *LIMITS, *DURABILITY, *WIRE, *LATE)
+NAMED: Final = (*TIMERS, *FENCES, *FOLDS, *LIMITS, *DURABILITY, *WIRE, *LATE)

@@ -6,8 +6,11 @@ The fold is tried as a whole, on SQLite itself: what it may get wrong lies betwe
 from __future__ import annotations
 
 import asyncio
+import shutil
+import sqlite3
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,6 +47,7 @@ from storage.record_codec import (
 from storage.sqlite import SqliteOffsetStorage
 from tests.helpers.record_model import RecordModel
 from tests.helpers.storage_owner import SHARDS, Owner
+from tests.helpers.writer_connection import connecting
 
 # Few names, so that records meet.
 group_ids = st.sampled_from(["", "a", "b\u0000'\"", "\U0001f600"])
@@ -143,9 +147,12 @@ appends = st.lists(steps, max_size=4)
 Append = list[tuple[int, list[Record]]]
 
 
-async def write(path: Path, history: list[tuple[Append, bool]], fold_after: int) -> None:
+async def write(
+    path: Path, history: list[tuple[Append, bool]], fold_after: int, part_bytes: int
+) -> None:
     """Write the history, and after the appends that say so compare a load with the model."""
-    owner = await Owner(SqliteOffsetStorage(path, fold_after=fold_after)).start()
+    storage = SqliteOffsetStorage(path, fold_after=fold_after, part_bytes=part_bytes)
+    owner = await Owner(storage).start()
     try:
         for append, reload in history:
             for shard, records in append:
@@ -159,7 +166,7 @@ async def write(path: Path, history: list[tuple[Append, bool]], fold_after: int)
     finally:
         await owner.storage.close()
     for _ in range(2):
-        again = await Owner(SqliteOffsetStorage(path)).start()
+        again = await Owner(SqliteOffsetStorage(path, part_bytes=part_bytes)).start()
         try:
             assert again.model.keys == owner.model.keys
             await again.fold_all()
@@ -170,13 +177,68 @@ async def write(path: Path, history: list[tuple[Append, bool]], fold_after: int)
 @given(
     history=st.lists(st.tuples(appends, st.booleans()), max_size=8),
     fold_after=st.sampled_from([0, 3, 50_000]),
+    part_bytes=st.sampled_from([1, 200, 500_000]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_load_yields_the_model_whatever_was_folded(
-    history: list[tuple[Append, bool]], fold_after: int
+    history: list[tuple[Append, bool]], fold_after: int, part_bytes: int
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        asyncio.run(write(Path(directory) / "store.db", history, fold_after))
+        asyncio.run(write(Path(directory) / "store.db", history, fold_after, part_bytes))
+
+
+class DyingWriter(sqlite3.Connection):
+    """Fails every statement of a fold from some number on, as a disk does; the row is written."""
+
+    left = 0
+
+    def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+        if " groups" in sql or "group_parts" in sql or " keyed" in sql:
+            type(self).left -= 1
+            if type(self).left < 0:
+                raise sqlite3.OperationalError("disk I/O error")
+        return super().execute(sql, *arguments)
+
+
+async def fail(path: Path, history: list[Append], part_bytes: int, statements: int) -> None:
+    """Write the history on a disk that fails; compare what a kill leaves behind with the model."""
+    connect = connecting(DyingWriter)
+    storage = SqliteOffsetStorage(path, fold_after=0, part_bytes=part_bytes, connect=connect)
+    DyingWriter.left = 1 << 30
+    owner = await Owner(storage).start()
+    DyingWriter.left = statements
+    try:
+        for append in history:
+            for shard, records in append:
+                owner.model.apply_all(shard, records)
+            items = [owner.item(shard, Batch(records, [])) for shard, records in append]
+            assert not await storage.append(items or [owner.item(s) for s in SHARDS])
+        await storage.on_writer(lambda _: None)
+        killed = path.with_name("killed.db")
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{path}{suffix}", f"{killed}{suffix}")
+    finally:
+        await storage.close()
+    for left in (killed, path):
+        again = await Owner(SqliteOffsetStorage(left, part_bytes=part_bytes)).start()
+        try:
+            assert again.model.keys == owner.model.keys
+            await again.fold_all()
+        finally:
+            await again.storage.close()
+
+
+@given(
+    history=st.lists(appends, min_size=1, max_size=8),
+    part_bytes=st.sampled_from([1, 200, 500_000]),
+    statements=st.integers(0, 20),
+)
+@settings(max_examples=100, deadline=None)
+def test_no_statement_of_a_fold_that_fails_costs_a_record_or_an_append(
+    history: list[Append], part_bytes: int, statements: int
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(fail(Path(directory) / "store.db", history, part_bytes, statements))
 
 
 @given(records=st.lists(group_changes | cluster_changes, max_size=20), cut=st.integers(0, 20))

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 FOLD_AFTER = 5
 """Unfolded requests from which on an append folds besides: few, so that worlds see it often."""
 
+PART_BYTES = 1_500
+"""What a part of a group may have: little, so that many groups are folded in parts."""
+
 Job = tuple[Callable[[], Any], "asyncio.Future[Any]", Callable[[], None] | None]
 
 RAM = Path("/dev/shm")
@@ -156,6 +159,7 @@ class SqliteLife(SqliteOffsetStorage):
             clock=world.wall_ms,
             new_log_id=backend.new_log_id,
             fold_after=FOLD_AFTER,
+            part_bytes=PART_BYTES,
             connect=lambda path, busy: Disk(  # type: ignore[arg-type, return-value]
                 sqlite_schema.connect_writer(path, busy), backend, world.durable, fate
             ),
@@ -174,11 +178,11 @@ class SqliteLife(SqliteOffsetStorage):
         self._held_lock = self._lock
         return super()._open(identity)
 
-    def _close(self, folded_row: int, lock: FileLock) -> None:
+    def _close(self, is_known: bool, lock: FileLock) -> None:
         if self._fate.is_dead:
             return  # too late: the kernel has done it
         self._held_lock = None
-        super()._close(folded_row, lock)
+        super()._close(is_known, lock)
 
     def die(self) -> None:
         """What the kernel does for a process that is gone."""

@@ -32,7 +32,8 @@ from storage.base import Lease, ShardAppend, ShardId
 from storage.event_codec import Stamp
 from storage.log_clock import LogClock
 from storage.memory import MemoryOffsetStorage
-from storage.sqlite import SqliteOffsetStorage
+from storage.sqlite_fold import FoldWork, _LargeGroup
+from storage.sqlite_fold_write import FoldWriter
 from storage.sqlite_keyed import LoadedKeys
 from tests.simulation.breakages_of_accounts import ACCOUNTS
 from tests.simulation.breakages_of_members import MEMBERS
@@ -297,14 +298,28 @@ def fold_runs_ahead(patch: Patch) -> None:
 
 
 def fold_fails_silently(patch: Patch) -> None:
-    """SQLite: what a failed fold did not write counts as folded, and the next append goes on."""
-    write_fold = SqliteOffsetStorage._write_fold
+    """SQLite: what a failed fold did not write counts as folded."""
+    write = FoldWriter.write
 
-    def silent(self: SqliteOffsetStorage, append: Any) -> None:
-        write_fold(self, append)
-        self._fold_error = None
+    def silent(self: FoldWriter, writer: Any, work: FoldWork, *rest: Any) -> None:
+        write(self, writer, work, *rest)
+        work.error, work.has_keyed = None, False
 
-    patch.setattr(SqliteOffsetStorage, "_write_fold", silent)
+    patch.setattr(FoldWriter, "write", silent)
+
+
+def part_counts_as_its_group(patch: Patch) -> None:
+    """SQLite: a large group counts as folded once its first part is written."""
+    begin = _LargeGroup.__init__
+
+    def begun(self: _LargeGroup, key: Any, row: int) -> None:
+        begin(self, key, 1 << 60)
+
+    patch.setattr(_LargeGroup, "__init__", begun)
+
+
+def group_has_no_bound(patch: Patch) -> None:
+    patch.setattr("coordinator.core.offset_commit.too_much", lambda *_: set())
 
 
 def load_leaves_keys_out_of_their_table(patch: Patch) -> None:
@@ -434,6 +449,8 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     "a load that loses records": (load_loses_a_slice, "replayed"),
     "a fold that runs ahead of the log": (fold_runs_ahead, "replayed|loaded"),
     "a fold that fails and is not told": (fold_fails_silently, "replayed|loaded"),
+    "a part that counts as its group": (part_counts_as_its_group, "replayed|loaded"),
+    "a group without a bound": (group_has_no_bound, "larger than"),
     "a table that misses what a row set": (load_leaves_keys_out_of_their_table, "replayed"),
     "a heartbeat that does not count": (heartbeat_does_not_count, "silent for|before its session"),
     "a seq that is used twice": (seq_used_twice, "of the log"),

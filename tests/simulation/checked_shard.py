@@ -111,6 +111,12 @@ class CheckedShard(Shard):
             with self._durable.noting():
                 check_rest(group)
 
+    def _check_bound(self) -> None:
+        bound = self.limits.max_group_bytes
+        for group in self.groups.values():
+            taken = group.offset_bytes + group.metadata_bytes
+            assert taken <= bound, f"{group.group_id} is larger than {bound} bytes: {taken}"
+
     def _took(self, step: Step, now: Now) -> Step:
         if self._is_loaded:
             with self._durable.noting():
@@ -125,6 +131,8 @@ class CheckedShard(Shard):
             self.check_timers(now)
             with self._durable.noting():
                 check(self)
+            with self._durable.noting():
+                self._check_bound()
             with self._durable.noting():
                 self._roll_call.took(self, step)
             with self._durable.noting():

@@ -306,7 +306,9 @@ class Member:
         """The first error, over all partitions."""
         if isinstance(result, ErrorCode):
             return result
-        codes = [e for _, _, parts in result.topics or () for _, e in parts]
+        # An offset for which its group has no room is lost to its client, which goes on.
+        is_full = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+        codes = [e for _, _, parts in result.topics or () for _, e in parts if e is not is_full]
         return next((code for code in [result.error, *codes] if code), ErrorCode.NONE)
 
     async def _again(self, code: ErrorCode) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from coordinator.core.cluster import ClusterShard
 from coordinator.core.errors import ErrorCode
 from coordinator.core.events import Event, MemberEvicted, OffsetExpired
+from coordinator.core.limits import CoreLimits
 from coordinator.core.requests import (
     Client,
     Heartbeat,
@@ -49,7 +50,13 @@ memory in a lane a shard.
 ODD = 8
 TOPICS_COME_LATER = 1
 HEARD_WHILE_PARKED = 7
+SMALL_GROUPS = 5
 """What is odd about some worlds, by their seed modulo ``ODD``: others stay as they are known."""
+
+SMALL_GROUP_BYTES = 12_000
+"""A bound of what a group may take that three members and some offsets reach."""
+LONG_NOTE_CHARS = 1_000
+"""Metadata of some commits, where groups have such a bound."""
 
 SESSION_MS = 6_000
 REBALANCE_MS = (5_000, 9_000)
@@ -92,6 +99,8 @@ class World:
         self._minted = 0
         self._ending: list[asyncio.Future[Any]] = []
         self._oddity = seed % ODD
+        is_small = self.is_odd(SMALL_GROUPS)
+        self.max_group_bytes = SMALL_GROUP_BYTES if is_small else CoreLimits().max_group_bytes
         kind = KINDS[seed % len(KINDS)]
         self.kind = kind
         self.shards = SHARDS
@@ -154,6 +163,7 @@ class World:
             offsets_retention_ms=self.retention_ms,
             retention_check_interval_ms=7_000,
             drain_timeout_ms=2_000,
+            max_group_bytes=self.max_group_bytes,
         )
 
     def start(self, name: str, trouble: float = 0.0, *, has_topics: bool = True) -> Node:
@@ -290,6 +300,8 @@ class World:
         self._last_offset += 1
         offset = self.random.choice((self._last_offset, FAR - self._last_offset))
         metadata = self.random.choice(("", "note", "é", f"at {self._last_offset}"))
+        if metadata == "note" and self.is_odd(SMALL_GROUPS):
+            metadata = "\u00fc" * LONG_NOTE_CHARS
         return partition, offset, self.random.choice((-1, 0, 7)), metadata
 
     def entries(self, partitions: Sequence[int]) -> list[list[int]]:

@@ -13,6 +13,7 @@ from storage.event_log import read_events
 from storage.memory import MemoryOffsetStorage
 from storage.segment_lines import EventDict
 from storage.sqlite import SqliteOffsetStorage
+from tests.helpers.sqlite_bench import Bench
 from tests.helpers.storage_owner import Owner
 
 
@@ -79,3 +80,11 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 @pytest.fixture
 def clock() -> WallClock:
     return WallClock()
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    bench = Bench(tmp_path / "store.db")
+    yield bench
+    for owner in bench.owners:
+        await owner.storage.close()

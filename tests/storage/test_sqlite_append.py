@@ -5,69 +5,29 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
 from contextlib import closing, suppress
-from pathlib import Path
 
 import pytest
 
-from coordinator.core.records import GroupRemoved, OffsetsCommitted, TopicRecord, TopicRemoved
-from storage.base import Batch, Lease, StorageError
+from coordinator.core.records import (
+    GroupRemoved,
+    OffsetsCommitted,
+    TopicRecord,
+    TopicRemoved,
+)
+from storage.base import Batch, StorageError
 from storage.event_log import read_events
 from storage.sqlite import SqliteOffsetStorage
 from tests.helpers.records import commit, group_record
-from tests.helpers.spying_connection import Spy
-from tests.helpers.storage_owner import IDENTITY, SHARDS, Owner
-
-INSERT_ROW = "INSERT INTO log"
-INSERT_KEYED = "INSERT INTO keyed"
-INSERT_GROUPS = "INSERT INTO groups"
-DELETE_GROUPS = "DELETE FROM groups"
-
-
-class Bench:
-    """A store with a spied connection and a low threshold of the fold."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.spy = Spy()
-        self.fold_after = 50_000
-        self.append_timeout_ms = 5_000
-        self.wall_ms = 1_700_000_000_000
-        self.owners: list[Owner] = []
-
-    async def owner(self) -> Owner:
-        storage = SqliteOffsetStorage(
-            self.path,
-            append_timeout_ms=self.append_timeout_ms,
-            clock=lambda: self.wall_ms,
-            fold_after=self.fold_after,
-            connect=self.spy.connect,
-        )
-        self.owners.append(await Owner(storage).start())
-        self.spy.statements.clear()
-        return self.owners[-1]
-
-    async def folded(self, owner: Owner) -> None:
-        """Wait for what the thread does behind an append: a load stands in the same queue."""
-        await owner.read()
-
-    def sql(self, statement: str) -> list[tuple[object, ...]]:
-        with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
-            return connection.execute(statement).fetchall()
-
-
-@pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    bench = Bench(tmp_path / "store.db")
-    yield bench
-    for owner in bench.owners:
-        await owner.storage.close()
-
-
-def seqs(bench: Bench) -> list[int]:
-    return [event["seq"] for event in read_events(bench.path)]
-
+from tests.helpers.sqlite_bench import (
+    DELETE_GROUPS,
+    INSERT_GROUPS,
+    INSERT_KEYED,
+    INSERT_ROW,
+    Bench,
+    seqs,
+)
+from tests.helpers.storage_owner import IDENTITY, SHARDS
 
 # --- the shape of an append ----------------------------------------------------------------------
 
@@ -122,68 +82,6 @@ async def test_an_idle_store_that_is_folded_gets_no_statement(bench: Bench) -> N
     assert bench.spy.statements == []
 
 
-# --- the fold ------------------------------------------------------------------------------------
-
-
-async def test_nothing_is_folded_up_to_the_threshold_and_the_oldest_beyond(bench: Bench) -> None:
-    bench.fold_after = 20
-    owner = await bench.owner()
-    for number in range(20):
-        await owner.append(number % 4, [commit(f"g{number}", 1)])
-    assert bench.spy.statements == [INSERT_ROW] * 20
-    assert owner.storage.unfolded() == 20
-    batches = Batch([commit("new", 1)], [])
-    owner.model.apply(0, commit("new", 1))
-    items = [owner.item(0, batches), *(owner.item(shard) for shard in (1, 2, 3))]
-    assert not await owner.storage.append(items)
-    assert owner.storage.unfolded() == 13
-    await bench.folded(owner)
-    oldest = [(f"g{number}",) for number in range(8)]
-    assert sorted(bench.sql("SELECT group_id FROM groups")) == oldest
-
-
-async def test_a_load_reads_only_what_is_above_the_folded_row(bench: Bench) -> None:
-    bench.fold_after = 2
-    owner = await bench.owner()
-    for number in range(40):
-        await owner.append(0, [commit(f"g{number % 12}", number)])
-    unfolded = owner.storage.unfolded()
-    assert unfolded < 15
-    await owner.storage.close()
-    # Rows that were folded are no longer needed: what trimming will rely on.
-    bench.sql(f"DELETE FROM log WHERE row <= {40 - unfolded}")
-    again = await bench.owner()
-    assert again.model.keys == owner.model.keys
-    assert again.storage.unfolded() == unfolded
-
-
-async def test_folded_tables_are_the_offsets_that_people_query(bench: Bench) -> None:
-    owner = await bench.owner()
-    await owner.append(3, [commit("g", 7, topic="a.b'\"c", partitions=12, metadata="\u00e9")])
-    await owner.fold_all()
-    await bench.folded(owner)
-    found = bench.sql(
-        'SELECT shard, group_id, topic, "partition", committed_offset, metadata FROM offsets'
-    )
-    assert sorted(found) == [(3, "g", "a.b'\"c", number, 7, "\u00e9") for number in range(12)]
-
-
-@pytest.mark.parametrize("released", [False, True])
-async def test_a_clean_end_keeps_what_an_idle_store_has_folded(
-    bench: Bench, released: bool
-) -> None:
-    owner = await bench.owner()
-    for number in range(10):
-        await owner.append(0, [commit(f"g{number}", 1)])
-    await owner.fold_all()
-    if released:
-        await owner.storage.release([Lease(0, owner.name, owner.epoch)])
-    await owner.storage.close()
-    again = await bench.owner()
-    assert again.storage.unfolded() == 0
-    assert again.model.keys == owner.model.keys
-
-
 # --- failure -------------------------------------------------------------------------------------
 
 
@@ -221,30 +119,6 @@ async def test_an_append_that_was_stored_and_then_failed_is_found_by_the_load(
     assert owner.model.keys["offset", 0, "g", "orders", 0][0] == 1
     await owner.append(0, [commit("g", 2)])
     assert seqs(bench) == [1, 2]
-
-
-async def test_a_fold_that_fails_is_told_by_the_next_append_which_is_not_stored(
-    bench: Bench,
-) -> None:
-    bench.fold_after = 0
-    owner = await bench.owner()
-    await owner.append(0, [commit("g", 1)])
-    await bench.folded(owner)
-
-    def fail(sql: str) -> None:
-        if sql.startswith(INSERT_GROUPS):
-            bench.spy.before = lambda sql: None
-            raise sqlite3.OperationalError("disk full")
-
-    bench.spy.before = fail
-    await owner.append(0, [commit("g", 2)])
-    with pytest.raises(StorageError, match="last fold failed: disk full"):
-        await owner.append(0, [commit("g", 3)])
-    await owner.reload()
-    assert owner.model.keys["offset", 0, "g", "orders", 0][0] == 2
-    assert owner.storage.unfolded() > 0
-    await owner.append(0, [commit("g", 4)])
-    assert seqs(bench) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("statement", [INSERT_ROW, INSERT_KEYED])

@@ -50,6 +50,7 @@ def test_the_coordinator_stops_within_the_time_of_the_daemon_and_leaves_some_for
         ("offsets", "metadata_max_bytes", "offset_metadata_max_bytes"),
         ("offsets", "topic_num_partitions", "shards"),
         ("storage", "append_timeout_ms", "append_timeout_ms"),
+        ("storage", "max_group_bytes", "max_group_bytes"),
         ("log", "end_offset_interval_ms", "end_offset_interval_ms"),
     ],
 )
@@ -84,6 +85,7 @@ def test_group_and_offset_settings_reach_the_core_in_its_units():
     settings = Settings(
         group=GroupSettings(max_size=3, initial_rebalance_delay_ms=1),
         offsets=OffsetsSettings(retention_minutes=2, topic_num_partitions=7, metadata_max_bytes=9),
+        storage=StorageSettings(max_group_bytes=5_000),
         kafka=KafkaSettings(cluster_id="another"),
     )
     config = coordinator_config(settings)
@@ -93,6 +95,7 @@ def test_group_and_offset_settings_reach_the_core_in_its_units():
     assert config.initial_rebalance_delay_ms == 1
     assert config.offsets_retention_ms == 120_000
     assert config.offset_metadata_max_bytes == 9
+    assert config.max_group_bytes == 5_000
 
 
 def test_a_store_on_disk_is_sealed_by_default_with_the_defaults_that_sealing_has_by_itself():

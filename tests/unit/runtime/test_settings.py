@@ -29,6 +29,7 @@ MUST_BE_SOMETHING = (
     "max_groups",
     "offsets_retention_ms",
     "retention_check_interval_ms",
+    "max_group_bytes",
     "max_step_bytes",
     "default_session_timeout_ms",
     "default_rebalance_timeout_ms",
