@@ -12,11 +12,10 @@ from typing import Any, Final, NamedTuple, Self
 
 from coordinator.config import Address
 from coordinator.core.errors import ErrorCode
-from coordinator.version import VERSION
+from coordinator.version import CLI_CLIENT_ID, VERSION
 from protocol.asking import read_response, write_request
 from protocol.errors import ProtocolError
 
-CLIENT_ID: Final = "groupkeeper-cli"
 MAX_ANSWER_BYTES: Final = 104_857_600
 """Kafka's own limit of a frame (socket.request.max.bytes)."""
 RETRY_S: Final = 0.2
@@ -99,7 +98,7 @@ class Connection:
 
     def _ask(self, api_key: int, version: int, **values: Any) -> Any:
         self._correlation_id += 1
-        frame = write_request(api_key, version, self._correlation_id, CLIENT_ID, **values)
+        frame = write_request(api_key, version, self._correlation_id, CLI_CLIENT_ID, **values)
         try:
             self._socket.sendall(frame)
             size = int.from_bytes(self._exactly(4), "big", signed=True)
@@ -171,6 +170,10 @@ class Cluster:
             if partition.leader_id in known
         }
 
+    def topics(self) -> set[str]:
+        """Return the names of all topics."""
+        return {topic.name for topic in self._metadata(None).topics if topic.name}
+
     def coordinator(self, group_id: str) -> Broker:
         """Return the coordinator of a group."""
         while True:
@@ -192,11 +195,13 @@ class Cluster:
             raise ServerError(f"{self.first.address}: {what}: {error_name(code)}")
         time.sleep(RETRY_S)
 
-    def _metadata(self, topics: list[str]) -> Any:
+    def _metadata(self, topics: list[str] | None) -> Any:
         return self.first.ask(
             METADATA,
             range(1, 13),
-            topics=[{"name": name, "topic_id": None} for name in topics],
+            topics=None
+            if topics is None
+            else [{"name": name, "topic_id": None} for name in topics],
             allow_auto_topic_creation=False,
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,

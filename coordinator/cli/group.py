@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,7 @@ from coordinator.cli.plain_text import plain
 from coordinator.config import Address, parse_address
 
 if TYPE_CHECKING:
-    from coordinator.cli.groups import Group, Member
+    from coordinator.cli.groups import Awaited, Group, Member
 
 app = typer.Typer(
     help="Look at the groups of any Kafka server.",
@@ -147,8 +148,10 @@ def _print_group(group: Group) -> None:
         "COORDINATOR": f"{coordinator.node_id} at {coordinator.address}",
         "MEMBERS": len(group.members),
         "TOTAL-LAG": group.total_lag,
+        "TOPICS": " ".join(group.topics),
     }
     print_facts(facts)
+    _print_what_is_wrong(group)
     if group.members:
         print()
         _print_members(group.members)
@@ -160,6 +163,30 @@ def _print_group(group: Group) -> None:
         ]
         names = "TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CLIENT-ID HOST MEMBER-ID"
         print_table(names.split(), rows)
+
+
+def _print_what_is_wrong(group: Group) -> None:
+    for unknown in group.unknown_topics:
+        nearest = "" if unknown.nearest is None else f", nearest: {plain(unknown.nearest)}"
+        print_facts({"UNKNOWN": f"no such topic here: {unknown.topic}{nearest}"})
+    waiting = group.waiting
+    if waiting is None:
+        return
+    since, until = _time(waiting.since_ms), _time(waiting.until_ms)
+    names = [_awaited_name(member) for member in waiting.awaited]
+    whom = ", ".join(names) if names else "more members"
+    print_facts({"AWAITED": f"{whom}, since {since}, until {until}"})
+
+
+def _awaited_name(member: Awaited) -> str:
+    if not member.client_host:
+        return f"{member.member_id} (an id that has not joined yet)"
+    return f"{member.member_id} ({member.client_id} at {member.client_host})"
+
+
+def _time(wall_ms: int) -> str:
+    moment = datetime.fromtimestamp(wall_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _print_members(members: Iterable[Member]) -> None:

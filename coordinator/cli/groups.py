@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from typing import Any, Final
 
 from coordinator.cli.broker_client import Broker, Cluster, ServerError, error_name
 from coordinator.core.errors import ErrorCode
-from protocol.consumer_protocol import ConsumerProtocolError, decode_assignment
+from protocol.consumer_protocol import (
+    ConsumerProtocolError,
+    decode_assignment,
+    subscribed_topics,
+)
 
 LIST_OFFSETS, OFFSET_FETCH, DESCRIBE_GROUPS, LIST_GROUPS, CONSUMER_GROUP_DESCRIBE = 2, 9, 15, 16, 69
 
@@ -65,6 +72,32 @@ class Offset:
 
 
 @dataclass(frozen=True, slots=True)
+class Awaited:
+    """A member that the group waits for; without a client: an id that has not joined yet."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the group waits for; times in ms since the epoch. Only groupkeeper tells it."""
+
+    awaited: list[Awaited]
+    since_ms: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownTopic:
+    """A topic that members subscribe to and that is not there."""
+
+    topic: str
+    nearest: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """Everything about one group."""
 
@@ -76,6 +109,10 @@ class Group:
     coordinator: Broker
     members: list[Member]
     offsets: list[Offset]
+    topics: list[str] = field(default_factory=list)
+    """What the members subscribe to, as far as the server tells it."""
+    unknown_topics: list[UnknownTopic] = field(default_factory=list)
+    waiting: Waiting | None = None
 
     @property
     def total_lag(self) -> int | None:
@@ -158,7 +195,16 @@ def describe_group(cluster: Cluster, group_id: str) -> Group | None:
     described.offsets.extend(
         _offset(key, committed.get(key), ends.get(key), owners.get(key)) for key in partitions
     )
+    if described.topics:
+        described.unknown_topics.extend(_unknown(described.topics, cluster.topics()))
     return described
+
+
+def _unknown(subscribed: Iterable[str], known: Collection[str]) -> Iterable[UnknownTopic]:
+    for topic in subscribed:
+        if topic not in known:
+            nearest = get_close_matches(topic, known, n=1)
+            yield UnknownTopic(topic, nearest[0] if nearest else None)
 
 
 def _offset(key: Partition, committed: int | None, end: int | None, owner: Member | None) -> Offset:
@@ -192,7 +238,29 @@ def _classic(cluster: Cluster, broker: Broker, group_id: str) -> Group | None:
         broker,
         members,
         [],
+        *_told_more(answer),
     )
+
+
+def _told_more(answer: Any) -> tuple[list[str], list[UnknownTopic], Waiting | None]:
+    """Return the topics, and what groupkeeper tells its command line in the message of a group; a
+    broker has none there, and tells the subscriptions of a Stable group.
+    """
+    try:
+        told = json.loads(getattr(answer, "error_message", None) or "")
+        awaited = [Awaited(**member) for member in told["awaited"]]
+        waiting = None
+        if told["until_ms"] is not None:
+            waiting = Waiting(awaited, told["since_ms"], told["until_ms"])
+        return list(told["topics"]), [], waiting
+    except (ValueError, TypeError, KeyError):
+        pass
+    topics: set[str] = set()
+    if answer.protocol_type == "consumer":
+        for member in answer.members:
+            with suppress(ConsumerProtocolError):
+                topics.update(subscribed_topics(member.member_metadata))
+    return sorted(topics), [], None
 
 
 def _consumer(cluster: Cluster, broker: Broker, group_id: str) -> Group | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from coordinator.core.errors import ErrorCode
-from coordinator.core.group import Group
+from coordinator.core.group import CONSUMER, Group, Member
 from coordinator.core.requests import (
     DescribedMember,
     DescribeGroup,
@@ -12,9 +14,12 @@ from coordinator.core.requests import (
     ListedGroup,
     ListGroups,
     ListGroupsResult,
+    Now,
 )
 from coordinator.core.state import ShardState
 from coordinator.core.step import Ticket
+from coordinator.core.waiting import AwaitedMember, Waiting
+from protocol.consumer_protocol import ConsumerProtocolError, subscribed_topics
 
 CLASSIC = "classic"
 """The type of a group whose members agree among themselves (JoinGroup, SyncGroup)."""
@@ -40,11 +45,12 @@ def describe_group(shard: ShardState, request: DescribeGroup, ticket: Ticket) ->
             ErrorCode.GROUP_ID_NOT_FOUND, request.group_id, message=message
         )
     else:
-        result = _description(group)
+        waiting = _waiting(group, shard.now) if request.with_waiting else None
+        result = _description(group, waiting)
     shard.reply(ticket, result)
 
 
-def _description(group: Group) -> DescribeGroupResult:
+def _description(group: Group, waiting: Waiting | None) -> DescribeGroupResult:
     # Metadata and the protocol are shown only where they mean something: in a Stable group.
     is_stable = group.state is GroupState.STABLE
     return DescribeGroupResult(
@@ -64,4 +70,38 @@ def _description(group: Group) -> DescribeGroupResult:
             )
             for m in group.members.values()
         ),
+        waiting=waiting,
     )
+
+
+def _waiting(group: Group, now: Now) -> Waiting:
+    """Say who is awaited, since when and until when, and what the members subscribe to."""
+    awaited: list[Member] = []
+    handed_out: list[str] = []
+    until_at: int | None = None
+    if group.state is GroupState.PREPARING_REBALANCE:
+        awaited = [m for m in group.members.values() if m.parked_join is None]
+        handed_out = list(group.pending_members)
+        until_at = group.join_phase.at
+    elif group.pending_sync:
+        awaited = [group.members[member_id] for member_id in sorted(group.pending_sync)]
+        until_at = group.sync_phase.at
+    return Waiting(
+        tuple(
+            [AwaitedMember(m.member_id, m.client.client_id, m.client.client_host) for m in awaited]
+            + [AwaitedMember(member_id, "", "") for member_id in handed_out]
+        ),
+        None if until_at is None else group.state_timestamp_ms,
+        None if until_at is None else now.wall_ms + until_at - now.monotonic_ms,
+        _topics(group),
+    )
+
+
+def _topics(group: Group) -> tuple[str, ...]:
+    if group.protocol_type != CONSUMER:
+        return ()
+    found: set[str] = set()
+    for member in group.members.values():
+        with suppress(ConsumerProtocolError):
+            found.update(*(subscribed_topics(p.metadata) for p in member.protocols[:1]))
+    return tuple(sorted(found))

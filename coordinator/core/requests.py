@@ -14,6 +14,7 @@ import msgspec
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.values import Int32, Int64
+from coordinator.core.waiting import Waiting
 
 
 class GroupState(StrEnum):
@@ -274,9 +275,10 @@ class ListGroupsResult(msgspec.Struct, frozen=True):
 
 
 class DescribeGroup(msgspec.Struct, frozen=True):
-    """Describe one classic group (spec 11.2)."""
+    """Describe one classic group (spec 11.2), with what it waits for on demand."""
 
     group_id: str
+    with_waiting: bool = False
 
 
 class DescribedMember(NamedTuple):
@@ -291,9 +293,7 @@ class DescribedMember(NamedTuple):
 
 
 class DescribeGroupResult(msgspec.Struct, frozen=True):
-    """Answer to a DescribeGroup. GROUP_ID_NOT_FOUND: state Dead; handlers of old versions drop
-    the error.
-    """
+    """Answer to a DescribeGroup; handlers of old versions drop GROUP_ID_NOT_FOUND."""
 
     error: ErrorCode
     group_id: str
@@ -302,6 +302,7 @@ class DescribeGroupResult(msgspec.Struct, frozen=True):
     protocol_name: str = ""
     members: tuple[DescribedMember, ...] = ()
     message: str | None = None
+    waiting: Waiting | None = None
 
 
 class ReadGroup(msgspec.Struct, frozen=True):
@@ -352,9 +353,8 @@ class ReadGroupResult(msgspec.Struct, frozen=True):
 
 
 class EndSession(msgspec.Struct, frozen=True):
-    """Evict a member now, as if it had been silent for its session timeout: for tests of clients,
-    no API of the wire leads here. Answered with a bare ErrorCode.
-    """
+    """Evict a member now, as if its session were over. No API of the wire leads here: for tests of
+    clients. Answered with a bare ErrorCode."""
 
     group_id: str
     member_id: str

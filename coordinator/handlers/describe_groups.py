@@ -8,11 +8,14 @@
 | 5 | flexible |
 | 6 | an absent group is GROUP_ID_NOT_FOUND with a message; before, it is Dead without an error |
 
-A group that is named twice is answered twice.
+A group that is named twice is answered twice. The message of a group without an error is null, as
+in Kafka; our own command line, which is known by its client id, finds there what the group waits
+for.
 """
 
 from __future__ import annotations
 
+import json
 import struct
 from typing import TYPE_CHECKING
 
@@ -29,12 +32,15 @@ from coordinator.handlers.packing import (
     wire_string,
 )
 from coordinator.handlers.reading import read
+from coordinator.version import CLI_CLIENT_ID
 
 if TYPE_CHECKING:
+    from coordinator.core.waiting import Waiting
     from coordinator.handlers.exchange import Exchange
     from coordinator.handlers.services import Services
 
 FIRST_FLEXIBLE = 5
+FIRST_WITH_MESSAGE = 6
 
 _ERROR = struct.Struct(">h")
 _OPERATIONS = struct.Struct(">i")
@@ -62,7 +68,8 @@ def handle(exchange: Exchange, services: Services) -> None:
             out.append(0)
         return finish(out)
 
-    requests = [DescribeGroup(group_id) for group_id in wire.groups]
+    tells_waiting = version >= FIRST_WITH_MESSAGE and exchange.client.client_id == CLI_CLIENT_ID
+    requests = [DescribeGroup(group_id, tells_waiting) for group_id in wire.groups]
     Gather(exchange, services, requests, render_part, render_all).begin()
 
 
@@ -77,8 +84,9 @@ def render_group(result: DescribeGroupResult, version: int, *, with_operations: 
     flexible = version >= FIRST_FLEXIBLE
     error = _told(result, version)
     out = bytearray(_ERROR.pack(error))
-    if version >= 6:
-        out += wire_string(result.message, flexible)
+    if version >= FIRST_WITH_MESSAGE:
+        message = result.message if result.waiting is None else waiting_text(result.waiting)
+        out += wire_string(message, flexible)
     out += wire_string(result.group_id, flexible)
     out += wire_string(result.state if error in _WITH_STATE else "", flexible)
     out += wire_string(result.protocol_type, flexible)
@@ -101,6 +109,12 @@ def render_group(result: DescribeGroupResult, version: int, *, with_operations: 
     if flexible:
         out.append(0)
     return bytes(out)
+
+
+def waiting_text(waiting: Waiting) -> str:
+    """Encode for our command line what a group waits for."""
+    members = [member._asdict() for member in waiting.awaited]
+    return json.dumps({**waiting._asdict(), "awaited": members}, separators=(",", ":"))
 
 
 _WITH_STATE = frozenset({ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND})

@@ -83,6 +83,7 @@ def handle(exchange: Exchange, services: Services) -> None:
     topics = shown_topics(wire, version, services.topics.image)
     missing = _creatable(topics, wire, version) if services.auto_create_topics else []
     if not missing:
+        _note_unknown(topics, exchange, services)
         exchange.send(render(topics, wire, exchange, services))
         return
     exchange.render = _after_creation(topics, wire, services)
@@ -98,6 +99,17 @@ def handle(exchange: Exchange, services: Services) -> None:
         ),
         exchange,
     )
+
+
+def _note_unknown(topics: list[ShownTopic], exchange: Exchange, services: Services) -> None:
+    unknown = [
+        topic.name
+        for topic in topics
+        if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic.name is not None
+    ]
+    if unknown:
+        known = services.topics.image.by_name
+        services.unknown_topics.asked(unknown, exchange.client, known)
 
 
 def shown_topics(wire: Any, version: int, image: TopicImage) -> list[ShownTopic]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from coordinator.core.group_configs import ConfigKind
 from coordinator.core.limits import CoreLimits
 from coordinator.core.requests import Request
 from coordinator.core.topic_image import TopicImage
+from coordinator.handlers.unknown_topics import UnknownTopicLog
 from coordinator.topics import mint_topic_id
 
 
@@ -104,6 +105,7 @@ class Services:
     max_reply_bytes: int = 67_108_864
     """A reply that would be longer closes its connection: a request that names the same large group
     thousands of times asks for more than anyone can use."""
+    unknown_topics: UnknownTopicLog = field(default_factory=UnknownTopicLog)
     new_topic_id: Callable[[], str] = mint_topic_id
     mint: Callable[[], uuid.UUID] = uuid.uuid4
     """New ids of members and topics: randomness enters here and nowhere else."""

@@ -8,16 +8,24 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from coordinator.cli.main import app
-from protocol.consumer_protocol import ConsumerAssignment, encode_assignment
+from protocol.consumer_protocol import (
+    ConsumerAssignment,
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from tests.helpers.daemon import Daemon, free_port
 from tests.helpers.printed_docs import ROOT
 from tests.helpers.raw_client import RawClient
+
+NO_TOPICS = b"\0\0\0\0\0\0\xff\xff\xff\xff"
 
 pytestmark = pytest.mark.groupkeeper(topics={"orders": 4, "clicks": 1})
 
@@ -32,7 +40,13 @@ def ask(server, *arguments: str):
     return result
 
 
-def a_member(client: RawClient, group: str, partitions: dict[str, list[int]], **identity) -> str:
+def a_member(
+    client: RawClient,
+    group: str,
+    partitions: dict[str, list[int]],
+    metadata: bytes = NO_TOPICS,
+    **identity,
+) -> str:
     """Join as the only member, and give itself these partitions."""
     member_id = ""
     for _ in range(2):
@@ -44,7 +58,7 @@ def a_member(client: RawClient, group: str, partitions: dict[str, list[int]], **
             rebalance_timeout=60_000,
             member_id=member_id,
             protocol_type="consumer",
-            protocols=[{"name": "range", "metadata": b"\0\0\0\0\0\0\xff\xff\xff\xff"}],
+            protocols=[{"name": "range", "metadata": metadata}],
             **identity,
         )
         member_id = joined["member_id"]
@@ -61,6 +75,26 @@ def a_member(client: RawClient, group: str, partitions: dict[str, list[int]], **
         **identity,
     )
     return member_id
+
+
+def a_parked_member(client: RawClient, group: str) -> None:
+    """Join a group whose members have to come back first; the answer is not waited for."""
+    joining = {
+        "group_id": group,
+        "session_timeout": 60_000,
+        "rebalance_timeout": 60_000,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": NO_TOPICS}],
+    }
+    member_id = client.call("join_group", 5, member_id="", **joining)["member_id"]
+    client.send("join_group", 5, member_id=member_id, **joining)
+    with RawClient(client.socket.getpeername()[1]) as other:
+        for _ in range(500):
+            (told,) = other.call("describe_groups", 5, groups=[group])["groups"]
+            if told["group_state"] == "PreparingRebalance":
+                return
+            time.sleep(0.01)
+    raise AssertionError("no rebalance began")
 
 
 def test_without_groups_the_list_is_empty_and_that_is_no_failure(groupkeeper):
@@ -198,6 +232,7 @@ def test_describe_shows_state_members_and_offsets_with_their_lag(groupkeeper):
         ["COORDINATOR", f"1 at {groupkeeper.bootstrap}"],
         ["MEMBERS", "1"],
         ["TOTAL-LAG", "12"],
+        ["TOPICS", "-"],
     ]
     assert [line.split() for line in members.splitlines()] == [
         ["CLIENT-ID", "HOST", "ASSIGNED", "INSTANCE-ID", "MEMBER-ID"],
@@ -210,6 +245,51 @@ def test_describe_shows_state_members_and_offsets_with_their_lag(groupkeeper):
         ["orders", "1", "88", "100", "12", *owner],
         ["orders", "3", "-", "0", "-", *owner],
     ]
+
+
+@pytest.mark.parametrize(
+    ("topic", "said"),
+    [
+        ("oders", "no such topic here: oders, nearest: orders"),
+        ("shipments", "no such topic here: shipments"),
+    ],
+)
+def test_describe_names_a_topic_that_is_not_there_and_the_nearest(groupkeeper, topic, said):
+    metadata = encode_subscription(Subscription(0, [topic, "clicks"]))
+    with RawClient(groupkeeper.port) as client:
+        a_member(client, "billing", {"clicks": [0]}, metadata=metadata)
+        shown = ask(groupkeeper, "describe", "billing").stdout.splitlines()
+        exact = json.loads(ask(groupkeeper, "describe", "billing", "-o", "json").stdout)
+    assert f"TOPICS       {' '.join(sorted([topic, 'clicks']))}" in shown
+    assert f"UNKNOWN      {said}" in shown
+    assert [unknown["topic"] for unknown in exact["unknown_topics"]] == [topic]
+    assert exact["waiting"] is None
+
+
+def test_describe_says_who_is_awaited_since_when_and_until_when(groupkeeper):
+    with RawClient(groupkeeper.port, client_id="slow") as slow:
+        member_id = a_member(slow, "billing", {"orders": [0]})
+        before_ms = time.time() * 1000
+        with RawClient(groupkeeper.port, client_id="new") as new:
+            a_parked_member(new, "billing")
+            shown = ask(groupkeeper, "describe", "billing").stdout
+            exact = json.loads(ask(groupkeeper, "describe", "billing", "-o", "json").stdout)
+    waiting = exact["waiting"]
+    assert exact["state"] == "PreparingRebalance"
+    assert waiting["awaited"] == [
+        {"member_id": member_id, "client_id": "slow", "client_host": "/127.0.0.1"}
+    ]
+    assert before_ms - 1000 <= waiting["since_ms"] <= time.time() * 1000
+    assert 50_000 <= waiting["until_ms"] - waiting["since_ms"] <= 60_100
+    (line,) = [line for line in shown.splitlines() if line.startswith("AWAITED")]
+    assert line.startswith(f"AWAITED      {member_id} (slow at /127.0.0.1), since 20")
+
+
+def test_other_clients_are_told_what_kafka_tells(groupkeeper):
+    with RawClient(groupkeeper.port) as client:
+        a_member(client, "billing", {"orders": [0]})
+        (told,) = client.call("describe_groups", 6, groups=["billing"])["groups"]
+    assert told["error_message"] is None
 
 
 def test_a_lag_that_nobody_knows_is_no_lag_of_zero(groupkeeper):

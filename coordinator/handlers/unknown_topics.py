@@ -1,0 +1,61 @@
+"""A log line for each topic that a client asks for and that is not there: often a misspelt name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from difflib import get_close_matches
+from itertools import islice
+from typing import Final
+
+import structlog
+
+from coordinator.core.requests import Client
+from coordinator.limited_log import LineLimit
+
+TOPIC_WINDOW_S: Final = 600.0
+"""One line for a topic in this time: clients ask for their topics every few minutes, for ever."""
+WINDOW_S: Final = 60.0
+LINES_PER_WINDOW: Final = 5
+"""Of all topics together."""
+MAX_NAMES: Final = 10
+"""Names of one request that are looked at."""
+MAX_CANDIDATES: Final = 500
+"""Topics among which the nearest is looked for; each takes some 20 us of the loop."""
+_LENGTH_MAY_DIFFER: Final = 3
+MAX_CLIENT_ID_CHARS: Final = 249
+
+_log = structlog.get_logger("groupkeeper.topics")
+
+
+class UnknownTopicLog:
+    """Writes the lines, up to a rate."""
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        """``clock_s`` is monotonic."""
+        self._topics = LineLimit(clock_s, TOPIC_WINDOW_S, 1)
+        self._all = LineLimit(clock_s, WINDOW_S, LINES_PER_WINDOW)
+
+    def asked(self, names: Iterable[str], client: Client, known: Collection[str]) -> None:
+        """Say that a client has asked for topics that are not there."""
+        for name in islice(names, MAX_NAMES):
+            if self._topics.take(name) is None:
+                continue
+            left_out = self._all.take("")
+            if left_out is None:
+                return
+            _log.warning(
+                "unknown_topic_asked",
+                topic=name,
+                nearest=nearest_topic(name, known),
+                client_id=client.client_id[:MAX_CLIENT_ID_CHARS],
+                client_host=client.client_host,
+                left_out=left_out,
+            )
+
+
+def nearest_topic(name: str, known: Collection[str]) -> str | None:
+    """Return the topic that was probably meant."""
+    alike = (t for t in known if abs(len(t) - len(name)) <= _LENGTH_MAY_DIFFER)
+    found = get_close_matches(name, list(islice(alike, MAX_CANDIDATES)), n=1)
+    return found[0] if found else None
