@@ -228,9 +228,11 @@ class _Process:
 
     def close(self) -> None:
         """Let go of everything."""
-        self._work.close()
-        if self._lock is not None:
-            self._lock.release()
+        try:
+            self._work.close()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
 
     def _take_lock(self) -> None:
         """One process seals a store at a time: that of a daemon which was killed may not have

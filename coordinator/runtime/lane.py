@@ -361,7 +361,7 @@ class Lane:
         """
         elapsed_ms = self._clock.now().monotonic_ms - append.started_ms
         left_ms = self._config.append_timeout_ms - elapsed_ms
-        if append is not self._in_flight:
+        if append is not self._in_flight or append.abandoned:
             return
         if left_ms > 0:
             loop = asyncio.get_running_loop()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
+from storage import full_disk
+from storage.base import StorageError, StoreBusy
+from storage.full_disk import explained, is_full
 from storage.log_check import verify
 from storage.sealing import SealSettings
 from tests.helpers.records import commit
@@ -94,3 +98,59 @@ async def test_what_was_left_of_a_segment_that_never_came_to_be_goes(store: Seal
     await owner.storage.close()
     segments = [name.replace("events-", "_events-", 1) for name in store.files()]
     assert indexes() == [name.replace(".jsonl.gz", ".groups.gz") for name in segments]
+
+
+# --- a start --------------------------------------------------------------------------------------
+
+FULL = [errno.ENOSPC, errno.EDQUOT]
+NO_FILE = [sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_FSYNC]
+
+
+@pytest.mark.parametrize("number", FULL)
+async def test_a_directory_that_finds_no_room_is_a_busy_store(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    store = SealedStore(tmp_path)
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "mkdir", full)
+        with pytest.raises(StoreBusy, match="cannot be made"):
+            await store.owner()
+    owner = await store.owner()
+    await owner.storage.close()
+
+
+def failing(code: int) -> None:
+    error = sqlite3.OperationalError("unable to open database file")
+    error.sqlite_errorcode = code
+    raise error
+
+
+@pytest.mark.parametrize("code", NO_FILE)
+def test_a_file_of_sqlite_that_finds_no_room_is_a_busy_store(
+    tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite says that it cannot open it, or that there was an input or output error."""
+    with pytest.raises(StorageError) as broken:
+        explained(lambda: failing(code), tmp_path / "store.db")
+    assert not isinstance(broken.value, StoreBusy)
+    monkeypatch.setattr(full_disk, "is_full", lambda directory: directory == tmp_path)
+    with pytest.raises(StoreBusy, match="the disk is full; make room"):
+        explained(lambda: failing(code), tmp_path / "store.db")
+
+
+@pytest.mark.parametrize("number", FULL)
+def test_a_disk_is_full_where_a_few_pages_find_no_room(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not is_full(tmp_path)
+    assert not is_full(tmp_path / "nowhere")
+    assert list(tmp_path.iterdir()) == []
+
+    def no_sync(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", no_sync)
+    assert is_full(tmp_path)
