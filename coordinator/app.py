@@ -18,9 +18,10 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from coordinator.address import parse_address
 from coordinator.broker_configs import broker_configs
 from coordinator.callback_watch import CallbackWatch
-from coordinator.config import Settings, absolute_storage_url, parse_address, setting_names
+from coordinator.config import Settings, absolute_storage_url, setting_names
 from coordinator.config_load import ConfigError
 from coordinator.exposition import Exposition
 from coordinator.group_metrics import GroupWalk

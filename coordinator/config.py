@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from coordinator.address import parse_address
 from coordinator.core.topic_names import RESERVED_TOPICS, metric_name
 
 if TYPE_CHECKING:
@@ -21,29 +22,6 @@ ENV_PREFIX = "GROUPKEEPER_"
 ENV_DELIMITER = "__"
 _SQLITE = "sqlite:///"
 _INT32_MAX = 2**31 - 1
-
-
-class Address(NamedTuple):
-    """A host and a port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        """Print as it is written in the file; an IPv6 host gets its brackets."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_address(text: str) -> Address:
-    """Read ``HOST:PORT`` or ``[IPV6]:PORT``; port 0 lets the system choose one."""
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        host = ""
-    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
-        raise ValueError(f"{text!r} is not HOST:PORT (an IPv6 host stands in brackets)")
-    return Address(host, int(port))
 
 
 def _check_address(text: str) -> str:

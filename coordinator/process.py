@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from coordinator.config import Address
+from coordinator.address import Address
 from coordinator.histogram import LAG_BOUNDS_S, Histogram
 
 BACKLOG = 1024

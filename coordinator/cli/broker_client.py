@@ -10,7 +10,7 @@ import socket
 import time
 from typing import Any, Final, NamedTuple, Self
 
-from coordinator.config import Address
+from coordinator.address import Address
 from coordinator.core.errors import ErrorCode
 from coordinator.version import CLI_CLIENT_ID, VERSION
 from protocol.asking import read_response, write_request

@@ -11,9 +11,10 @@ from typing import Annotated
 
 import typer
 
+from coordinator.address import parse_address
 from coordinator.cli.failing import FAILED, USAGE, fail
 from coordinator.cli.plain_text import plain_lines
-from coordinator.config import parse_address, variable_of
+from coordinator.config import variable_of
 from coordinator.config_load import ConfigError, LoadedSettings, load_settings
 from coordinator.extras import lacking
 from coordinator.start_failure import report_start_failure

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coordinator.address import Address, parse_address
 from coordinator.cli.daemon import TimeoutOption
 from coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
 from coordinator.cli.plain_text import plain
-from coordinator.config import Address, parse_address
 
 if TYPE_CHECKING:
     from coordinator.cli.groups import Awaited, Group, Member

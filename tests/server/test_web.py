@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from coordinator.config import Address
+from coordinator.address import Address
 from coordinator.process import bind, bound_address
 from coordinator.web.gate import MAX_SCRAPES
 from coordinator.web.pages import Reports, make_pages

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.address import Address, parse_address
 from coordinator.config import (
-    Address,
     Settings,
     absolute_storage_url,
-    parse_address,
     setting_names,
     variable_of,
 )

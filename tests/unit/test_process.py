@@ -11,7 +11,7 @@ import socket
 
 import pytest
 
-from coordinator.config import Address
+from coordinator.address import Address
 from coordinator.process import (
     COLLECT_EVERY,
     SPARE_FILES,

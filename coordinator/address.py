@@ -1,0 +1,28 @@
+"""Where a server listens: ``HOST:PORT``, as it is written in a file or on a command line."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Address(NamedTuple):
+    """A host and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """Print as it is written in the file; an IPv6 host gets its brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """Read ``HOST:PORT`` or ``[IPV6]:PORT``; port 0 lets the system choose one."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise ValueError(f"{text!r} is not HOST:PORT (an IPv6 host stands in brackets)")
+    return Address(host, int(port))
