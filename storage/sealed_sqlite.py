@@ -69,7 +69,7 @@ class SealedSqliteStorage(SqliteOffsetStorage):
         self._sealing_thread: JobThread | None = None
         self._sealing_task: asyncio.Task[None] | None = None
         self._closing: asyncio.Future[None] | None = None
-        self._noted: tuple[int, frozenset[str], frozenset[str]] | None = None
+        self._noted: tuple[int, frozenset[str]] | None = None
         self._first_row = 0
         """No older row is left; may lag behind."""
         self.sealing_failures = 0
@@ -223,10 +223,10 @@ class SealedSqliteStorage(SqliteOffsetStorage):
 
     async def _note(self) -> None:
         progress = self._sealed().progress
-        noting = progress.sealed_seq, progress.new_log_ids, progress.gone_log_ids
-        if noting != self._noted:
-            await self.on_writer(lambda c: sqlite_log.note_sealed(c, *noting))
-            self._noted = noting
+        seq, new, gone = progress.sealed_seq, progress.new_log_ids, progress.gone_log_ids
+        if (seq, gone) != self._noted:
+            await self.on_writer(lambda c: sqlite_log.note_sealed(c, seq, new, gone))
+            self._noted = seq, gone
             self._hook("noted")
 
     async def _trim(self) -> bool:

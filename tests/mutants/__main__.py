@@ -19,7 +19,15 @@ from tests.mutants.equivalents import EQUIVALENTS
 from tests.mutants.named import NAMED
 
 ROOT = Path(__file__).parent.parent.parent
-FOLDERS = ("coordinator/core", "coordinator/runtime", "coordinator/handlers")
+FOLDERS = (
+    "coordinator/core",
+    "coordinator/runtime",
+    "coordinator/handlers",
+    "coordinator/server",
+    "coordinator/web",
+    "storage",
+)
+FILES = ("coordinator/life.py",)
 WARM = ("aiokafka.protocol.types", "kio.schema.index", "pytest_asyncio.plugin", "sqlite3", "uuid")
 
 
@@ -40,6 +48,7 @@ def main() -> int:
         return 2
     # Nothing of the project is imported by this process but these tables and ``protocol``.
     paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    paths += [ROOT / file for file in FILES]
     protocol = [f"protocol.{path.stem}" for path in (ROOT / "protocol").glob("[a-z]*.py")]
     plan = Plan(
         root=ROOT,

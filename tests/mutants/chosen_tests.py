@@ -71,6 +71,46 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
 }
 """Module -> test files of ``tests/unit`` that the name does not show, nearest first."""
 
+_SEALING: Final = (
+    "tests/storage/test_write_order.py",
+    "tests/storage/test_log_identity.py",
+    "tests/storage/test_sealing.py",
+)
+_LOG: Final = ("tests/storage/test_event_log.py", "tests/storage/test_cli_log.py")
+
+ELSEWHERE: Final[Mapping[str, Sequence[str]]] = {
+    "coordinator/life": (
+        "tests/embedding/test_life.py",
+        "tests/embedding/test_group_coordinator.py",
+    ),
+    "storage/abandoned_logs": ("tests/storage/test_log_identity.py",),
+    "storage/event_log": _LOG,
+    "storage/file_lock": ("tests/storage/test_sqlite_processes.py",),
+    "storage/full_disk": ("tests/storage/test_full_disk.py",),
+    "storage/job_thread": ("tests/storage/test_job_thread.py",),
+    "storage/log_chain": ("tests/storage/test_log_identity.py", *_LOG),
+    "storage/log_check": ("tests/storage/test_log_identity.py", *_LOG),
+    "storage/log_retention": ("tests/storage/test_log_retention.py", *_SEALING),
+    "storage/manifest": (*_SEALING, "tests/storage/test_log_retention.py"),
+    "storage/offset_store": ("tests/storage/test_offset_store.py",),
+    "storage/persistent": (
+        "tests/property/test_persistent_worlds.py",
+        "tests/embedding/test_group_coordinator.py",
+    ),
+    "storage/sealed_memory": ("tests/storage/test_sealed_memory.py",),
+    "storage/sealed_sqlite": (*_SEALING, "tests/storage/test_full_disk.py"),
+    "storage/sealing": _SEALING,
+    "storage/sealing_process": ("tests/storage/test_sealing_process.py",),
+    "storage/sealing_work": _SEALING,
+    "storage/segment_digest": ("tests/storage/test_log_identity.py",),
+    "storage/segment_writer": _SEALING,
+    "storage/segments": (*_SEALING, *_LOG),
+    "storage/settling": (*_SEALING, "tests/storage/test_log_retention.py"),
+    "storage/snapshots": ("tests/storage/test_log_retention.py",),
+    "storage/sqlite_log": (*_SEALING, "tests/storage/test_event_log.py"),
+}
+"""Module -> test files outside ``tests/unit`` that its mutants meet, nearest first."""
+
 LAYERS: Final[Mapping[str, Sequence[str]]] = {
     "coordinator/core/assignors": (
         "tests/unit/core/assignors",
@@ -95,12 +135,29 @@ LAYERS: Final[Mapping[str, Sequence[str]]] = {
         "tests/embedding/test_group_coordinator.py",
     ),
     "coordinator/handlers": ("tests/unit/handlers", "tests/wire"),
+    "coordinator/server": (
+        "tests/server/test_connection.py",
+        "tests/server/test_bad_input.py",
+        "tests/server/test_limits.py",
+        "tests/server/test_budget.py",
+        "tests/server/test_loopback.py",
+    ),
+    "coordinator/web": ("tests/server/test_web.py",),
     "storage": (
         "tests/unit/storage",
         "tests/storage/test_contract.py",
         "tests/storage/test_sqlite_append.py",
         "tests/storage/test_sqlite_schema.py",
         "tests/property/test_storage_fold.py",
+        # One set for all modules: each set is first seen to pass on the code as it is.
+        *sorted(
+            {
+                test
+                for module, tests in ELSEWHERE.items()
+                for test in tests
+                if module.startswith("storage/")
+            }
+        ),
     ),
 }
 """Folder -> everything that its mutants meet; the nearest folder above a module counts."""
@@ -116,5 +173,8 @@ def chosen_tests(root: Path, path: str) -> list[list[str]]:
     module = path.removeprefix("coordinator/").removesuffix(".py")
     folder, _, stem = module.rpartition("/")
     named = [f"tests/unit/{name}.py" for name in OWN.get(module, (f"{folder}/test_{stem}",))]
-    own = [name for name in named if (root / name).is_file()]
-    return [stage for stage in (own, [*of_layer]) if stage]
+    elsewhere = ELSEWHERE.get(path.removesuffix(".py"), ())
+    own = [name for name in (*named, *elsewhere) if (root / name).is_file()]
+    # Only the last stage is seen to pass on the code as it is, so it holds all of them.
+    lacking = [name for name in elsewhere if not name.startswith(tuple(of_layer) or ("-",))]
+    return [stage for stage in (own, [*of_layer, *lacking]) if stage]

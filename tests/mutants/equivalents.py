@@ -26,8 +26,7 @@ EQUIVALENTS: Final[dict[str, str]] = {
     "ErrorCode.POLICY_VIOLATION": (
         "every resource was refused here already: what the shard is said to answer is not looked at"
     ),
-    "coordinator/core/offset_commit.py _too_long: 2 * len(metadata) <= limit -> "
-    "2 * len(metadata) < limit": (
+    "coordinator/core/offset_commit.py _too_long: 2 * length > limit -> 2 * length >= limit": (
         "a shortcut: what it saves is a count of twice the length at the most, the limit itself"
     ),
     "coordinator/core/offset_commit.py _judge: len(set(map(_INDEX, partitions))) < len(partitions) "

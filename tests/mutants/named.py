@@ -97,8 +97,8 @@ FENCES: Final = (
     ),
     Named(
         "storage/memory.py",
-        "if self._epochs.get(item.shard) == item.fence:",
-        "if self._epochs.get(item.shard, 0) >= item.fence:",
+        "if self._epochs.get(item.shard) != item.fence]",
+        "if self._epochs.get(item.shard, 0) < item.fence]",
         "a store accepts appends of an owner that lost its lease",
     ),
     Named(
@@ -175,8 +175,8 @@ LIMITS: Final = (
     ),
     Named(
         f"{CORE}/offset_commit.py",
-        'sum(c > "\\uffff" for c in metadata) > limit',
-        'sum(c > "\\uffff" for c in metadata) >= limit',
+        "        return length > limit\n",
+        "        return length >= limit\n",
         "metadata of exactly the allowed length is refused",
     ),
     Named(
@@ -246,7 +246,44 @@ DURABILITY: Final = (
         "storage/sqlite.py",
         "        self._fold = load.fold\n        self._log_clock.resume(",
         "        self._fold = load.fold\n        (",
-        "a log that another process went on with is stamped as if it had not",
+        "the clock of an append that failed stays in the log",
+    ),
+    Named(
+        "storage/log_clock.py",
+        "        if log_id in self._minted:",
+        "        if True:",
+        "a start that has written nothing goes on with the log before it",
+    ),
+)
+
+DISK: Final = (
+    Named(
+        "storage/segment_writer.py",
+        "        os.fsync(self._file.fileno())\n        self._file.close()",
+        "        self._file.close()",
+        "rows go though a power cut may take the content of their segment",
+    ),
+    Named(
+        "storage/manifest.py",
+        "        os.fsync(file.fileno())\n        if is_new:",
+        "        if is_new:",
+        "files go though a power cut may take the line that says so",
+    ),
+    Named(
+        "storage/segment_writer.py",
+        "        sync_directory(path.parent)\n",
+        "",
+        "rows go though a power cut may take the name of their segment",
+    ),
+    Named(
+        "storage/log_retention.py",
+        "            manifest.remove(directory, [segment.file for segment in segments])\n"
+        '            self._hook("removal_listed")\n'
+        "            remove_files(directory, [segment.name for segment in segments])\n",
+        "            remove_files(directory, [segment.name for segment in segments])\n"
+        "            manifest.remove(directory, [segment.file for segment in segments])\n"
+        '            self._hook("removal_listed")\n',
+        "files go before the manifest says so",
     ),
 )
 
@@ -298,4 +335,4 @@ LATE: Final = (
     ),
 )
 
-NAMED: Final = (*TIMERS, *FENCES, *FOLDS, *LIMITS, *DURABILITY, *WIRE, *LATE)
+NAMED: Final = (*TIMERS, *FENCES, *FOLDS, *LIMITS, *DURABILITY, *DISK, *WIRE, *LATE)

@@ -8,8 +8,8 @@ from textwrap import dedent
 
 import pytest
 
-from tests.mutants.__main__ import ROOT, main
-from tests.mutants.chosen_tests import LAYERS, OWN, chosen_tests
+from tests.mutants.__main__ import FILES, FOLDERS, ROOT, main
+from tests.mutants.chosen_tests import ELSEWHERE, LAYERS, OWN, chosen_tests
 from tests.mutants.equivalents import EQUIVALENTS
 from tests.mutants.mutant import draw
 from tests.mutants.mutator import mutants_of
@@ -205,6 +205,9 @@ def test_tests_are_chosen_from_what_is_there():
     for folder, tests in LAYERS.items():
         assert (ROOT / folder).is_dir()
         assert [name for name in tests if not (ROOT / name).exists()] == []
+    for module, tests in ELSEWHERE.items():
+        assert (ROOT / f"{module}.py").is_file()
+        assert [name for name in tests if not (ROOT / name).is_file()] == []
     for module, tests in OWN.items():
         assert (ROOT / "coordinator" / f"{module}.py").is_file()
         assert [name for name in tests if not (ROOT / f"tests/unit/{name}.py").is_file()] == []
@@ -238,9 +241,16 @@ def test_named_mutants_have_names_of_their_own():
     assert len({named.breaks for named in NAMED}) == len(NAMED) >= 30
 
 
-def test_drawn_mutants_of_the_three_layers_are_python_and_proofs_are_of_mutants_that_exist():
-    layers = [ROOT / "coordinator" / layer for layer in ("core", "runtime", "handlers")]
-    paths = [path for layer in layers for path in sorted(layer.rglob("*.py"))]
+def test_every_module_that_mutants_are_drawn_from_has_tests_to_meet():
+    paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    files = [*FILES, *(str(path.relative_to(ROOT)) for path in paths)]
+    assert [file for file in files if not chosen_tests(ROOT, file)] == []
+    assert {"storage", "coordinator/server", "coordinator/web"} <= set(FOLDERS)
+    assert FILES == ("coordinator/life.py",)
+
+
+def test_drawn_mutants_of_the_layers_are_python_and_proofs_are_of_mutants_that_exist():
+    paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
     sources = {str(path.relative_to(ROOT)): path.read_bytes() for path in paths}
     every = [mutant for path, source in sources.items() for mutant in mutants_of(path, source)]
     assert len({mutant.key for mutant in every}) == len(every) > 3_000
