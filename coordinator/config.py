@@ -90,8 +90,9 @@ class KafkaSettings(_Section):
         ge=1_000,
         description="Elements of all arrays of one request together, checked while it is read. "
         "Bounds the time for which one request can hold the loop; where an element costs more it "
-        "counts as several: 10 in DescribeConfigs, 5 in CreateTopics and IncrementalAlterConfigs, "
-        "2 in Metadata, CreatePartitions, DeleteTopics, LeaveGroup and OffsetDelete.",
+        "counts as several: 10 in DescribeConfigs and IncrementalAlterConfigs, 5 in CreateTopics, "
+        "2 in Metadata, CreatePartitions, DeleteTopics, LeaveGroup and OffsetDelete. Bytes are "
+        "charged as well: of a request above 1 MiB each further KiB counts as one element.",
     )
     max_connections: int = Field(
         default=10_000,

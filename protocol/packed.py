@@ -29,6 +29,7 @@ from protocol.packing import (
     no_tags,
     printed_topic_id,
 )
+from protocol.reader import beside_bytes
 from protocol.versions import ApiKey
 
 HeartbeatFields: TypeAlias = tuple[str, int, str, str | None]
@@ -92,9 +93,10 @@ def read_offset_commit(
 ) -> OffsetCommitFields:
     """Read an OffsetCommit (0-10); raises ProtocolError as ``codec.read_request``."""
     try:
+        allowed = beside_bytes(frame, max_elements)
         if version >= 8:
-            return _read_commit_flexible(version, frame, offset, max_elements)
-        return _read_commit_classic(version, frame, offset, max_elements)
+            return _read_commit_flexible(version, frame, offset, allowed)
+        return _read_commit_classic(version, frame, offset, allowed)
     except GIVE_UP:
         return _read_commit_carefully(version, frame, offset, max_elements)
 
@@ -280,11 +282,12 @@ def read_offset_fetch(
 ) -> OffsetFetchFields:
     """Read an OffsetFetch (0-10); raises ProtocolError as ``codec.read_request``."""
     try:
+        allowed = beside_bytes(frame, max_elements)
         if version >= 8:
-            return _read_fetch_groups(version, frame, offset, max_elements)
+            return _read_fetch_groups(version, frame, offset, allowed)
         if version >= 6:
-            return _read_fetch_flexible(version, frame, offset, max_elements)
-        return _read_fetch_classic(version, frame, offset, max_elements)
+            return _read_fetch_flexible(version, frame, offset, allowed)
+        return _read_fetch_classic(version, frame, offset, allowed)
     except GIVE_UP:
         return _read_fetch_carefully(version, frame, offset, max_elements)
 

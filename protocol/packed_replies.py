@@ -17,6 +17,7 @@ from protocol.packing import (
     classic_bytes,
     compact_bytes,
     framed,
+    framed_pieces,
     raw_topic_id,
     varint,
 )
@@ -116,14 +117,14 @@ def pack_offset_fetch(
     assert version < 8, version
     if version >= 6:
         pieces = [*_flexible_fetched(topics, by_id=False), PACK_INT16(error_code), NO_TAGS]
-        return framed(correlation_id, b"".join(pieces), flexible=True, throttle=True)
+        return framed_pieces(correlation_id, pieces, flexible=True, throttle=True)
     pieces = [PACK_INT32(len(topics))]
     for name, _, partitions in topics:
         pieces += (classic_bytes(name), PACK_INT32(len(partitions)))
-        pieces.append(_classic_partitions(partitions, with_epoch=version >= 5))
+        pieces += _classic_partitions(partitions, with_epoch=version >= 5)
     if version >= 2:
         pieces.append(PACK_INT16(error_code))
-    return framed(correlation_id, b"".join(pieces), flexible=False, throttle=version >= 3)
+    return framed_pieces(correlation_id, pieces, flexible=False, throttle=version >= 3)
 
 
 def pack_offset_fetch_groups(
@@ -139,7 +140,7 @@ def pack_offset_fetch_groups(
         pieces += _flexible_fetched(topics, by_id=version >= 10)
         pieces += (PACK_INT16(error_code), NO_TAGS)
     pieces.append(NO_TAGS)
-    return framed(correlation_id, b"".join(pieces), flexible=True, throttle=True)
+    return framed_pieces(correlation_id, pieces, flexible=True, throttle=True)
 
 
 def _flexible_fetched(topics: Sequence[FetchedTopic], *, by_id: bool) -> list[bytes]:
@@ -148,7 +149,7 @@ def _flexible_fetched(topics: Sequence[FetchedTopic], *, by_id: bool) -> list[by
         pieces += (
             raw_topic_id(topic_id) if by_id else compact_bytes(name),
             varint(len(partitions) + 1),
-            _flexible_partitions(partitions),
+            *_flexible_partitions(partitions),
             NO_TAGS,
         )
     return pieces
@@ -161,16 +162,14 @@ _EMPTY_COMPACT: Final = 1
 """The length of an empty compact string."""
 
 
-def _flexible_partitions(partitions: Sequence[FetchedPartition]) -> bytes:
+def _flexible_partitions(partitions: Sequence[FetchedPartition]) -> list[bytes]:
     # Nearly always without metadata: one struct a partition.
-    return b"".join(
-        [
-            _HEAD(partition, offset, epoch) + compact_bytes(text) + _FLEXIBLE_TAIL(code)
-            if text
-            else _FLEXIBLE_ROW(partition, offset, epoch, _EMPTY_COMPACT, code)
-            for partition, offset, epoch, text, code in partitions
-        ]
-    )
+    return [
+        _HEAD(partition, offset, epoch) + compact_bytes(text) + _FLEXIBLE_TAIL(code)
+        if text
+        else _FLEXIBLE_ROW(partition, offset, epoch, _EMPTY_COMPACT, code)
+        for partition, offset, epoch, text, code in partitions
+    ]
 
 
 _CLASSIC_HEAD: Final = Struct(">iq").pack
@@ -178,21 +177,17 @@ _CLASSIC_ROW: Final = Struct(">iq2xh").pack
 _CLASSIC_ROW_EPOCH: Final = Struct(">iqi2xh").pack
 
 
-def _classic_partitions(partitions: Sequence[FetchedPartition], *, with_epoch: bool) -> bytes:
+def _classic_partitions(partitions: Sequence[FetchedPartition], *, with_epoch: bool) -> list[bytes]:
     if with_epoch:
-        return b"".join(
-            [
-                _HEAD(partition, offset, epoch) + classic_bytes(text) + PACK_INT16(code)
-                if text
-                else _CLASSIC_ROW_EPOCH(partition, offset, epoch, code)
-                for partition, offset, epoch, text, code in partitions
-            ]
-        )
-    return b"".join(
-        [
-            _CLASSIC_HEAD(partition, offset) + classic_bytes(text) + PACK_INT16(code)
+        return [
+            _HEAD(partition, offset, epoch) + classic_bytes(text) + PACK_INT16(code)
             if text
-            else _CLASSIC_ROW(partition, offset, code)
-            for partition, offset, _, text, code in partitions
+            else _CLASSIC_ROW_EPOCH(partition, offset, epoch, code)
+            for partition, offset, epoch, text, code in partitions
         ]
-    )
+    return [
+        _CLASSIC_HEAD(partition, offset) + classic_bytes(text) + PACK_INT16(code)
+        if text
+        else _CLASSIC_ROW(partition, offset, code)
+        for partition, offset, _, text, code in partitions
+    ]

@@ -122,6 +122,20 @@ def framed(correlation_id: int, body: bytes, *, flexible: bool, throttle: bool) 
     return _V0_HEAD(len(body) + 4, correlation_id) + body
 
 
+def framed_pieces(
+    correlation_id: int, pieces: list[bytes], *, flexible: bool, throttle: bool
+) -> bytes:
+    """Do the same for a body in pieces, and copy them once: a reply may have 64 MiB."""
+    size = sum(map(len, pieces))
+    if flexible:
+        head = _V1_HEAD_THROTTLE(size + 9, correlation_id)
+    elif throttle:
+        head = _V0_HEAD_THROTTLE(size + 8, correlation_id)
+    else:
+        head = _V0_HEAD(size + 4, correlation_id)
+    return b"".join([head, *pieces])
+
+
 _ONE_BYTE: Final = tuple(bytes((value,)) for value in range(0x80))
 
 

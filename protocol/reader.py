@@ -33,6 +33,13 @@ INVALID_TEXT_BYTES_AN_ELEMENT: Final = 16
 """Replacing bytes that are not UTF-8 costs time, so that many of them are charged as one element.
 """
 
+FREE_BYTES: Final = 1_048_576
+BYTES_AN_ELEMENT: Final = 1_024
+"""Bytes are charged as well as elements: so many of a frame above ``FREE_BYTES`` count as one
+element, for long names cost time wherever they are read, hashed, answered and written. What the
+leader of a thousand members sends is below that.
+"""
+
 MAX_HEADER_TAGS: Final = 1000
 """Clients send none; Kafka has no limit."""
 
@@ -49,6 +56,13 @@ def java_text(raw: bytes) -> str:
     return _ENCODED_SURROGATE.sub(b"\xff", raw).decode("utf-8", "replace")
 
 
+def beside_bytes(frame: bytes, max_elements: int) -> int:
+    """What a request may have of elements, once its bytes are charged."""
+    if len(frame) <= FREE_BYTES:
+        return max_elements
+    return max_elements - (len(frame) - FREE_BYTES) // BYTES_AN_ELEMENT
+
+
 class Input:
     """A body on its way through a reader: where we are, and what is left of the budget.
 
@@ -63,7 +77,8 @@ class Input:
         self.data = data
         self.position = position
         self.end = len(data)
-        self.max_elements = self.elements_left = max_elements
+        self.max_elements = max_elements
+        self.elements_left = beside_bytes(data, max_elements)
 
     def take_elements(self, count: int, min_bytes: int) -> None:
         """Check that ``count`` elements can be there, and charge them, before anything is reserved
@@ -79,7 +94,8 @@ class Input:
             raise ProtocolError(
                 "too_many_elements",
                 f"more than {self.max_elements} elements in all arrays (max_request_elements, "
-                "divided by what one counts as in this API)",
+                "divided by what one counts as in this API; above 1 MiB each further KiB counts as "
+                "one)",
             )
 
     def unsigned_varint(self) -> int:

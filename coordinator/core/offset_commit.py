@@ -35,8 +35,8 @@ from coordinator.core.transitions import COMMIT_ANSWER, COMMIT_EXTENDS_SESSION, 
 PARTITION_BYTES = 96
 """An upper bound of one encoded partition of a commit, its metadata not counted."""
 
-TOPIC_BYTES = 512
-"""An upper bound of one encoded topic of a commit beside its partitions; legal names are short."""
+TOPIC_BYTES = 96
+"""An upper bound of one encoded topic of a commit beside its name and its partitions."""
 
 NO_RETENTION: Final = -1
 """A commit that names no retention of its own."""

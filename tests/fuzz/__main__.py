@@ -1,8 +1,10 @@
-"""``make fuzz``: coverage-guided on the readers and the handlers, and an onslaught on the daemon.
+"""``make fuzz``: coverage-guided on the readers and the handlers, a search for slow frames, and an
+onslaught on the daemon.
 
-All three run side by side for ``MINUTES=10``; ``ONLY=daemon`` (or ``readers``, ``handlers``) runs
-one, ``SEED=7`` draws other requests. ``KEEP=1`` merges what adds coverage into the corpus. What
-broke something lies in ``var/fuzz`` and is replayed with ``python -m tests.fuzz.replay FILE``.
+All four run side by side for ``MINUTES=10``; ``ONLY=daemon`` (or ``readers``, ``handlers``,
+``slow``) runs one, ``SEED=7`` draws other requests. ``KEEP=1`` merges what adds coverage into the
+corpus, and the worst frames into ``slow_recipes.json``. What broke something lies in ``var/fuzz``
+and is replayed with ``python -m tests.fuzz.replay FILE``.
 What is no number, or none that makes sense, is refused; who ends it leaves nothing running.
 """
 
@@ -29,6 +31,9 @@ WORK = ROOT / "var" / "fuzz"
 LIMITS = ("-max_len=4096", "-timeout=60", "-rss_limit_mb=2048", "-print_final_stats=1")
 KEPT_BYTES = 1_024
 """A longer input is not worth its place in the repository."""
+
+OTHERS = ("slow", "daemon")
+"""What runs beside the targets of libFuzzer."""
 
 _BEGAN_S = time.monotonic()
 
@@ -75,6 +80,35 @@ class Guided:
         return f"{self.target} {runs:,} inputs, {self.figure('cov')} places covered"
 
 
+class Slow:
+    """The search for slow frames, in a process of its own."""
+
+    def __init__(self, seconds: int, seed: int) -> None:
+        """Begin."""
+        self.log_file = WORK / "slow.log"
+        with self.log_file.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fuzz.slow", str(seconds), str(seed)],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def wait(self) -> str:
+        """Wait for the end; returns what was found, "" for nothing."""
+        code = self.process.wait()
+        lines = self.log_file.read_text(errors="replace").splitlines()
+        slow = [row for row in lines if row.startswith("SLOW ")]
+        if code == 0 and not slow:
+            return ""
+        return "\n".join([f"slow: exit code {code}, see {self.log_file}", *(slow or lines[-15:])])
+
+    def worst(self) -> list[str]:
+        """The slowest frame of each API, and at last how many were tried."""
+        return self.log_file.read_text(errors="replace").splitlines()
+
+
 def keep(guided: list[Guided]) -> int:
     """Merge what adds coverage into the corpus; returns how many files that were."""
     kept = 0
@@ -115,8 +149,9 @@ def main() -> int:
         seed = whole_number("SEED", 1, least=1)  # libFuzzer takes 0 for any
         keeps = switch("KEEP")
         only = os.environ.get("ONLY") or ""
-        if only and only not in (*TARGETS, "daemon"):
-            raise RefusedError(f"ONLY={only} is refused: give {', '.join(TARGETS)} or daemon")
+        if only and only not in (*TARGETS, *OTHERS):
+            known = f"{', '.join([*TARGETS, OTHERS[0]])} or {OTHERS[1]}"
+            raise RefusedError(f"ONLY={only} is refused: give {known}")
     except RefusedError as error:
         print(f"fuzz: {error}")
         return 2
@@ -138,33 +173,50 @@ def _interrupt(*_: object) -> None:
 def _run(minutes: float, seed: int, only: str, *, keeps: bool) -> int:
     WORK.mkdir(parents=True, exist_ok=True)
     names = [name for name in TARGETS if only in ("", name)]
-    tell(f"{minutes:g} minutes of {', '.join([*names, *(['daemon'] if not only else [])]) or only}")
+    tell(f"{minutes:g} minutes of {only or ', '.join([*TARGETS, *OTHERS])}")
+    seconds = max(1, int(minutes * 60))
     guided: list[Guided] = []
+    slow: Slow | None = None
     wrong: list[str] = []
     lines: list[str] = []
     try:
-        guided.extend(Guided(name, max(1, int(minutes * 60)), seed) for name in names)
+        guided.extend(Guided(name, seconds, seed) for name in names)
+        if only in ("", "slow"):
+            slow = Slow(seconds, seed)
         if only in ("", "daemon"):
-            with tempfile.TemporaryDirectory() as directory:
-                figures = Onslaught(Path(directory), seed, tell).run(minutes)
-                wrong += [f"daemon: {complaint}" for complaint in complaints(figures)]
-                lines.append(f"daemon {line(figures)}")
-                if wrong:
-                    shutil.copy(Path(directory) / "daemon.log", WORK / "daemon.log")
+            complained, line_ = _onslaught(minutes, seed)
+            wrong += complained
+            lines.append(line_)
         for each in guided:
             found = each.wait()
             wrong += [found] if found else []
             lines.insert(0, each.line())
             tell(each.line())
+        if slow is not None:
+            found = slow.wait()
+            wrong += [found] if found else []
+            for row in slow.worst():
+                tell(row)
+            lines.append(slow.worst()[-1] if slow.worst() else "slow: nothing")
     finally:
-        for each in guided:
-            each.process.kill()
+        for process in [each.process for each in [*guided, slow] if each is not None]:
+            process.kill()
     if keeps and guided and not wrong:
         tell(f"{keep(guided)} inputs kept in {CORPUS.relative_to(ROOT)}")
     for each_wrong in wrong:
         print(f"FOUND {each_wrong}")
     print(f"fuzz: {'FAILED' if wrong else 'ok'}, {minutes:g} minutes; {'; '.join(lines)}")
     return 1 if wrong else 0
+
+
+def _onslaught(minutes: float, seed: int) -> tuple[list[str], str]:
+    """Attack the daemon; returns the complaints, and what was done."""
+    with tempfile.TemporaryDirectory() as directory:
+        figures = Onslaught(Path(directory), seed, tell).run(minutes)
+        wrong = [f"daemon: {complaint}" for complaint in complaints(figures)]
+        if wrong:
+            shutil.copy(Path(directory) / "daemon.log", WORK / "daemon.log")
+    return wrong, f"daemon {line(figures)}"
 
 
 if __name__ == "__main__":

@@ -430,7 +430,7 @@ def test_a_type_that_is_not_known_fails_the_whole(kinds: tuple[int, ...]) -> Non
     ("api", "version", "element", "weight"),
     [
         ("describe_configs", 4, resource(GROUP, "g"), 10),
-        ("incremental_alter_configs", 1, change(GROUP, "g"), 5),
+        ("incremental_alter_configs", 1, change(GROUP, "g"), 10),
     ],
 )
 def test_a_resource_counts_as_several_elements(
