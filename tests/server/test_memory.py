@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import struct
 from pathlib import Path
 
@@ -9,6 +11,7 @@ from tests.helpers.daemon import Daemon
 from tests.helpers.raw_client import RawClient
 
 PARTITIONS = 65_539
+BUDGET_BYTES = 33_554_432
 MOST_GROWTH_KB = 7_000
 """The answers take 1.4 to 1.8 MB each. With all of them kept it grows by 30 MB, with what glibc
 keeps of its own accord by 9, as it is by 4.
@@ -32,6 +35,36 @@ def test_large_answers_leave_nothing_behind(tmp_path: Path) -> None:
             assert rss_kb(daemon) - before_kb < MOST_GROWTH_KB
     finally:
         daemon.stop()
+
+
+def test_peers_together_make_it_hold_no_more_than_the_budget(tmp_path: Path) -> None:
+    """Three times as much in frames that never become whole; a member goes on heartbeating."""
+    settings = {"kafka.max_buffered_bytes": BUDGET_BYTES}
+    daemon = Daemon(tmp_path, storage_url="memory:", settings=settings).start()
+    peers: list[socket.socket] = []
+    try:
+        port = int(daemon.bootstrap.rpartition(":")[2])
+        with RawClient(port, timeout_s=30) as client:
+            heartbeat(client)
+            before_kb = rss_kb(daemon)
+            for _ in range(24):
+                peer = socket.create_connection(("127.0.0.1", port), timeout=0.2)
+                peers.append(peer)
+                with contextlib.suppress(OSError):  # it is read no further, or closed
+                    peer.sendall(struct.pack(">i", 8_000_000) + bytes(4_000_000))
+                heartbeat(client)
+            assert rss_kb(daemon) - before_kb < BUDGET_BYTES // 1024 * 5 // 4
+            assert daemon.metric("groupkeeper_reading_paused_total") > 0
+            assert daemon.metric("groupkeeper_buffered_bytes") <= BUDGET_BYTES
+    finally:
+        for peer in peers:
+            peer.close()
+        daemon.stop()
+
+
+def heartbeat(client: RawClient) -> None:
+    reply = client.call("heartbeat", 4, group_id="g", generation_id=1, member_id="m")
+    assert reply["error_code"] == 25
 
 
 def ask_in_every_version(client: RawClient) -> int:

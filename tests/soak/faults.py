@@ -31,6 +31,7 @@ CYCLE: tuple[Fault, ...] = (
     Fault(23, "restart on full disk", 4),
     Fault(36, "fill disk", 10),
     Fault(49, "move database", 6),
+    Fault(62, "hostile peers", 5),
     Fault(69, "hold database", 8),
     Fault(82, "stop clients", 4),
     # Whoever is killed or stopped here is evicted before the next kill of the daemon would give

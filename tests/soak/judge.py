@@ -54,6 +54,15 @@ def history_of(events: Iterable[Mapping[str, Any]]) -> History:
     return history
 
 
+def hoarded(before_mb: float, worst_mb: float, budget_bytes: int, slack_mb: float) -> list[str]:
+    """All connections together hold no more than the daemon's budget of memory."""
+    most_mb = budget_bytes / 1_048_576 + slack_mb
+    if worst_mb - before_mb <= most_mb:
+        return []
+    held_mb = worst_mb - before_mb
+    return [f"hostile peers made the daemon hold {held_mb:.0f} MB, {most_mb:.0f} are allowed"]
+
+
 def lost_offsets(acknowledged: Mapping[Key, int], fetched: Mapping[Key, int]) -> list[str]:
     """Every acknowledged commit is at or below what OffsetFetch tells."""
     return shown(

@@ -65,9 +65,16 @@ class Observer:
                     self._look_at_bucket(float(sample.labels["le"]) * 1000, sample.value)
                 case _:
                     continue
-        status_file = Path(f"/proc/{self._daemon.pid}/status")
-        found = re.search(r"VmRSS:\s+(\d+) kB", status_file.read_text())
-        self.rss_mb = int(found[1]) / 1024 if found else self.rss_mb
+        self.rss_mb = self.memory_mb()
+
+    def memory_mb(self) -> float:
+        """Read how much memory the daemon has now; the last known where it has ended."""
+        try:
+            status = Path(f"/proc/{self._daemon.pid}/status").read_text()
+        except OSError:
+            return self.rss_mb
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        return int(found[1]) / 1024 if found else self.rss_mb
 
     def _look_at_bucket(self, bound_ms: float, count: float) -> None:
         """Take one bucket; they come in their order, each with all that is below it."""

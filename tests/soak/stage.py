@@ -23,7 +23,8 @@ from tests.soak.faults import (
     pace,
     plan,
 )
-from tests.soak.judge import lost_offsets, unrest
+from tests.soak.hostile import BUDGET_BYTES, SLACK_MB, HostilePeers
+from tests.soak.judge import hoarded, lost_offsets, unrest
 from tests.soak.ledger import Key, Ledger, now_ms
 from tests.soak.observer import Observer
 from tests.soak.report import Screen, counted
@@ -60,6 +61,7 @@ class Stage:
                 # on the disk that is full now and then, and often enough to meet every fault
                 "log.dir": str(self.volume.path / "log"),
                 "log.segment_ms": SEAL_EVERY_MS,
+                "kafka.max_buffered_bytes": BUDGET_BYTES,
             },
         )
         self.ledger = Ledger()
@@ -188,6 +190,8 @@ class Stage:
                 self._fill_disk(fault.for_s)
             case "move database":
                 self._move_database(fault.for_s)
+            case "hostile peers":
+                self._hostile_peers(fault.for_s)
             case "hold database":
                 self._hold_database(fault.for_s)
             case "kill clients":
@@ -273,6 +277,35 @@ class Stage:
             self._begin_life()
 
         self._for_a_while(for_s, put_back, has_noticed)
+
+    def _hostile_peers(self, for_s: float) -> None:
+        """Everybody else is asked as ever meanwhile, health too."""
+        self.screen.fault(f"hundreds of silent and greedy peers for {for_s:.0f} s")
+        self.observer.look()
+        before_mb = worst_mb = self.observer.rss_mb
+        peers = HostilePeers(self.daemon.port, int(self.daemon.http.rpartition(":")[2]))
+        peers.come()
+        end_s = time.monotonic() + for_s
+
+        def watch() -> None:
+            nonlocal worst_mb
+            worst_mb = max(worst_mb, self.observer.memory_mb())
+            for path in ("/healthz", "/readyz"):
+                status = self.daemon.get(path)[0]
+                if status not in (0, 200):
+                    self._found(f"{path} is {status} while hostile peers are connected")
+            if time.monotonic() < end_s:
+                self._after(0.5, watch)
+                return
+            page = self.daemon.get("/metrics")[1]
+            if 'groupkeeper_http_refused_total{reason="too_many_connections"}' in page:
+                self.felt.add("hostile peers")
+            peers.go()
+            for finding in hoarded(before_mb, worst_mb, BUDGET_BYTES, SLACK_MB):
+                self._found(finding)
+            self.screen.better(f"the hostile peers are gone; {worst_mb:.0f} MB at most")
+
+        self._after(0.5, watch)
 
     def _hold_database(self, for_s: float) -> None:
         self.screen.fault(f"BEGIN IMMEDIATE by somebody else, for {for_s:.0f} s")

@@ -300,3 +300,9 @@ def test_all_groups_stable_with_all_living_members_are_at_rest():
 def test_a_group_or_a_member_that_does_not_come_back_is_found(stable, joined):
     (finding,) = judge.unrest(stable, 4, joined, 16)
     assert finding.startswith(f"no rest after the last fault: {stable} groups of 4 are Stable")
+
+
+def test_memory_that_peers_make_the_daemon_hold_is_held_against_its_budget():
+    assert judge.hoarded(100, 227, 64 * 1_048_576, 64) == []
+    (finding,) = judge.hoarded(100, 340, 64 * 1_048_576, 64)
+    assert finding == "hostile peers made the daemon hold 240 MB, 128 are allowed"
