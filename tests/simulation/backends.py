@@ -42,6 +42,8 @@ class Backend(Protocol):
     """Where the state of a world is kept; it outlives the processes."""
 
     one_lane: bool
+    by_name: bool
+    """A group is read when it is first named."""
 
     def open_life(self, fate: Misfortune) -> OffsetStorage:
         """What a new process has of it."""
@@ -69,8 +71,9 @@ class Backend(Protocol):
 class MemoryBackend:
     """Leases that run out, and any number of processes."""
 
-    def __init__(self, world: World, *, one_lane: bool) -> None:
+    def __init__(self, world: World, *, one_lane: bool, by_name: bool = False) -> None:
         self.one_lane = one_lane
+        self.by_name = by_name
         self.inner = SharedMemory(world.durable, world.wall_ms)
 
     def open_life(self, fate: Misfortune) -> OffsetStorage:
@@ -97,6 +100,7 @@ class SqliteBackend:
     """A file (in memory where the machine has such), written by the real backend."""
 
     one_lane = True
+    by_name = False
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -13,6 +13,8 @@ import pytest
 
 from coordinator.core import offset_commit
 from coordinator.handlers.gather import Gather
+from coordinator.runtime.group_loading import GroupLoader
+from coordinator.runtime.owner import ShardOwner
 from coordinator.server.connection import Connection
 
 Patch = pytest.MonkeyPatch
@@ -42,6 +44,23 @@ def groups_are_mixed_up(patch: Patch) -> None:
     patch.setattr(Gather, "took", reversed_order)
 
 
+def group_is_not_read(patch: Patch) -> None:
+    """Where a store reads groups by name, what names one goes straight to a shard without it."""
+
+    async def nothing(*_: Any) -> bool:
+        return True
+
+    patch.setattr(GroupLoader, "_load", nothing)
+
+
+def load_forgets_no_route(patch: Patch) -> None:
+    """A group that a load left out is not read again when it is next named."""
+    never = property(lambda _: lambda: None, lambda *_: None)
+    patch.setattr(ShardOwner, "before_answers", never, raising=False)
+
+
+UNREAD: Final = "generation 0 after|: live|: replaces"
+
 REQUESTS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     "requests that are begun for who takes no answer": (
         begins_what_is_not_taken,
@@ -49,6 +68,8 @@ REQUESTS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     ),
     "two entries of a topic that are judged apart": (two_entries_are_judged_apart, ": replaces"),
     "an end that is lost when it is lowered": (lowered_ends_are_lost, "ends of"),
+    "a group that is not read when it is named": (group_is_not_read, UNREAD),
+    "a load that forgets no route": (load_forgets_no_route, UNREAD),
     "groups of a request that are mixed up": (groups_are_mixed_up, "asked for|was read"),
 }
 """As ``breakages.BREAKAGES``."""

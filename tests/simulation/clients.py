@@ -329,6 +329,8 @@ class Member:
             self.generation_id = -1
         elif code in RETRIABLE:
             await self._again(code)
+        elif code is ErrorCode.UNKNOWN_SERVER_ERROR:
+            await asyncio.sleep(0.2)  # its user starts it anew: the group cannot be read
         else:
             assert code is ErrorCode.REBALANCE_IN_PROGRESS, code
         raise Rejoin

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from coordinator.core.routing import shard_of
@@ -16,7 +17,7 @@ from storage.base import CLUSTER_SHARD
 from tests.helpers.virtual_loop import virtual_timer
 from tests.simulation.checked_shard import CheckedShard, checked_makers
 from tests.simulation.history import Durable
-from tests.simulation.store import Misfortune, SimStore
+from tests.simulation.store import Misfortune, NamedSimStore, SimStore
 from tests.simulation.tickets import WatchedCoordinator
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class Node:
         self.fate = Misfortune(world.random, lambda: world.kill(self), world.faults)
         self.fate.trouble = trouble
         backend = world.backend
-        self.store = SimStore(
+        make_store: Callable[..., SimStore] = NamedSimStore if backend.by_name else SimStore
+        self.store = make_store(
             backend.open_life(self.fate),
             self.fate,
             world.durable,
@@ -60,6 +62,7 @@ class Node:
             timer=virtual_timer,
         )
         self.coordinator.problem = world.durable.problem
+        self.coordinator.may_be_refused = backend.by_name
         self.coordinator.when_store_is_taken(lambda: world.store_taken(self))
         makers = checked_makers(SHARDS, world.durable, self._epoch_of)
         if not has_topics:

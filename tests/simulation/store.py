@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from copy import deepcopy
 from random import Random
 
-from coordinator.core.records import Record
+from coordinator.core.records import Record, SavedGroup
 from storage.base import (
     Lease,
     LeaseEpoch,
@@ -25,6 +25,7 @@ from storage.base import (
     StoreRefused,
 )
 from storage.memory import MemoryOffsetStorage
+from storage.record_codec import group_of
 from tests.simulation.history import Durable
 
 
@@ -57,6 +58,12 @@ class SharedMemory(MemoryOffsetStorage):
         for lease in leases.values():
             self._durable.granted(lease.shard, lease.epoch)
         return leases
+
+    def group(self, shard: ShardId, group_id: str) -> Sequence[Record]:
+        """What is stored of one group."""
+        keyed = self._shards.get(shard)
+        saved = None if keyed is None else keyed.saved(group_id)
+        return [] if saved is None else [saved]
 
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
         fenced = await super().append(items)
@@ -240,6 +247,49 @@ class SimStore:
             self._fate.faults["append that lied"] += not self._fate.is_dead
             raise
         return fenced
+
+
+class NamedSimStore(SimStore):
+    """The same over a store that tells of a group when it is asked for it by name (LoadsGroups), or
+    was before in this life. Its reads fail, take longer than they may, and are refused.
+    """
+
+    def __init__(
+        self, inner: SharedMemory, fate: Misfortune, durable: Durable, *, one_lane: bool
+    ) -> None:
+        super().__init__(inner, fate, durable, one_lane=one_lane)
+        self._groups = inner
+        self._named: set[str] = set()
+
+    async def load(
+        self, shards: Collection[ShardId]
+    ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
+        async for shard, records in super().load(shards):
+            yield shard, [record for record in records if self._tells_of(record)]
+
+    def _tells_of(self, record: Record) -> bool:
+        """Now and then a load leaves out what it cannot read."""
+        if not isinstance(record, SavedGroup):
+            return True
+        if self._fate.happens(0.2):
+            self._fate.faults["group left out of a load"] += 1
+            return False
+        return record.group_id in self._named
+
+    async def load_group(self, shard: ShardId, group_id: str) -> Sequence[Record]:
+        await self._fate.work()
+        if self._fate.happens(0.2):
+            self._fate.faults["group refused"] += 1
+            raise StoreRefused("what the group has cannot be used")
+        self._named.add(group_id)
+        self._fate.faults["group read by name"] += 1
+        return self._groups.group(shard, group_id)
+
+    async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
+        for item in items:
+            for batch in item.batches:
+                self._named.update(filter(None, map(group_of, batch.records)))
+        return await super().append(items)
 
 
 def _as_of_now(item: ShardAppend) -> ShardAppend:

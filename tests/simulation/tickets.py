@@ -49,12 +49,14 @@ class OpenTickets:
         )
 
 
-def check_refusal(request: Request, result: Any) -> None:
+def check_refusal(request: Request, result: Any, *, may_be_refused: bool = False) -> None:
     """Raise AssertionError where the process says more in the place of a shard than that somebody
-    is to try again: it knows no groups and no members. (A listing it puts together itself.)
+    is to try again: it knows no groups and no members. (A listing it puts together itself.) A store
+    that reads groups by name may refuse one of them.
     """
     code = result if isinstance(result, ErrorCode) else result.error
     may_say = code in _TRY_AGAIN or (type(request), code) in _WHILE_LOADING
+    may_say = may_say or (may_be_refused and code is ErrorCode.UNKNOWN_SERVER_ERROR)
     assert may_say or isinstance(request, ListGroups), "by no shard"
 
 
@@ -65,7 +67,15 @@ def _at_any_time() -> None:
 class WatchedTicket:
     """Stands for a client's ticket between the process and its shards."""
 
-    def __init__(self, request: Request, ticket: Any, problem: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        request: Request,
+        ticket: Any,
+        problem: Callable[[str], None],
+        *,
+        may_be_refused: bool = False,
+    ) -> None:
+        self._may_be_refused = may_be_refused
         self._request = request
         self._ticket = ticket
         self._problem = problem
@@ -87,7 +97,7 @@ class WatchedTicket:
             if result is self._result:
                 self._let_out()
             else:
-                check_refusal(self._request, result)
+                check_refusal(self._request, result, may_be_refused=self._may_be_refused)
         except AssertionError as error:
             self._problem(f"answered {error}: {result}")
         self._ticket.resolve(result)
@@ -101,6 +111,9 @@ class WatchedCoordinator(GroupCoordinator):
 
     problem: Callable[[str], None]
     """Told of what does not hold."""
+    may_be_refused = False
+    """By a store that reads groups by name."""
 
     def submit(self, request: Request, ticket: Any) -> None:
-        super().submit(request, WatchedTicket(request, ticket, self.problem))
+        watched = WatchedTicket(request, ticket, self.problem, may_be_refused=self.may_be_refused)
+        super().submit(request, watched)
