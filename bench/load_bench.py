@@ -1,0 +1,81 @@
+"""How long a start reads a log that was not folded, as ``kill -9`` leaves it.
+
+    python -m bench.load_bench [ROWS]
+
+A row is one commit of one group, as one append of a quiet machine has it: the smallest rows, of
+which there are most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.storage_bench import IDENTITY, SHARDS, commit
+from coordinator.core.limits import CoreLimits
+from coordinator.core.shard import Shard
+from coordinator.core.topic_image import TopicImage
+from coordinator.runtime.loading import Slicer, load_records
+from storage.base import Batch, ShardAppend
+from storage.sqlite import SqliteOffsetStorage
+
+GROUPS = 100
+LOADS = 7
+
+
+async def write(storage: SqliteOffsetStorage, rows: int) -> None:
+    """Write so many rows, none of which is folded."""
+    await storage.open(IDENTITY)
+    leases = await storage.acquire(range(SHARDS), "bench")
+    async for _ in storage.load(range(SHARDS)):
+        pass
+    await storage.on_writer(lambda connection: connection.execute("PRAGMA synchronous = OFF"))
+    for number in range(rows):
+        shard = number % SHARDS
+        batch = Batch([commit(f"group-{number % GROUPS}", number)], [])
+        await storage.append([ShardAppend(shard, leases[shard].epoch, [batch], lambda _: None)])
+
+
+async def load(storage: SqliteOffsetStorage) -> tuple[float, float, float]:
+    """Load as a start does; returns the seconds, those of CPU time, and the loop's longest turn."""
+    await storage.acquire(range(SHARDS), "bench")
+    shards = {n: Shard(n, CoreLimits(), TopicImage.any()) for n in range(SHARDS)}
+    longest, is_over = 0.0, False
+
+    async def watch() -> None:
+        nonlocal longest
+        before = time.perf_counter()
+        while not is_over:
+            await asyncio.sleep(0.001)
+            now = time.perf_counter()
+            longest, before = max(longest, now - before), now
+
+    watcher = asyncio.ensure_future(watch())
+    await asyncio.sleep(0)
+    start, start_cpu = time.perf_counter(), time.process_time()
+    await load_records(storage, range(SHARDS), shards, Slicer(5.0))
+    took, cpu = time.perf_counter() - start, time.process_time() - start_cpu
+    is_over = True
+    await watcher
+    return took, cpu, longest
+
+
+async def main(directory: Path, rows: int) -> None:
+    """Print the median of some loads."""
+    storage = SqliteOffsetStorage(directory / "load.db", fold_after=10**9)
+    await write(storage, rows)
+    loads = [await load(storage) for _ in range(LOADS)]
+    await storage.close()
+    took, cpu, longest = (statistics.median(values) for values in zip(*loads, strict=True))
+    print(
+        f"load {rows} rows: {took:.3f} s, {cpu:.3f} s of CPU, longest turn of the loop {longest * 1e3:.0f} ms"
+    )
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        asyncio.run(main(Path(name), int(sys.argv[1]) if len(sys.argv) > 1 else 20_000))
