@@ -40,6 +40,8 @@ DATA = ROOT / "tests" / "data"
 WRITTEN_IN = Path("/var/tmp/groupkeeper")
 TOPICS = [ConfiguredTopic("orders", 6), ConfiguredTopic("payments", 2)]
 NOBODY_EXPIRES_MS = 10**12
+PART_BYTES = 1_000
+"""Of a group that is folded in parts: little, so that the files stay small."""
 CLIENT = Client("administrator", "/127.0.0.1")
 
 
@@ -54,7 +56,7 @@ def opened(directory: Path) -> GroupCoordinator:
         max_session_timeout_ms=NOBODY_EXPIRES_MS,
         offsets_retention_ms=NOBODY_EXPIRES_MS,
     )
-    storage = SealedSqliteStorage(directory / "store.db", seal, poll_s=0.01)
+    storage = SealedSqliteStorage(directory / "store.db", seal, poll_s=0.01, part_bytes=PART_BYTES)
     return GroupCoordinator(storage, config, Topics(TOPICS))
 
 
@@ -90,6 +92,9 @@ async def _live(coordinator: GroupCoordinator) -> None:
     await _commit(coordinator, "reports", "payments", 900)
     await _commit(coordinator, "reports", "payments", 40)  # lower: the end has a record of its own
     await coordinator.delete_offsets("reports", {"payments": [1]})
+    notes = {n: OffsetCommitData(n, metadata=f"{n}" * 400) for n in range(6)}
+    request = OffsetCommitRequest(group_id="large", offsets={"orders": notes}, client_id="app")
+    (await coordinator.commit_offsets(request)).raise_for_error()
     await _commit(coordinator, "short-lived", "orders", 5)
     await coordinator.delete_groups("short-lived")
 
@@ -141,6 +146,9 @@ async def write(directory: Path) -> None:
     await _live(coordinator)
     while not _has_sealed():  # noqa: ASYNC110 - files tell nobody
         await asyncio.sleep(0.05)
+    await coordinator.stop()
+    coordinator = opened(WRITTEN_IN)  # its log begins with an event that names the one before
+    await coordinator.start()
     await _live_on(coordinator)
     expected = await told(coordinator, WRITTEN_IN)
     _photograph(directory / "killed")
