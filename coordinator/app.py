@@ -300,7 +300,9 @@ class Daemon:
             return False
         try:
             loading.result()
-        except (StorageError, ValueError) as error:
+        except StorageError as error:
+            raise StartFailed(_of_store(error)) from error
+        except ValueError as error:
             raise StartFailed(str(error)) from error
         # what was loaded lives long: the collector need not walk a million offsets again and again
         gc.freeze()
@@ -411,7 +413,13 @@ def _open_storage(settings: Settings) -> OffsetStorage:
             seal_in_process=False,
         )
     except StorageError as error:
-        raise StartFailed(str(error)) from error
+        raise StartFailed(_of_store(error)) from error
+
+
+def _of_store(error: StorageError) -> str:
+    """Name the setting that a problem of the store has to do with, unless it says so itself."""
+    text = str(error)
+    return text if text.startswith(("storage.", "log.", "kafka.")) else f"storage.url: {text}"
 
 
 def _value(settings: Settings, name: str) -> object:

@@ -129,9 +129,13 @@ def listen(listener: socket.socket, setting: str) -> None:
 
 
 def _cannot_listen(address: Address, setting: str, error: OSError) -> StartFailed:
+    advice = {
+        errno.EACCES: f"set {setting} to a port from 1024 on, or give this process the capability "
+        "CAP_NET_BIND_SERVICE",
+        errno.EADDRNOTAVAIL: f"set {setting} to an address of this machine",
+    }.get(error.errno or 0, f"stop what uses it, or set {setting} to another address")
     return StartFailed(
-        f"{setting} = {address}: cannot listen there ({os.strerror(error.errno or 0)}); "
-        f"stop what uses it, or set {setting} to another address"
+        f"{setting} = {address}: cannot listen there ({os.strerror(error.errno or 0)}); {advice}"
     )
 
 

@@ -25,6 +25,8 @@ from storage.base import StorageError, StoreBusy, StoreRefused
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """What a full disk is called, or a used-up quota."""
+FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+"""What a file is that this user may not write."""
 _HELD_ELSEWHERE: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
 
 
@@ -117,6 +119,11 @@ def cannot_open(path: Path, error: OSError) -> StorageError:
         return StoreRefused(
             f"{path}: cannot be locked ({error.strerror}); use a local disk, "
             "a network file system is not one"
+        )
+    if error.errno in FORBIDDEN:
+        return StorageError(
+            f"{path}: cannot be opened ({error.strerror}); let this user write to it and to its "
+            "directory, or name another file"
         )
     return StorageError(f"{path}: cannot be opened: {error.strerror}")
 

@@ -217,7 +217,7 @@ def test_a_store_that_cannot_be_opened_is_refused_in_one_line(make, url, problem
 def test_what_is_no_database_is_refused_in_one_line_and_left_alone(make, tmp_path):
     file = tmp_path / "notes.txt"
     file.write_text("not a database\n" * 100)
-    assert str(file) in refused(make(storage_url=f"sqlite:///{file}"))
+    assert f"storage.url: {file}" in refused(make(storage_url=f"sqlite:///{file}"))
     assert file.read_text() == "not a database\n" * 100
 
 

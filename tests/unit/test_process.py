@@ -144,3 +144,26 @@ async def test_each_delay_of_the_loop_is_counted_for_good():
     assert lag.seconds.counts[lag.seconds.bounds.index(60.0)] == 1
     assert sum(lag.seconds.counts) == 2
     assert lag.seconds.total == pytest.approx(30.0, abs=1.0)
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EADDRINUSE, "stop what uses it, or set kafka.listen to another address"),
+        (errno.EADDRNOTAVAIL, "set kafka.listen to an address of this machine"),
+        (
+            errno.EACCES,
+            "set kafka.listen to a port from 1024 on, or give this process the capability "
+            "CAP_NET_BIND_SERVICE",
+        ),
+    ],
+)
+def test_each_reason_not_to_listen_has_its_own_advice(number, advice, monkeypatch):
+    def refuse(*_):
+        raise OSError(number, "no")
+
+    monkeypatch.setattr("socket.socket.bind", refuse)
+    with pytest.raises(StartFailed) as failed:
+        bind(Address("127.0.0.1", 80), "kafka.listen")
+    assert str(failed.value).startswith("kafka.listen = 127.0.0.1:80: cannot listen there (")
+    assert str(failed.value).endswith(f"; {advice}")
