@@ -75,20 +75,23 @@ class SealedSqliteStorage(SqliteOffsetStorage):
         self.sealing_failures = 0
 
     async def open(self, identity: StoreIdentity) -> None:
-        """Open the store, find out what its files hold, and begin to seal."""
+        """Open the store, and begin to seal.
+
+        What its files hold is found out beside the work: nobody is served later because a process
+        has to start, or because the disk of ``log.dir`` hangs.
+        """
         await super().open(identity)
         try:
             self._make_directory()
             await self._leave_an_overtaken_log()
             self._sealing = self._make_sealing()
             self._sealing_thread = JobThread("log-sealer")
-            has_settled = await self._try(self._settle)
             log_dir = str(self._settings.directory.absolute())
             await self.on_writer(partial(sqlite_log.note_directory, log_dir=log_dir))
         except BaseException:
             await self.close()
             raise
-        self._sealing_task = asyncio.create_task(self._seal(has_settled))
+        self._sealing_task = asyncio.create_task(self._seal())
 
     def _make_directory(self) -> None:
         directory = self._settings.directory
@@ -170,7 +173,8 @@ class SealedSqliteStorage(SqliteOffsetStorage):
 
     # --- on the loop ------------------------------------------------------------------------------
 
-    async def _seal(self, has_settled: bool) -> None:
+    async def _seal(self) -> None:
+        has_settled = await self._try(self._settle)
         while True:
             if not has_settled:
                 await asyncio.sleep(RETRY_S)

@@ -166,6 +166,8 @@ class SealingWork:
     def finish(self, limit_s: float) -> None:
         """Seal all rows, or none beyond those that fit into the time."""
         until = time.monotonic() + limit_s
+        if self._settled is None:
+            self.settle()  # the end came before the beginning was done
         while self.step():
             if time.monotonic() >= until:
                 self._sealer.discard()

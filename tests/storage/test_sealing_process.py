@@ -147,7 +147,7 @@ async def test_a_store_is_served_while_an_earlier_process_hangs(
     storage = SealedSqliteStorage(tmp_path / "store.db", settings, poll_s=0.01, in_process=False)
     owner = await Owner(storage).start()
     await owner.append(0, [commit("g", 1)])
-    assert storage.sealing_failures >= 1
+    await until(lambda: storage.sealing_failures >= 1)
     assert storage.stats()["sealed_seq"] == 0
     lock.release()
     await until(lambda: storage.stats()["sealed_seq"] == 1)
