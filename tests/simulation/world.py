@@ -51,7 +51,7 @@ ODD = 8
 TOPICS_COME_LATER = 1
 BY_NAME = 4
 HEARD_WHILE_PARKED = 7
-SMALL_GROUPS = 5
+SMALL_GROUPS = 4
 """What is odd about some worlds, by their seed modulo ``ODD``, so that others stay as they are
 known: a first life without topics; a store that reads groups by name; new members that heartbeat
 while their join is parked; a small bound of what a group may take.
