@@ -474,7 +474,7 @@ class ShardOwner:
     async def _fold(self) -> bool:
         """Fold until nothing is left or somebody needs a lane; False where folding gets nowhere."""
         in_vain = 0
-        while (before := self._storage.unfolded()) > 0:
+        while (before := self._storage.unfolded()) > 0 and self._lives():
             for lane in self.lanes:
                 if not await lane.fold():
                     return True
@@ -483,6 +483,10 @@ class ShardOwner:
             if in_vain > _MAX_FOLDS_IN_VAIN:
                 return False
         return True
+
+    def _lives(self) -> bool:
+        """Tell whether any shard does: without one there is nothing to fold."""
+        return any(slot.shard is not None for slot in self.slots.values())
 
     def _ride(self, merged: Merged) -> None:
         slot = self.slots[merged.shard]

@@ -88,3 +88,18 @@ async def test_the_time_of_an_append_that_a_stop_gave_up_ends_in_silence() -> No
         world.clock.monotonic_offset_ms += 3_000
         await asyncio.sleep(10)
     assert failures == []
+
+
+@virtual_time
+async def test_a_stop_folds_nothing_of_a_store_that_was_moved() -> None:
+    """No shard lives, so each of thousands of tries would be an append of nothing."""
+    storage = MovableStorage()
+    async with a_coordinator(storage) as world:
+        await world.until(world.commit("g", 8))
+        storage.problem = StoreRefused("moved")
+        storage.script("acquire", *[Fault(stores=False, error=storage.problem)] * 1_000)
+        await asyncio.sleep(1.5)
+        storage.unfolded = lambda: 1  # type: ignore[method-assign]
+        appends = len(storage.appends)
+        await world.coordinator.stop()
+        assert len(storage.appends) == appends
