@@ -38,6 +38,9 @@ from pipeline.segment_files import (
 SEGMENT_GLOB: Final = "events-*.jsonl.gz"
 """The names of sealed segments; what is still being written has another one."""
 
+LOG_STARTED: Final = "log_started"
+"""The first event of a log that is not the first of its store."""
+
 _READ_OPTIONS: Final = {
     "pathGlobFilter": SEGMENT_GLOB,
     "recursiveFileLookup": "true",
@@ -97,11 +100,15 @@ def write_events(events: DataFrame, lake: Lake, batch_id: str | int) -> list[Hel
     batch = with_day(events).withColumn("batch_id", F.lit(str(batch_id)))
     write_days(batch.select(BRONZE_SCHEMA.names), lake.events, "batch_id")
     written = read_bronze(events.sparkSession, lake).where(F.col("batch_id") == str(batch_id))
+    before = F.col("previous_log_id")
     found = written.groupBy("log_id", "segment", DAY, "batch_id").agg(
         F.min("seq").alias("first_seq"),
         F.max("seq").alias("last_seq"),
         F.count("*").alias("events"),
         F.sum("seq").alias("seq_sum"),
+        F.coalesce(F.max(F.when(F.col("kind") == LOG_STARTED, before)), F.lit("")).alias(
+            "previous_log_id"
+        ),
     )
     return [HeldSegment(**row.asDict()) for row in found.collect()]
 

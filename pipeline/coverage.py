@@ -45,6 +45,8 @@ class HeldSegment(NamedTuple):
     """Of the file that it was read from."""
     problem: str = ""
     """Why there is nothing of it: the file, and what is wrong with it."""
+    previous_log_id: str = ""
+    """The log before its own, if its log begins with it and says so (``log_started``)."""
 
     @property
     def is_whole(self) -> bool:
@@ -119,6 +121,7 @@ class Coverage:
         self._by_log: dict[str, list[HeldSegment]] = defaultdict(list)
         self._by_base: dict[str, list[HeldSegment]] = defaultdict(list)
         """With its snapshots."""
+        self._previous = {s.log_id: s.previous_log_id for s in self.segments if s.previous_log_id}
         for segment in self.segments:
             self._by_log[segment.log_id].append(segment)
             self._by_base[base_log(segment.log_id)].append(segment)
@@ -128,7 +131,9 @@ class Coverage:
 
         A clock that is set back starts a new log, and seq goes on counting: a log that does not
         begin with 1 continues the one that ends just before it, or, with a gap, the last one below,
-        unless a snapshot of its own stands for what was before it.
+        unless a snapshot of its own stands for what was before it. A log that names the one before
+        it belongs to that one's store; it is a store of its own if that one went on beyond its
+        beginning, for then an older copy of the store was put in its place.
         The log of a snapshot (``<log_id>.<seq>``) belongs to the log that it was taken from.
         """
         stores: dict[str, str] = {}
@@ -137,7 +142,10 @@ class Coverage:
         for first, last, log_id in spans:
             below = [(end, other) for other, end in ends.items() if end < first]
             end, previous = max(below, default=(0, log_id))
-            if end + 1 != first and self._through([log_id]) + 1 >= first:
+            named = self._previous.get(log_id, "")
+            if named in self._by_base:
+                previous = named if ends.get(named, first) < first else log_id
+            elif end + 1 != first and self._through([log_id]) + 1 >= first:
                 previous = log_id
             stores[log_id] = stores.get(previous, log_id)
             ends.pop(previous, None)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import zlib
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -11,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.bronze import (
+    LOG_STARTED,
     SEGMENT_GLOB,
     distinct_events,
     read_coverage,
@@ -75,8 +80,9 @@ def coverage_of_log(log_dir: Path, lacking: Mapping[str, str] = NONE_LACKING) ->
     ``lacking`` are segments that ought to be there: what is wrong with each, by its path.
     """
     expected = (Lacking(*each, parse_name(each[0])).as_expected() for each in lacking.items())
-    held = [*map(_held, _right(log_dir, lacking)), *expected]
-    return Coverage([each for each in held if each is not None])
+    found = map(_held, _right(log_dir, lacking))
+    held = [each for each in found if each is not None]
+    return Coverage([*_with_previous(held, log_dir), *(each for each in expected if each)])
 
 
 def _right(log_dir: Path, lacking: Collection[str]) -> list[Path]:
@@ -97,6 +103,28 @@ def _held(path: Path) -> HeldSegment | None:
     if day is None:
         return None
     return HeldSegment(log_id, path.name, day, first, last, events=last - first + 1, seq_sum=0)
+
+
+def _with_previous(held: Iterable[HeldSegment], log_dir: Path) -> list[HeldSegment]:
+    """Add the log before it to the first segment of each log, where that says it."""
+    parts = sorted(held, key=lambda part: (part.log_id, part.first_seq))
+    told, logs = [], set()
+    for part in parts:
+        if part.log_id not in logs:
+            logs.add(part.log_id)
+            part = part._replace(
+                previous_log_id=_previous(log_dir / f"{DAY}={part.dt}" / part.segment)
+            )
+        told.append(part)
+    return told
+
+
+def _previous(path: Path) -> str:
+    with suppress(OSError, EOFError, zlib.error, ValueError), gzip.open(path) as lines:
+        event = json.loads(lines.readline())
+        if event.get("kind") == LOG_STARTED:
+            return event["previous_log_id"] or ""
+    return ""
 
 
 def events_of_log(

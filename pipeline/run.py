@@ -16,6 +16,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from pipeline.address import pattern_problem
 from pipeline.ingest import ingest, ingest_for_ever
 from pipeline.lake import Lake
 from pipeline.lake_lock import TablesBusy, only_writer
@@ -111,11 +112,18 @@ def _days(days: Sequence[date]) -> str:
     return f"{len(days)} days, {days[0]} to {days[-1]}"
 
 
+def _literal(address: str) -> str:
+    """Refuse what Spark takes for a pattern, as the command does."""
+    if problem := pattern_problem(address):
+        raise argparse.ArgumentTypeError(problem)
+    return address
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run under spark-submit; returns the exit code."""
     parser = argparse.ArgumentParser(description="Bring the tables up to date.")
-    parser.add_argument("--log-dir", required=True)
-    parser.add_argument("--out", required=True)
+    parser.add_argument("--log-dir", required=True, type=_literal)
+    parser.add_argument("--out", required=True, type=_literal)
     parser.add_argument("--continuous", action="store_true")
     parser.add_argument("--accept-gap", action="append", type=date.fromisoformat, default=[])
     given = parser.parse_args(arguments)

@@ -141,9 +141,10 @@ SEGMENT_SCHEMA: Final = struct_of(
     batch_id=STRING,
     file=STRING,
     sha256=STRING,
+    previous_log_id=STRING,
 )
 """What a batch brought of one segment: one row a segment, day and batch. ``file`` and its checksum
-are null for what was not read from a log's folder."""
+are null for what was not read from a log's folder, and the log before it is where it begins one."""
 
 TICKET_SCHEMA: Final = struct_of(file=STRING, file_bytes=LONG, sha256=STRING, schema_version=INT)
 """A file of a log's folder that is to be read, and what its manifest says of it."""

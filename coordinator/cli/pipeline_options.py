@@ -13,11 +13,10 @@ def literal(address: str | Path | None) -> str | Path | None:
 
     Of tables that it reads and that are not there it says nothing, and so would their command.
     """
-    if wild := sorted(set("{}[]*?\\").intersection(str(address or ""))):
-        raise typer.BadParameter(
-            f"{address}: Spark takes {' and '.join(wild)} for a pattern of names. Choose, or link "
-            "to it by, a path without"
-        )
+    from pipeline.address import pattern_problem
+
+    if problem := pattern_problem(str(address or "")):
+        raise typer.BadParameter(problem)
     return address
 
 

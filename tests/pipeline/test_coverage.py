@@ -265,3 +265,29 @@ def test_what_retention_could_not_read_is_missing_though_a_snapshot_stands_behin
     beside = [held(1, 40), *parts, held(51, 60)]
     assert Coverage(beside).gaps() == [gap]
     assert Coverage([*beside, held(41, 50)]).gaps() == []
+
+
+def test_logs_of_two_stores_in_one_folder_are_told_apart_by_what_they_begin_with():
+    """Both stores had gone as far when they were started again."""
+    parts = [
+        held(1, 50, log_id="a"),
+        held(1, 50, log_id="b"),
+        held(51, 60, TWO, "c", previous_log_id="b"),
+        held(51, 70, TWO, "d", previous_log_id="a"),
+    ]
+    stores = Coverage(parts).stores()
+    assert (stores["c"], stores["d"]) == ("b", "a")
+    assert Coverage(parts).gaps() == []
+
+
+def test_a_log_whose_end_was_cut_off_has_a_gap_before_the_one_that_names_it():
+    parts = [held(1, 40), held(51, 60, TWO, "b", previous_log_id="a")]
+    (gap,) = Coverage(parts).gaps()
+    assert (gap.first_seq, gap.last_seq) == (41, 50)
+
+
+def test_a_log_in_the_middle_of_the_one_it_names_is_of_an_older_copy():
+    parts = [held(1, 100), held(51, 60, TWO, "b", previous_log_id="a")]
+    assert Coverage(parts).stores() == {"a": "a", "b": "b"}
+    (gap,) = Coverage(parts).gaps()
+    assert gap.in_log == "a"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import functions as F
 
+from coordinator.core import events as core
 from pipeline.bronze import distinct_events, read_events, read_segments, with_store
 from pipeline.offsets import offsets_as_of
+from pipeline.restore import coverage_of_log
 from pipeline.schema import EVENT_SCHEMA
 from tests.helpers.sample_events import rendered
 from tests.pipeline.conftest import a_site
-from tests.pipeline.events import commit
+from tests.pipeline.events import at, commit
 from tests.pipeline.histories import a_history, told
 
 SEEDS = range(20)
@@ -100,6 +102,23 @@ def test_a_log_that_a_clock_set_back_began_is_the_same_store(site):
     site.ingest()
     (row,) = offsets_as_of(read_events(site.spark, site.lake)).collect()
     assert (row["store"], row["offset"]) == ("a", 4)
+
+
+def test_logs_of_two_stores_that_were_started_again_are_told_apart(site):
+    """Both had gone as far: only what their new logs begin with tells which is whose."""
+    lives = []
+    for store, offset in (("a", 10), ("b", 20)):
+        before = core.LogStarted(previous_log_id=store, previous_seq=2, reason="start")
+        log_id = {"a": "z", "b": "y"}[store]
+        lives += [commit(seq, [("orders", 0, offset + seq)], log_id=store) for seq in (1, 2)]
+        lives += [at(3, before, log_id=log_id)]
+        lives += [commit(4, [("orders", 0, offset + 4)], log_id=log_id)]
+    site.seal(lives)
+    site.ingest()
+    found = offsets_as_of(read_events(site.spark, site.lake)).collect()
+    assert {row["store"]: row["offset"] for row in found} == {"a": 14, "b": 24}
+    stores = coverage_of_log(site.log_dir).stores()
+    assert (stores["z"], stores["y"]) == ("a", "b"), "by the files alone, too"
 
 
 def test_every_kind_of_event_reaches_bronze_as_it_is(site):

@@ -15,7 +15,7 @@ from pipeline import bronze, ingest, lake, publish
 from pipeline.bronze import read_events
 from pipeline.report import Scope
 from pipeline.report_jobs import write_reports
-from pipeline.run import told
+from pipeline.run import main, told
 from pipeline.schema import NOTE_SCHEMA
 from pipeline.session import SPARK_ERRORS
 from storage.segments import read_segment
@@ -412,3 +412,12 @@ def test_a_static_member_is_known_after_midnight_by_its_name(spark, tmp_path):
     site.run()
     (row,) = [row for row in site.gold("rebalances") if row["dt"] == SECOND]
     assert (row["assigned"], row["moved"]) == (2, 0)
+
+
+@pytest.mark.parametrize("given", ["log[1]", "{a,b}", "log?", "log*", "log\\\\1"])
+def test_spark_submit_refuses_a_path_that_spark_takes_for_a_pattern(given, capsys, tmp_path):
+    for arguments in (["--log-dir", given, "--out", "o"], ["--log-dir", "l", "--out", given]):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 2
+        assert "for a pattern of names" in capsys.readouterr().err
