@@ -19,8 +19,8 @@ RARE = {
     35: "a member is silent for a session after its sync",
     350: "the same",
     36: "a load leaves out a group that is then named again, over a store that reads them by name",
-    56: "the store fails within a fold of SQLite, and a load comes before its groups change; the same "
-    "between two parts of a group",
+    56: "the store fails within a fold of SQLite, of a group or of one of its parts, and "
+    "a load comes before its groups change",
 }
 """Seeds behind the first ones that see what few worlds see."""
 

@@ -30,6 +30,10 @@ MEMBER_ID_REQUIRED, FENCED_INSTANCE_ID = 79, 82
 REPLY_LIMIT_S = 120
 """Longer than a rebalance may take: a parked join is no outage."""
 
+LARGE_NOTE_EVERY = 10
+"""One member in so many commits the largest metadata that there may be."""
+LARGE_NOTE = "\x01" * 4_096
+
 
 class Rejoin(Exception):
     """The member has to go through a rebalance again."""
@@ -83,8 +87,9 @@ class RawMember:
     async def _commit(self) -> None:
         part = self._part
         offset = part.sends(self._held)
+        note = LARGE_NOTE if part.number % LARGE_NOTE_EVERY == 0 else ""
         partitions = [
-            {"partition_index": p, "committed_offset": offset, "committed_metadata": ""}
+            {"partition_index": p, "committed_offset": offset, "committed_metadata": note}
             for p in self._held
         ]
         reply = await self._ask(
