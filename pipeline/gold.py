@@ -57,12 +57,24 @@ def _by_day(
 ) -> DataFrame:
     """Repeat each step for every day until the next one of its key; ``before`` came first."""
     earlier = before.select(*steps.columns).withColumn(DAY, F.date_sub(F.lit(days[0]), 1))
+    steps = steps.unionByName(earlier).withColumn("order", event_order())
+    steps = _without_overtaken(steps, key, DAY)
     order = Window.partitionBy(*key).orderBy(DAY)
-    steps = steps.unionByName(earlier).withColumn("next_day", F.lead(DAY).over(order))
+    steps = steps.withColumn("next_day", F.lead(DAY).over(order))
     until = F.coalesce(F.date_sub("next_day", 1), F.lit(days[-1]))
     since = F.greatest(F.col(DAY), F.lit(days[0]))
     each = steps.where(since <= until).withColumn(DAY, F.explode(F.sequence(since, until)))
     return each.where(F.col(DAY).isin(*days)).drop("next_day")
+
+
+def _without_overtaken(steps: DataFrame, key: Sequence[str], at: str) -> DataFrame:
+    """Leave out steps that come after a newer one in time, though not in the log: the clock was set
+    back between the two. Takes their ``order`` off.
+    """
+    earlier = Window.partitionBy(*key).orderBy(at).rowsBetween(Window.unboundedPreceding, -1)
+    newest = F.max("order").over(earlier)
+    known = steps.withColumn("newest", newest)
+    return known.where("newest is null or `order` > newest").drop("newest", "order")
 
 
 def all_changes(commit_deltas: DataFrame, other_changes: DataFrame) -> DataFrame:
@@ -104,9 +116,10 @@ def lag_1m(
     moves = (
         changes.select(*OFFSET_KEY, _minute(), value, event_order().alias("order"))
         .groupBy(*OFFSET_KEY, "minute_ms")
-        .agg(F.max_by("offset", "order").alias("offset"))
+        .agg(F.max_by("offset", "order").alias("offset"), F.max("order").alias("order"))
     )
-    moves = moves.unionByName(standing.select(*OFFSET_KEY, long_ago, "offset"))
+    stood = standing.select(*OFFSET_KEY, long_ago, "offset", event_order().alias("order"))
+    moves = _without_overtaken(moves.unionByName(stood), OFFSET_KEY, "minute_ms")
     keys = newest.select(*OFFSET_KEY).union(standing.select(*OFFSET_KEY)).distinct()
     rows = moves.unionByName(keys.join(ends, [*PARTITION_KEY]), allowMissingColumns=True)
     # so a day tells by itself what stood on it: nobody has to look for the last row before it

@@ -44,7 +44,7 @@ from pipeline.schema import (
 GOLD_TABLES: Final = ("lag_1m", "commit_rate_1m", "rebalances", "group_daily", "audit")
 """What is published; ``docs/pipeline.md`` says what is in each."""
 
-COMPUTATION: Final = 1
+COMPUTATION: Final = 2
 """The version of what is computed. Whoever makes silver, gold or what is carried over say something
 else of the same events raises it: days of another version are computed again."""
 
