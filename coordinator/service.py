@@ -55,8 +55,9 @@ from coordinator.runtime.end_samples import EndSampler
 from coordinator.runtime.group_limit import GroupLimit
 from coordinator.runtime.group_loading import GroupLoader
 from coordinator.runtime.owner import Observer, ShardOwner
+from coordinator.runtime.refusals import loading_answer
 from coordinator.runtime.settings import CoordinatorConfig
-from coordinator.runtime.shards import MakeShard, group_shards, make_cluster_shard
+from coordinator.runtime.shards import ClusterRunner, MakeShard, group_shards, make_cluster_shard
 from coordinator.runtime.slot import Slot, Ticket
 from coordinator.runtime.stats import Stats
 from coordinator.runtime.tickets import Awaited, Closed, Listing, Many, ManyTicket, Submits
@@ -313,7 +314,22 @@ class GroupCoordinator:
         is_for_cluster = isinstance(request, ChangeTopics | AlterGroupConfigs)
         assert is_for_cluster, f"no route for {type(request).__name__}"
         place = self._places.get(CLUSTER_SHARD, Closed())  # a host without topics has no controller
+        if isinstance(request, ChangeTopics) and request.delete and self._lack_topic_ids():
+            self.stats.refused_loading += 1
+            self._owner.slots[CLUSTER_SHARD].settle([(ticket, loading_answer(request))])
+            return
         place.submit(request, ticket, self._clock.now())
+
+    def _lack_topic_ids(self) -> bool:
+        """Whether a deletion has to wait: the ids that offsets take are appended before it, so that
+        it finds them by these, also after a crash.
+        """
+        slot = self._owner.slots.get(CLUSTER_SHARD)
+        cluster = None if slot is None else slot.shard
+        if not isinstance(cluster, ClusterRunner):
+            return False  # no controller, or one that is loading: it answers so by itself
+        is_loading = self._owner.loading_count() > 0
+        return is_loading or any(s.lacks_topic_ids(cluster.topics) for s in self._shards())
 
     # --- For hosts that embed us ------------------------------------------------------------------
 

@@ -192,6 +192,10 @@ class Shard(ShardState):
                 parked += [t for t in (member.parked_join, member.parked_sync) if t is not None]
         return parked
 
+    def lacks_topic_ids(self, topics: Mapping[str, object]) -> bool:
+        """Whether offsets without a topic id may have to take that of one of these topics."""
+        return self.are_topics_stored and not self.names_without_id.isdisjoint(topics)
+
     def group_count(self) -> int:
         """How many groups there are."""
         return len(self.groups)

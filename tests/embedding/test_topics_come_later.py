@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from coordinator.core import topic_sweep
+from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import ChangeTopics, OffsetFetch
 from coordinator.offset_manager import OffsetManager
+from coordinator.runtime.settings import CoordinatorConfig
 from coordinator.service import GroupCoordinator
 from coordinator.topics import Topics
 from storage.base import OffsetStorage
@@ -22,6 +27,7 @@ from tests.helpers.dict_store import DictStore
 
 TOPICS = {"orders": 3, "payments": 2}
 OFFSETS = {("orders", 0): 17, ("orders", 2): 4, ("unknown", 0): 3}
+ONE_SHARD = CoordinatorConfig(shards=1)
 
 MakeStorage = Callable[[], OffsetStorage]
 
@@ -50,8 +56,10 @@ async def written_by_an_offset_store(storage: OffsetStorage) -> None:
             await offsets.store_offset("billing", topic, partition, offset)
 
 
-async def fetched(coordinator: GroupCoordinator) -> dict[tuple[str, int], int]:
-    result = await coordinator.ask(OffsetFetch("billing", None, False, True))
+async def fetched(
+    coordinator: GroupCoordinator, group_id: str = "billing"
+) -> dict[tuple[str, int], int]:
+    result = await coordinator.ask(OffsetFetch(group_id, None, False, True))
     return {(name, part[0]): part[1] for name, _, parts in result.topics for part in parts}
 
 
@@ -85,6 +93,38 @@ async def test_they_go_with_the_topic_that_took_them_and_no_other(
     await coordinator.topics.change_and_wait(ChangeTopics(CLIENT, delete=(("orders", ""),)))
     assert await fetched(coordinator) == {("unknown", 0): 3}
     await coordinator.stop()
+
+
+async def test_a_deletion_waits_for_offsets_that_have_still_to_take_the_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_sweep, "MAX_OFFSETS_PER_STEP", 1)
+    monkeypatch.setattr(topic_sweep, "NEXT_PORTION_MS", 10)
+    path = tmp_path / "groups.db"
+    coordinator = GroupCoordinator(SqliteOffsetStorage(path), ONE_SHARD)
+    await coordinator.start()
+    for number in range(10):
+        await OffsetManager(coordinator).commit_offset(f"g{number}", "orders", 0, number)
+    await coordinator.stop()
+    coordinator = GroupCoordinator(SqliteOffsetStorage(path), ONE_SHARD, topics=TOPICS)
+    await coordinator.start()
+    assert coordinator.topics is not None
+    delete = ChangeTopics(CLIENT, delete=(("orders", ""),))
+    answers = [(await coordinator.topics.change_and_wait(delete)).error]
+    while answers[-1] is not ErrorCode.NONE:
+        await asyncio.sleep(0.005)
+        answers.append((await coordinator.topics.change_and_wait(delete)).error)
+    copied = tmp_path / "killed.db"  # what kill -9 leaves at this moment
+    with closing(sqlite3.connect(path)) as live, closing(sqlite3.connect(copied)) as copy:
+        live.backup(copy)
+    await coordinator.stop()
+    coordinator = GroupCoordinator(SqliteOffsetStorage(copied), ONE_SHARD, topics=TOPICS)
+    await coordinator.start()
+    await asyncio.sleep(0.2)
+    left = {n: await fetched(coordinator, f"g{n}") for n in range(10)}
+    await coordinator.stop()
+    assert {number: offsets for number, offsets in left.items() if offsets} == {}
+    assert answers[0] is ErrorCode.NOT_CONTROLLER, "clients send it again"
 
 
 async def test_an_offset_store_names_the_ids_of_topics_that_are_stored(

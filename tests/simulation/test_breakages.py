@@ -18,7 +18,7 @@ RARE = {
     419: "members stay away from a sync phase, and nobody joins",
     35: "a member is silent for a session after its sync",
     350: "the same",
-    36: "a load leaves out a group that is then named again, over a store that reads them by name",
+    116: "a load leaves out a group that is then named again, over a store that reads them by name",
     56: "the store fails within a fold of SQLite, of a group or of one of its parts, and "
     "a load comes before its groups change",
 }

@@ -170,3 +170,18 @@ def test_a_commit_names_the_offset_without_an_id_that_it_replaces(host: ShardDri
     again = host.commit("g", {"orders": {0: 3}})
     assert again.error is ErrorCode.NONE
     assert host.records[-2].topics[0].partitions[0].previous_offset == 7
+
+
+def test_it_says_while_offsets_lack_the_id_of_a_topic(
+    host: ShardDriver, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(topic_sweep, "MAX_OFFSETS_PER_STEP", 1)
+    with_topics(host)
+    host.advance(1_000)
+    assert not host.shard.lacks_topic_ids({})
+    assert host.shard.lacks_topic_ids({"orders": ORDERS}), "a topic that is about to be"
+    host.change_topics(ORDERS)
+    assert host.shard.lacks_topic_ids({"orders": ORDERS}), "one of two groups has its ids"
+    host.advance(1_000)
+    assert not host.shard.lacks_topic_ids({"orders": ORDERS})
+    assert host.shard.lacks_topic_ids({"payments": PAYMENTS})
