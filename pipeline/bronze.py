@@ -100,15 +100,16 @@ def write_events(events: DataFrame, lake: Lake, batch_id: str | int) -> list[Hel
     batch = with_day(events).withColumn("batch_id", F.lit(str(batch_id)))
     write_days(batch.select(BRONZE_SCHEMA.names), lake.events, "batch_id")
     written = read_bronze(events.sparkSession, lake).where(F.col("batch_id") == str(batch_id))
-    before = F.col("previous_log_id")
+    is_start = F.col("kind") == LOG_STARTED
     found = written.groupBy("log_id", "segment", DAY, "batch_id").agg(
         F.min("seq").alias("first_seq"),
         F.max("seq").alias("last_seq"),
         F.count("*").alias("events"),
         F.sum("seq").alias("seq_sum"),
-        F.coalesce(F.max(F.when(F.col("kind") == LOG_STARTED, before)), F.lit("")).alias(
+        F.coalesce(F.max(F.when(is_start, F.col("previous_log_id"))), F.lit("")).alias(
             "previous_log_id"
         ),
+        F.coalesce(F.max(F.when(is_start, F.col("ts_ms"))), F.lit(0)).alias("began_ms"),
     )
     return [HeldSegment(**row.asDict()) for row in found.collect()]
 
@@ -158,7 +159,8 @@ def _coverage(found: Judged, lacking: Iterable[Lacking]) -> Coverage:
 
 
 def read_events(spark: SparkSession, lake: Lake, days: Collection[date] | None = None) -> DataFrame:
-    """Read events, each once, of the days given or of all, with the ``store`` that they belong to.
+    """Read events, each once, of the days given or of all, with the ``store`` that they belong to;
+    not what a store wrote before an older copy was put in its place, which stays in bronze alone.
 
     This is what every other table is computed from.
     """
@@ -172,7 +174,15 @@ def read_events(spark: SparkSession, lake: Lake, days: Collection[date] | None =
         events = events.where(~of_batch.isin(*gone))
     if coverage.has_overlaps(wanted):
         events = distinct_events(events)
-    return with_store(events, coverage.stores())
+    return with_store(without_abandoned(events, coverage), coverage.stores())
+
+
+def without_abandoned(events: DataFrame, coverage: Coverage) -> DataFrame:
+    """Leave out what an older copy of a store, put in its place, does not know of."""
+    if not (limits := coverage.limits()):
+        return events
+    last = F.create_map(*(F.lit(each) for pair in limits.items() for each in pair))
+    return events.where(F.coalesce(F.col("seq") <= last[F.col("log_id")], F.lit(True)))
 
 
 def distinct_events(events: DataFrame) -> DataFrame:

@@ -19,6 +19,8 @@ from datetime import date
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from pipeline.branches import Before, Branches, PutBack
+
 IN_NO_SNAPSHOT: Final = "no snapshot knows what it told"
 """Is in the problem of a segment that retention could not read: what it told is missing, although
 a later snapshot stands for its seqs."""
@@ -47,6 +49,8 @@ class HeldSegment(NamedTuple):
     """Why there is nothing of it: the file, and what is wrong with it."""
     previous_log_id: str = ""
     """The log before its own, if its log begins with it and says so (``log_started``)."""
+    began_ms: int = 0
+    """When its log began, if it says so."""
 
     @property
     def is_whole(self) -> bool:
@@ -118,39 +122,48 @@ class Coverage:
     def __init__(self, segments: Iterable[HeldSegment]) -> None:
         """Take them in any order."""
         self.segments = sorted(set(segments), key=lambda s: (s.log_id, s.first_seq, s.last_seq))
+        self._branches = _branches(_by_base(self.segments))
+        self._limits = self._branches.limits()
+        self._counting = [part for each in self.segments if (part := self._what_counts(each))]
         self._by_log: dict[str, list[HeldSegment]] = defaultdict(list)
-        self._by_base: dict[str, list[HeldSegment]] = defaultdict(list)
-        """With its snapshots."""
-        self._previous = {s.log_id: s.previous_log_id for s in self.segments if s.previous_log_id}
         for segment in self.segments:
             self._by_log[segment.log_id].append(segment)
-            self._by_base[base_log(segment.log_id)].append(segment)
+        self._by_base = _by_base(self._counting)
 
     def stores(self) -> dict[str, str]:
         """Map each log to the first log of its store.
 
-        A clock that is set back starts a new log, and seq goes on counting: a log that does not
-        begin with 1 continues the one that ends just before it, or, with a gap, the last one below,
-        unless a snapshot of its own stands for what was before it. A log that names the one before
-        it belongs to that one's store; it is a store of its own if that one went on beyond its
-        beginning, for then an older copy of the store was put in its place.
         The log of a snapshot (``<log_id>.<seq>``) belongs to the log that it was taken from.
         """
-        stores: dict[str, str] = {}
-        ends: dict[str, int] = {}
-        spans = sorted((*self._span(log_id), log_id) for log_id in self._by_base)
-        for first, last, log_id in spans:
-            below = [(end, other) for other, end in ends.items() if end < first]
-            end, previous = max(below, default=(0, log_id))
-            named = self._previous.get(log_id, "")
-            if named in self._by_base:
-                previous = named if ends.get(named, first) < first else log_id
-            elif end + 1 != first and self._through([log_id]) + 1 >= first:
-                previous = log_id
-            stores[log_id] = stores.get(previous, log_id)
-            ends.pop(previous, None)
-            ends[log_id] = last
-        return {log_id: stores[base_log(log_id)] for log_id in self._by_log}
+        return {log_id: self._branches.path(base_log(log_id))[-1] for log_id in self._by_log}
+
+    def limits(self) -> dict[str, int]:
+        """Map the logs that hold what does not count to the last seq that does: an older copy of
+        their store was put in its place, and has gone on from there.
+        """
+        return {
+            log_id: 0 if base_log(log_id) != log_id else self._limits[log_id]
+            for log_id in self._by_log
+            if self._is_beyond(log_id, max(part.last_seq for part in self._by_log[log_id]))
+        }
+
+    def put_backs(self) -> list[PutBack]:
+        """Return where an older copy of a store was put in its place."""
+        return self._branches.put_backs()
+
+    def _is_beyond(self, log_id: str, seq: int) -> bool:
+        limit = self._limits.get(base_log(log_id))
+        return limit is not None and seq > limit
+
+    def _what_counts(self, segment: HeldSegment) -> HeldSegment | None:
+        """Return a segment without what is abandoned of it; None where that is all."""
+        if not self._is_beyond(segment.log_id, segment.last_seq):
+            return segment
+        last = self._limits[base_log(segment.log_id)]
+        if last < segment.first_seq or base_log(segment.log_id) != segment.log_id:
+            return None
+        events = max(segment.events - (segment.last_seq - last), 0)
+        return segment._replace(last_seq=last, events=events)
 
     def gaps(self) -> list[Gap]:
         """Return what is missing, by store and seq; what a snapshot stands for at the beginning of
@@ -167,8 +180,7 @@ class Coverage:
         """Name the log that may hold the beginning that another one lacks."""
         if gap.first_seq > 1:
             return gap
-        for log_id in self._by_base:
-            first, last = self._span(log_id)
+        for log_id, (first, last) in self._branches.spans.items():
             if log_id != gap.log_id and first <= gap.last_seq < last:
                 return gap._replace(in_log=log_id)
         return gap
@@ -202,20 +214,16 @@ class Coverage:
         return logs
 
     def _events(self, logs: Collection[str]) -> list[HeldSegment]:
-        """The segments of some logs, without those of their snapshots."""
-        return [part for log in logs for part in self._by_base[log] if part.log_id == log]
+        """The segments of some logs that count, without those of their snapshots."""
+        return [part for log in logs for part in self._by_base.get(log, ()) if part.log_id == log]
 
     def _through(self, logs: Collection[str]) -> int:
         """Up to where a snapshot stands for everything."""
-        parts = (part for log in logs for part in self._by_base[log] if part.log_id != log)
-        return max((part.last_seq for part in parts), default=0)
+        return max(self._snapshots(logs), default=0)
 
-    def _span(self, log: str) -> tuple[int, int]:
-        """The first and the last seq of a log; of one that is all gone, where it would go on."""
-        parts = self._events([log])
-        if not parts:
-            return self._through([log]) + 1, self._through([log])
-        return min(p.first_seq for p in parts), max(p.last_seq for p in parts)
+    def _snapshots(self, logs: Collection[str]) -> set[int]:
+        parts = (part for log in logs for part in self._by_base.get(log, ()))
+        return {part.last_seq for part in parts if part.log_id != base_log(part.log_id)}
 
     def has_overlaps(self, days: Iterable[date]) -> bool:
         """Tell whether an event of these days may be there twice."""
@@ -241,7 +249,7 @@ class Coverage:
         """
         held = sorted(
             (s.log_id, s.first_seq, s.last_seq, s.events, s.sha256)
-            for s in self.segments
+            for s in self._counting
             if s.dt == day and s.events and not self._tells_nothing_new(s)
         )
         return hashlib.sha256(repr(held).encode()).hexdigest()[:16]
@@ -269,8 +277,7 @@ class Coverage:
         for store, logs in self._by_store().items():
             events = self._events(logs)
             last_seq = max((part.last_seq for part in events), default=0)
-            snapshots = {p.last_seq for log in logs for p in self._by_base[log] if p.log_id != log}
-            held[store] = _Held(_gaps_of(events, 0), last_seq, snapshots)
+            held[store] = _Held(_gaps_of(events, 0), last_seq, self._snapshots(logs))
         return held
 
     def events(self, day: date) -> int:
@@ -289,6 +296,61 @@ def base_log(log_id: str) -> str:
     """Return the log that a snapshot was taken from; any other log is its own."""
     base, dot, seq = log_id.rpartition(".")
     return base if dot and seq.isdigit() else log_id
+
+
+def _by_base(segments: Iterable[HeldSegment]) -> dict[str, list[HeldSegment]]:
+    """The segments of each log, with those of its snapshots."""
+    found: dict[str, list[HeldSegment]] = defaultdict(list)
+    for segment in segments:
+        found[base_log(segment.log_id)].append(segment)
+    return found
+
+
+def _branches(by_base: Mapping[str, Sequence[HeldSegment]]) -> Branches:
+    """Find out which log each one continues.
+
+    A log that names the one before it continues that. One that does not (from before 0.2.0, or
+    without its beginning) and does not begin with 1 continues the log that ends just before it, or,
+    with a gap, the last one below, unless a snapshot of its own stands for what was before it.
+    """
+    spans = {log_id: _span(log_id, parts) for log_id, parts in by_base.items()}
+    befores: dict[str, Before] = {}
+    named = [s for parts in by_base.values() for s in parts if s.previous_log_id in by_base]
+    begins = {part.log_id: part.first_seq for part in named}
+    for part in named:
+        if begins.get(part.previous_log_id, 0) < part.first_seq:  # no log comes before itself
+            befores[part.log_id] = Before(part.previous_log_id, part.first_seq - 1, part.began_ms)
+    branches = Branches(spans, befores)
+    ends: dict[str, int] = {}
+    for (first, last), log_id in sorted((span, log_id) for log_id, span in spans.items()):
+        if log_id not in befores:
+            below = [
+                (end, other)
+                for other, end in ends.items()
+                if end < first and log_id not in branches.path(other)
+            ]
+            end, previous = max(below, default=(0, log_id))
+            has_own = end + 1 != first and _through_own(log_id, by_base[log_id]) + 1 >= first
+            if previous != log_id and not has_own:
+                befores[log_id] = Before(previous, first - 1)
+        if log_id in befores:
+            ends.pop(befores[log_id].log_id, None)
+        ends[log_id] = last
+    return branches
+
+
+def _span(log_id: str, parts: Iterable[HeldSegment]) -> tuple[int, int]:
+    """The first and the last seq of a log; of one that is all gone, where it would go on."""
+    own = [part for part in parts if part.log_id == log_id]
+    if not own:
+        through = _through_own(log_id, parts)
+        return through + 1, through
+    return min(part.first_seq for part in own), max(part.last_seq for part in own)
+
+
+def _through_own(log_id: str, parts: Iterable[HeldSegment]) -> int:
+    """Up to where a snapshot of a log stands for everything."""
+    return max((part.last_seq for part in parts if part.log_id != log_id), default=0)
 
 
 def _gaps_of(parts: list[HeldSegment], through: int) -> list[Gap]:

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pipeline import gold, silver
+from pipeline.branches import PutBack
 from pipeline.bronze import read_coverage, read_events
 from pipeline.coverage import Coverage, Gap
 from pipeline.lake import (
@@ -76,6 +77,8 @@ class Publication:
     """
     events: int = 0
     """Events of the days that were published."""
+    put_backs: list[PutBack] = field(default_factory=list)
+    """Where an older copy took the place of a store, whenever that was."""
 
 
 _Span = tuple[str, int, int]
@@ -131,7 +134,7 @@ def publish(
     if not touched:
         if wanted != noted:
             _note(spark, lake, coverage, wanted)
-        return Publication([], held, accepted)
+        return Publication([], held, accepted, put_backs=coverage.put_backs())
     if outdated := [n for n in map(noted.get, touched) if n and n.version != COMPUTATION]:
         days_were = "1 day was" if len(outdated) == 1 else f"{len(outdated)} days were"
         progress(f"{days_were} computed by another version of groupkeeper: computing anew")
@@ -145,7 +148,8 @@ def publish(
     for table in GOLD_TABLES:
         remove_days(spark, lake.gold(table), [day for day in days if day in held])
     _note(spark, lake, coverage, wanted)
-    return Publication(ready, held, accepted, sum(coverage.events(day) for day in ready))
+    events = sum(coverage.events(day) for day in ready)
+    return Publication(ready, held, accepted, events, coverage.put_backs())
 
 
 def _judged(

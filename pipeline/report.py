@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline import page
+from pipeline.bronze import read_coverage
 from pipeline.charts import Span, time_step_ms
 from pipeline.gold import MINUTE_MS
 from pipeline.lake import DAY, Lake, read_table
@@ -83,6 +84,12 @@ class Scope:
         return notes.orderBy(DAY).collect()
 
     @cached_property
+    def _put_backs(self) -> list[str]:
+        """Where an older copy took the place of a store; of many, the last."""
+        told = read_coverage(self.spark, self.lake).put_backs()[-MAX_WARNINGS:]
+        return [f"{text[:1].upper()}{text[1:]}." for text in map(str, told)]
+
+    @cached_property
     def days(self) -> list[date]:
         """The published days that are asked for, in their order."""
         since, until = self.since or date.min, self.until or date.max
@@ -126,7 +133,7 @@ class Scope:
         if waiting:
             are = "is" if len(waiting) == 1 else "are"
             told.append(f"{_from_to(waiting)} {are} not in this report: {UNDER_WAY}.")
-        return told
+        return [*told, *self._put_backs]
 
     def about(self) -> str:
         """Name the groups and the days."""

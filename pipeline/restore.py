@@ -22,6 +22,7 @@ from pipeline.bronze import (
     read_events,
     read_segments,
     with_store,
+    without_abandoned,
 )
 from pipeline.coverage import Coverage, HeldSegment
 from pipeline.lake import DAY, Lake
@@ -112,19 +113,19 @@ def _with_previous(held: Iterable[HeldSegment], log_dir: Path) -> list[HeldSegme
     for part in parts:
         if part.log_id not in logs:
             logs.add(part.log_id)
-            part = part._replace(
-                previous_log_id=_previous(log_dir / f"{DAY}={part.dt}" / part.segment)
-            )
+            previous, began_ms = _begin(log_dir / f"{DAY}={part.dt}" / part.segment)
+            part = part._replace(previous_log_id=previous, began_ms=began_ms)
         told.append(part)
     return told
 
 
-def _previous(path: Path) -> str:
+def _begin(path: Path) -> tuple[str, int]:
+    """The log before the one that a segment begins, and when that was."""
     with suppress(OSError, EOFError, zlib.error, ValueError), gzip.open(path) as lines:
         event = json.loads(lines.readline())
         if event.get("kind") == LOG_STARTED:
-            return event["previous_log_id"] or ""
-    return ""
+            return event["previous_log_id"] or "", event["ts_ms"]
+    return "", 0
 
 
 def events_of_log(
@@ -133,9 +134,10 @@ def events_of_log(
     """Read the events of sealed segments as they lie in a folder of this machine, each once; those
     that something is wrong with are left out.
     """
-    stores = coverage_of_log(log_dir, lacking).stores()
+    coverage = coverage_of_log(log_dir, lacking)
     paths = map(str, _right(log_dir, lacking))
-    return with_store(distinct_events(read_segments(spark, *paths)), stores)
+    events = without_abandoned(distinct_events(read_segments(spark, *paths)), coverage)
+    return with_store(events, coverage.stores())
 
 
 def coverage_of_lake(spark: SparkSession, root: str) -> Coverage:

@@ -82,6 +82,7 @@ def told(done: Publication) -> list[str]:
         lines += [
             f"{gap.days_text} and what follows: published although {gap}" for gap in done.accepted
         ]
+        lines += map(str, done.put_backs)
     return [*lines, *_held_back(done)] or ["nothing has changed"]
 
 

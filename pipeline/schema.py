@@ -142,9 +142,11 @@ SEGMENT_SCHEMA: Final = struct_of(
     file=STRING,
     sha256=STRING,
     previous_log_id=STRING,
+    began_ms=LONG,
 )
 """What a batch brought of one segment: one row a segment, day and batch. ``file`` and its checksum
-are null for what was not read from a log's folder, and the log before it is where it begins one."""
+are null for what was not read from a log's folder. The log before and the time of ``log_started``
+are of a segment that begins with one."""
 
 TICKET_SCHEMA: Final = struct_of(file=STRING, file_bytes=LONG, sha256=STRING, schema_version=INT)
 """A file of a log's folder that is to be read, and what its manifest says of it."""

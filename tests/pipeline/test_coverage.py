@@ -286,8 +286,96 @@ def test_a_log_whose_end_was_cut_off_has_a_gap_before_the_one_that_names_it():
     assert (gap.first_seq, gap.last_seq) == (41, 50)
 
 
-def test_a_log_in_the_middle_of_the_one_it_names_is_of_an_older_copy():
-    parts = [held(1, 100), held(51, 60, TWO, "b", previous_log_id="a")]
-    assert Coverage(parts).stores() == {"a": "a", "b": "b"}
-    (gap,) = Coverage(parts).gaps()
-    assert gap.in_log == "a"
+def test_a_log_in_the_middle_of_the_one_it_names_goes_on_from_there():
+    """An older copy of the store was put in its place."""
+    before = Coverage([held(1, 100)])
+    coverage = Coverage([held(1, 100), begun(51, 60, "b", "a", began_ms=9)])
+    assert coverage.stores() == {"a": "a", "b": "a"}
+    assert coverage.gaps() == []
+    assert coverage.gaps_as_of({"a": 50, "b": 60}) == []
+    assert coverage.limits() == {"a": 50}
+    assert coverage.fingerprint(ONE) != before.fingerprint(ONE)
+    (put_back,) = coverage.put_backs()
+    assert str(put_back) == (
+        "the store was put back to event 50 of log a, and log b goes on from there: events 51 to "
+        "100 of log a count no more"
+    )
+
+
+def begun(first: int, last: int, log_id: str, previous: str, began_ms: int = 1) -> HeldSegment:
+    """The first segment of a log that names the one before it."""
+    return held(first, last, TWO, log_id, previous_log_id=previous, began_ms=began_ms)
+
+
+def test_a_start_that_goes_on_from_the_end_of_a_log_puts_nothing_back():
+    coverage = Coverage([held(1, 50), begun(51, 60, "b", "a"), begun(61, 90, "c", "b")])
+    assert (coverage.limits(), coverage.put_backs()) == ({}, [])
+
+
+def test_of_two_logs_that_name_the_same_the_one_that_began_later_counts():
+    for earlier, later in (("b", "c"), ("c", "b")):
+        parts = [
+            held(1, 50),
+            begun(51, 80, earlier, "a", began_ms=5),
+            begun(51, 60, later, "a", began_ms=9),
+        ]
+        coverage = Coverage(parts)
+        assert coverage.gaps() == []
+        assert coverage.limits() == {earlier: 0}
+        (put_back,) = coverage.put_backs()
+        assert put_back.abandoned == ((earlier, 51, 80),)
+
+
+def test_a_branch_that_a_later_copy_brings_back_counts_again():
+    parts = [
+        held(1, 50),
+        begun(51, 80, "b", "a", began_ms=5),
+        begun(31, 60, "c", "a", began_ms=7),
+        begun(71, 90, "d", "b", began_ms=9),
+    ]
+    assert Coverage(parts).gaps() == []
+    assert Coverage(parts).limits() == {"b": 70, "c": 0}
+    assert [each.log_id for each in Coverage(parts).put_backs()] == ["b", "d"]
+
+
+def test_a_clock_that_was_set_back_abandons_nothing():
+    parts = [held(1, 50), begun(51, 80, "b", "a", began_ms=9), begun(81, 90, "c", "b", began_ms=5)]
+    assert Coverage(parts).limits() == {}
+
+
+def test_a_log_without_a_beginning_goes_on_in_the_branch_that_it_continues():
+    """A daemon of 0.1.0 was started again."""
+    parts = [
+        held(1, 50),
+        begun(51, 80, "b", "a", began_ms=5),
+        begun(51, 60, "c", "a", began_ms=7),
+        held(61, 70, THREE, "d"),
+    ]
+    assert Coverage(parts).limits() == {"b": 0}
+
+
+def test_a_snapshot_of_what_was_abandoned_stands_for_nothing():
+    parts = [held(1, 50), snapshot(90), held(91, 100), begun(51, 60, "b", "a"), snapshot(40)]
+    coverage = Coverage(parts)
+    assert coverage.limits() == {"a": 50, "a.90": 0}
+    assert coverage.gaps() == []
+    assert [g.last_seq for g in Coverage([snapshot(90), begun(51, 60, "b", "a")]).gaps()] == [50]
+
+
+def test_what_is_missing_of_an_abandoned_branch_is_no_gap():
+    parts = [held(1, 70), expected(91, 100), begun(51, 60, "b", "a")]
+    assert Coverage(parts).gaps() == []
+    assert Coverage([held(1, 70), held(91, 100)]).gaps() != []
+
+
+def test_what_is_missing_before_the_fork_is_a_gap_still():
+    (gap,) = Coverage([held(1, 30), held(61, 100), begun(51, 60, "b", "a")]).gaps()
+    assert (gap.first_seq, gap.last_seq) == (31, 50)
+    (gap,) = Coverage([held(61, 100), begun(51, 55, "b", "a")]).gaps()
+    assert (gap.first_seq, gap.last_seq) == (1, 50)
+
+
+def test_logs_that_name_each_other_are_read_all_the_same():
+    parts = [begun(51, 60, "a", "b"), begun(51, 80, "b", "a"), begun(7, 9, "c", "c")]
+    assert Coverage(parts).stores()["c"] == "c"
+    assert Coverage(parts).gaps()
