@@ -87,9 +87,20 @@ class StoreFiles:
                 )
                 # What was acknowledged may be in the write-ahead log alone, which may not be where
                 # the database is: from now on the database has it, wherever it was moved to.
-                with suppress(sqlite3.Error):
+                with suppress(sqlite3.Error, OSError):
                     writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                    if path == self._wal:
+                        self._set_aside_wal()
                 raise StoreRefused(self._lost)
+
+    def _set_aside_wal(self) -> None:
+        """Rename a write-ahead log that took the place of ours: the next start would apply it, and
+        it may be a copy that is older than the database.
+        """
+        aside = self._wal.with_name(self._wal.name + ".replaced")
+        with suppress(FileNotFoundError):  # ours was moved, and nothing is in its place
+            os.rename(self._wal, aside)
+            self._lost += f"; what was found as {self._wal.name} is {aside.name} from now on"
 
     def release(self) -> None:
         """Give the locks back, after the last connection that writes was closed."""
@@ -165,5 +176,7 @@ def _is_mounted(path: Path) -> bool:
         lines = _MOUNTS.read_bytes().splitlines()
     except OSError:
         return False  # a system without it
-    wanted = os.fsencode(path).replace(b"\\", rb"\134").replace(b" ", rb"\040")
+    wanted = os.fsencode(path)
+    for byte in b"\\ \t\n":  # as the kernel writes them; the backslash first
+        wanted = wanted.replace(bytes([byte]), b"\\%03o" % byte)
     return any(line.split()[4:5] == [wanted] for line in lines)

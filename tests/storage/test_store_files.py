@@ -10,7 +10,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,9 +46,8 @@ from tests.helpers.storage_owner import Owner
 async def hold():
     await Owner(SqliteOffsetStorage(sys.argv[1])).start()
     if os.fork() == 0:
+        print("forked", flush=True)
         sys.stdin.read()
-        os._exit(0)
-    print("forked", flush=True)
     os._exit(0)
 
 asyncio.run(hold())
@@ -150,9 +149,9 @@ async def test_a_database_is_locked_although_its_lock_file_was_removed(path: Pat
 async def test_a_mount_of_the_file_alone_is_refused(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = path.with_name("a store.db")
+    path = path.with_name("a\tstore\\of us.db")
     mounts = tmp_path / "mountinfo"
-    name = str(path).replace(" ", "\\040")
+    name = str(path).replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
     mounts.write_text(f"36 35 98:0 /elsewhere.db {name} rw,noatime - ext4 /dev/root rw\n")
     monkeypatch.setattr(store_files, "_MOUNTS", mounts)
     assert "mount its directory" in await refusal_of(path)
@@ -371,6 +370,28 @@ async def test_a_moved_database_has_all_that_was_acknowledged(path: Path) -> Non
     found = await Owner(SqliteOffsetStorage(elsewhere)).start()
     assert found.model.keys[OFFSET][0] == 7
     await found.storage.close()
+
+
+async def test_a_write_ahead_log_in_the_place_of_ours_is_never_applied(path: Path) -> None:
+    """An older copy, as from a backup: SQLite would put its pages over those of the database."""
+    storage = SqliteOffsetStorage(path)
+    owner = await Owner(storage).start()
+    await owner.append(0, [commit("g", 7)])
+    copy = beside(path, "-copy")
+    shutil.copyfile(beside(path, "-wal"), copy)
+    await owner.append(0, [commit("g", 8)])
+    copy.rename(beside(path, "-wal"))
+    with pytest.raises(StoreRefused, match=r"is store\.db-wal\.replaced from now on"):
+        await storage.check_place()
+    killed = path.with_name("killed.db")
+    for suffix in ("", "-wal"):
+        with suppress(FileNotFoundError):
+            shutil.copyfile(beside(path, suffix), beside(killed, suffix))
+    await storage.close()
+    assert beside(path, "-wal.replaced").exists()
+    again = await Owner(SqliteOffsetStorage(killed)).start()
+    assert again.model.keys[OFFSET][0] == 8
+    await again.storage.close()
 
 
 async def test_a_write_ahead_log_without_its_database_is_no_empty_store(path: Path) -> None:
