@@ -60,9 +60,15 @@ class SealedStore:
     async def append(
         self, owner: Owner, shard: int, records: Sequence[Record] = (), events: Sequence[Event] = ()
     ) -> None:
-        """Append, and remember the events as the row tells them."""
+        """Append, and remember the events as the row tells them.
+
+        The next row is to tell that this one is folded. A fold is written behind its append, and
+        who appends does not wait for it: a job of the same thread does.
+        """
         last = self.appended[-1]["seq"] if self.appended else 0
         await owner.append(shard, records, events)
+        assert isinstance(owner.storage, SealedSqliteStorage)
+        await owner.storage.on_writer(lambda _: None)
         self.appended += read_events(self.path, last, live_only=True)
 
     def read(self, **wanted: Any) -> list[EventDict]:

@@ -68,6 +68,9 @@ _KINDS = (
 )
 
 
+TRIMMED = ("trimmed", "")
+
+
 def order(done: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """What was done, with the kinds of files in the place of their names."""
     return tuple(
@@ -100,8 +103,9 @@ async def test_rows_go_only_once_their_segment_its_name_and_its_line_are_durable
                 await store.append(owner, 0, [commit("g", offset)])
             await owner.fold_all()
             store.now_ms += 600_000
-            await until(lambda: cut.done[-1:] == [("trimmed", "")])
-        assert order(cut.done) == expected
+            await until(lambda: len(cut.done) > 1 and cut.done[-1] == TRIMMED)
+        # the newest row never goes: that of the first round may go before anything else of the next
+        assert order(cut.done[cut.done[0] == TRIMMED :]) == expected
     await owner.storage.close()
 
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import ChangeTopics, NewTopic, OffsetFetch
@@ -61,19 +62,18 @@ async def test_ids_survive_a_restart_and_topics_grow_to_the_config() -> None:
 
 
 @virtual_time
-async def test_a_topic_that_left_the_config_stays_and_is_told_in_one_line(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_topic_that_left_the_config_stays_and_is_told_in_one_line() -> None:
     storage = FaultyStorage()
     async with a_coordinator(storage):
         pass
-    caplog.set_level("INFO")
-    caplog.clear()
-    async with a_coordinator(storage, Topics([ConfiguredTopic("orders", 6)])) as world:
-        assert set(topics_of(world).image.by_name) == {"orders", "payments"}
-    lines = [message for message in caplog.messages if "topic_" in message]
-    assert len(lines) == 2
-    assert "payments" in "".join(lines)
+    with capture_logs() as lines:
+        async with a_coordinator(storage, Topics([ConfiguredTopic("orders", 6)])) as world:
+            assert set(topics_of(world).image.by_name) == {"orders", "payments"}
+    told = [(line["event"], line["topic"]) for line in lines if line["event"].startswith("topic_")]
+    assert told == [
+        ("topic_has_more_partitions_than_config", "orders"),
+        ("topic_not_in_config", "payments"),
+    ]
 
 
 @virtual_time
