@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 Detail: TypeAlias = Literal["off", "summary", "partitions"]
 """The setting ``metrics.groups``."""
 
-PIECE_OFFSETS: Final = 200
-"""Offsets between two looks at the time, some 50 us."""
+PIECE_SERIES: Final = 200
+"""Offsets, topics and groups that are looked at between two looks at the time: some 100 us."""
+COST_OF_GROUP: Final = 3
+MAX_GROUP_ID_CHARS: Final = 249
+"""A group with a longer id is left out, and counted as dropped: ids may have 32,767 characters, and
+a page of 10,000 such labels took 1 GB. Kafka has this limit for names of topics."""
 
 
 class Family(NamedTuple):
@@ -119,18 +123,18 @@ class GroupWalk:
 
     def fill(self, snapshot: Snapshot) -> Iterator[None]:
         """Add every topic and every group; groups that come or go meanwhile may be left out."""
-        yield from self._add_topics(snapshot)
-        for groups in self._shards():
-            for count, group_id in enumerate(list(groups)):
-                if count % 64 == 63:
-                    yield
-                group = groups.get(group_id)
-                if group is not None:
-                    yield from self._add_group(snapshot, group)
+        done = 0
+        for series in chain(self._add_topics(snapshot), self._add_groups(snapshot)):
+            done += series
+            if done >= PIECE_SERIES:
+                done = 0
+                yield
 
-    def _add_topics(self, snapshot: Snapshot) -> Iterator[None]:
+    def _add_topics(self, snapshot: Snapshot) -> Iterator[int]:
+        """Add the topics; yield how many series were looked at, as all that follow do."""
         for info in list(self._topics()):
             snapshot.add("kafka_topic_partitions", (info.name,), info.partitions)
+            yield 1
             if not self._partitions:
                 continue
             for partition in range(info.partitions):
@@ -138,36 +142,47 @@ class GroupWalk:
                 end = self._end_offset(info.topic_id, partition)
                 snapshot.add("kafka_topic_partition_current_offset", labels, end)
                 snapshot.add("kafka_topic_partition_oldest_offset", labels, 0)
-                if partition % PIECE_OFFSETS == PIECE_OFFSETS - 1:
-                    yield
-            yield
+                yield 2
 
-    def _add_group(self, snapshot: Snapshot, group: Group) -> Iterator[None]:
+    def _add_groups(self, snapshot: Snapshot) -> Iterator[int]:
+        for groups in self._shards():
+            for group_id in list(groups):
+                group = groups.get(group_id)
+                if group is None:
+                    continue
+                if len(group_id) <= MAX_GROUP_ID_CHARS:
+                    yield from self._add_group(snapshot, group)
+                else:
+                    snapshot.dropped += 1
+                    yield 1
+
+    def _add_group(self, snapshot: Snapshot, group: Group) -> Iterator[int]:
         snapshot.add("kafka_consumergroup_members", (group.group_id,), len(group.members))
-        for topic, offsets in list(group.offsets.items()):
+        yield COST_OF_GROUP
+        for topic in list(group.offsets):
+            offsets = group.offsets.get(topic, {})
             if snapshot.room <= 0:
                 snapshot.dropped += 2 + (2 * len(offsets) if self._partitions else 0)
-                continue
-            yield from self._add_topic(snapshot, group.group_id, topic, offsets)
+                yield 1
+            else:
+                yield from self._add_topic(snapshot, group.group_id, topic, offsets)
 
     def _add_topic(
         self, snapshot: Snapshot, group_id: str, topic: str, offsets: Mapping[int, SavedOffset]
-    ) -> Iterator[None]:
+    ) -> Iterator[int]:
         total = lag_total = 0
-        left = iter(list(offsets))
-        while piece := list(islice(left, PIECE_OFFSETS)):
-            for partition in piece:
-                stored = offsets.get(partition)
-                if stored is None:
-                    continue
-                lag = max(0, self._end_offset(stored.topic_id, partition) - stored.offset)
-                total += stored.offset
-                lag_total += lag
-                if self._partitions:
-                    labels = (group_id, topic, str(partition))
-                    snapshot.add("kafka_consumergroup_current_offset", labels, stored.offset)
-                    snapshot.add("kafka_consumergroup_lag", labels, lag)
-            if len(piece) == PIECE_OFFSETS:
-                yield
+        for partition in list(offsets):
+            stored = offsets.get(partition)
+            if stored is None:
+                continue
+            lag = max(0, self._end_offset(stored.topic_id, partition) - stored.offset)
+            total += stored.offset
+            lag_total += lag
+            if self._partitions:
+                labels = (group_id, topic, str(partition))
+                snapshot.add("kafka_consumergroup_current_offset", labels, stored.offset)
+                snapshot.add("kafka_consumergroup_lag", labels, lag)
+            yield 1
         snapshot.add("kafka_consumergroup_current_offset_sum", (group_id, topic), total)
         snapshot.add("kafka_consumergroup_lag_sum", (group_id, topic), lag_total)
+        yield 2

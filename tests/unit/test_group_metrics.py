@@ -7,7 +7,7 @@ from pathlib import Path
 
 from coordinator.core.topic_image import TopicImage, TopicInfo
 from coordinator.exposition import Exposition
-from coordinator.group_metrics import FAMILIES, PIECE_OFFSETS, Detail, GroupWalk, Snapshot
+from coordinator.group_metrics import FAMILIES, PIECE_SERIES, Detail, GroupWalk, Snapshot
 from tests.helpers.shard_driver import ShardDriver, a_stable_group
 
 ROOT = Path(__file__).parents[2]
@@ -80,13 +80,47 @@ async def test_series_beyond_the_cap_are_left_out_and_counted() -> None:
     assert shown[0] == f"groupkeeper_metrics_dropped_series_total {all_of_them - 16:.1f}"
 
 
+async def test_a_group_with_an_endless_id_is_left_out_and_counted() -> None:
+    driver = ShardDriver()
+    driver.commit("g" * 249, {"orders": {0: 5}})
+    driver.commit("h" * 250, {"orders": {0: 5}})
+    shown = await page(driver, "summary")
+    ids = {line.split('"')[1] for line in shown if "consumergroup=" in line}
+    assert ids == {"g" * 249}
+    assert shown[0] == "groupkeeper_metrics_dropped_series_total 1.0"
+
+
 def test_a_large_group_is_read_in_pieces() -> None:
-    count = 10 * PIECE_OFFSETS
+    count = 10 * PIECE_SERIES
     driver = ShardDriver(image=TopicImage.of(TopicInfo("orders", "orders-id", count)))
     driver.commit("g", {"orders": dict.fromkeys(range(count), 5)})
     snapshot = Snapshot(room=100 * count)
-    assert longest_piece(walk(driver).fill(snapshot), snapshot) <= 2 * PIECE_OFFSETS + 4
+    assert longest_piece(walk(driver).fill(snapshot), snapshot) <= 2 * PIECE_SERIES + 4
     assert snapshot.dropped == 0
+
+
+def test_what_is_small_but_many_is_read_in_pieces() -> None:
+    """A group of many topics with one offset each, and many topics, fit into no piece either; also
+    where there is no room for them and they are only counted.
+    """
+    count = 10 * PIECE_SERIES
+    names = [f"t-{number}" for number in range(count)]
+    driver = ShardDriver(image=TopicImage.of(*(TopicInfo(name, name, 1) for name in names)))
+    driver.commit("g", {name: {0: 5} for name in names})
+    snapshot = Snapshot(room=100 * count)
+    assert longest_piece(walk(driver, "summary").fill(snapshot), snapshot) <= 2 * PIECE_SERIES
+    full = Snapshot(room=0)
+    assert longest_drop(walk(driver, "summary").fill(full), full) <= 2 * PIECE_SERIES
+    assert full.dropped == 3 * count + 1
+
+
+def longest_drop(pieces: Iterator[None], snapshot: Snapshot) -> int:
+    """The most series that were left out between two looks at the time."""
+    longest = dropped = 0
+    for _ in pieces:
+        longest = max(longest, snapshot.dropped - dropped)
+        dropped = snapshot.dropped
+    return max(longest, snapshot.dropped - dropped)
 
 
 def longest_piece(pieces: Iterator[None], snapshot: Snapshot) -> int:
@@ -95,7 +129,7 @@ def longest_piece(pieces: Iterator[None], snapshot: Snapshot) -> int:
     for _ in pieces:
         longest = max(longest, left - snapshot.room)
         left = snapshot.room
-    return longest
+    return max(longest, left - snapshot.room)
 
 
 def test_a_group_that_goes_while_it_is_read_is_left_out() -> None:
