@@ -115,7 +115,7 @@ def coordinator_config(settings: Settings) -> CoordinatorConfig:
         initial_rebalance_delay_ms=settings.group.initial_rebalance_delay_ms,
         group_max_size=settings.group.max_size,
         max_groups=settings.group.max_groups,
-        max_metadata_bytes=settings.kafka.max_buffered_bytes // 2,
+        max_metadata_bytes=settings.kafka.max_buffered_bytes,
         offset_metadata_max_bytes=settings.offsets.metadata_max_bytes,
         offsets_retention_ms=settings.offsets.retention_minutes * 60_000,
         retention_check_interval_ms=settings.offsets.retention_check_interval_ms,

@@ -9,9 +9,12 @@ from typing import Final
 from coordinator.core.limits import MAX_METADATA_BYTES
 from coordinator.core.requests import GroupState
 
+SMALL_METADATA_BYTES: Final = 1_024
+"""Of one member. Never refused for what others have: it is no more than a member costs anyway."""
 LARGE_METADATA_BYTES: Final = 16_384
-"""Of one member. Consumers of a hundred topics send less; it is never refused for what others
-have."""
+"""Of one member. Consumers of a hundred topics send less; larger ones cannot take the room that is
+kept for these."""
+LARGE_SHARE: Final = 0.5
 
 
 class Tally:
@@ -71,12 +74,12 @@ class Census:
         self.metadata_bytes += metadata_bytes - self._metadata_of_shard.get(shard_id, 0)
         self._metadata_of_shard[shard_id] = metadata_bytes
 
-    def admits_metadata(self, size_bytes: int) -> bool:
-        """Return whether a member may come with so much metadata."""
-        return (
-            size_bytes <= LARGE_METADATA_BYTES
-            or self.metadata_bytes + size_bytes <= self.max_metadata_bytes
-        )
+    def admits_metadata(self, size_bytes: int, added_bytes: int) -> bool:
+        """Return whether a member may have metadata of this size, so much more than it had."""
+        if size_bytes <= SMALL_METADATA_BYTES or added_bytes <= 0:
+            return True
+        share = 1.0 if size_bytes <= LARGE_METADATA_BYTES else LARGE_SHARE
+        return self.metadata_bytes + added_bytes <= self.max_metadata_bytes * share
 
     def of_shard(self, shard_id: int) -> int:
         """Return the number that was last noted for one shard."""

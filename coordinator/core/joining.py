@@ -70,7 +70,9 @@ def _join(shard: ShardState, group: Group, request: JoinGroup, ticket: Ticket) -
     elif not _fits(shard, group, request, protocols):
         # Refused before anything is changed: its record could not be stored (design 2.2).
         shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
-    elif not shard.census.admits_metadata(_added_bytes(group, request, protocols)):
+    elif not shard.census.admits_metadata(
+        metadata_bytes(protocols), _added_bytes(group, request, protocols)
+    ):
         # Clients look for the coordinator again and repeat the join after their back-off.
         shard.reply(ticket, JoinGroupResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, ""))
     elif request.member_id == "":

@@ -10,7 +10,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS).
 """
 
-MAX_METADATA_BYTES: Final = 134_217_728
+MAX_METADATA_BYTES: Final = 268_435_456
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +29,8 @@ class CoreLimits:
     """Groups of all shards together; one costs about 2 KB. What was loaded is served in any case.
     """
     max_metadata_bytes: int = MAX_METADATA_BYTES
-    """What members of all groups together may subscribe with. Metadata up to 16 KiB is not refused
-    for it (``census.LARGE_METADATA_BYTES``).
+    """What members of all groups together may subscribe with. Metadata above 16 KiB may take half
+    of it; metadata up to 1 KiB is not refused for it (``census``).
     """
     offset_metadata_max_bytes: int = 4_096
     """Counted in UTF-16 code units, despite its name (Kafka)."""

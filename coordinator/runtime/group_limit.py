@@ -43,9 +43,9 @@ class GroupLimit(Census):
             )
         return False
 
-    def admits_metadata(self, size_bytes: int) -> bool:
-        """Return whether a member may come with so much metadata."""
-        if super().admits_metadata(size_bytes):
+    def admits_metadata(self, size_bytes: int, added_bytes: int) -> bool:
+        """Return whether a member may have metadata of this size."""
+        if super().admits_metadata(size_bytes, added_bytes):
             return True
         if self._lines.take("metadata") is not None:
             log.warning(
@@ -53,6 +53,6 @@ class GroupLimit(Census):
                 metadata_bytes=self.metadata_bytes,
                 refused_bytes=size_bytes,
                 max_metadata_bytes=self.max_metadata_bytes,
-                advice="raise kafka.max_buffered_bytes, half of which it is, if these are yours",
+                advice="raise kafka.max_buffered_bytes, which it is equal to, if these are yours",
             )
         return False
