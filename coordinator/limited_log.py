@@ -36,3 +36,7 @@ class LineLimit:
             return None
         self._windows[key] = (begin_s, written + 1, 0)
         return left_out
+
+    def forget(self, key: str) -> None:
+        """Begin anew for this key: the line that was allowed was not written."""
+        self._windows.pop(key, None)

@@ -43,6 +43,8 @@ class UnknownTopicLog:
                 continue
             left_out = self._all.take("")
             if left_out is None:
+                # Else the topics that others flood us with would hide this one for ten minutes.
+                self._topics.forget(name)
                 return
             _log.warning(
                 "unknown_topic_asked",

@@ -71,3 +71,12 @@ def test_a_flood_of_names_is_no_flood_of_lines_and_none_is_remembered_for_ever()
 def test_the_nearest_is_looked_for_among_so_many() -> None:
     many = [f"topic-{n:06}" for n in range(100 * MAX_CANDIDATES)]
     assert nearest_topic("topic-00001", many) in many
+
+
+def test_a_topic_that_others_left_no_line_for_has_one_when_it_is_asked_for_again() -> None:
+    asked = Asked()
+    for number in range(LINES_PER_WINDOW):
+        asked.ask(f"topic-{number}")
+    assert asked.ask("oders") == []
+    asked.now_s = WINDOW_S
+    assert [line["topic"] for line in asked.ask("oders")] == ["oders"]
