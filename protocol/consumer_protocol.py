@@ -61,11 +61,13 @@ def decode_subscription(data: bytes) -> Subscription:
     return Subscription(version, topics, user_data, owned, generation_id, rack_id)
 
 
-def subscribed_topics(data: bytes) -> list[str]:
-    """Read the topics alone, the part that never changed. Raises ConsumerProtocolError."""
+def subscribed_topics(data: bytes, max_names: int = MAX_NAMES) -> list[str]:
+    """Read the topics alone, the part that never changed, and no more than the first
+    ``max_names`` of them. Raises ConsumerProtocolError.
+    """
     reader = _Reader(data)
     reader.version()
-    return [reader.string() for _ in range(reader.count(2))]
+    return [reader.string() for _ in range(min(reader.count(2), max_names))]
 
 
 def all_subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str]:

@@ -174,6 +174,8 @@ def _print_what_is_wrong(group: Group) -> None:
         return
     since, until = _time(waiting.since_ms), _time(waiting.until_ms)
     names = [_awaited_name(member) for member in waiting.awaited]
+    if waiting.awaited_left_out:
+        names.append(f"and {waiting.awaited_left_out} more")
     whom = ", ".join(names) if names else "more members"
     print_facts({"AWAITED": f"{whom}, since {since}, until {until}"})
 

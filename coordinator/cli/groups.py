@@ -87,6 +87,8 @@ class Waiting:
     awaited: list[Awaited]
     since_ms: int
     until_ms: int
+    awaited_left_out: int = 0
+    """Members that are awaited as well, for whom the answer had no room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +253,8 @@ def _told_more(answer: Any) -> tuple[list[str], list[UnknownTopic], Waiting | No
         awaited = [Awaited(**member) for member in told["awaited"]]
         waiting = None
         if told["until_ms"] is not None:
-            waiting = Waiting(awaited, told["since_ms"], told["until_ms"])
+            left_out = told.get("awaited_left_out", 0)
+            waiting = Waiting(awaited, told["since_ms"], told["until_ms"], left_out)
         return list(told["topics"]), [], waiting
     except (ValueError, TypeError, KeyError):
         pass

@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import DescribeGroup, DescribeGroupResult
 from coordinator.handlers.brokers import GROUP_OPERATIONS
 from coordinator.handlers.gather import Gather
 from coordinator.handlers.packing import (
+    MAX_STRING_BYTES,
     NO_OPERATIONS,
     begin,
     finish,
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from coordinator.core.waiting import Waiting
     from coordinator.handlers.exchange import Exchange
     from coordinator.handlers.services import Services
+
+_T = TypeVar("_T")
 
 FIRST_FLEXIBLE = 5
 FIRST_WITH_MESSAGE = 6
@@ -68,7 +72,11 @@ def handle(exchange: Exchange, services: Services) -> None:
             out.append(0)
         return finish(out)
 
-    tells_waiting = version >= FIRST_WITH_MESSAGE and exchange.client.client_id == CLI_CLIENT_ID
+    tells_waiting = (
+        version >= FIRST_WITH_MESSAGE
+        and exchange.client.client_id == CLI_CLIENT_ID
+        and len(wire.groups) == 1  # it asks for one, and reading subscriptions takes time
+    )
     requests = [DescribeGroup(group_id, tells_waiting) for group_id in wire.groups]
     Gather(exchange, services, requests, render_part, render_all).begin()
 
@@ -112,9 +120,30 @@ def render_group(result: DescribeGroupResult, version: int, *, with_operations: 
 
 
 def waiting_text(waiting: Waiting) -> str:
-    """Encode for our command line what a group waits for."""
-    members = [member._asdict() for member in waiting.awaited]
-    return json.dumps({**waiting._asdict(), "awaited": members}, separators=(",", ":"))
+    """Encode for our command line what a group waits for, as far as a string of Kafka's holds it:
+    a text that is cut would tell nothing at all.
+    """
+    awaited = list(_fitting(member._asdict() for member in waiting.awaited))
+    topics = list(_fitting(waiting.topics))
+    content = {
+        "awaited": awaited,
+        "awaited_left_out": len(waiting.awaited) - len(awaited),
+        "since_ms": waiting.since_ms,
+        "until_ms": waiting.until_ms,
+        "topics": topics,
+        "topics_left_out": len(waiting.topics) - len(topics),
+    }
+    return json.dumps(content, separators=(",", ":"))
+
+
+def _fitting(items: Iterable[_T]) -> Iterator[_T]:
+    """Yield what has room in half of a string; its JSON is ASCII."""
+    left = MAX_STRING_BYTES // 2 - 200
+    for item in items:
+        left -= len(json.dumps(item, separators=(",", ":"))) + 1
+        if left < 0:
+            return
+        yield item
 
 
 _WITH_STATE = frozenset({ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND})
