@@ -355,11 +355,12 @@ def test_a_log_without_a_beginning_goes_on_in_the_branch_that_it_continues():
 
 
 def test_a_snapshot_of_what_was_abandoned_stands_for_nothing():
-    parts = [held(1, 50), snapshot(90), held(91, 100), begun(51, 60, "b", "a"), snapshot(40)]
+    going = snapshot(90, groups=60)
+    parts = [held(1, 50), going, held(91, 100), begun(51, 60, "b", "a"), snapshot(40)]
     coverage = Coverage(parts)
     assert coverage.limits() == {"a": 50, "a.90": 0}
     assert coverage.gaps() == []
-    assert [g.last_seq for g in Coverage([snapshot(90), begun(51, 60, "b", "a")]).gaps()] == [50]
+    assert [g.last_seq for g in Coverage([going, begun(51, 60, "b", "a")]).gaps()] == [50]
 
 
 def test_what_is_missing_of_an_abandoned_branch_is_no_gap():
