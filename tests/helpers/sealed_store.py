@@ -14,6 +14,7 @@ from storage.event_log import read_events
 from storage.sealed_sqlite import SealedSqliteStorage
 from storage.sealing import SealSettings
 from storage.segment_lines import EventDict
+from storage.sqlite import SqliteOffsetStorage
 from tests.helpers.storage_owner import Owner
 
 NOON_MS = 1_700_049_600_000
@@ -67,7 +68,7 @@ class SealedStore:
         """
         last = self.appended[-1]["seq"] if self.appended else 0
         await owner.append(shard, records, events)
-        assert isinstance(owner.storage, SealedSqliteStorage)
+        assert isinstance(owner.storage, SqliteOffsetStorage)
         await owner.storage.on_writer(lambda _: None)
         self.appended += read_events(self.path, last, live_only=True)
 
