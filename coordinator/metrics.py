@@ -16,8 +16,18 @@ NAMESPACE = "groupkeeper"
 
 Series: TypeAlias = Mapping[tuple[str, ...], float | Histogram]
 """label values, in the order of the definition -> value."""
-Source: TypeAlias = Callable[[], float | Histogram | Series]
+Value: TypeAlias = float | Histogram | Series
+Source: TypeAlias = Callable[[], Value]
 """Called at each scrape, on the loop; must not block."""
+
+
+def series_of(value: Value) -> int:
+    """Return how many series a value is."""
+    if isinstance(value, Histogram):
+        return len(value.counts) + 2
+    if isinstance(value, Mapping):
+        return sum(len(v.counts) + 2 if isinstance(v, Histogram) else 1 for v in value.values())
+    return 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -29,7 +28,11 @@ def make_pages(reports: Reports) -> Starlette:
     """Build the application."""
 
     async def metrics(_: Request) -> Response:
-        return Response(await reports.metrics(), media_type=CONTENT_TYPE_LATEST)
+        page = await reports.metrics()
+        # late: a start does not wait for it, and who rendered the page has imported it
+        from prometheus_client import CONTENT_TYPE_LATEST
+
+        return Response(page, media_type=CONTENT_TYPE_LATEST)
 
     async def healthz(_: Request) -> Response:
         # that this is answered at all is the news: the loop turns

@@ -30,6 +30,7 @@ NOT_NEEDED = {
     "coordinator.commit_log": "is for hosts that embed us",
     "kafka": "is for commands",
     "pipeline": "is beside the daemon",
+    "prometheus_client": "is imported by the thread of the first scrape",
     "pyspark": "is beside the daemon",
     "rich.console": "draws what no daemon prints",
 }
