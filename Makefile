@@ -76,7 +76,7 @@ ci: ## What must pass before anything lands; a skipped test is a failure here
 	REQUIRE_ALL=1 $(MAKE) test-pipeline
 
 # Long, and about our own rules alone: no library decides what comes out.
-OURS_ALONE := property simulation mutants soak
+OURS_ALONE := conformance/kafka fuzz house mutants property simulation soak
 OTHERS := 'fastapi==0.115.*' 'structlog==24.4.*' 'aiokafka==0.12.*'
 test-oldest: .venv/installed-for-tests .venv-oldest/installed ## The quick tests on the oldest versions that pyproject.toml allows, and how it resolves beside others
 	for ours in . '.[server]'; do \

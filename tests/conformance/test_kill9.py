@@ -52,7 +52,7 @@ still reaches 500. What it reached is printed and nobody's assertion."""
 SESSION_MS = 45_000
 """Longer than the test is away: an evicted member would be the test's fault."""
 
-pytestmark = pytest.mark.conformance
+pytestmark = [pytest.mark.conformance, pytest.mark.slow]
 
 
 class FailpointDaemon(Groupkeeper):

@@ -28,7 +28,7 @@ PATIENT_CLIENTS = ("aiokafka", "kafka-python")
 """librdkafka gives itself up when it heard nothing for a session timeout; nobody evicts it."""
 STOPPED_S = 2 * SESSION_MS / 1000
 
-pytestmark = pytest.mark.conformance
+pytestmark = [pytest.mark.conformance, pytest.mark.slow]
 
 
 @pytest.fixture
