@@ -29,7 +29,7 @@ from protocol.packing import (
     no_tags,
     printed_topic_id,
 )
-from protocol.reader import beside_bytes
+from protocol.reader import FREE_BYTES, beside_bytes
 from protocol.versions import ApiKey
 
 HeartbeatFields: TypeAlias = tuple[str, int, str, str | None]
@@ -93,7 +93,8 @@ def read_offset_commit(
 ) -> OffsetCommitFields:
     """Read an OffsetCommit (0-10); raises ProtocolError as ``codec.read_request``."""
     try:
-        allowed = beside_bytes(frame, max_elements)
+        small = len(frame) <= FREE_BYTES
+        allowed = max_elements if small else beside_bytes(frame, max_elements)
         if version >= 8:
             return _read_commit_flexible(version, frame, offset, allowed)
         return _read_commit_classic(version, frame, offset, allowed)
@@ -282,7 +283,8 @@ def read_offset_fetch(
 ) -> OffsetFetchFields:
     """Read an OffsetFetch (0-10); raises ProtocolError as ``codec.read_request``."""
     try:
-        allowed = beside_bytes(frame, max_elements)
+        small = len(frame) <= FREE_BYTES
+        allowed = max_elements if small else beside_bytes(frame, max_elements)
         if version >= 8:
             return _read_fetch_groups(version, frame, offset, allowed)
         if version >= 6:

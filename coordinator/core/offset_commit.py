@@ -58,7 +58,10 @@ def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> 
             # Kafka's answer to a record that is too large (spec 4.3).
             _reply_commit(shard, request, ticket, errors, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
-        _refuse_too_much(shard, group, judged, request)
+        # Saved, they take less than twice of what they take as a record: most commits need no more.
+        held_bytes = 0 if group is None else group.saved_bytes()
+        if 2 * judged.size_bytes > shard.limits.max_group_bytes - held_bytes:
+            _refuse_too_much(shard, group, judged, request)
         if judged.topics:
             if group is None and not shard.census.admits():
                 error = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -194,10 +197,11 @@ def _judge_topic(
             errors[topic_at, at] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             continue
         if metadata:
-            if _too_long(metadata, metadata_limit):
+            length = len(metadata)
+            if 2 * length > metadata_limit and _too_long(metadata, metadata_limit):
                 errors[topic_at, at] = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
-            metadata_length += len(metadata)
+            metadata_length += length
         stored = find(partition)
         # What was stored for a topic of this name that was deleted says nothing of this one.
         previous = (
@@ -237,9 +241,6 @@ def _refuse_too_much(
     if group is None:
         group = Group(request.group_id, shard.tally)
     room_bytes = shard.limits.max_group_bytes - group.saved_bytes()
-    # Saved, they take less than twice of what they take as a record: most commits end here.
-    if 2 * judged.size_bytes <= room_bytes:
-        return
     refused = too_much(group.offsets, judged.topics, room_bytes)
     if not refused:
         return

@@ -204,24 +204,20 @@ class ShardState:
             ends = self._ends(topic_id)
             held_before = len(stored)
             for part in topic.partitions:
-                offset = part.offset
-                metadata = part.metadata
+                partition, offset, metadata = part.partition, part.offset, part.metadata
                 if metadata or has_metadata:
                     has_metadata = True
-                    _count_metadata(group, stored.get(part.partition), metadata)
-                stored[part.partition] = SavedOffset(
-                    offset,
-                    part.leader_epoch,
-                    metadata,
-                    commit_time_ms,
-                    expire_time_ms,
-                    topic_id,
+                    before = stored.get(partition)
+                    if before is None or before.metadata != metadata:
+                        _count_metadata(group, before, metadata)
+                stored[partition] = SavedOffset(
+                    offset, part.leader_epoch, metadata, commit_time_ms, expire_time_ms, topic_id
                 )
-                if offset > ends.get(part.partition, -1):
-                    ends[part.partition] = offset
-            added = len(stored) - held_before
-            self.offsets_held += added
-            group.offset_bytes += SAVED_OFFSET_BYTES * added
+                if offset > ends.get(partition, -1):
+                    ends[partition] = offset
+            if added := len(stored) - held_before:
+                self.offsets_held += added
+                group.offset_bytes += SAVED_OFFSET_BYTES * added
 
     def _apply_saved_group(self, record: SavedGroup) -> None:
         group = self._group(record.group_id)
@@ -329,8 +325,6 @@ class ShardState:
 def _count_metadata(group: Group, before: SavedOffset | None, metadata: str) -> None:
     """Note that an offset gets this metadata instead of what it had."""
     if before is not None and before.metadata:
-        if before.metadata == metadata:
-            return
         group.metadata_bytes -= text_bytes(before.metadata)
     if metadata:
         group.metadata_bytes += text_bytes(metadata)

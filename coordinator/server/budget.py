@@ -46,6 +46,11 @@ MAX_DECODED_BYTES = 4_194_304
 """A request is larger when it is read: a partition takes 18 bytes in a frame and up to 300 in
 memory. The most elements that a frame may have (kafka.max_request_elements) bound it."""
 
+UNCOUNTED_BYTES = 1_024
+REQUEST_BYTES = 256
+"""While what waits is no more than this, and this much for each request, it is part of what a
+connection costs, like ``GRAIN_BYTES``: a member's commit is nearly always alone."""
+
 _NO_LIMIT = 1 << 62
 
 _log = structlog.get_logger("groupkeeper.server")

@@ -12,6 +12,7 @@ takes in memory is told to the budget of all connections (``budget``).
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
@@ -20,7 +21,15 @@ from coordinator.core.requests import Client
 from coordinator.handlers import api_versions
 from coordinator.handlers.exchange import Exchange
 from coordinator.handlers.table import ROUTES
-from coordinator.server.budget import FRAME_BYTES, GRAIN_BYTES, OWED_GRAIN_BYTES, cost_bytes
+from coordinator.histogram import REQUEST_BOUNDS_S
+from coordinator.server.budget import (
+    FRAME_BYTES,
+    GRAIN_BYTES,
+    OWED_GRAIN_BYTES,
+    REQUEST_BYTES,
+    UNCOUNTED_BYTES,
+    cost_bytes,
+)
 from coordinator.server.hub import Hub, java_address
 from coordinator.server.limits import LARGE_REPLY_BYTES
 from coordinator.server.stats import FAST_S, NOT_ANSWERED, CloseReason
@@ -35,7 +44,6 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_backlog",
         "_backlog_bytes",
-        "_begun_s",
         "_client",
         "_client_host",
         "_closed",
@@ -72,28 +80,18 @@ class Connection(asyncio.Protocol):
         self.requests = 0  # that were begun
         # What came in and was not begun, what was begun and not written, what is written next.
         self._backlog: deque[bytes] = deque()
-        self._backlog_bytes = 0
         self._owed: deque[Exchange] = deque()
-        self._owed_bytes = 0
-        self._tell_above, self._tell_below = OWED_GRAIN_BYTES, 0
-        self._stored_bytes = 0
         self._out: list[bytes] = []
-        # What was written since the peer stopped to take it.
-        self._unsent_bytes = 0
-        self.held_bytes = 0
-        self.stalled_ticks = 0
-        self._seen_by_budget = -1
+        self._backlog_bytes = self._owed_bytes = self._stored_bytes = 0
+        # What was written since the peer stopped to take it, and what the budget knows.
+        self._unsent_bytes = self.held_bytes = self.stalled_ticks = 0
+        self._tell_above, self._tell_below = OWED_GRAIN_BYTES, 0
         # What stops us.
         self._held_by: Exchange | None = None
         self._doomed: str | None = None
-        self._closed = False
-        self._writable = True
-        self._reading = True
-        self._turning = False
-        self._scheduled = False
-        self._begun_s = 0.0  # of the request under way
-        # For the sweep of idle connections.
-        self._seen = -1
+        self._closed = self._turning = self._scheduled = False
+        self._writable = self._reading = True
+        self._seen = self._seen_by_budget = -1  # as the sweep and the budget last saw it
         self._idle_since = 0.0
 
     # --- Called by the event loop -----------------------------------------------------------------
@@ -118,39 +116,39 @@ class Connection(asyncio.Protocol):
         """Begin what came in."""
         if self._closed or self._doomed is not None:
             return
-        watch = self._hub.watch
-        stats = self._hub.stats
-        begun_s = self._begun_s = watch.read_s()
+        hub = self._hub
+        stats = hub.stats
+        begun_s = hub.watch.read_s()
         stats.bytes_in += len(data)
         answered_key = NOT_ANSWERED
-        broken: tuple[str, str] | None = None
         try:
             frames = self._splitter.feed(data)
         except FrameError as error:
-            frames = error.frames
-            # Not the exception: it and this frame would hold each other, and with them the data.
-            broken = (error.reason, error.message)
-        if len(frames) == 1 and not self._owed and not self._backlog and self._writable:
-            # The common case: one request while nothing else is under way.
-            self._turning = True
-            answered_key = self._begin(frames[0])
-            self._end_turn()
-            if frames[0] is not data:
-                self._account()
+            self._queue(error.frames)
+            self._refuse(error.reason, error=error.message)
         else:
-            if frames:
-                self._backlog.extend(frames)
-                for frame in frames:
-                    self._backlog_bytes += len(frame)
-                self._turn()
-            self._account()
-        if broken is not None:
-            self._refuse(broken[0], error=broken[1])
-        took_s = watch.read_s() - begun_s
+            if len(frames) == 1 and not self._owed and not self._backlog and self._writable:
+                # The common case: one request while nothing else is under way.
+                self._turning = True
+                answered_key = self._begin(frames[0], begun_s)
+                self._end_turn()
+                if frames[0] is not data:
+                    self._account()
+            else:
+                self._queue(frames)
+        took_s = hub.watch.read_s() - begun_s
         stats.times.seconds[answered_key] += took_s
         if took_s > FAST_S:
-            stats.times.add_slow(answered_key, took_s)
-            watch.end(begun_s, self.data_received)
+            stats.times.buckets[answered_key][bisect_left(REQUEST_BOUNDS_S, took_s)] += 1
+            hub.watch.end(begun_s, self.data_received)
+
+    def _queue(self, frames: list[bytes]) -> None:
+        if frames:
+            self._backlog.extend(frames)
+            for frame in frames:
+                self._backlog_bytes += len(frame)
+            self._turn()
+        self._account()
 
     def pause_writing(self) -> None:
         """The peer does not take its replies: begin nothing more until it does."""
@@ -190,7 +188,7 @@ class Connection(asyncio.Protocol):
             exchange.reply = None
             self.refused(exchange, CloseReason.REPLY_TOO_LARGE)
             return
-        if exchange.cost_bytes:
+        if exchange.begun_s or exchange.cost_bytes:
             self._waited(exchange)
         if owed[0] is not exchange:
             self._stored_bytes += len(reply)
@@ -216,7 +214,8 @@ class Connection(asyncio.Protocol):
         self._owed_bytes -= exchange.cost_bytes
         exchange.cost_bytes = 0
         if exchange.begun_s:
-            self._hub.stats.times.add(exchange.key, self._hub.watch.read_s() - exchange.begun_s)
+            hub = self._hub
+            hub.stats.times.add(exchange.key, hub.watch.read_s() - exchange.begun_s)
 
     def failed(self, exchange: Exchange, error: BaseException) -> None:
         """A bug of ours has taken the reply; without it the connection is of no use."""
@@ -234,9 +233,7 @@ class Connection(asyncio.Protocol):
     def grew(self, exchange: Exchange, size_bytes: int) -> None:
         """Count a part of an answer that is kept until the rest is there."""
         if not self._closed:
-            exchange.cost_bytes += size_bytes
-            self._owed_bytes += size_bytes
-            self._account()
+            self._owe(exchange, size_bytes)
 
     def local_address(self) -> tuple[str, int]:
         """The address of ours that the client connected to."""
@@ -341,8 +338,8 @@ class Connection(asyncio.Protocol):
             bytes_left -= len(frame)
             self._backlog_bytes -= len(frame)
             answered = len(out)
-            self._begun_s = read_s()
-            add_time(self._begin(frame), read_s() - self._begun_s)
+            begun_s = read_s()
+            add_time(self._begin(frame, begun_s), read_s() - begun_s)
             if len(out) > answered:
                 bytes_left -= len(out[-1])
         if backlog and (not left or bytes_left <= 0):
@@ -359,7 +356,7 @@ class Connection(asyncio.Protocol):
         if self._doomed is not None:
             self._close_when_answered()
 
-    def _begin(self, frame: bytes) -> int:
+    def _begin(self, frame: bytes, begun_s: float) -> int:
         """Begin a request; return its API key if it was answered at once, else NOT_ANSWERED."""
         hub = self._hub
         try:
@@ -385,16 +382,19 @@ class Connection(asyncio.Protocol):
         else:
             if exchange.reply is not None:
                 return key
-            exchange.begun_s = self._begun_s
+            exchange.begun_s = begun_s
             if self._doomed is None:
                 if exchange.holds:
                     self._held_by = exchange
-                cost = cost_bytes(len(frame))
-                exchange.cost_bytes += cost
-                self._owed_bytes += cost
-                if self._owed_bytes > self._tell_above:
-                    self._account()
+                if len(frame) + REQUEST_BYTES * len(self._owed) > UNCOUNTED_BYTES:
+                    self._owe(exchange, cost_bytes(len(frame)))
         return NOT_ANSWERED
+
+    def _owe(self, exchange: Exchange, size_bytes: int) -> None:
+        exchange.cost_bytes += size_bytes
+        self._owed_bytes += size_bytes
+        if self._owed_bytes > self._tell_above:
+            self._account()
 
     def _drop(self, exchange: Exchange) -> None:
         """Take back an exchange that will not be answered; it was the last one begun."""

@@ -4,6 +4,7 @@ scrape.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from enum import StrEnum
 from typing import Final
@@ -23,35 +24,28 @@ NOT_ANSWERED: Final = -1
 class RequestTimes:
     """How long requests took, by API key, from the beginning of each to its reply."""
 
-    __slots__ = ("_slow", "seconds")
+    __slots__ = ("buckets", "seconds")
 
     def __init__(self) -> None:
         """Begin at zero."""
-        self.seconds = [0.0] * (max(ApiKey) + 2)
-        """All of them together, by API key; whoever adds to it calls ``add_slow`` if need be. The
-        last one is that of NOT_ANSWERED, and means nothing."""
-        self._slow: dict[int, Histogram] = {}
+        keys = range(max(ApiKey) + 2)  # the last one is that of NOT_ANSWERED, and means nothing
+        self.seconds = [0.0 for _ in keys]
+        """All of them together, by API key; whoever adds to it counts the bucket if need be."""
+        self.buckets = [Histogram(REQUEST_BOUNDS_S).counts for _ in keys]
+        """By API key: those that took longer than ``FAST_S``."""
 
     def add(self, key: int, took_s: float) -> None:
         """Count one request."""
         self.seconds[key] += took_s
         if took_s > FAST_S:
-            self.add_slow(key, took_s)
-
-    def add_slow(self, key: int, took_s: float) -> None:
-        """Put one request that took longer than ``FAST_S`` into its bucket."""
-        slow = self._slow.get(key)
-        if slow is None:
-            slow = self._slow[key] = Histogram(REQUEST_BOUNDS_S)
-        slow.observe(took_s)
+            self.buckets[key][bisect_left(REQUEST_BOUNDS_S, took_s)] += 1
 
     def histograms(self, requests: Counter[int]) -> dict[int, Histogram]:
         """Return the histogram of each API, given the number of its requests."""
         found: dict[int, Histogram] = {}
         for key, count in requests.items():
             histogram = found[key] = Histogram(REQUEST_BOUNDS_S)
-            if key in self._slow:
-                histogram.counts = self._slow[key].counts.copy()
+            histogram.counts = self.buckets[key].copy()
             histogram.counts[0] = count - sum(histogram.counts)
             histogram.total = self.seconds[key]
         return found
