@@ -45,7 +45,7 @@ PART_BYTES = 1_000
 CLIENT = Client("administrator", "/127.0.0.1")
 
 
-def opened(directory: Path) -> GroupCoordinator:
+def opened(directory: Path, *, has_topics: bool = True) -> GroupCoordinator:
     """The coordinator over the files of a release, or over a copy of them."""
     seal = SealSettings(directory=directory / "log", segment_bytes=2_000)
     config = CoordinatorConfig(
@@ -57,7 +57,7 @@ def opened(directory: Path) -> GroupCoordinator:
         offsets_retention_ms=NOBODY_EXPIRES_MS,
     )
     storage = SealedSqliteStorage(directory / "store.db", seal, poll_s=0.01, part_bytes=PART_BYTES)
-    return GroupCoordinator(storage, config, Topics(TOPICS))
+    return GroupCoordinator(storage, config, Topics(TOPICS) if has_topics else None)
 
 
 async def told(coordinator: GroupCoordinator, directory: Path) -> dict[str, Any]:
@@ -79,6 +79,12 @@ async def told(coordinator: GroupCoordinator, directory: Path) -> dict[str, Any]
         }
     events = list(read_events(directory / "store.db", log_dir=directory / "log"))
     return {"groups": dict(sorted(groups.items())), "events": events}
+
+
+async def _live_without_topics(coordinator: GroupCoordinator) -> None:
+    """Leave offsets that take the id of a topic at the next start, later, and never."""
+    for topic in ("orders", "made-later", "never-made"):
+        await _commit(coordinator, "hosted", topic, 300)
 
 
 async def _live(coordinator: GroupCoordinator) -> None:
@@ -141,6 +147,10 @@ def _has_sealed() -> bool:
 async def write(directory: Path) -> None:
     """Write the files of this version."""
     _clear()
+    coordinator = opened(WRITTEN_IN, has_topics=False)
+    await coordinator.start()
+    await _live_without_topics(coordinator)
+    await coordinator.stop()
     coordinator = opened(WRITTEN_IN)
     await coordinator.start()
     await _live(coordinator)
