@@ -11,14 +11,15 @@ from collections.abc import Callable
 import pytest
 
 from tests.conformance.conftest import Found, group_of
-from tests.helpers.compatibility import OURS_ALONE, Scenario, of_host, package
+from tests.helpers.compatibility import OURS_ALONE, OWN_SERVER, Scenario, of_host, package
 from tests.helpers.ecosystem import Host
 
 pytestmark = pytest.mark.clients
 
 
 def _lives(host: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("life", of_host(host), ids=lambda life: life.name)
+    lives = [life for life in of_host(host) if life.name not in OWN_SERVER]
+    return pytest.mark.parametrize("life", lives, ids=lambda life: life.name)
 
 
 def _live(host: Host, life: Scenario, found: Found) -> None:

@@ -125,6 +125,7 @@ GO = Section(
     "go",
     {
         "kafka-go": "github.com/segmentio/kafka-go",
+        "shopify-1.8": "github.com/Shopify/sarama",
         **dict.fromkeys((*_AT, "sarama-newest"), "github.com/IBM/sarama"),
         "franz-go": "github.com/twmb/franz-go",
         "kadm": "github.com/twmb/franz-go/pkg/kadm",
@@ -141,6 +142,26 @@ GO = Section(
         stale_commit="OffsetCommit of an old generation is refused",
         reader="Reader with a group: waits, commits, leaves",
         client="Client: OffsetCommit, OffsetFetch, groups, OffsetDelete, DeleteGroups",
+        start_offset="ConsumerGroup: StartOffset where nothing was committed",
+        two_topics="ConsumerGroup: two topics in one generation",
+        absent_topic="ConsumerGroup: nothing is assigned while one topic is missing",
+        rebalance_timeout="ConsumerGroup: who is not back in time is out, and joins anew",
+        generation_ended="ConsumerGroup: ErrGenerationEnded, ErrGroupClosed, a function returns",
+        retention_time="ConsumerGroup: RetentionTime is kept to",
+        user_data="ConsumerGroup: a balancer's user data reaches the leader",
+        errors="errors 22, 23, 25 and 26 by the client's own names",
+    )
+    + _rows(
+        "Shopify/sarama",
+        "shopify-1.8",
+        offset_manager="OffsetManager: marked, committed, closed, come back",
+        group_requests="a member by single requests: join to leave, describe, list, commit 0 to 2",
+        group_errors="errors 12 and 22 to 27 by the client's own names",
+        closed_versions="ListOffsets 0, Fetch 0 and Produce 0 are closed; its groups go on",
+        store_away="errors 14 and 16 while the store fails, and none afterwards",
+        group_limit="error 15 where one group more would be too many",
+        large_group="error 28 where a group would hold too much",
+        timestamp="the timestamp of OffsetCommit 1 is no commit time",
     )
     + _rows(
         f"{_SARAMA} at V0_8_2_0",
@@ -166,6 +187,8 @@ GO = Section(
         offset_manager="OffsetManager without a group of members",
         cluster_admin="ClusterAdmin: topics, groups, offsets, deletions",
         group_configs="ClusterAdmin: configs of a group",
+        consumer="Consumer: the ends of a partition, high watermark, out of range, async close",
+        producer="SyncProducer: a record is refused with POLICY_VIOLATION (static mode)",
     )
     + _rows(
         "franz-go kgo",
@@ -271,12 +294,27 @@ SECTIONS = (TOOL, JAVA, GO, NODE, KCAT, PYTHON)
 OURS_ALONE = frozenset(
     {
         "sarama-0.8.2/offset-manager",
+        "sarama-newest/producer",
+        "shopify-1.8/offset-manager",
+        "shopify-1.8/group-requests",
+        "shopify-1.8/closed-versions",
         "java-producer/refused",
         "java-consumer/monotonic-commit",
         "franz-go/monotonic-commit",
     }
 )
 """What fails against a real Apache Kafka, and must."""
+
+OWN_SERVER = frozenset(
+    {
+        "kafka-go/retention-time",
+        "shopify-1.8/group-limit",
+        "shopify-1.8/large-group",
+        "shopify-1.8/store-away",
+        "shopify-1.8/timestamp",
+    }
+)
+"""What needs a server that is set up for it, and not the one that all others share."""
 
 _HEAD = """\
 # Compatibility

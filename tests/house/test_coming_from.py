@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.config import setting_names
-from tests.helpers import go_group_package
+from tests.helpers import compatibility, go_group_package
 from tests.helpers.printed_docs import ROOT
 
 TEXT = (ROOT / "docs" / "coming-from.md").read_text()
@@ -100,3 +100,16 @@ def test_what_users_of_groups_call_has_its_row(system: str) -> None:
 def test_every_system_has_a_table(system: str) -> None:
     (section,) = [s for s in TEXT.split("\n## ")[1:] if system in s.splitlines()[0]]
     assert len(list(cells(section, 0))) > 8
+
+
+@pytest.mark.parametrize("system", ["kafka-go", "Sarama"])
+def test_what_is_said_of_a_client_is_shown_with_that_client(system: str) -> None:
+    (section,) = [s for s in TEXT.split("\n## ")[1:] if system in s.splitlines()[0]]
+    known = {scenario.name for scenario in compatibility.scenarios()}
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    assert len(rows) > 15
+    for row in rows:
+        shown = re.findall(r"`([^`]+)`", row.split(" | ")[3])
+        assert set(shown) <= known, row
+        # what nobody is ever answered cannot be shown
+        assert shown or "nobody is answered so" in row, row

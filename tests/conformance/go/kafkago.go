@@ -23,7 +23,9 @@ func (t *T) kafkaGoJoin(config kafka.ConsumerGroupConfig) *kafkaGoMember {
 	config.Brokers = []string{t.Bootstrap}
 	config.SessionTimeout = sessionTimeout
 	config.HeartbeatInterval = 500 * time.Millisecond
-	config.RebalanceTimeout = 30 * time.Second
+	if config.RebalanceTimeout == 0 {
+		config.RebalanceTimeout = 30 * time.Second
+	}
 	config.JoinGroupBackoff = 200 * time.Millisecond
 	group, err := kafka.NewConsumerGroup(config)
 	t.Must(err, "NewConsumerGroup")

@@ -345,3 +345,59 @@ func saramaGroupConfigs(t *T) {
 		t.Failf("a value that is no number: %v", err)
 	}
 }
+
+// saramaConsumer reads a partition without a group: nothing comes, and the end is the high watermark.
+func saramaConsumer(t *T) {
+	topic := t.Topic("", 1)
+	t.Grow(topic, 0, 3)
+	client, err := sarama.NewClient([]string{t.Bootstrap}, saramaConfig(sarama.MaxVersion))
+	t.Must(err, "NewClient")
+	t.saramaCommit(topic, 3) // a server without records goes by the largest commit
+	for place, want := range map[int64]int64{sarama.OffsetOldest: 0, sarama.OffsetNewest: 3} {
+		offset, err := client.GetOffset(topic, 0, place)
+		t.Must(err, "GetOffset")
+		t.Equal(offset, want, "GetOffset")
+	}
+	consumer, err := sarama.NewConsumerFromClient(client)
+	t.Must(err, "NewConsumerFromClient")
+	partition, err := consumer.ConsumePartition(topic, 0, sarama.OffsetNewest)
+	t.Must(err, "ConsumePartition")
+	t.Eventually("high watermark", func() bool { return partition.HighWaterMarkOffset() == 3 })
+	partition.AsyncClose() // closes both channels once the last fetch is back
+	for range partition.Messages() {
+		t.Failf("a message that nobody sent")
+	}
+	for failed := range partition.Errors() {
+		t.Failf("the consumer complains: %v", failed)
+	}
+	if _, err := consumer.ConsumePartition(topic, 0, 4); !errors.Is(err, sarama.ErrOffsetOutOfRange) {
+		t.Failf("ConsumePartition beyond the end: %v", err)
+	}
+	t.Must(consumer.Close(), "Close")
+	t.Must(client.Close(), "Close")
+}
+
+func (t *T) saramaCommit(topic string, offset int64) {
+	admin, err := sarama.NewClusterAdmin([]string{t.Bootstrap}, saramaConfig(sarama.MaxVersion))
+	t.Must(err, "NewClusterAdmin")
+	defer admin.Close()
+	_, err = admin.AlterConsumerGroupOffsets(t.Group, map[string]map[int32]sarama.OffsetAndMetadata{
+		topic: {0: {Offset: offset, LeaderEpoch: -1}},
+	}, nil)
+	t.Must(err, "AlterConsumerGroupOffsets")
+}
+
+// saramaProducer is refused by a server that keeps no records.
+func saramaProducer(t *T) {
+	topic := t.Topic("", 1)
+	config := saramaConfig(sarama.MaxVersion)
+	config.Producer.Return.Successes = true
+	config.Producer.Retry.Max = 0
+	producer, err := sarama.NewSyncProducer([]string{t.Bootstrap}, config)
+	t.Must(err, "NewSyncProducer")
+	message := &sarama.ProducerMessage{Topic: topic, Value: sarama.StringEncoder("x")}
+	if _, _, err := producer.SendMessage(message); !errors.Is(err, sarama.ErrPolicyViolation) {
+		t.Failf("SendMessage: %v", err)
+	}
+	t.Must(producer.Close(), "Close")
+}

@@ -1,0 +1,78 @@
+"""Go clients whose coordinator is in trouble, at a limit, or looks often for what is over."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers.compatibility import OWN_SERVER, package
+from tests.helpers.ecosystem import Host, Unavailable
+from tests.helpers.faulty_server import FaultyDaemon, wait_until
+from tests.helpers.servers import Groupkeeper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conformance.conftest import Found
+
+pytestmark = [pytest.mark.clients, pytest.mark.go]
+
+LOADING = (
+    'groupkeeper_requests_total{api="JoinGroup",error="COORDINATOR_LOAD_IN_PROGRESS",version="0"}'
+)
+
+
+@contextmanager
+def _living(life: str, server: Groupkeeper, found: Found) -> Iterator[Host]:
+    """The Go program at this life, against a server of its own."""
+    assert life in OWN_SERVER
+    host = Host("go", server.bootstrap, [(life, "billing")])
+    try:
+        try:
+            found(life, host.versions()[package(life)])
+        except Unavailable as lack:
+            pytest.skip(str(lack))
+        yield host
+    finally:
+        host.end()
+        server.stop()
+
+
+def test_a_store_that_fails_and_comes_back(tmp_path: Path, found: Found) -> None:
+    server = FaultyDaemon(tmp_path / "server")
+    server.start()
+    server.fault("fail")
+    with _living("shopify-1.8/store-away", server, found) as host:
+        wait_until(lambda: server.metric(LOADING) > 0, server)
+        server.fault("")
+        host.live("shopify-1.8/store-away", "billing")
+
+
+def test_one_group_too_many(tmp_path: Path, found: Found) -> None:
+    server = Groupkeeper(
+        tmp_path / "server", topics={"orders": 2}, settings={"group.max_groups": 1}
+    )
+    server.start()
+    with _living("shopify-1.8/group-limit", server, found) as host:
+        host.live("shopify-1.8/group-limit", "billing")
+
+
+def test_a_group_that_holds_too_much(tmp_path: Path, found: Found) -> None:
+    server = Groupkeeper(
+        tmp_path / "server", topics={"orders": 400}, settings={"storage.max_group_bytes": 1_048_576}
+    )
+    server.start()
+    with _living("shopify-1.8/large-group", server, found) as host:
+        host.live("shopify-1.8/large-group", "billing")
+
+
+@pytest.mark.parametrize("life", ["kafka-go/retention-time", "shopify-1.8/timestamp"])
+def test_a_commit_is_over_when_its_retention_says(life: str, tmp_path: Path, found: Found) -> None:
+    settings = {"offsets.retention_check_interval_ms": 500}
+    server = Groupkeeper(tmp_path / "server", topics={"orders": 2}, settings=settings)
+    server.start()
+    with _living(life, server, found) as host:
+        host.live(life, "billing")
