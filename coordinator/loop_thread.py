@@ -31,6 +31,9 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leave: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
+        self._over = threading.Event()
+        """What ``end`` waits for: a join that was interrupted once takes its thread for one that
+        has ended (Python 3.11)."""
         self._failure: BaseException | None = None
         """What the last end came to."""
 
@@ -42,6 +45,7 @@ class LoopThread:
     def start(self) -> None:
         """Return when the loop takes work."""
         self._failure = None
+        self._over.clear()
         started = threading.Event()
         thread = threading.Thread(
             target=self._turn, args=(started.set,), name=self._name, daemon=True
@@ -59,6 +63,7 @@ class LoopThread:
                 assert self._leave is not None
                 self._loop.call_soon_threadsafe(self._leave.set)
         if self._thread is not None:
+            self._over.wait()
             self._thread.join()
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -91,6 +96,8 @@ class LoopThread:
             asyncio.run(self._live(tell))  # its end cancels what is left and waits for that
         except BaseException as error:  # noqa: BLE001 - told by ``end``
             self._failure = error
+        finally:
+            self._over.set()
 
     async def _live(self, tell: Callable[[], None]) -> None:
         self._leave = asyncio.Event()

@@ -137,13 +137,18 @@ def test_an_end_that_is_interrupted_goes_on_and_another_waits_for_it():
         await asyncio.to_thread(may_end.wait, ENOUGH_S)
 
     thread = thread_with_a_loop(at_end)
-    interrupt = threading.Thread(
-        target=lambda: begun.wait(ENOUGH_S) and signal.raise_signal(signal.SIGINT)
-    )
-    interrupt.start()
+    waiting = threading.main_thread().ident
+    assert waiting is not None
+
+    def interrupt() -> None:
+        begun.wait(ENOUGH_S)
+        signal.pthread_kill(waiting, signal.SIGINT)  # wakes it, as Ctrl-C does
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
     with pytest.raises(KeyboardInterrupt):
         thread.end()
-    interrupt.join()
+    interrupting.join()
     may_end.set()
     thread.end()
     assert not thread.runs
