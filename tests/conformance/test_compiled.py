@@ -33,7 +33,7 @@ TESTS = (
     "tests/server/test_connection.py",
     "tests/server/test_bad_input.py",
     "tests/embedding",
-    "tests/examples",
+    "tests/examples/test_examples.py",
 )
 """What holds the compiled modules to their promises."""
 

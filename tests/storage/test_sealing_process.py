@@ -132,6 +132,7 @@ async def test_a_store_whose_sealing_hangs_is_closed_all_the_same(tmp_path: Path
     storage = SealedSqliteStorage(tmp_path / "store.db", settings, in_process=False)
     owner = await Owner(storage).start()
     await owner.append(0, [commit("g", 1)])
+    await until(lambda: len(children()) == 1)
     (child,) = children()
     os.kill(child, signal.SIGSTOP)
     await storage.close()

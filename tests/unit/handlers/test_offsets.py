@@ -247,7 +247,7 @@ def test_many_groups_are_answered_in_request_order_however_late_each_is(version:
         ("a", 0),
     ]
     assert reply["groups"][2]["topics"][0]["partitions"][0]["committed_offset"] == 20
-    assert exchange.error is ErrorCode.UNKNOWN_MEMBER_ID, "the first error is what is counted"
+    assert exchange.error == ErrorCode.UNKNOWN_MEMBER_ID, "the first error is what is counted"
 
 
 def test_no_groups_at_all_is_answered_with_none() -> None:
