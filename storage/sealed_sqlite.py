@@ -77,8 +77,8 @@ class SealedSqliteStorage(SqliteOffsetStorage):
     async def open(self, identity: StoreIdentity) -> None:
         """Open the store, and begin to seal.
 
-        What its files hold is found out beside the work: nobody is served later because a process
-        has to start, or because the disk of ``log.dir`` hangs.
+        Where a process of its own seals, what the files hold is found out beside the work: nobody
+        is served later because it has to start, or because the disk of ``log.dir`` hangs.
         """
         await super().open(identity)
         try:
@@ -86,12 +86,14 @@ class SealedSqliteStorage(SqliteOffsetStorage):
             await self._leave_an_overtaken_log()
             self._sealing = self._make_sealing()
             self._sealing_thread = JobThread("log-sealer")
+            has_settled = self._in_process and await self._try(self._settle)
             log_dir = str(self._settings.directory.absolute())
             await self.on_writer(partial(sqlite_log.note_directory, log_dir=log_dir))
         except BaseException:
             await self.close()
             raise
-        self._sealing_task = asyncio.create_task(self._seal())
+        pause_s = RETRY_S if self._in_process else 0.0
+        self._sealing_task = asyncio.create_task(self._seal(pause_s, has_settled))
 
     def _make_directory(self) -> None:
         directory = self._settings.directory
@@ -173,11 +175,11 @@ class SealedSqliteStorage(SqliteOffsetStorage):
 
     # --- on the loop ------------------------------------------------------------------------------
 
-    async def _seal(self) -> None:
-        has_settled = await self._try(self._settle)
+    async def _seal(self, pause_s: float, has_settled: bool) -> None:
         while True:
             if not has_settled:
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(pause_s)
+                pause_s = RETRY_S
                 # what may go makes room, if that is what was lacking
                 has_settled = await self._try(self._settle) and await self._try(self._retain)
             else:
