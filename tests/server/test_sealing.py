@@ -123,12 +123,16 @@ def test_a_kill_at_any_step_of_sealing_loses_and_doubles_nothing(daemon: Sealing
         assert daemon.is_dead(), step
         daemon.disarm()
         acknowledged = daemon.last_offset
-        # One commit may have become durable whose answer was lost with the process.
+        # One commit may have become durable whose answer was lost with the process. Where the
+        # kill came before SQLite had put it into the index of the WAL, only the start finds it.
+        possible = [list(range(1, acknowledged + more)) for more in (1, 2)]
         found = daemon.commits()
-        assert found in (list(range(1, acknowledged + 1)), list(range(1, acknowledged + 2))), step
-        daemon.last_offset = len(found)
+        assert found in possible, step
         daemon.start()
-        assert daemon.commits() == found
+        after = daemon.commits()
+        assert after in possible, step
+        assert len(after) >= len(found)
+        daemon.last_offset = len(after)
         seqs = daemon.seqs()
         assert seqs == list(range(1, len(seqs) + 1))
     # What its process has not begun with stays in the store at a clean stop.
