@@ -31,7 +31,7 @@ class Lived:
 
     events: list[EventDict] = field(default_factory=list)
     moments: list[tuple[int, Offsets]] = field(default_factory=list)
-    """The number of durable events, which is the last seq, and the offsets that stood then."""
+    """The last durable seq, and the offsets that stood then."""
     appends: int = 0
 
 
@@ -65,6 +65,9 @@ def live(seed: int, monkeypatch: pytest.MonkeyPatch) -> Lived:
         patch.setattr(Durable, "stored", watched)
         patch.setattr(worlds, "World", Watched)
         worlds.run_world(seed)
+    # what begins a log is an event of the storage, which the world does not count
+    seqs = [event["seq"] for event in lived.events if event["kind"] != "log_started"]
+    lived.moments = [([0, *seqs][count], offsets) for count, offsets in lived.moments]
     return lived
 
 
@@ -78,6 +81,8 @@ def lives(spark, tmp_path_factory):
             life = lived[seed] = live(seed, monkeypatch)
             for event in life.events:
                 event["log_id"] = f"{seed}-{event['log_id']}"
+                if previous := event.get("previous_log_id"):
+                    event["previous_log_id"] = f"{seed}-{previous}"
                 stores[event["log_id"]] = str(seed)
             site.seal(life.events)
     events = with_store(read_segments(spark, str(site.log_dir)), stores).cache()
