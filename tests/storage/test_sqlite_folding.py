@@ -238,6 +238,26 @@ async def test_the_parts_of_a_group_go_once_they_count_no_more(bench: Bench, bec
     assert bench.offsets("g") == offsets[becomes]
 
 
+async def test_parts_that_are_still_there_count_no_more_once_their_group_is_small(
+    bench: Bench,
+) -> None:
+    bench.part_bytes = 1_000
+    owner = await bench.owner()
+    await owner.append(0, [commit("g", 1, partitions=30)])
+    await owner.fold_all()
+    await owner.append(0, [OffsetsRemoved("g", [("orders", n) for n in range(29)])])
+
+    def fail(sql: str) -> None:
+        if sql.startswith("DELETE FROM group_parts"):
+            raise sqlite3.OperationalError("disk I/O error")
+
+    bench.spy.before = fail
+    await owner.fold()
+    await bench.written(owner)
+    assert bench.sql("SELECT count(*) > 0 FROM group_parts") == [(1,)]
+    assert bench.offsets("g") == {29: 1}
+
+
 async def test_parts_of_which_one_cannot_be_written_are_begun_anew(bench: Bench) -> None:
     bench.part_bytes = 1_000
     owner = await bench.owner()
