@@ -51,28 +51,19 @@ def test_a_store_that_fails_and_comes_back(tmp_path: Path, found: Found) -> None
         host.live("shopify-1.8/store-away", "billing")
 
 
-def test_one_group_too_many(tmp_path: Path, found: Found) -> None:
-    server = Groupkeeper(
-        tmp_path / "server", topics={"orders": 2}, settings={"group.max_groups": 1}
-    )
-    server.start()
-    with _living("shopify-1.8/group-limit", server, found) as host:
-        host.live("shopify-1.8/group-limit", "billing")
-
-
-def test_a_group_that_holds_too_much(tmp_path: Path, found: Found) -> None:
-    server = Groupkeeper(
-        tmp_path / "server", topics={"orders": 400}, settings={"storage.max_group_bytes": 1_048_576}
-    )
-    server.start()
-    with _living("shopify-1.8/large-group", server, found) as host:
-        host.live("shopify-1.8/large-group", "billing")
-
-
-@pytest.mark.parametrize("life", ["kafka-go/retention-time", "shopify-1.8/timestamp"])
-def test_a_commit_is_over_when_its_retention_says(life: str, tmp_path: Path, found: Found) -> None:
-    settings = {"offsets.retention_check_interval_ms": 500}
-    server = Groupkeeper(tmp_path / "server", topics={"orders": 2}, settings=settings)
+@pytest.mark.parametrize(
+    ("life", "setting", "value"),
+    [
+        ("shopify-1.8/group-limit", "group.max_groups", 1),
+        ("shopify-1.8/large-group", "storage.max_group_bytes", 1_048_576),
+        ("kafka-go/retention-time", "offsets.retention_check_interval_ms", 500),
+        ("shopify-1.8/timestamp", "offsets.retention_check_interval_ms", 500),
+    ],
+)
+def test_a_limit_that_a_client_meets(
+    life: str, setting: str, value: int, tmp_path: Path, found: Found
+) -> None:
+    server = Groupkeeper(tmp_path / "server", topics={"orders": 400}, settings={setting: value})
     server.start()
     with _living(life, server, found) as host:
         host.live(life, "billing")
