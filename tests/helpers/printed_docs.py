@@ -1,4 +1,4 @@
-"""Documents printed from the code: the example config, tables of operations.md and events.md.
+"""Documents printed from the code: the example config, and tables of documents.
 
 ``make docs`` writes them, ``tests/house`` compares. Text between two markers of a document belongs
 to this file; everything around it is written by hand.
@@ -20,12 +20,14 @@ from coordinator.config import Settings, StaticSettings, StaticTopic
 from coordinator.metrics import DEFINITIONS
 from storage.event_schema import COMMON_FIELDS, KINDS, Field
 from tests.conformance.kafka import allowed
+from tests.helpers import printed_states
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "config.example.toml"
 OPERATIONS = ROOT / "docs" / "operations.md"
 EVENTS = ROOT / "docs" / "events.md"
 DIFFERENCES = ROOT / "docs" / "differences.md"
+STATES = ROOT / "docs" / "spec" / "states.md"
 
 _HEAD = """\
 # Every setting of groupkeeper with its default. Printed from the code by `make docs`.
@@ -144,6 +146,13 @@ SECTIONS: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     },
     EVENTS: {"event fields": common_fields_table, "event kinds": kinds_of_events},
     DIFFERENCES: {"decisions": allowed.table},
+    STATES: {
+        "state diagram": printed_states.diagram,
+        "answers by state": printed_states.answers,
+        "joins by state": printed_states.joins,
+        "static joins by state": printed_states.static_joins,
+        "changes of membership": printed_states.changes,
+    },
 }
 
 

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.printed_docs import ROOT, SECTIONS, with_printed_sections
+from tests.helpers.printed_states import CAUSES, DEAD, PREDECESSORS
 
 DOCUMENTS = sorted(
     str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
@@ -25,6 +26,16 @@ def test_every_file_that_the_architecture_names_exists():
     named = set(re.findall(r"`([a-z_/]+(?:\.py|/))`", (ROOT / "docs/architecture.md").read_text()))
     assert len(named) > 20
     assert [n for n in sorted(named) if not any((place / n).exists() for place in PLACES)] == []
+
+
+@pytest.mark.parametrize("document", SECTIONS, ids=lambda path: path.name)
+def test_what_stands_between_markers_is_printed_from_the_code(document):
+    assert with_printed_sections(document) == document.read_text(), "run `make docs`"
+
+
+def test_the_diagram_of_states_has_a_cause_for_each_step_and_no_other():
+    steps = {(before, to) for to, all_before in PREDECESSORS.items() for before in all_before}
+    assert CAUSES.keys() == {step for step in steps if step[1] is not DEAD}
 
 
 def test_the_readme_has_exactly_two_commands_and_the_makefile_has_both():

@@ -83,6 +83,11 @@ class Decision:
     """What of it no comparison can meet, and why not."""
 
     @property
+    def anchor(self) -> str:
+        """The place of the page to cite: its number may change, its title does not."""
+        return self.title.lower().replace(" ", "-")
+
+    @property
     def shown_by(self) -> str:
         """The cases that show it, and what none can."""
         cases = list(dict.fromkeys(f"`{rule.case}`" for rule in self.rules))
@@ -585,7 +590,8 @@ def table() -> str:
     """The decisions as a table of the page."""
     head = "| # | decision | APIs | versions | fields | the comparison meets it in | why |"
     rows = [
-        f"| {n} | {d.title} | {d.apis} | {d.versions} | {d.fields} | {d.shown_by} | {d.why} |"
+        f'| <a id="{d.anchor}"></a>{n} | {d.title} | {d.apis} | {d.versions} | {d.fields} '
+        f"| {d.shown_by} | {d.why} |"
         for n, d in enumerate(DECISIONS, 1)
     ]
     return "\n".join([head, "| --- " * 7 + "|", *rows])
