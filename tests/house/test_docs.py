@@ -38,6 +38,18 @@ def test_the_diagram_of_states_has_a_cause_for_each_step_and_no_other():
     assert CAUSES.keys() == {step for step in steps if step[1] is not DEAD}
 
 
+@pytest.mark.parametrize("name", [n for n in DOCUMENTS if n.startswith("docs/decisions/0")])
+def test_a_decision_has_a_date_a_context_a_choice_and_what_was_turned_down(name):
+    text = (ROOT / name).read_text()
+    labels = [f"**{label}.**" for label in ("Date", "Context", "Choice", "Turned down")]
+    places = [text.find(f"\n{label}") for label in labels]
+    assert -1 not in places
+    assert places == sorted(places)
+    index = (ROOT / "docs/decisions/README.md").read_text()
+    title = text.splitlines()[0].partition(" ")[2].partition(" ")[2]
+    assert f"[{title}]({name.rpartition('/')[2]})" in index
+
+
 def test_the_readme_has_exactly_two_commands_and_the_makefile_has_both():
     readme = (ROOT / "README.md").read_text()
     block = readme.split("## Run it")[1].split("```")[1]
