@@ -16,10 +16,11 @@ from kio.serial import entity_reader, entity_writer
 
 from bench.figures import Figure, cpu_us, show
 from protocol import packed, packed_replies
-from protocol.codec import build, read_request, request_class, response_class
+from protocol.codec import read_request, request_class, response_class
 from protocol.frames import FrameSplitter
 from protocol.headers import read_request_header
 from protocol.versions import ApiKey
+from tests.helpers.kio_replies import build
 
 PARTITIONS = 10
 LIMIT = 20_000

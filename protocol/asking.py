@@ -6,19 +6,21 @@ listens on a port need not be a broker. Milliseconds and error codes come out as
 
 from __future__ import annotations
 
-import io
+from struct import Struct
 from typing import Any, Final
 
 from kio.index import load_request_schema, load_response_schema
-from kio.serial import entity_writer
 
-from protocol.codec import build
 from protocol.errors import ProtocolError
 from protocol.headers import PREFIX_BYTES
+from protocol.packing import NO_TAGS, classic_string
 from protocol.reader import read_entity
+from protocol.writer import Row, write_entity
 
 MAX_ELEMENTS: Final = 5_000_000
 """Of one response: a listing of every group of a large cluster fits."""
+
+_FIXED_HEADER: Final = Struct(">hhi").pack
 
 
 def write_request(
@@ -28,21 +30,14 @@ def write_request(
     so one call states it for all versions.
     """
     schema = load_request_schema(api_key, version)
-    header = build(
-        schema.__header_schema__,
-        request_api_key=api_key,
-        request_api_version=version,
-        correlation_id=correlation_id,
-        client_id=client_id,
-    )
-    buffer = io.BytesIO(bytes(PREFIX_BYTES))
-    buffer.seek(PREFIX_BYTES)
-    entity_writer(type(header))(buffer, header)
-    entity = build(schema, **values)
-    entity_writer(type(entity))(buffer, entity)
-    frame = buffer.getbuffer()
-    frame[:PREFIX_BYTES] = (len(frame) - PREFIX_BYTES).to_bytes(PREFIX_BYTES, "big")
-    return bytes(frame)
+    out = bytearray(PREFIX_BYTES)
+    out += _FIXED_HEADER(api_key, version, correlation_id)
+    out += classic_string(client_id)
+    if schema.__header_schema__.__flexible__:
+        out += NO_TAGS
+    out += write_entity(schema, Row(**values))
+    out[:PREFIX_BYTES] = (len(out) - PREFIX_BYTES).to_bytes(PREFIX_BYTES, "big")
+    return bytes(out)
 
 
 def read_response(api_key: int, version: int, correlation_id: int, body: bytes) -> Any:

@@ -1,29 +1,25 @@
 """Requests and responses of every served version, as kio's classes.
 
-Requests are read by ``protocol.reader``, never by kio; responses are written by kio. kio's modules
-are imported when an API and version is first used. ``build`` lets a handler state a response once
-for all versions: a field that a version does not have is dropped.
+Requests are read by ``protocol.reader`` and responses written by ``protocol.writer``; kio has the
+classes alone. Its modules are imported when an API and version is first used.
 """
 
 from __future__ import annotations
 
-import io
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
-from datetime import UTC, datetime, timedelta
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable
 from functools import cache
-from types import UnionType
-from typing import Any, Final, get_args, get_origin
+from struct import Struct
+from typing import Any, Final
 from uuid import UUID
 
 from kio.index import load_request_schema, load_response_schema
-from kio.schema.errors import ErrorCode
-from kio.serial import entity_writer
 
+from protocol.fields import EntityClass
 from protocol.headers import PREFIX_BYTES, has_flexible_response_header, response_header
-from protocol.reader import EntityClass, read_entity
+from protocol.reader import read_entity
 from protocol.versions import ApiKey
+from protocol.writer import Row, WriteAll, element_class, entities_writer
 
 _SAME_LAYOUT: Final = {
     (int(ApiKey.OFFSET_COMMIT), 0): 2,
@@ -62,111 +58,40 @@ def read_request(api_key: int, version: int, frame: bytes, offset: int, max_elem
     return read_entity(request_class(api_key, version), frame, offset, max_elements)
 
 
-def write_response(api_key: int, version: int, correlation_id: int, entity: Any) -> bytes:
-    """Return the whole frame of a response: length, response header, body."""
-    buffer = io.BytesIO()
-    buffer.write(
-        response_header(correlation_id, flexible=has_flexible_response_header(api_key, version))
-    )
-    entity_writer(type(entity))(buffer, entity)
-    frame = buffer.getbuffer()
-    frame[:PREFIX_BYTES] = (len(frame) - PREFIX_BYTES).to_bytes(PREFIX_BYTES, "big")
-    return bytes(frame)
+_PACK_LENGTH: Final = Struct(">i").pack_into
 
 
-# --- building a response --------------------------------------------------------------------------
+def write_response(
+    api_key: int, version: int, correlation_id: int, throttle_time_ms: int, **values: Any
+) -> bytes:
+    """Return the whole frame of a response: length, response header, body.
 
-
-def _error_code(value: int) -> ErrorCode:
-    return ErrorCode(int(value))
-
-
-def _duration(value: int | timedelta) -> timedelta:
-    return value if isinstance(value, timedelta) else timedelta(milliseconds=value)
-
-
-def _instant(value: int | datetime | None) -> datetime | None:
-    if value is None or isinstance(value, datetime):
-        return value
-    return None if value < 0 else datetime.fromtimestamp(value / 1000, UTC)
-
-
-def topic_id_to_uuid(topic_id: str) -> UUID | None:
-    """Turn Kafka's printed form of a topic id (22 characters of URL-safe base64) into kio's; "" is
-    the zero id.
+    A value for a field that the version lacks is dropped, so one call states a response for all
+    versions. A field that the version needs and did not get is an AttributeError: a bug of ours.
     """
-    return UUID(bytes=urlsafe_b64decode(topic_id + "==")) if topic_id else None
+    flexible_header, write = _response_writer(api_key, version)
+    out = bytearray(response_header(correlation_id, flexible=flexible_header))
+    write(out, (Row(throttle_time=throttle_time_ms, **values),))
+    _PACK_LENGTH(out, 0, len(out) - PREFIX_BYTES)
+    return bytes(out)
+
+
+@cache
+def _response_writer(api_key: int, version: int) -> tuple[bool, WriteAll]:
+    entity_type = response_class(api_key, version)
+    return has_flexible_response_header(api_key, version), entities_writer(entity_type)
+
+
+def write_elements(api_key: int, version: int, path: str, items: Iterable[Any]) -> bytes:
+    """Return elements of a nested array of a response, such as ``topics.partitions``.
+
+    ``protocol.writer.Written`` makes them a value for the array.
+    """
+    out = bytearray()
+    entities_writer(element_class(response_class(api_key, version), path))(out, items)
+    return bytes(out)
 
 
 def uuid_to_topic_id(uuid: UUID | None) -> str:
     """Turn kio's form of a topic id into Kafka's printed form; "" for the zero id."""
     return "" if uuid is None else urlsafe_b64encode(uuid.bytes)[:22].decode()
-
-
-def _uuid(value: str | UUID | None) -> UUID | None:
-    return topic_id_to_uuid(value) if isinstance(value, str) else value
-
-
-_CONVERSIONS: Final[dict[str, Callable[[Any], Any]]] = {
-    "error_code": _error_code,
-    "timedelta_i32": _duration,
-    "timedelta_i64": _duration,
-    "datetime_i64": _instant,
-    "uuid": _uuid,
-}
-
-
-def _entity_conversion(entity_type: EntityClass) -> Callable[[Any], Any]:
-    def convert(value: Any) -> Any:
-        return build(entity_type, **value) if isinstance(value, Mapping) else value
-
-    return convert
-
-
-def _tuple_conversion(convert: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
-    def convert_all(values: Any) -> Any:
-        if values is None:
-            return None
-        return tuple(values) if convert is None else tuple([convert(value) for value in values])
-
-    return convert_all
-
-
-def _conversion(annotation: Any, kafka_type: str | None) -> Callable[[Any], Any] | None:
-    if get_origin(annotation) is UnionType:
-        annotation = next(a for a in get_args(annotation) if a is not type(None))
-    if get_origin(annotation) is tuple:
-        return _tuple_conversion(_conversion(get_args(annotation)[0], kafka_type))
-    if is_dataclass(annotation):
-        return _entity_conversion(annotation)
-    return None if kafka_type is None else _CONVERSIONS.get(kafka_type)
-
-
-@cache
-def _conversions(entity_type: EntityClass) -> dict[str, Callable[[Any], Any] | None]:
-    return {f.name: _conversion(f.type, f.metadata.get("kafka_type")) for f in fields(entity_type)}
-
-
-def build(entity_type: EntityClass, **values: Any) -> Any:
-    """Make an entity from plain values; a value for a field that this version lacks is dropped.
-
-    Error codes and milliseconds may be integers, topic ids Kafka's printed form, nested entities
-    mappings, arrays any iterable. ``throttle_time`` is 0 unless given, since we have no quotas.
-    What a version requires and did not get is a TypeError: a bug of ours.
-    """
-    conversions = _conversions(entity_type)
-    known: dict[str, Any] = {}
-    if "throttle_time" in conversions:
-        known["throttle_time"] = timedelta(0)
-    for name, value in values.items():
-        if name in conversions:
-            convert = conversions[name]
-            known[name] = value if convert is None else convert(value)
-    return entity_type(**known)
-
-
-def respond(api_key: int, version: int, correlation_id: int, **values: Any) -> bytes:
-    """Build the response of a version from plain values and return its frame."""
-    return write_response(
-        api_key, version, correlation_id, build(response_class(api_key, version), **values)
-    )

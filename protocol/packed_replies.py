@@ -14,8 +14,8 @@ from protocol.packing import (
     NO_TAGS,
     PACK_INT16,
     PACK_INT32,
-    classic_bytes,
-    compact_bytes,
+    classic_string,
+    compact_string,
     framed,
     framed_pieces,
     raw_topic_id,
@@ -92,13 +92,13 @@ def _pack_commit_reply(
     if version < 8:
         pieces = [PACK_INT32(len(topics))]
         for name, _, rows in topics:
-            pieces += (classic_bytes(name), PACK_INT32(len(rows)), *rows)
+            pieces += (classic_string(name), PACK_INT32(len(rows)), *rows)
         body = b"".join(pieces)
         return framed(correlation_id, body, flexible=False, throttle=version >= 3)
     pieces = [varint(len(topics) + 1)]
     for name, topic_id, rows in topics:
         pieces += (
-            raw_topic_id(topic_id) if version >= 10 else compact_bytes(name),
+            raw_topic_id(topic_id) if version >= 10 else compact_string(name),
             varint(len(rows) + 1),
             *rows,
             NO_TAGS,
@@ -120,7 +120,7 @@ def pack_offset_fetch(
         return framed_pieces(correlation_id, pieces, flexible=True, throttle=True)
     pieces = [PACK_INT32(len(topics))]
     for name, _, partitions in topics:
-        pieces += (classic_bytes(name), PACK_INT32(len(partitions)))
+        pieces += (classic_string(name), PACK_INT32(len(partitions)))
         pieces += _classic_partitions(partitions, with_epoch=version >= 5)
     if version >= 2:
         pieces.append(PACK_INT16(error_code))
@@ -136,7 +136,7 @@ def pack_offset_fetch_groups(
     assert version >= 8, version
     pieces = [varint(len(groups) + 1)]
     for group_id, topics, error_code in groups:
-        pieces.append(compact_bytes(group_id))
+        pieces.append(compact_string(group_id))
         pieces += _flexible_fetched(topics, by_id=version >= 10)
         pieces += (PACK_INT16(error_code), NO_TAGS)
     pieces.append(NO_TAGS)
@@ -147,7 +147,7 @@ def _flexible_fetched(topics: Sequence[FetchedTopic], *, by_id: bool) -> list[by
     pieces = [varint(len(topics) + 1)]
     for name, topic_id, partitions in topics:
         pieces += (
-            raw_topic_id(topic_id) if by_id else compact_bytes(name),
+            raw_topic_id(topic_id) if by_id else compact_string(name),
             varint(len(partitions) + 1),
             *_flexible_partitions(partitions),
             NO_TAGS,
@@ -165,7 +165,7 @@ _EMPTY_COMPACT: Final = 1
 def _flexible_partitions(partitions: Sequence[FetchedPartition]) -> list[bytes]:
     # Nearly always without metadata: one struct a partition.
     return [
-        _HEAD(partition, offset, epoch) + compact_bytes(text) + _FLEXIBLE_TAIL(code)
+        _HEAD(partition, offset, epoch) + compact_string(text) + _FLEXIBLE_TAIL(code)
         if text
         else _FLEXIBLE_ROW(partition, offset, epoch, _EMPTY_COMPACT, code)
         for partition, offset, epoch, text, code in partitions
@@ -180,13 +180,13 @@ _CLASSIC_ROW_EPOCH: Final = Struct(">iqi2xh").pack
 def _classic_partitions(partitions: Sequence[FetchedPartition], *, with_epoch: bool) -> list[bytes]:
     if with_epoch:
         return [
-            _HEAD(partition, offset, epoch) + classic_bytes(text) + PACK_INT16(code)
+            _HEAD(partition, offset, epoch) + classic_string(text) + PACK_INT16(code)
             if text
             else _CLASSIC_ROW_EPOCH(partition, offset, epoch, code)
             for partition, offset, epoch, text, code in partitions
         ]
     return [
-        _CLASSIC_HEAD(partition, offset) + classic_bytes(text) + PACK_INT16(code)
+        _CLASSIC_HEAD(partition, offset) + classic_string(text) + PACK_INT16(code)
         if text
         else _CLASSIC_ROW(partition, offset, code)
         for partition, offset, _, text, code in partitions

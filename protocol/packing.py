@@ -8,6 +8,7 @@ reserved on the word of a length.
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from functools import lru_cache
 from struct import Struct, error
 from typing import Final
 
@@ -111,6 +112,8 @@ _V1_HEAD_THROTTLE: Final = Struct(">ii5x").pack
 PACK_INT16: Final = Struct(">h").pack
 PACK_INT32: Final = Struct(">i").pack
 NO_TAGS: Final = b"\0"
+MAX_STRING_BYTES: Final = 0x7FFF
+"""Kafka's generated code refuses longer strings in compact form too (MessageDataGenerator)."""
 
 
 def framed(correlation_id: int, body: bytes, *, flexible: bool, throttle: bool) -> bytes:
@@ -155,18 +158,52 @@ def varint(value: int) -> bytes:
     return bytes((value & 0x7F | 0x80,)) + varint(value >> 7)
 
 
-def compact_bytes(text: str) -> bytes:
+def compact_string(text: str) -> bytes:
     """Write a compact string."""
-    raw = text.encode()
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError:
+        raw = _encoded(text)
+    if len(raw) < 0x7F:
+        return _ONE_BYTE[len(raw) + 1] + raw
+    if len(raw) > MAX_STRING_BYTES:
+        raw = _encoded(text)
     return varint(len(raw) + 1) + raw
 
 
-def classic_bytes(text: str) -> bytes:
+def classic_string(text: str) -> bytes:
     """Write a classic string."""
-    raw = text.encode()
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError:
+        raw = _encoded(text)
+    if len(raw) > MAX_STRING_BYTES:
+        raw = _encoded(text)
     return PACK_INT16(len(raw)) + raw
 
 
+def _encoded(text: str) -> bytes:
+    """Encode a text that UTF-8 or a string of Kafka's has no room for.
+
+    A lone surrogate becomes "?", as in Java. A text that is too long is cut: bytes that are not
+    UTF-8 grow threefold when they are read, and one member's strange instance id must not cost the
+    leader its reply.
+    """
+    raw = text.encode("utf-8", "replace")
+    return raw[:MAX_STRING_BYTES].decode("utf-8", "ignore").encode()
+
+
+def compact_bytes(raw: bytes) -> bytes:
+    """Write compact bytes."""
+    return varint(len(raw) + 1) + raw
+
+
+def classic_bytes(raw: bytes) -> bytes:
+    """Write classic bytes."""
+    return PACK_INT32(len(raw)) + raw
+
+
+@lru_cache(maxsize=4096)
 def raw_topic_id(topic_id: str) -> bytes:
-    """Turn Kafka's printed form of a topic id into its 16 bytes."""
+    """Turn Kafka's printed form of a topic id into its 16 bytes; "" is the zero id."""
     return urlsafe_b64decode(topic_id + "==") if topic_id else bytes(16)

@@ -17,17 +17,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from struct import Struct, error, unpack_from
-from types import UnionType
-from typing import Any, Final, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from protocol.errors import ProtocolError
-
-MAX_STRING_BYTES: Final = 0x7FFF
-"""Kafka's generated code refuses longer strings in compact form too (MessageDataGenerator)."""
+from protocol.fields import LAYOUTS, EntityClass, WireField, wire_fields
+from protocol.packing import MAX_STRING_BYTES
 
 INVALID_TEXT_BYTES_AN_ELEMENT: Final = 16
 """Replacing bytes that are not UTF-8 costs time, so that many of them are charged as one element.
@@ -164,9 +161,6 @@ class Input:
 
 # --- single values: Input -> value ----------------------------------------------------------------
 
-EntityClass: TypeAlias = Any
-"""A class of kio's: to a type checker no more than Any, since every version has its own."""
-
 Read = Callable[[Input], Any]
 """Reads one value and moves on."""
 
@@ -227,24 +221,6 @@ def _read_uuid(source: Input) -> UUID | None:
     return None if raw == _NULL_UUID else UUID(bytes=raw)
 
 
-_LAYOUTS: Final = {
-    "int8": "b",
-    "int16": "h",
-    "int32": "i",
-    "int64": "q",
-    "uint8": "B",
-    "uint16": "H",
-    "uint32": "I",
-    "uint64": "Q",
-    "float64": "d",
-    "bool": "?",
-    "error_code": "h",
-    "timedelta_i32": "i",
-    "timedelta_i64": "q",
-    "datetime_i64": "q",
-}
-
-
 _SIZED: Final[dict[str, tuple[Callable[[Input, int], Any], Callable[[Input], int], int]]] = {
     "string": (Input.text, _classic_int16_length, 2),
     "bytes": (Input.take, _classic_int32_length, 4),
@@ -266,7 +242,7 @@ def _fixed(layout: str) -> Read:
 
 
 def _primitive(kafka_type: str, what: str, *, flexible: bool, nullable: bool) -> _Codec:
-    layout = _LAYOUTS.get(kafka_type)
+    layout = LAYOUTS.get(kafka_type)
     if layout is not None:
         return _Codec(_fixed(layout), Struct(">" + layout).size, layout)
     if kafka_type == "uuid":
@@ -306,37 +282,15 @@ def _nullable_entity(entity: _Codec) -> _Codec:
     return _Codec(read, 1)
 
 
-def _without_none(annotation: Any) -> tuple[Any, bool]:
-    if get_origin(annotation) is UnionType:
-        members = [member for member in get_args(annotation) if member is not type(None)]
-        assert len(members) == 1, annotation
-        return members[0], True
-    return annotation, False
-
-
-def _is_entity(annotation: Any) -> bool:
-    return is_dataclass(annotation)
-
-
-def _field_codec(entity_type: EntityClass, entity_field: Field[Any], hint: Any) -> _Codec:
-    flexible: bool = entity_type.__flexible__
-    what = f"{entity_type.__name__}.{entity_field.name}"
-    annotation, nullable = _without_none(hint)
-    if get_origin(annotation) is tuple:
-        item_type: EntityClass = get_args(annotation)[0]
-        if _is_entity(item_type):
-            item = _entity_codec(item_type)
-        else:
-            item = _primitive(
-                entity_field.metadata["kafka_type"], what, flexible=flexible, nullable=False
-            )
-        return _array(item, what, flexible=flexible, nullable=nullable)
-    if _is_entity(annotation):
-        entity = _entity_codec(annotation)
-        return _nullable_entity(entity) if nullable else entity
-    return _primitive(
-        entity_field.metadata["kafka_type"], what, flexible=flexible, nullable=nullable
-    )
+def _field_codec(field: WireField, *, flexible: bool) -> _Codec:
+    if field.entity is not None:
+        item = _entity_codec(field.entity)
+    else:
+        optional = field.nullable and not field.is_array
+        item = _primitive(field.kafka_type, field.what, flexible=flexible, nullable=optional)
+    if field.is_array:
+        return _array(item, field.what, flexible=flexible, nullable=field.nullable)
+    return _nullable_entity(item) if field.entity is not None and field.nullable else item
 
 
 Step = Callable[[Input, list[Any]], None]
@@ -387,13 +341,6 @@ def _slot_setter(entity_type: EntityClass, name: str) -> Setter:
     return setter
 
 
-def _default(entity_field: Field[Any]) -> Any:
-    """Return what a tagged field is when it is not sent."""
-    if entity_field.default is not MISSING:
-        return entity_field.default
-    raise NotImplementedError(f"the tagged field {entity_field.name} without a default")
-
-
 def _read_tags(known: dict[int, tuple[Read, Setter]]) -> Callable[[Input, Any], None]:
     def read_tags(source: Input, entity: Any) -> None:
         count = source.unsigned_varint()
@@ -418,22 +365,21 @@ def _read_tags(known: dict[int, tuple[Read, Setter]]) -> Callable[[Input, Any], 
 
 @cache
 def _entity_codec(entity_type: EntityClass) -> _Codec:
-    plain = [f for f in fields(entity_type) if "tag" not in f.metadata]
-    tagged = [f for f in fields(entity_type) if "tag" in f.metadata]
-    hints = get_type_hints(entity_type)
-    codecs = [_field_codec(entity_type, f, hints[f.name]) for f in plain]
+    flexible: bool = entity_type.__flexible__
+    plain, tagged = wire_fields(entity_type)
+    codecs = [_field_codec(field, flexible=flexible) for field in plain]
     steps = _steps(codecs)
-    setters = [_slot_setter(entity_type, f.name) for f in plain]
-    defaults = [(_slot_setter(entity_type, f.name), _default(f)) for f in tagged]
+    setters = [_slot_setter(entity_type, field.name) for field in plain]
+    defaults = [(_slot_setter(entity_type, field.name), field.default) for field in tagged]
     known = {
-        f.metadata["tag"]: (
-            _field_codec(entity_type, f, hints[f.name]).read,
-            _slot_setter(entity_type, f.name),
+        field.tag: (
+            _field_codec(field, flexible=flexible).read,
+            _slot_setter(entity_type, field.name),
         )
-        for f in tagged
+        for field in tagged
+        if field.tag is not None
     }
     read_tags = _read_tags(known) if known else None
-    flexible: bool = entity_type.__flexible__
     new = entity_type.__new__
 
     def read(source: Input) -> Any:

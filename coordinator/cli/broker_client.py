@@ -15,6 +15,7 @@ from coordinator.core.errors import ErrorCode
 from coordinator.version import CLI_CLIENT_ID, VERSION
 from protocol.asking import read_response, write_request
 from protocol.errors import ProtocolError
+from protocol.writer import Row
 
 MAX_ANSWER_BYTES: Final = 104_857_600
 """Kafka's own limit of a frame (socket.request.max.bytes)."""
@@ -199,9 +200,7 @@ class Cluster:
         return self.first.ask(
             METADATA,
             range(1, 13),
-            topics=None
-            if topics is None
-            else [{"name": name, "topic_id": None} for name in topics],
+            topics=None if topics is None else [Row(name=name, topic_id="") for name in topics],
             allow_auto_topic_creation=False,
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,

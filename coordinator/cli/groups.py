@@ -16,6 +16,7 @@ from protocol.consumer_protocol import (
     decode_assignment,
     subscribed_topics,
 )
+from protocol.writer import Row
 
 LIST_OFFSETS, OFFSET_FETCH, DESCRIBE_GROUPS, LIST_GROUPS, CONSUMER_GROUP_DESCRIBE = 2, 9, 15, 16, 69
 
@@ -324,7 +325,7 @@ def _assigned(protocol_type: str, assignment: bytes) -> dict[str, list[int]]:
 
 
 def _committed(cluster: Cluster, broker: Broker, group_id: str) -> dict[Partition, int]:
-    group = {"group_id": group_id, "member_id": None, "member_epoch": -1, "topics": None}
+    group = Row(group_id=group_id, member_id=None, member_epoch=-1, topics=None)
     while True:
         answer = cluster.to(broker.address).ask(
             # version 10 names topics by id, which the metadata of an old broker does not tell
@@ -362,7 +363,7 @@ def _ends(cluster: Cluster, partitions: Collection[Partition]) -> dict[Partition
             range(1, 9),
             replica_id=-1,
             isolation_level=0,
-            topics=[{"name": n, "partitions": _latest(p)} for n, p in topics.items()],
+            topics=[Row(name=n, partitions=_latest(p)) for n, p in topics.items()],
         )
         for topic in answer.topics:
             for partition in topic.partitions:
@@ -375,8 +376,8 @@ def _ends(cluster: Cluster, partitions: Collection[Partition]) -> dict[Partition
     return ends
 
 
-def _latest(partitions: list[int]) -> list[dict[str, int]]:
+def _latest(partitions: list[int]) -> list[Row]:
     return [
-        {"partition_index": partition, "current_leader_epoch": -1, "timestamp": _LATEST}
+        Row(partition_index=partition, current_leader_epoch=-1, timestamp=_LATEST)
         for partition in partitions
     ]

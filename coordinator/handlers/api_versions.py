@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coordinator.core.errors import ErrorCode
-from coordinator.handlers.packing import begin, finish
 from coordinator.handlers.reading import read
-from protocol.codec import respond
+from coordinator.handlers.writing import write
+from protocol.codec import write_response
 from protocol.versions import API_BY_KEY, APIS, FEATURES, ApiKey
+from protocol.writer import Row
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 KEY = ApiKey.API_VERSIONS
 MAX_VERSION = API_BY_KEY[KEY].max_version
-
-_BODY_OFFSET = 8
-"""Length and correlation id: the response header of ApiVersions is always v0."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """KIP-511, ApiVersionsRequest.isValid."""
@@ -45,60 +43,46 @@ def handle(exchange: Exchange, services: Services) -> None:
         and _SOFTWARE.fullmatch(request.client_software_version) is not None
     )
     exchange.error = ErrorCode.NONE if valid else ErrorCode.INVALID_REQUEST
-    body = _body(version) if valid else _invalid_body(version)
-    out = begin(exchange.correlation_id, flexible_header=False)
-    out += body
-    exchange.send(finish(out))
+    if valid:
+        exchange.send(write(exchange, error_code=exchange.error, **_served(version)))
+    else:
+        exchange.send(write(exchange, error_code=exchange.error, api_keys=()))
 
 
 def handle_unsupported(exchange: Exchange, _services: Services) -> None:
     """Answer a version that is none of ours."""
     exchange.error = ErrorCode.UNSUPPORTED_VERSION
     api = API_BY_KEY[KEY]
-    entry = {"api_key": KEY, "min_version": api.advertised_min, "max_version": api.max_version}
+    own = Row(api_key=KEY, min_version=api.advertised_min, max_version=api.max_version)
     exchange.send(
-        respond(
+        write_response(
             KEY,
             0,
             exchange.correlation_id,
-            error_code=ErrorCode.UNSUPPORTED_VERSION,
-            api_keys=[entry],
+            exchange.throttle_time_ms,
+            error_code=exchange.error,
+            api_keys=[own],
         )
     )
 
 
 @functools.cache
-def _body(version: int) -> bytes:
-    """Render once: every connection of every client begins with this."""
-    return respond(
-        KEY,
-        version,
-        0,
-        error_code=ErrorCode.NONE,
-        api_keys=[
-            {
-                "api_key": api.key,
-                "min_version": api.advertised_min,
-                "max_version": api.max_version,
-            }
+def _served(version: int) -> dict[str, Any]:
+    """The same for every connection of every client."""
+    return {
+        "api_keys": [
+            Row(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
             for api in APIS
         ],
         # In v3 a feature whose minimum level is 0 is left out: its schema allows only 1 and up.
-        supported_features=[
-            {"name": f.name, "min_version": f.min_version, "max_version": f.max_version}
+        "supported_features": [
+            Row(name=f.name, min_version=f.min_version, max_version=f.max_version)
             for f in FEATURES
             if version >= 4 or f.min_version > 0
         ],
-        finalized_features_epoch=1,
-        finalized_features=[
-            {"name": f.name, "max_version_level": f.finalized, "min_version_level": f.finalized}
+        "finalized_features_epoch": 1,
+        "finalized_features": [
+            Row(name=f.name, max_version_level=f.finalized, min_version_level=f.finalized)
             for f in FEATURES
         ],
-    )[_BODY_OFFSET:]
-
-
-@functools.cache
-def _invalid_body(version: int) -> bytes:
-    return respond(KEY, version, 0, error_code=ErrorCode.INVALID_REQUEST, api_keys=[])[
-        _BODY_OFFSET:
-    ]
+    }

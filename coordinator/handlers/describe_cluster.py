@@ -8,13 +8,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from coordinator.core.errors import ErrorCode
 from coordinator.handlers.brokers import CLUSTER_OPERATIONS, endpoint
-from coordinator.handlers.packing import NO_OPERATIONS
 from coordinator.handlers.reading import read
-from protocol.codec import respond
+from coordinator.handlers.writing import NO_OPERATIONS, write
+from protocol.writer import Row
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange
@@ -27,42 +27,42 @@ def handle(exchange: Exchange, services: Services) -> None:
     """Answer at once."""
     request = read(exchange, services)
     endpoint_type = request.endpoint_type if exchange.version >= 1 else BROKERS
-    if endpoint_type == BROKERS:
-        here = endpoint(exchange, services)
-        broker = {
-            "broker_id": services.node_id,
-            "host": here.host,
-            "port": here.port,
-            "rack": None,
-            "is_fenced": False,
-        }
-        answer: dict[str, Any] = {
-            "error_code": ErrorCode.NONE,
-            "error_message": None,
-            "cluster_id": services.cluster_id,
-            "controller_id": services.node_id,
-            "brokers": [broker],
-            "cluster_authorized_operations": CLUSTER_OPERATIONS
+    if endpoint_type != BROKERS:
+        exchange.send(_refuse(exchange, endpoint_type))
+        return
+    here = endpoint(exchange, services)
+    broker = Row(
+        broker_id=services.node_id, host=here.host, port=here.port, rack=None, is_fenced=False
+    )
+    exchange.send(
+        write(
+            exchange,
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            endpoint_type=BROKERS,
+            cluster_id=services.cluster_id,
+            controller_id=services.node_id,
+            brokers=[broker],
+            cluster_authorized_operations=CLUSTER_OPERATIONS
             if request.include_cluster_authorized_operations
             else NO_OPERATIONS,
-        }
-    else:
-        wrong = endpoint_type != CONTROLLERS
-        answer = {
-            "error_code": ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-            if wrong
-            else ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            "error_message": f"endpoint type {endpoint_type} is not served here",
-            "cluster_id": "",
-            "brokers": [],
-        }
-    exchange.error = answer["error_code"]
-    exchange.send(
-        respond(
-            exchange.key,
-            exchange.version,
-            exchange.correlation_id,
-            endpoint_type=BROKERS,  # in a refusal too, as Kafka's is
-            **answer,
         )
+    )
+
+
+def _refuse(exchange: Exchange, endpoint_type: int) -> bytes:
+    exchange.error = (
+        ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        if endpoint_type == CONTROLLERS
+        else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+    )
+    return write(
+        exchange,
+        error_code=exchange.error,
+        error_message=f"endpoint type {endpoint_type} is not served here",
+        endpoint_type=BROKERS,  # in a refusal too, as Kafka's is
+        cluster_id="",
+        controller_id=-1,
+        brokers=(),
+        cluster_authorized_operations=NO_OPERATIONS,
     )

@@ -103,6 +103,8 @@ class Exchange(msgspec.Struct, eq=False):
     """Set by the handler before it submits."""
     asked: Any = None
     """What a renderer needs of the request."""
+    throttle_time_ms: int = 0
+    """How long the client is asked to wait before its next request; there are no quotas yet."""
     error: int = 0
     """The first error of the answer, for the metrics."""
     reply: bytes | None = None

@@ -15,15 +15,14 @@ it does not know (KafkaApis.getCoordinator).
 from __future__ import annotations
 
 import re
-import struct
 from typing import TYPE_CHECKING
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.java_text import parse_int, trim
 from coordinator.handlers.brokers import endpoint
-from coordinator.handlers.packing import begin, finish, wire_count, wire_string
 from coordinator.handlers.reading import read
-from protocol.codec import respond
+from coordinator.handlers.writing import write
+from protocol.writer import Row
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
-_ID = struct.Struct(">i")
-_PORT_AND_ERROR = struct.Struct(">ih")
-_THROTTLE = bytes(4)
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -44,23 +40,29 @@ def handle(exchange: Exchange, services: Services) -> None:
     key_type = request.key_type if version >= 1 else GROUP
     here = endpoint(exchange, services)
     if version >= 4:
-        exchange.send(
-            _render_many(exchange, services.node_id, here, key_type, request.coordinator_keys)
-        )
+        known_type = key_type in (GROUP, TRANSACTION, SHARE)
+        rows = []
+        for key in request.coordinator_keys:
+            error = check_key(key_type, key, version)
+            exchange.error = exchange.error or error
+            message = "" if known_type else error.name
+            rows.append(_row(key, error, message, services.node_id, here))
+        exchange.send(write(exchange, coordinators=rows))
         return
     error = exchange.error = check_key(key_type, request.key, version)
+    row = _row(request.key, error, error.name, services.node_id, here)
+    exchange.send(write(exchange, **vars(row)))
+
+
+def _row(key: str, error: ErrorCode, message: str, node_id: int, here: Endpoint) -> Row:
     found = error is ErrorCode.NONE
-    exchange.send(
-        respond(
-            exchange.key,
-            version,
-            exchange.correlation_id,
-            error_code=error,
-            error_message=error.name,
-            node_id=services.node_id if found else -1,
-            host=here.host if found else "",
-            port=here.port if found else -1,
-        )
+    return Row(
+        key=key,
+        error_code=error,
+        error_message=message,
+        node_id=node_id if found else -1,
+        host=here.host if found else "",
+        port=here.port if found else -1,
     )
 
 
@@ -83,34 +85,3 @@ def _is_share_key(key: str) -> bool:
         and _TOPIC_ID.fullmatch(topic_id) is not None
         and parse_int(partition) is not None
     )
-
-
-def _render_many(
-    exchange: Exchange, node_id: int, here: Endpoint, key_type: int, keys: tuple[str, ...]
-) -> bytes:
-    out = begin(exchange.correlation_id, flexible_header=True)
-    out += _THROTTLE
-    out += wire_count(len(keys), True)
-    tails = {
-        (error, message): (
-            _ID.pack(node_id if error is ErrorCode.NONE else -1)
-            + wire_string(here.host if error is ErrorCode.NONE else "", True)
-            + _PORT_AND_ERROR.pack(here.port if error is ErrorCode.NONE else -1, error)
-            + wire_string(message, True)
-            + b"\0"
-        )
-        for error, message in (
-            (ErrorCode.NONE, ""),
-            (ErrorCode.COORDINATOR_NOT_AVAILABLE, ""),
-            (ErrorCode.INVALID_REQUEST, "INVALID_REQUEST"),
-            (ErrorCode.INVALID_REQUEST, ""),
-        )
-    }
-    known_type = key_type in (GROUP, TRANSACTION, SHARE)
-    for key in keys:
-        out += wire_string(key, True)
-        error = check_key(key_type, key, exchange.version)
-        exchange.error = exchange.error or error
-        out += tails[error, "" if known_type else error.name]
-    out += b"\0"
-    return finish(out)

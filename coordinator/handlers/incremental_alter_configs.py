@@ -24,7 +24,8 @@ from coordinator.handlers.config_resources import ResourceType, broker_name_erro
 from coordinator.handlers.reading import read
 from coordinator.handlers.topic_changes import repeated
 from coordinator.handlers.topic_configs import TOPIC_CONFIGS, appended, topic_config_error
-from protocol.codec import respond
+from coordinator.handlers.writing import write
+from protocol.writer import Row
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange
@@ -151,7 +152,7 @@ def render(result: AlterGroupConfigsResult, exchange: Exchange) -> bytes:
     """Render for the version asked."""
     resources, judged = exchange.asked
     decided = iter(result.groups)
-    answers: list[dict[str, Any]] = []
+    answers = []
     for resource, refusal in zip(resources, judged, strict=True):
         if refusal is not None:
             error, message = refusal
@@ -161,11 +162,11 @@ def render(result: AlterGroupConfigsResult, exchange: Exchange) -> bytes:
             _, error, message = next(decided)
         exchange.error = exchange.error or error
         answers.append(
-            {
-                "error_code": error,
-                "error_message": message,
-                "resource_type": resource.resource_type,
-                "resource_name": resource.resource_name,
-            }
+            Row(
+                error_code=error,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
         )
-    return respond(exchange.key, exchange.version, exchange.correlation_id, responses=answers)
+    return write(exchange, responses=answers)

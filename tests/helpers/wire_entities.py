@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
+from protocol.codec import uuid_to_topic_id
 from protocol.versions import APIS
+from protocol.writer import Row
 
 INTEGERS = {"int8": "b", "int16": "h", "int32": "i", "int64": "q", "error_code": "h"}
 MILLISECONDS = {"timedelta_i32": "i", "timedelta_i64": "q", "datetime_i64": "q"}
@@ -60,6 +62,21 @@ def plain(value: Any) -> Any:
     if isinstance(value, IntEnum):
         return int(value)
     return value
+
+
+def rows(value: Any) -> Any:
+    """The same as our writer takes it: rows, milliseconds and integers, printed topic ids."""
+    if is_dataclass(value):
+        return Row(**{f.name: rows(getattr(value, f.name)) for f in fields(value)})
+    if isinstance(value, tuple):
+        return [rows(item) for item in value]
+    return uuid_to_topic_id(value) if isinstance(value, UUID) else plain(value)
+
+
+def response_values(entity: Any) -> tuple[int, dict[str, Any]]:
+    """The throttle time of a response and its other fields, as our writer takes them."""
+    values = vars(rows(entity))
+    return values.pop("throttle_time", 0), values
 
 
 # --- the shape of a field -------------------------------------------------------------------------

@@ -15,7 +15,15 @@ from kio.schema.errors import ErrorCode
 from protocol.codec import read_request, request_class, response_class, write_response
 from protocol.versions import API_BY_KEY, ApiKey
 from tests.helpers.kafka_python import message_class
-from tests.helpers.wire_entities import FEW, entities, kio_bytes, plain, served, served_id
+from tests.helpers.wire_entities import (
+    FEW,
+    entities,
+    kio_bytes,
+    plain,
+    response_values,
+    served,
+    served_id,
+)
 
 LIMIT = 1000
 NO_DEFAULT = ("replica_state", "current_leader", "diverging_epoch", "snapshot_id")
@@ -72,7 +80,8 @@ def test_response_frames_are_read_by_kafka_python(
         # With an error it takes the body for one of v0.
         entity = replace(entity, error_code=ErrorCode.none)
 
-    frame = write_response(*api, correlation_id, entity)
+    throttle_time_ms, values = response_values(entity)
+    frame = write_response(*api, correlation_id, throttle_time_ms, **values)
 
     decoded = theirs(api[0], "Response").decode(frame, version=api[1], header=True, framed=True)
     assert decoded.header.correlation_id == correlation_id

@@ -10,17 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol import packed, packed_replies
-from protocol.codec import (
-    build,
-    read_request,
-    request_class,
-    response_class,
-    uuid_to_topic_id,
-    write_response,
-)
+from protocol.codec import read_request, request_class, response_class, uuid_to_topic_id
 from protocol.errors import ProtocolError
 from protocol.packing import printed_topic_id
 from protocol.versions import ApiKey
+from tests.helpers.kio_replies import build, write_response
 from tests.helpers.wire_entities import entities, kio_bytes
 
 SOME = settings(max_examples=15, derandomize=True, deadline=None, database=None)

@@ -17,7 +17,7 @@ from protocol.headers import has_flexible_response_header, read_request_header
 from protocol.packed import read_heartbeat, read_offset_commit, read_offset_fetch
 from protocol.reader import read_entity
 from protocol.versions import API_BY_KEY, ApiKey
-from tests.helpers.wire_entities import plain
+from tests.helpers.wire_entities import plain, response_values
 
 LIMIT = 1000
 FILES = sorted(Path(__file__).with_name("vectors").glob("*.json"))
@@ -91,4 +91,6 @@ def test_responses_of_kafka_are_written_as_they_came(
     theirs, _ = entity_reader(entity_type)(frame[9 if flexible else 8 :], 0)
     ours = read_entity(entity_type, frame, 9 if flexible else 8, 100_000)
     assert plain(ours) == plain(theirs) or api_key == ApiKey.PRODUCE
-    assert write_response(api_key, version, int.from_bytes(frame[4:8], "big"), theirs) == frame
+    throttle_time_ms, values = response_values(theirs)
+    correlation_id = int.from_bytes(frame[4:8], "big")
+    assert write_response(api_key, version, correlation_id, throttle_time_ms, **values) == frame

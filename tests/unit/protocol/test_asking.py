@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from protocol.asking import read_response, write_request
-from protocol.codec import respond
 from protocol.errors import ProtocolError
+from tests.helpers.kio_replies import respond
 from tests.helpers.raw_client import encode_request
 
 LIST_GROUPS, FIND_COORDINATOR = 16, 10

@@ -1,0 +1,33 @@
+"""Writing a reply: whole, or in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from protocol.codec import write_elements, write_response
+
+if TYPE_CHECKING:
+    from coordinator.handlers.exchange import Exchange
+
+NO_OPERATIONS = -(2**31)
+"""Kafka's "authorized operations were not asked for"."""
+
+
+def write(exchange: Exchange, **values: Any) -> bytes:
+    """Return the reply to an exchange from the values of its fields, for the version asked.
+
+    Fields that the version lacks are left out.
+    """
+    return write_response(
+        exchange.key,
+        exchange.version,
+        exchange.correlation_id,
+        exchange.throttle_time_ms,
+        **values,
+    )
+
+
+def write_part(exchange: Exchange, path: str, items: Iterable[Any]) -> bytes:
+    """Return elements of an array of the reply, such as ``topics.partitions``."""
+    return write_elements(exchange.key, exchange.version, path, items)

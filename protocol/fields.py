@@ -1,0 +1,85 @@
+"""The fields of kio's classes: what the reader and the writer of messages are made from."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields, is_dataclass
+from types import UnionType
+from typing import Any, Final, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
+
+EntityClass: TypeAlias = Any
+"""A class of kio's: to a type checker no more than Any, since every version has its own."""
+
+LAYOUTS: Final = {
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+    "float64": "d",
+    "bool": "?",
+    "error_code": "h",
+    "timedelta_i32": "i",
+    "timedelta_i64": "q",
+    "datetime_i64": "q",
+}
+"""The struct letter of each type of a fixed size; durations and times are milliseconds."""
+
+
+class WireField(NamedTuple):
+    """One field of an entity."""
+
+    name: str
+    what: str
+    """The class and the field, for messages."""
+    kafka_type: str
+    """"" if the field holds an entity, or an array of them."""
+    entity: EntityClass | None
+    is_array: bool
+    nullable: bool
+    tag: int | None
+    default: Any
+    """The value of a tagged field that is not sent; ``MISSING`` if there is none."""
+
+    @property
+    def layout(self) -> str:
+        """The struct letter of a single value of a fixed size, else ""."""
+        return "" if self.is_array else LAYOUTS.get(self.kafka_type, "")
+
+
+def wire_fields(entity_type: EntityClass) -> tuple[list[WireField], list[WireField]]:
+    """Return the fields in the order of the wire, and the tagged fields in the order of tags."""
+    hints = get_type_hints(entity_type)
+    plain: list[WireField] = []
+    tagged: list[WireField] = []
+    for field in fields(entity_type):
+        hint, nullable = _without_none(hints[field.name])
+        is_array = get_origin(hint) is tuple
+        if is_array:
+            hint = get_args(hint)[0]
+        tag = field.metadata.get("tag")
+        if tag is not None and field.default is MISSING:
+            raise NotImplementedError(f"the tagged field {field.name} without a default")
+        (plain if tag is None else tagged).append(
+            WireField(
+                field.name,
+                f"{entity_type.__name__}.{field.name}",
+                field.metadata.get("kafka_type", ""),
+                hint if is_dataclass(hint) else None,
+                is_array,
+                nullable,
+                tag,
+                field.default,
+            )
+        )
+    return plain, sorted(tagged, key=lambda field: field.tag or 0)
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    if get_origin(hint) is UnionType:
+        members = [member for member in get_args(hint) if member is not type(None)]
+        assert len(members) == 1, hint
+        return members[0], True
+    return hint, False
