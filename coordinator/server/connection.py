@@ -41,36 +41,15 @@ from protocol.headers import read_request_header
 class Connection(asyncio.Protocol):
     """The server's side of one connection."""
 
+    # fmt: off
     __slots__ = (
-        "_backlog",
-        "_backlog_bytes",
-        "_client",
-        "_client_host",
-        "_closed",
-        "_doomed",
-        "_held_by",
-        "_hub",
-        "_idle_since",
-        "_out",
-        "_owed",
-        "_owed_bytes",
-        "_reading",
-        "_scheduled",
-        "_seen",
-        "_seen_by_budget",
-        "_splitter",
-        "_stored_bytes",
-        "_tell_above",
-        "_tell_below",
-        "_transport",
-        "_turning",
-        "_unsent_bytes",
-        "_writable",
-        "held_bytes",
-        "peer",
-        "requests",
-        "stalled_ticks",
+        "_backlog", "_backlog_bytes", "_client", "_client_host", "_closed", "_doomed",
+        "_held_by", "_hub", "_idle_since", "_out", "_owed", "_owed_bytes", "_reading",
+        "_scheduled", "_seen", "_seen_by_budget", "_splitter", "_stored_bytes", "_tell_above",
+        "_tell_below", "_transport", "_turning", "_unsent_bytes", "_writable", "held_bytes",
+        "peer", "requests", "stalled_ticks",
     )
+    # fmt: on
 
     def __init__(self, hub: Hub) -> None:
         """Make the connection of a listener; it comes to life with ``connection_made``."""
@@ -125,9 +104,11 @@ class Connection(asyncio.Protocol):
             frames = self._splitter.feed(data)
         except FrameError as error:
             self._queue(error.frames)
+            self._turn()  # what is whole is begun, as far as one turn goes
             self._refuse(error.reason, error=error.message)
         else:
-            if len(frames) == 1 and not self._owed and not self._backlog and self._writable:
+            is_free = not self._owed and not self._backlog and not hub.turns.is_full
+            if is_free and len(frames) == 1 and self._writable:
                 # The common case: one request while nothing else is under way.
                 self._turning = True
                 answered_key = self._begin(frames[0], begun_s)
@@ -140,6 +121,7 @@ class Connection(asyncio.Protocol):
         stats.times.seconds[answered_key] += took_s
         if took_s > FAST_S:
             stats.times.buckets[answered_key][bisect_left(REQUEST_BOUNDS_S, took_s)] += 1
+            hub.turns.spend(took_s)
             hub.watch.end(begun_s, self.data_received)
 
     def _queue(self, frames: list[bytes]) -> None:
@@ -147,7 +129,12 @@ class Connection(asyncio.Protocol):
             self._backlog.extend(frames)
             for frame in frames:
                 self._backlog_bytes += len(frame)
-            self._turn()
+            if self._hub.turns.is_full:
+                self._continue_later()
+            if self._scheduled:  # its turn comes; until then it is read as far as there is room
+                self._balance()
+            else:
+                self._turn()
         self._account()
 
     def pause_writing(self) -> None:
@@ -242,9 +229,10 @@ class Connection(asyncio.Protocol):
 
     def later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
         """Run the call once after the delay (0: in the next turn); return what cancels it."""
-        loop = self._hub.loop
-        handle = loop.call_soon(call) if delay_s <= 0 else loop.call_later(delay_s, call)
-        return handle.cancel
+        hub = self._hub
+        if delay_s <= 0:
+            return hub.turns.soon(call)
+        return hub.loop.call_later(delay_s, call).cancel
 
     # --- Called by the listener -------------------------------------------------------------------
 
@@ -323,6 +311,7 @@ class Connection(asyncio.Protocol):
         bytes_left = limits.max_turn_bytes
         backlog, out = self._backlog, self._out
         read_s, add_time = self._hub.watch.read_s, self._hub.stats.times.add
+        until_s = read_s() + limits.max_turn_s
         while (
             backlog
             and left
@@ -339,9 +328,13 @@ class Connection(asyncio.Protocol):
             self._backlog_bytes -= len(frame)
             answered = len(out)
             begun_s = read_s()
-            add_time(self._begin(frame, begun_s), read_s() - begun_s)
+            key = self._begin(frame, begun_s)
+            ended_s = read_s()
+            add_time(key, ended_s - begun_s)
             if len(out) > answered:
                 bytes_left -= len(out[-1])
+            if ended_s >= until_s:
+                left = 0
         if backlog and (not left or bytes_left <= 0):
             self._continue_later()
         if backlog or not self._reading:
@@ -435,7 +428,7 @@ class Connection(asyncio.Protocol):
                 self._balance()
             return
         self._scheduled = True
-        self._hub.loop.call_soon(self._continue)
+        self._hub.turns.soon(self._continue)
 
     def _continue(self) -> None:
         self._scheduled = False

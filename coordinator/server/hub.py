@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from coordinator.server.limits import ServerLimits
     from coordinator.server.refusals import RefusalLog
     from coordinator.server.stats import CloseReason, ServerStats
+    from coordinator.server.turns import Turns
 
 
 class Hub(Protocol):
@@ -26,6 +27,7 @@ class Hub(Protocol):
     refusals: RefusalLog
     loop: asyncio.AbstractEventLoop
     watch: CallbackWatch
+    turns: Turns
 
     def opened(self, connection: Connection) -> CloseReason | None:
         """Take the connection in, or say why not."""

@@ -11,7 +11,7 @@ LARGE_REPLY_BYTES = 1_048_576
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
     """Limits of a listener; names and defaults are those of ``[kafka]`` in the config, but for the
-    two of a turn.
+    three of a turn.
     """
 
     max_frame_bytes: int = 8_388_608
@@ -34,3 +34,7 @@ class ServerLimits:
     depends on this code and not on who runs it.
     """
     max_turn_requests: int = 128
+    max_turn_s: float = 0.01
+    """Of one connection the same, and of all together: what they do in one turn of the loop, once
+    as bytes come in and once for what was left (``turns``).
+    """

@@ -13,6 +13,7 @@ from coordinator.server.connection import Connection
 from coordinator.server.limits import ServerLimits
 from coordinator.server.refusals import RefusalLog
 from coordinator.server.stats import CloseReason, ServerStats
+from coordinator.server.turns import Turns
 
 if TYPE_CHECKING:
     import socket
@@ -47,6 +48,7 @@ class Listener:
         self.stats = stats or ServerStats()
         self.watch = watch or CallbackWatch()
         self.loop = asyncio.get_running_loop()
+        self.turns = Turns(self.loop, self.watch.read_s, limits.max_turn_s)
         self.refusals = RefusalLog(self.loop.time)
         self.budget = MemoryBudget(limits.max_buffered_bytes, self.stats, self.loop)
         self.connections: set[Connection] = set()

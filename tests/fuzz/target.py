@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from coordinator.callback_watch import CallbackWatch
 from coordinator.core.invariants import check
 from coordinator.core.shard import Shard
 from coordinator.handlers.packing import topic_id_text
@@ -140,7 +141,8 @@ async def _converse(data: bytes) -> None:
         new_topic_id=new_topic_id,
         mint=mint,
     )
-    listener = Listener(services, ServerLimits(max_frame_bytes=MAX_FRAME_BYTES))
+    watch = CallbackWatch(read_s=asyncio.get_running_loop().time)
+    listener = Listener(services, ServerLimits(max_frame_bytes=MAX_FRAME_BYTES), watch=watch)
     peer = Peer(listener)
     try:
         peer.send(data)

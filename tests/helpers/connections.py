@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, cast
 
+from coordinator.callback_watch import CallbackWatch
 from coordinator.core.requests import Request
 from coordinator.handlers.services import Services
 from coordinator.server.connection import Connection
@@ -136,7 +137,8 @@ def fake(listener: Listener) -> FakeCoordinator:
 
 def make_listener(answer: Any = None, services: Services | None = None, **limits: int) -> Listener:
     """A listener with fakes behind it, which never listens; to be called inside the loop."""
-    return Listener(services or make_services(answer), ServerLimits(**limits))
+    watch = CallbackWatch(read_s=lambda: 0.0)  # nothing depends on how fast the machine is
+    return Listener(services or make_services(answer), ServerLimits(**limits), watch=watch)
 
 
 def kinds(requests: list[Request]) -> list[str]:

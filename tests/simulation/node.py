@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from coordinator.callback_watch import CallbackWatch
 from coordinator.core.routing import shard_of
 from coordinator.handlers.services import Services
 from coordinator.runtime.clock import LoopClock
@@ -74,7 +75,8 @@ class Node:
             mint=lambda: uuid.UUID(int=world.random.getrandbits(128)),
             new_topic_id=world.mint_topic_id,
         )
-        self.listener = Listener(services, world.server_limits)
+        watch = CallbackWatch(read_s=asyncio.get_running_loop().time)
+        self.listener = Listener(services, world.server_limits, watch=watch)
         self.channels: list[Channel] = []
         self.starting = asyncio.ensure_future(self._start())
 

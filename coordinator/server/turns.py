@@ -1,0 +1,75 @@
+"""What is left for later turns of the loop: of all connections, a little in each turn.
+
+One connection's share of a turn is bounded, but 10,000 may each have one. So all of them together
+get ``max_s`` for what they left, and as much for what comes in; what comes in after that is only
+read. Whoever else lives on the loop (the HTTP port, the store, timers) waits for no more than that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+
+class _Later:
+    """A call that may be taken back."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        self.call = None
+
+
+class Turns:
+    """The calls that wait for their turn, in their order."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, read_s: Callable[[], float], max_s: float
+    ) -> None:
+        """``read_s`` is monotonic."""
+        self.is_full = False
+        """Enough was done in this turn as bytes came in."""
+        self._loop = loop
+        self._read_s = read_s
+        self._max_s = max_s
+        self._spent_s = 0.0
+        self._calls: deque[_Later] = deque()
+        self._scheduled = False
+
+    def spend(self, took_s: float) -> None:
+        """Count what was done in this turn as bytes came in."""
+        self._spent_s += took_s
+        self.is_full = self._spent_s >= self._max_s
+        self._schedule()
+
+    def soon(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Call in a later turn; return what cancels it."""
+        later = _Later(call)
+        self._calls.append(later)
+        self._schedule()
+        return later.cancel
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        """Begin a turn: after all that came in with the last one, before anything comes in."""
+        self._scheduled = False
+        self._spent_s = 0.0
+        self.is_full = False
+        calls = self._calls
+        until_s = self._read_s() + self._max_s
+        for _ in range(len(calls)):  # what these leave is for the turn after
+            call = calls.popleft().call
+            if call is not None:
+                call()
+                if self._read_s() >= until_s:
+                    break
+        if calls:
+            self._schedule()

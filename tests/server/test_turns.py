@@ -1,0 +1,116 @@
+"""What all connections together do in one turn of the loop, by a clock that only work moves."""
+
+from __future__ import annotations
+
+import asyncio
+
+from coordinator.callback_watch import CallbackWatch
+from coordinator.core.errors import ErrorCode
+from coordinator.server.limits import ServerLimits
+from coordinator.server.listener import Listener
+from tests.helpers.connections import Peer
+from tests.helpers.handling import make_services
+from tests.helpers.raw_client import encode_request
+from tests.helpers.virtual_loop import run_virtual
+
+WORK_S = 0.004
+CONNECTIONS = 50
+PIPELINED = 20
+MOST_A_TURN = 2 * 3
+"""10 ms as bytes come in and 10 ms for what was left: three requests of 4 ms each."""
+
+
+class Busy:
+    """A listener whose every request takes 4 ms."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.begun = 0
+        watch = CallbackWatch(read_s=lambda: self.now_s)
+        self.listener = Listener(make_services(self.answer), ServerLimits(), watch=watch)
+        self.peers = [Peer(self.listener) for _ in range(CONNECTIONS)]
+
+    def answer(self, _request: object) -> ErrorCode:
+        self.begun += 1
+        self.now_s += WORK_S
+        return ErrorCode.NONE
+
+    async def turn(self) -> int:
+        """Let the loop turn once; return how many requests were begun in it."""
+        before = self.begun
+        await asyncio.sleep(0)
+        return self.begun - before
+
+
+def beat(number: int) -> bytes:
+    values = {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None}
+    return encode_request("heartbeat", 4, values, number, "app")
+
+
+def test_many_pipelining_connections_share_the_time_of_one_turn() -> None:
+    async def scenario() -> None:
+        busy = Busy()
+        for peer in busy.peers:
+            peer.send(*map(beat, range(PIPELINED)))
+        at_once = busy.begun
+        a_turn = [await busy.turn() for _ in range(CONNECTIONS * PIPELINED)]
+        assert at_once <= MOST_A_TURN
+        assert max(a_turn) <= MOST_A_TURN
+        assert [peer.replies() for peer in busy.peers] == [list(range(PIPELINED))] * CONNECTIONS
+
+    run_virtual(scenario())
+
+
+def test_single_requests_of_many_connections_share_it_too() -> None:
+    async def scenario() -> None:
+        busy = Busy()
+        for peer in busy.peers:
+            peer.send(beat(1))
+        at_once = busy.begun
+        a_turn = [await busy.turn() for _ in range(CONNECTIONS)]
+        assert at_once <= MOST_A_TURN
+        assert max(a_turn) <= MOST_A_TURN
+        assert all(peer.replies() == [1] for peer in busy.peers)
+
+    run_virtual(scenario())
+
+
+def test_who_sends_on_has_no_more_turns_than_others() -> None:
+    async def scenario() -> None:
+        busy = Busy()
+        flooding, waiting = busy.peers[0], busy.peers[1]
+        for peer in busy.peers:
+            peer.send(*map(beat, range(PIPELINED)))
+        for _ in range(CONNECTIONS):
+            flooding.send(*map(beat, range(5)))
+            await busy.turn()
+        assert waiting.replies()
+        assert len(flooding.replies()) <= 2 * len(waiting.replies()) + MOST_A_TURN
+
+    run_virtual(scenario())
+
+
+def test_what_was_cancelled_is_not_called() -> None:
+    async def scenario() -> None:
+        busy = Busy()
+        called: list[str] = []
+        cancel = busy.listener.turns.soon(lambda: called.append("cancelled"))
+        busy.listener.turns.soon(lambda: called.append("called"))
+        cancel()
+        await busy.turn()
+        assert called == ["called"]
+
+    run_virtual(scenario())
+
+
+def test_what_was_whole_before_a_bad_frame_is_answered_in_a_full_turn_as_well() -> None:
+    async def scenario() -> None:
+        busy = Busy()
+        for peer in busy.peers[:-1]:
+            peer.send(beat(1))
+        last = busy.peers[-1]
+        last.send(beat(7), b"\xff\xff\xff\xff")
+        assert last.replies() == [7]
+        assert last.transport.is_closed
+
+    run_virtual(scenario())
