@@ -14,7 +14,7 @@ from coordinator.core.assignors.types import Assignment, TopicPartition
 from coordinator.core.errors import ErrorCode, GroupError
 from coordinator.core.events import Event
 from coordinator.core.group import Group
-from coordinator.core.records import NO_OFFSET
+from coordinator.core.records import NO_OFFSET, OffsetsAdopted
 from coordinator.core.requests import (
     AlterGroupConfigs,
     ChangeTopics,
@@ -321,15 +321,18 @@ class GroupCoordinator:
         place.submit(request, ticket, self._clock.now())
 
     def _lack_topic_ids(self) -> bool:
-        """Whether a deletion has to wait: the ids that offsets take are appended before it, so that
-        it finds them by these, also after a crash.
+        """Whether a deletion has to wait: the ids that offsets take are durable before it, so that
+        it finds them by these, also after a crash. An append of another lane may still fail.
         """
         slot = self._owner.slots.get(CLUSTER_SHARD)
         cluster = None if slot is None else slot.shard
         if not isinstance(cluster, ClusterRunner):
             return False  # no controller, or one that is loading: it answers so by itself
-        is_loading = self._owner.loading_count() > 0
-        return is_loading or any(s.lacks_topic_ids(cluster.topics) for s in self._shards())
+        return (
+            self._owner.loading_count() > 0
+            or any(shard.lacks_topic_ids(cluster.topics) for shard in self._shards())
+            or any(lane.is_writing(OffsetsAdopted) for lane in self._owner.lanes)
+        )
 
     # --- For hosts that embed us ------------------------------------------------------------------
 

@@ -200,6 +200,12 @@ class Lane:
         """Nothing is in flight and nothing waits."""
         return self._task is None and self._gathering is None
 
+    def is_writing(self, kind: type) -> bool:
+        """Whether a record of this kind is not durable yet."""
+        appends = [a for a in (self._in_flight, self._gathering) if a is not None]
+        batches = [b for a in appends for write in a.writes.values() for b in write.batches]
+        return any(type(record) is kind for batch in batches for record in batch.records)
+
     async def hold(self) -> None:
         """Wait until nothing is in flight; start nothing until ``let_go``. What comes gathers, for
         as long as an append may take.

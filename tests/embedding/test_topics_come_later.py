@@ -12,18 +12,19 @@ import pytest
 
 from coordinator.core import topic_sweep
 from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import ChangeTopics, OffsetFetch
+from coordinator.core.requests import ChangeTopics, NewTopic, OffsetFetch
 from coordinator.offset_manager import OffsetManager
 from coordinator.runtime.settings import CoordinatorConfig
 from coordinator.service import GroupCoordinator
 from coordinator.topics import Topics
-from storage.base import OffsetStorage
+from storage.base import OffsetStorage, StorageError, StorageLimits
 from storage.memory import MemoryOffsetStorage
 from storage.offset_store import OffsetStore
 from storage.persistent import OffsetAndMetadata, PersistentOffsetStorage
 from storage.sqlite import SqliteOffsetStorage
 from tests.helpers.coordinator import CLIENT
 from tests.helpers.dict_store import DictStore
+from tests.helpers.faulty_storage import Fault, FaultyStorage, Gate
 
 TOPICS = {"orders": 3, "payments": 2}
 OFFSETS = {("orders", 0): 17, ("orders", 2): 4, ("unknown", 0): 3}
@@ -125,6 +126,37 @@ async def test_a_deletion_waits_for_offsets_that_have_still_to_take_the_id(
     await coordinator.stop()
     assert {number: offsets for number, offsets in left.items() if offsets} == {}
     assert answers[0] is ErrorCode.NOT_CONTROLLER, "clients send it again"
+
+
+async def test_a_deletion_waits_until_the_ids_are_durable_in_the_lanes_of_other_shards() -> None:
+    storage = FaultyStorage()
+    storage.limits = StorageLimits(max_step_bytes=1 << 20, one_lane=False)
+    config = CoordinatorConfig(shards=1, retry_min_ms=1, retry_max_ms=5)
+    coordinator = GroupCoordinator(storage, config)
+    await coordinator.start()
+    await OffsetManager(coordinator).commit_offset("billing", "orders", 0, 17)
+    await coordinator.stop()
+
+    topics = Topics()
+    coordinator = GroupCoordinator(storage, config, topics=topics)
+    await coordinator.start()
+    adopting = Gate()
+    storage.script("append", None, Fault(adopting, stores=False, error=StorageError("disk full")))
+    create = ChangeTopics(CLIENT, create=(NewTopic("orders", 3, "first"),))
+    delete = ChangeTopics(CLIENT, delete=(("orders", ""),))
+    await topics.change_and_wait(create)
+    await adopting.reached.wait()
+    answers = [(await topics.change_and_wait(delete)).error]
+    adopting.open()  # and the ids that were taken are lost
+    while answers[-1] is not ErrorCode.NONE:
+        await asyncio.sleep(0.005)
+        answers.append((await topics.change_and_wait(delete)).error)
+    await topics.change_and_wait(ChangeTopics(CLIENT, create=(NewTopic("orders", 3, "second"),)))
+    await asyncio.sleep(0.05)
+    left = await fetched(coordinator)
+    await coordinator.stop()
+    assert left == {}, "the topic that was made again has the offsets of the deleted one"
+    assert answers[0] is ErrorCode.NOT_CONTROLLER
 
 
 async def test_an_offset_store_names_the_ids_of_topics_that_are_stored(
