@@ -16,6 +16,7 @@ import os
 import socket
 import sqlite3
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -91,24 +92,35 @@ class FileLock:
     def __init__(self, path: Path) -> None:
         """Take the lock for ``path`` at once. Raises StoreRefused while another process has it."""
         lock_path = path.with_name(path.name + ".lock")
-        try:
-            self._file = LockedFile(lock_path)
-        except LockHeld as held:
-            whose = "is in use by another coordinator of this process"
-            if not held.is_ours:
-                whose = (
-                    "is in use by another groupkeeper "
-                    f"({_described(held.holder)}, which holds {lock_path.name})"
-                )
-            raise StoreRefused(f"{path}: {whose}; stop it first, or use another file") from None
-        except OSError as error:
-            raise cannot_open(lock_path, error) from error
+
+        def whose(holder: str) -> str:
+            return (
+                "is in use by another groupkeeper "
+                f"({_described(holder)}, which holds {lock_path.name})"
+            )
+
+        self._file = lock_for_store(lock_path, path, whose)
         self._file.write(f"{os.getpid()} {socket.gethostname()}\n")
         self.identity = self._file.identity
 
     def release(self) -> None:
         """Give the lock back. The file stays: to remove it would let two processes hold it."""
         self._file.release()
+
+
+def lock_for_store(path: Path, store: Path, whose: Callable[[str], str]) -> LockedFile:
+    """Lock a file for a store. Raises StoreRefused where the lock is taken; ``whose`` says that
+    another process has it, given what the file says of that one.
+    """
+    try:
+        return LockedFile(path)
+    except LockHeld as held:
+        told = "is in use by another coordinator of this process"
+        if not held.is_ours:
+            told = whose(held.holder)
+        raise StoreRefused(f"{store}: {told}; stop it first, or use another file") from None
+    except OSError as error:
+        raise cannot_open(path, error) from error
 
 
 def cannot_open(path: Path, error: OSError) -> StorageError:

@@ -14,14 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from storage.base import StorageError, StoreRefused
-from storage.file_lock import (
-    FileIdentity,
-    FileLock,
-    LockedFile,
-    LockHeld,
-    cannot_open,
-    identity_of,
-)
+from storage.file_lock import FileIdentity, FileLock, LockedFile, identity_of, lock_for_store
 
 CHECK_EVERY_S: Final = 1.0
 """How long an append may go by what the last check of the files has found."""
@@ -135,18 +128,14 @@ def _refuse_lone_wal(path: Path, wal: Path) -> None:
 
 
 def _lock_database(path: Path) -> LockedFile:
-    try:
-        database = LockedFile(path)
-    except LockHeld as held:
-        whose = "is in use by another coordinator of this process"
-        if not held.is_ours:
-            whose = (
-                "is in use by another process, under another name or with another .lock file "
-                f"(fuser {path} names it)"
-            )
-        raise StoreRefused(f"{path}: {whose}; stop it first, or use another file") from None
-    except OSError as error:
-        raise cannot_open(path, error) from error
+    database = lock_for_store(
+        path,
+        path,
+        lambda _: (
+            "is in use by another process, under another name or with another .lock file "
+            f"(fuser {path} names it)"
+        ),
+    )
     try:
         _refuse_second_name(path, database.status)
     except BaseException:

@@ -83,9 +83,13 @@ ELSEWHERE: Final[Mapping[str, Sequence[str]]] = {
         "tests/embedding/test_life.py",
         "tests/embedding/test_group_coordinator.py",
     ),
+    "coordinator/service": ("tests/embedding/test_topics_come_later.py",),
     "storage/abandoned_logs": ("tests/storage/test_log_identity.py",),
     "storage/event_log": _LOG,
-    "storage/file_lock": ("tests/storage/test_sqlite_processes.py",),
+    "storage/file_lock": (
+        "tests/storage/test_store_files.py",
+        "tests/storage/test_sqlite_processes.py",
+    ),
     "storage/full_disk": ("tests/storage/test_full_disk.py",),
     "storage/job_thread": ("tests/storage/test_job_thread.py",),
     "storage/log_chain": ("tests/storage/test_log_identity.py", *_LOG),
@@ -107,7 +111,9 @@ ELSEWHERE: Final[Mapping[str, Sequence[str]]] = {
     "storage/segments": (*_SEALING, *_LOG),
     "storage/settling": (*_SEALING, "tests/storage/test_log_retention.py"),
     "storage/snapshots": ("tests/storage/test_log_retention.py",),
+    "storage/sqlite": ("tests/storage/test_store_files.py",),
     "storage/sqlite_log": (*_SEALING, "tests/storage/test_event_log.py"),
+    "storage/store_files": ("tests/storage/test_store_files.py",),
 }
 """Module -> test files outside ``tests/unit`` that its mutants meet, nearest first."""
 

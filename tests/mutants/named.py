@@ -113,6 +113,24 @@ FENCES: Final = (
         "        self._write_fold",
         "an append that only folds does not look at the epoch",
     ),
+    Named(
+        "storage/sqlite.py",
+        "        self._check_files()\n        rows = ",
+        "        rows = ",
+        "a lease is taken on a store that was moved away",
+    ),
+    Named(
+        "storage/sqlite.py",
+        "            self._lock.check_after_a_second(writer)\n        ((epoch,),) = ",
+        "            pass\n        ((epoch,),) = ",
+        "a store that was moved away is folded into",
+    ),
+    Named(
+        "storage/file_lock.py",
+        "    for fds in _spare.values():\n        for fd in fds:\n            os.close(fd)\n",
+        "",
+        "a forked child keeps descriptors of databases for ever",
+    ),
 )
 
 FOLDS: Final = (
@@ -247,6 +265,13 @@ DURABILITY: Final = (
         "        self._fold = load.fold\n        self._log_clock.resume(",
         "        self._fold = load.fold\n        (",
         "the clock of an append that failed stays in the log",
+    ),
+    Named(
+        "coordinator/service.py",
+        "            or any(lane.is_writing(OffsetsAdopted) for lane in self._owner.lanes)\n",
+        "",
+        "a topic is deleted while an append of another lane may still lose the ids that its "
+        "offsets have taken: the next topic of its name gets them",
     ),
     Named(
         "storage/log_clock.py",

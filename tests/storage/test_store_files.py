@@ -53,6 +53,33 @@ async def hold():
 asyncio.run(hold())
 """
 
+SPARING = """
+import asyncio, os, sys
+from contextlib import closing
+from pathlib import Path
+from storage import file_lock
+from storage.sqlite import SqliteOffsetStorage
+from tests.helpers.storage_owner import Owner
+
+def held(path):
+    found = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    return found.count(path)
+
+async def fork():
+    path = os.path.realpath(sys.argv[1])
+    owner = await Owner(SqliteOffsetStorage(path)).start()
+    with closing(file_lock.connect_reading(Path(path))):
+        await owner.storage.close()
+        spare = sum(len(fds) for fds in file_lock._spare.values())
+        before = held(path)
+        if os.fork() == 0:
+            print(spare, before - held(path), len(file_lock._spare), flush=True)
+            os._exit(0)
+        os.wait()
+
+asyncio.run(fork())
+"""
+
 LOCKER = """
 import fcntl, sys
 held = [open(name, "a+") for name in sys.argv[1:]]
@@ -109,6 +136,13 @@ def beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
+async def stored(path: Path) -> int | None:
+    """Start on the store, and stop; return the offset that it has."""
+    owner = await Owner(SqliteOffsetStorage(path)).start()
+    await owner.storage.close()
+    return owner.model.keys.get(OFFSET, (None,))[0]
+
+
 async def refusal_of(path: Path) -> str:
     with pytest.raises(StoreRefused) as refusal:
         await SqliteOffsetStorage(path).open(IDENTITY)
@@ -120,14 +154,13 @@ async def refusal_of(path: Path) -> str:
 
 
 async def test_a_database_with_a_second_name_is_refused(path: Path) -> None:
-    owner = await Owner(SqliteOffsetStorage(path)).start()
-    await owner.storage.close()
+    await stored(path)
     other = path.with_name("other.db")
     os.link(path, other)
     assert "has 2 names (hard links)" in await refusal_of(path)
     assert "has 2 names (hard links)" in await refusal_of(other)
     other.unlink()
-    await (await Owner(SqliteOffsetStorage(path)).start()).storage.close()
+    await stored(path)
 
 
 async def test_a_database_that_another_process_has_under_another_name_is_refused(
@@ -156,7 +189,7 @@ async def test_a_mount_of_the_file_alone_is_refused(
     monkeypatch.setattr(store_files, "_MOUNTS", mounts)
     assert "mount its directory" in await refusal_of(path)
     mounts.write_text(f"36 35 98:0 / {path.parent} rw,noatime - ext4 /dev/root rw\n")
-    await (await Owner(SqliteOffsetStorage(path)).start()).storage.close()
+    await stored(path)
 
 
 async def test_a_refused_opening_leaves_the_locks_of_sqlite_alone(path: Path) -> None:
@@ -187,18 +220,20 @@ async def test_a_reader_keeps_its_locks_when_the_store_closes(path: Path) -> Non
         assert [event["seq"] for event in events] == [2, 3]
     assert len(os.listdir("/proc/self/fd")) < descriptors
     assert not file_lock._spare
-    await (await Owner(SqliteOffsetStorage(path)).start()).storage.close()
+    await stored(path)
 
 
 def test_a_forked_child_keeps_no_lock(path: Path) -> None:
-    async def live() -> None:
-        owner = await Owner(SqliteOffsetStorage(path)).start()
-        await owner.storage.close()
-
     with Other(FORKER, path) as host:
         assert host.line() == "forked"
         host.process.wait()
-        asyncio.run(live())  # while the child lives
+        asyncio.run(stored(path))  # while the child lives
+
+
+def test_a_forked_child_keeps_no_descriptor_that_waits_for_a_reader(path: Path) -> None:
+    """It has none of its parent's readers, so nothing would ever close it there."""
+    with Other(SPARING, path) as host:
+        assert host.line() == "1 1 0"
 
 
 def test_a_process_in_another_container_is_not_taken_for_this_one(path: Path) -> None:
@@ -259,7 +294,7 @@ async def test_a_file_that_finds_no_room_is_a_busy_store(
         disk.setattr(os, "open", full)
         with pytest.raises(StoreBusy, match="make room"):
             await SqliteOffsetStorage(path).open(IDENTITY)
-    await (await Owner(SqliteOffsetStorage(path)).start()).storage.close()
+    await stored(path)
 
 
 def test_a_lock_that_cannot_be_is_told_and_leaves_no_descriptor(
@@ -340,9 +375,33 @@ async def test_a_store_whose_files_were_taken_away_is_never_written_again(
     with pytest.raises(StoreRefused):
         await storage.check_place()
     await storage.close()
-    again = await Owner(SqliteOffsetStorage(path)).start()
-    assert again.model.keys[OFFSET][0] == 7
-    await again.storage.close()
+    assert await stored(path) == 7
+
+
+async def test_a_lease_on_a_store_that_was_moved_is_refused(path: Path) -> None:
+    """It is taken before a load, and nothing may have looked at the files since."""
+    storage = SqliteOffsetStorage(path)
+    await Owner(storage).start()
+    put_back = move(path)
+    with pytest.raises(StoreRefused, match="was moved or deleted while this process used it"):
+        await storage.acquire(SHARDS, "owner")
+    put_back()
+    await storage.close()
+
+
+async def test_a_fold_alone_finds_out_that_the_store_was_moved(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = SqliteOffsetStorage(path)
+    owner = await Owner(storage).start()
+    await owner.append(0, [commit("g", 7)])
+    put_back = move(path)
+    monkeypatch.setattr(store_files, "CHECK_EVERY_S", 0.0)
+    assert storage.unfolded()
+    with pytest.raises(StoreRefused, match="was moved or deleted while this process used it"):
+        await owner.fold()
+    put_back()
+    await storage.close()
 
 
 async def test_an_idle_store_finds_out_as_well(path: Path) -> None:
@@ -367,9 +426,7 @@ async def test_a_moved_database_has_all_that_was_acknowledged(path: Path) -> Non
     with pytest.raises(StoreRefused):
         await storage.check_place()
     await storage.close()
-    found = await Owner(SqliteOffsetStorage(elsewhere)).start()
-    assert found.model.keys[OFFSET][0] == 7
-    await found.storage.close()
+    assert await stored(elsewhere) == 7
 
 
 async def test_a_write_ahead_log_in_the_place_of_ours_is_never_applied(path: Path) -> None:
@@ -389,9 +446,7 @@ async def test_a_write_ahead_log_in_the_place_of_ours_is_never_applied(path: Pat
             shutil.copyfile(beside(path, suffix), beside(killed, suffix))
     await storage.close()
     assert beside(path, "-wal.replaced").exists()
-    again = await Owner(SqliteOffsetStorage(killed)).start()
-    assert again.model.keys[OFFSET][0] == 8
-    await again.storage.close()
+    assert await stored(killed) == 8
 
 
 async def test_a_write_ahead_log_without_its_database_is_no_empty_store(path: Path) -> None:
@@ -405,9 +460,7 @@ async def test_a_write_ahead_log_without_its_database_is_no_empty_store(path: Pa
     await storage.close()
     assert "its write-ahead log store.db-wal is there" in await refusal_of(path)
     elsewhere.rename(path)
-    again = await Owner(SqliteOffsetStorage(path)).start()
-    assert again.model.keys[OFFSET][0] == 7
-    await again.storage.close()
+    assert await stored(path) == 7
 
 
 async def test_a_store_that_cannot_be_looked_at_for_a_moment_is_not_lost(
@@ -448,6 +501,4 @@ async def test_a_moved_store_does_not_touch_the_one_that_took_its_place(path: Pa
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     for place, offset in ((path, 71), (away / path.name, 7)):
-        found = await Owner(SqliteOffsetStorage(place)).start()
-        assert found.model.keys[OFFSET][0] == offset
-        await found.storage.close()
+        assert await stored(place) == offset
