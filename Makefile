@@ -100,10 +100,11 @@ differential: .venv/installed-for-tests ## Compare with a real Kafka; ALL_VERSIO
 test-clients: .venv/installed-for-tests ## Kafka's command line and clients in Java, Go, JavaScript, C
 	WRITE_COMPATIBILITY=1 $(PYTEST) -q -m clients tests/conformance
 
+# A JVM in each worker, and a file in one of them: what its tests share is computed once.
 test-pipeline: .venv/installed-for-pipeline ## The Spark jobs over the event log; needs Java 17
 	@command -v java >/dev/null || { echo "make test-pipeline needs Java 17 (Debian: apt install openjdk-17-jre-headless)." >&2; exit 1; }
 	$(BIN)/mypy -p pipeline
-	$(PYTEST) -q -m spark tests/pipeline
+	$(PYTEST) -q -n $(WORKERS) --dist loadfile -m spark tests/pipeline tests/examples
 
 soak: .venv/installed-for-tests ## 10 minutes of faults (MINUTES= GROUPS= MEMBERS=): kill -9, full disk, held database...
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --groups $(or $(GROUPS),200) $(if $(MEMBERS),--members $(MEMBERS))
@@ -121,8 +122,9 @@ types: .venv/installed-for-tests ## mypy --strict
 imports: .venv/installed-for-tests ## The layers of docs/architecture.md
 	$(BIN)/lint-imports
 
+# Two a core: many of the tests wait, for clients, processes and pip.
 unit: .venv/installed-for-tests ## All tests, without the linters
-	$(PYTEST) -q -n $(WORKERS) --dist worksteal
+	$(PYTEST) -q -n $$((2 * $(WORKERS))) --dist worksteal
 
 fmt: .venv/installed-for-tests ## Format and mend what ruff can mend
 	$(BIN)/ruff check --fix .

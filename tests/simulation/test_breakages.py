@@ -26,13 +26,33 @@ RARE = {
 
 SEEDS = [*range(25), *RARE, *FOUND]
 
+SEEN_BY = {
+    "a fold that fails and is not told": 50,
+    "a group without a bound": 4,
+    "a join phase that goes on beyond what is set for its group": 50,
+    "a leave that is let out ahead of its record": 50,
+    "a lease that is not taken again after a failure": 35,
+    "a load that forgets no route": 116,
+    "a member that never synced and stays": 12,
+    "a part that counts as its group": 50,
+    "a retention of a commit that is ignored": 56,
+    "a sync phase that never ends": 419,
+    "a sync whose answer does not count": 17,
+    "a wait for a load that is never given up": 801216,
+    "an Empty group whose type is not loaded": 13,
+    "requests that are begun for who takes no answer": 12,
+}
+"""Where few worlds see a breakage, the seed of one that does: it is lived first, which saves a
+quarter of the whole test run. Once it is another world, the others are lived as for every breakage.
+"""
+
 
 @pytest.mark.parametrize("name", BREAKAGES)
 def test_broken_code_fails_a_world(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     break_it, reason = BREAKAGES[name]
     break_it(monkeypatch)
     told = []
-    for seed in SEEDS:
+    for seed in dict.fromkeys([SEEN_BY.get(name, SEEDS[0]), *SEEDS]):
         told.append(_failure(seed))
         if re.search(reason, told[-1]):
             return
@@ -46,3 +66,8 @@ def _failure(seed: int) -> str:
     except Exception as error:  # noqa: BLE001
         return str(error)
     return ""
+
+
+def test_each_seed_of_the_table_is_of_a_breakage_that_there_is() -> None:
+    assert [name for name in SEEN_BY if name not in BREAKAGES] == []
+    assert set(SEEN_BY.values()) <= set(SEEDS)
