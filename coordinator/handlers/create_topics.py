@@ -9,26 +9,20 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import ChangeTopics, NewTopic, TopicChange
 from coordinator.core.topic_names import CLUSTER_TOPIC
 from coordinator.handlers import topic_changes
-from coordinator.handlers.packing import begin, finish, topic_id_bytes, wire_count, wire_string
 from coordinator.handlers.reading import read
 from coordinator.handlers.topic_configs import topic_config_error
+from coordinator.handlers.writing import write
+from protocol.writer import Row
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange
     from coordinator.handlers.services import Services
-
-FIRST_FLEXIBLE = 5
-
-_ERROR = struct.Struct(">h")
-_PARTITIONS_AND_REPLICAS = struct.Struct(">ih")
-_THROTTLE = bytes(4)
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -115,26 +109,18 @@ def _render_once(changes: list[TopicChange], exchange: Exchange) -> bytes:
 
 def render(changes: list[TopicChange], exchange: Exchange) -> bytes:
     """Render for the version asked."""
-    version = exchange.version
-    flexible = version >= FIRST_FLEXIBLE
     exchange.error = topic_changes.first_error(changes)
-    out = begin(exchange.correlation_id, flexible)
-    out += _THROTTLE
-    out += wire_count(len(changes), flexible)
-    for change in changes:
-        created = change.error is ErrorCode.NONE
-        out += wire_string(change.name, flexible)
-        if version >= 7:
-            out += topic_id_bytes(change.topic_id if created else "")
-        out += _ERROR.pack(change.error)
-        out += wire_string(change.message, flexible)
-        if version >= 5:
-            out += _PARTITIONS_AND_REPLICAS.pack(
-                change.partitions if created else -1, 1 if created else -1
-            )
-            out += wire_count(0, flexible)  # configs
-        if flexible:
-            out.append(0)
-    if flexible:
-        out.append(0)
-    return finish(out)
+    return write(exchange, topics=[_row(change) for change in changes])
+
+
+def _row(change: TopicChange) -> Row:
+    created = change.error is ErrorCode.NONE
+    return Row(
+        name=change.name,
+        topic_id=change.topic_id if created else "",
+        error_code=change.error,
+        error_message=change.message,
+        num_partitions=change.partitions if created else -1,
+        replication_factor=1 if created else -1,
+        configs=(),
+    )

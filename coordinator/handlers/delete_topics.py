@@ -9,26 +9,22 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import ChangeTopics, TopicChange
 from coordinator.handlers import topic_changes
-from coordinator.handlers.packing import begin, finish, topic_id_bytes, wire_count, wire_string
 from coordinator.handlers.reading import read
+from coordinator.handlers.writing import write
 from protocol.codec import uuid_to_topic_id
+from protocol.writer import Row
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange
     from coordinator.handlers.services import Services
 
-FIRST_FLEXIBLE = 4
 
 NOT_NAMED = "Name a topic by name or by id."
-
-_ERROR = struct.Struct(">h")
-_THROTTLE = bytes(4)
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -68,21 +64,16 @@ def _render_once(changes: list[TopicChange], exchange: Exchange) -> bytes:
 
 def render(changes: list[TopicChange], exchange: Exchange) -> bytes:
     """Render for the version asked."""
-    version = exchange.version
-    flexible = version >= FIRST_FLEXIBLE
     exchange.error = topic_changes.first_error(changes)
-    out = begin(exchange.correlation_id, flexible)
-    out += _THROTTLE
-    out += wire_count(len(changes), flexible)
-    for change in changes:
-        out += wire_string(change.name, flexible)
-        if version >= 6:
-            out += topic_id_bytes(change.topic_id)
-        out += _ERROR.pack(change.error)
-        if version >= 5:
-            out += wire_string(change.message, flexible)
-        if flexible:
-            out.append(0)
-    if flexible:
-        out.append(0)
-    return finish(out)
+    return write(
+        exchange,
+        responses=[
+            Row(
+                name=change.name,
+                topic_id=change.topic_id,
+                error_code=change.error,
+                error_message=change.message,
+            )
+            for change in changes
+        ],
+    )

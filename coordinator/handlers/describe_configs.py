@@ -13,7 +13,6 @@ Kafka; no keys, or none named: all of them.
 from __future__ import annotations
 
 import functools
-import struct
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -23,18 +22,15 @@ from coordinator.core.group_configs import CONFIG_KEYS, ConfigKey, ConfigKind, d
 from coordinator.core.limits import CoreLimits
 from coordinator.core.topic_names import topic_name_error
 from coordinator.handlers.config_resources import ResourceType, broker_name_error
-from coordinator.handlers.packing import begin, finish, wire_count, wire_string
 from coordinator.handlers.reading import read
+from coordinator.handlers.writing import write
+from protocol.codec import write_elements
+from protocol.versions import ApiKey
+from protocol.writer import Row, Written
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange
     from coordinator.handlers.services import BrokerConfig, Services
-
-FIRST_FLEXIBLE = 4
-
-_ERROR = struct.Struct(">h")
-_BYTE = struct.Struct(">b")
-_THROTTLE = bytes(4)
 
 
 class Source(IntEnum):
@@ -107,12 +103,9 @@ def handle(exchange: Exchange, services: Services) -> None:
     """Answer at once, from what is durable."""
     request = read(exchange, services)
     version = exchange.version
-    flexible = version >= FIRST_FLEXIBLE
     with_docs = version >= 3 and request.include_documentation
-    out = begin(exchange.correlation_id, flexible)
-    out += _THROTTLE
-    out += wire_count(len(request.resources), flexible)
     unknown = _unknown_type(request.resources)
+    results = []
     for resource in request.resources:
         keys = frozenset(resource.configuration_keys or ())
         wanted = Wanted(keys, version, request.include_synonyms, with_docs)
@@ -120,16 +113,16 @@ def handle(exchange: Exchange, services: Services) -> None:
         # Kafka's answer without an error carries an empty message, not null.
         error, message = refusal or (ErrorCode.NONE, "")
         exchange.error = exchange.error or error
-        out += _ERROR.pack(error)
-        out += wire_string(message, flexible)
-        out += _BYTE.pack(resource.resource_type)
-        out += wire_string(resource.resource_name, flexible)
-        out += wire_count(0, flexible) if refusal else _configs(resource, wanted, services)
-        if flexible:
-            out.append(0)
-    if flexible:
-        out.append(0)
-    exchange.send(finish(out))
+        results.append(
+            Row(
+                error_code=error,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=() if refusal else _configs(resource, wanted, services),
+            )
+        )
+    exchange.send(write(exchange, results=results))
 
 
 def _unknown_type(resources: Iterable[Any]) -> Refusal | None:
@@ -161,7 +154,7 @@ def judge(resource_type: int, name: str, services: Services) -> Refusal | None:
     return None if wrong is None else Refusal(ErrorCode.INVALID_REQUEST, wrong)
 
 
-def _configs(resource: Any, wanted: Wanted, services: Services) -> bytes:
+def _configs(resource: Any, wanted: Wanted, services: Services) -> Written:
     if wanted.keys:
         # What is rendered is kept under what was asked: that must not be what peers make up. The
         # key that nothing has stands for those; without it none would mean all.
@@ -180,7 +173,7 @@ def _configs(resource: Any, wanted: Wanted, services: Services) -> bytes:
 
 
 @functools.lru_cache(maxsize=256)
-def _group_configs(own: tuple[tuple[str, str], ...], limits: CoreLimits, wanted: Wanted) -> bytes:
+def _group_configs(own: tuple[tuple[str, str], ...], limits: CoreLimits, wanted: Wanted) -> Written:
     """Rendered once for all groups that set nothing, which are most."""
     values = dict(own)
     keys = CONFIG_KEYS.values()
@@ -188,12 +181,12 @@ def _group_configs(own: tuple[tuple[str, str], ...], limits: CoreLimits, wanted:
 
 
 @functools.lru_cache(maxsize=64)
-def _topic_configs(wanted: Wanted) -> bytes:
+def _topic_configs(wanted: Wanted) -> Written:
     return render(TOPIC_ENTRIES, wanted)
 
 
 @functools.lru_cache(maxsize=64)
-def _broker_configs(configs: tuple[BrokerConfig, ...], wanted: Wanted) -> bytes:
+def _broker_configs(configs: tuple[BrokerConfig, ...], wanted: Wanted) -> Written:
     return render([_broker_entry(config) for config in configs], wanted)
 
 
@@ -218,34 +211,27 @@ def _broker_entry(config: BrokerConfig) -> Entry:
     return Entry(config.name, config.kind, True, tuple(values), config.doc)
 
 
-def render(entries: Iterable[Entry], wanted: Wanted) -> bytes:
+def render(entries: Iterable[Entry], wanted: Wanted) -> Written:
     """Render the array of configs for the version asked."""
-    told = [entry for entry in entries if not wanted.keys or entry.name in wanted.keys]
-    out = bytearray(wire_count(len(told), wanted.version >= FIRST_FLEXIBLE))
-    for entry in told:
-        out += _render_entry(entry, wanted)
-    return bytes(out)
+    rows = [
+        _row(entry, wanted) for entry in entries if not wanted.keys or entry.name in wanted.keys
+    ]
+    path = "results.configs"
+    return Written(len(rows), [write_elements(ApiKey.DESCRIBE_CONFIGS, wanted.version, path, rows)])
 
 
-def _render_entry(entry: Entry, wanted: Wanted) -> bytearray:
-    flexible = wanted.version >= FIRST_FLEXIBLE
+def _row(entry: Entry, wanted: Wanted) -> Row:
     _, value, source = entry.values[0]
-    out = bytearray(wire_string(entry.name, flexible))
-    out += wire_string(value, flexible)
-    out.append(entry.is_read_only)
-    out += _BYTE.pack(source)
-    out.append(False)  # nothing here is sensitive
-    synonyms = entry.values if wanted.with_synonyms else ()
-    out += wire_count(len(synonyms), flexible)
-    for name, synonym, synonym_source in synonyms:
-        out += wire_string(name, flexible)
-        out += wire_string(synonym, flexible)
-        out += _BYTE.pack(synonym_source)
-        if flexible:
-            out.append(0)
-    if wanted.version >= 3:
-        out += _BYTE.pack(_TYPE_CODES[entry.kind])
-        out += wire_string(entry.doc if wanted.with_docs else None, flexible)
-    if flexible:
-        out.append(0)
-    return out
+    return Row(
+        name=entry.name,
+        value=value,
+        read_only=entry.is_read_only,
+        config_source=source,
+        is_sensitive=False,
+        synonyms=[
+            Row(name=name, value=synonym, source=synonym_source)
+            for name, synonym, synonym_source in (entry.values if wanted.with_synonyms else ())
+        ],
+        config_type=_TYPE_CODES[entry.kind],
+        documentation=entry.doc if wanted.with_docs else None,
+    )

@@ -19,22 +19,22 @@ Kafka does. What does not exist is no such error: the rest of the poll waits.
 
 from __future__ import annotations
 
-import struct
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coordinator.core.errors import ErrorCode
-from coordinator.handlers.packing import ZERO_UUID, begin, finish, wire_count, wire_string
 from coordinator.handlers.partitions import LEADER_EPOCH, check_partition, find_by_id, find_by_name
 from coordinator.handlers.reading import read
+from coordinator.handlers.writing import write
+from protocol.codec import uuid_to_topic_id
+from protocol.writer import Row
 
 if TYPE_CHECKING:
     from coordinator.core.topic_image import TopicImage
     from coordinator.handlers.exchange import Exchange
     from coordinator.handlers.services import Services, TopicSource
 
-FIRST_FLEXIBLE = 12
 TOPIC_IDS = 13
 CURRENT_LEADER = 16
 
@@ -46,17 +46,7 @@ FULL_EPOCHS = frozenset({0, -1})
 (FetchMetadata.isFull).
 """
 
-# Partition, error, high watermark, last stable offset, then by version: log start offset, aborted
-# transactions, no preferred replica, no bytes of records, no tags.
-_V4 = struct.Struct(">ihqqii")
-_V5 = struct.Struct(">ihqqqii")
-_V11 = struct.Struct(">ihqqqiii")
-_FLEXIBLE = struct.Struct(">ihqqqBiBx")
-_LEADER = struct.Struct(">BBBiix")
-"""One tag, its number and its size: who leads, since which epoch, no tags."""
-_ERROR_AND_SESSION = struct.Struct(">hi")
-_THROTTLE = bytes(4)
-
+_ZERO_ID = ("", "")
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 CONSUMER, DEBUGGING_CONSUMER = -1, -2
 """Replica ids of those that are none."""
@@ -66,12 +56,31 @@ NO_EPOCH = -1
 class _Asked(NamedTuple):
     """A partition of the request."""
 
-    name: bytes
-    """Its topic, by name or by id, as the answer has it."""
+    topic: tuple[str, str]
+    """The name or the id (printed) that the client has for its topic, as the answer has it."""
     topic_id: str
+    """"" if there is no such topic."""
     error: ErrorCode
     """What it is that there is no such partition."""
     wire: Any
+
+
+class _Fetched(NamedTuple):
+    """A partition of the answer: no records."""
+
+    partition_index: int
+    error_code: ErrorCode
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted_transactions: tuple[()] | None
+    """Kafka says that there were none (an empty array) of a partition that does not exist, and to
+    those who read what is committed (FetchResponse.partitionResponse,
+    KafkaApis.handleFetchRequest).
+    """
+    current_leader: Row | None = None
+    preferred_read_replica: int = -1
+    records: bytes = b""
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -79,7 +88,7 @@ def handle(exchange: Exchange, services: Services) -> None:
     wire = read(exchange, services)
     if exchange.version >= 7 and wire.session_epoch not in FULL_EPOCHS:
         exchange.error = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        exchange.send(_pack(exchange, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, []))
+        exchange.send(_write(exchange, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, []))
         return
     wait_ms = min(wire.max_wait, MAX_WAIT_MS)
     reply, may_wait = render(wire, exchange, services)
@@ -99,20 +108,20 @@ def _each_once(wire: Any, version: int, image: TopicImage) -> tuple[list[_Asked]
     """Find what exists, and what does not. A partition that comes twice stands where it comes
     first, and is what is said last.
     """
-    by_id, flexible = version >= TOPIC_IDS, version >= FIRST_FLEXIBLE
-    asked: dict[tuple[bytes, int], _Asked] = {}
+    by_id = version >= TOPIC_IDS
+    asked: dict[tuple[tuple[str, str], int], _Asked] = {}
     for one in wire.topics:
         if by_id:
             topic = find_by_id(image, one.topic_id)
-            name = ZERO_UUID if one.topic_id is None else one.topic_id.bytes
+            named = ("", uuid_to_topic_id(one.topic_id))
         else:
             topic = find_by_name(image, one.topic)
-            name = wire_string(one.topic, flexible)
+            named = (one.topic, "")
         topic_id = "" if isinstance(topic, ErrorCode) else topic.topic_id
         for partition in one.partitions:
             index = partition.partition
             error = check_partition(topic, index, NO_EPOCH)
-            asked[name, index] = _Asked(name, topic_id, error, partition)
+            asked[named, index] = _Asked(named, topic_id, error, partition)
     known: list[_Asked] = []
     missing: list[_Asked] = []
     for found in asked.values():
@@ -158,19 +167,18 @@ def render(wire: Any, exchange: Exchange, services: Services) -> tuple[bytes, bo
         error, end = look_up(services.topics, one, version, is_replica=replica_id >= 0)
         exchange.error = exchange.error or error
         may_wait = may_wait and not error
-        tells = sees_aborted and not error
-        row = _pack_partition(version, one.wire.partition, error, end, aborted=tells)
+        row = _row(one.wire.partition, error, end, tells_aborted=sees_aborted and not error)
         if error is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= CURRENT_LEADER:
-            row = row[:-1] + _LEADER.pack(1, 1, 9, services.node_id, LEADER_EPOCH)
-        rows.append((one.name, row))
+            leader = Row(leader_id=services.node_id, leader_epoch=LEADER_EPOCH)
+            row = row._replace(current_leader=leader)
+        rows.append((one.topic, row))
     for one in missing:
         exchange.error = exchange.error or one.error
-        row = _pack_partition(version, one.wire.partition, one.error, -1, aborted=True)
-        rows.append((one.name, row))
+        rows.append((one.topic, _row(one.wire.partition, one.error, -1, tells_aborted=True)))
     entries = [
-        (name, [row for _, row in group]) for name, group in groupby(rows, key=itemgetter(0))
+        (topic, [row for _, row in group]) for topic, group in groupby(rows, key=itemgetter(0))
     ]
-    return _pack(exchange, ErrorCode.NONE, 0, entries), may_wait
+    return _write(exchange, ErrorCode.NONE, 0, entries), may_wait
 
 
 def _replica_id(wire: Any, version: int) -> int:
@@ -181,7 +189,7 @@ def _stumbles(missing: list[_Asked], version: int) -> bool:
     """Say whether something follows a partition of no id: Kafka has no name of that to compare with
     (FetchResponse.matchingTopic).
     """
-    return version >= TOPIC_IDS and any(one.name == ZERO_UUID for one in missing[:-1])
+    return version >= TOPIC_IDS and any(one.topic == _ZERO_ID for one in missing[:-1])
 
 
 def _render_refused(wire: Any, exchange: Exchange) -> bytes:
@@ -194,52 +202,31 @@ def _render_refused(wire: Any, exchange: Exchange) -> bytes:
     if version < TOPIC_IDS:
         entries = [
             (
-                wire_string(one.topic, version >= FIRST_FLEXIBLE),
-                [
-                    _pack_partition(version, p.partition, error, -1, aborted=True)
-                    for p in one.partitions
-                ],
+                (one.topic, ""),
+                [_row(p.partition, error, -1, tells_aborted=True) for p in one.partitions],
             )
             for one in wire.topics
         ]
-    return _pack(exchange, error, wire.session_id if version >= 7 else 0, entries)
+    return _write(exchange, error, wire.session_id if version >= 7 else 0, entries)
 
 
-def _pack(
-    exchange: Exchange, error: ErrorCode, session_id: int, entries: list[tuple[bytes, list[bytes]]]
+def _write(
+    exchange: Exchange,
+    error: ErrorCode,
+    session_id: int,
+    entries: list[tuple[tuple[str, str], list[_Fetched]]],
 ) -> bytes:
-    flexible = exchange.version >= FIRST_FLEXIBLE
-    out = begin(exchange.correlation_id, flexible)
-    out += _THROTTLE
-    if exchange.version >= 7:
-        out += _ERROR_AND_SESSION.pack(error, session_id)
-    out += wire_count(len(entries), flexible)
-    for name, rows in entries:
-        out += name
-        out += wire_count(len(rows), flexible)
-        for row in rows:
-            out += row
-        if flexible:
-            out.append(0)
-    if flexible:
-        out.append(0)
-    return finish(out)
+    return write(
+        exchange,
+        error_code=error,
+        session_id=session_id,
+        responses=[
+            Row(topic=name, topic_id=topic_id, partitions=rows)
+            for (name, topic_id), rows in entries
+        ],
+    )
 
 
-def _pack_partition(
-    version: int, index: int, error: ErrorCode, end: int, *, aborted: bool
-) -> bytes:
-    """Pack a row; ``aborted`` says that no transaction was, else nothing is said of them.
-
-    Kafka says so of what does not exist, and to those who read what is committed
-    (FetchResponse.partitionResponse, KafkaApis.handleFetchRequest).
-    """
+def _row(index: int, error: ErrorCode, end: int, *, tells_aborted: bool) -> _Fetched:
     start = 0 if error is ErrorCode.NONE else -1
-    count = 0 if aborted else -1
-    if version >= FIRST_FLEXIBLE:
-        return _FLEXIBLE.pack(index, error, end, end, start, count + 1, -1, 1)
-    if version >= 11:
-        return _V11.pack(index, error, end, end, start, count, -1, 0)
-    if version >= 5:
-        return _V5.pack(index, error, end, end, start, count, 0)
-    return _V4.pack(index, error, end, end, count, 0)
+    return _Fetched(index, error, end, end, start, () if tells_aborted else None)

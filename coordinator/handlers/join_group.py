@@ -14,21 +14,15 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any
 
 from coordinator.core.requests import Client, JoinGroup, JoinGroupResult, JoinProtocol
-from coordinator.handlers.packing import begin, finish, wire_bytes, wire_count, wire_string
 from coordinator.handlers.reading import read
+from coordinator.handlers.writing import write
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange
     from coordinator.handlers.services import Services
-
-FIRST_FLEXIBLE = 6
-
-_ERROR_AND_GENERATION = struct.Struct(">hi")
-_THROTTLE = bytes(4)
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -64,30 +58,16 @@ def parse(wire: Any, version: int, client: Client, new_uuid: str) -> JoinGroup:
 def render(result: JoinGroupResult, exchange: Exchange) -> bytes:
     """Render for the version asked."""
     exchange.error = result.error
-    version = exchange.version
-    flexible = version >= FIRST_FLEXIBLE
-    out = begin(exchange.correlation_id, flexible)
-    if version >= 2:
-        out += _THROTTLE
-    out += _ERROR_AND_GENERATION.pack(result.error, result.generation_id)
-    if version >= 7:
-        out += wire_string(result.protocol_type, flexible)
-        # JoinGroupResponse: an empty name is null from v7 on, a null name is empty before.
-        out += wire_string(result.protocol_name or None, flexible)
-    else:
-        out += wire_string(result.protocol_name or "", flexible)
-    out += wire_string(result.leader, flexible)
-    if version >= 9:
-        out.append(result.skip_assignment)
-    out += wire_string(result.member_id, flexible)
-    out += wire_count(len(result.members), flexible)
-    for member in result.members:
-        out += wire_string(member.member_id, flexible)
-        if version >= 5:
-            out += wire_string(member.group_instance_id, flexible)
-        out += wire_bytes(member.metadata, flexible)
-        if flexible:
-            out.append(0)
-    if flexible:
-        out.append(0)
-    return finish(out)
+    # JoinGroupResponse: an empty name is null from v7 on, a null name is empty before.
+    no_name = None if exchange.version >= 7 else ""
+    return write(
+        exchange,
+        error_code=result.error,
+        generation_id=result.generation_id,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name or no_name,
+        leader=result.leader,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=result.members,
+    )

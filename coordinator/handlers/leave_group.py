@@ -10,22 +10,17 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import Client, LeaveGroup, LeaveGroupResult, LeavingMember
-from coordinator.handlers.packing import begin, finish, wire_count, wire_string
 from coordinator.handlers.reading import read
+from coordinator.handlers.writing import write
+from protocol.writer import Row
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange
     from coordinator.handlers.services import Services
-
-FIRST_FLEXIBLE = 4
-
-_ERROR = struct.Struct(">h")
-_THROTTLE = bytes(4)
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -50,24 +45,19 @@ def parse(wire: Any, version: int, client: Client) -> LeaveGroup:
 
 def render(result: LeaveGroupResult, exchange: Exchange) -> bytes:
     """Render for the version asked."""
-    version = exchange.version
-    flexible = version >= FIRST_FLEXIBLE
     error = result.error
-    if version < 3 and error is ErrorCode.NONE and result.members:
+    if exchange.version < 3 and error is ErrorCode.NONE and result.members:
         error = result.members[0].error
     exchange.error = error or next((m.error for m in result.members if m.error), error)
-    out = begin(exchange.correlation_id, flexible)
-    if version >= 1:
-        out += _THROTTLE
-    out += _ERROR.pack(error)
-    if version >= 3:
-        out += wire_count(len(result.members), flexible)
-        for member in result.members:
-            out += wire_string(member.member_id, flexible)
-            out += wire_string(member.group_instance_id, flexible)
-            out += _ERROR.pack(member.error)
-            if flexible:
-                out.append(0)
-    if flexible:
-        out.append(0)
-    return finish(out)
+    return write(
+        exchange,
+        error_code=error,
+        members=[
+            Row(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                error_code=member.error,
+            )
+            for member in result.members
+        ],
+    )

@@ -14,20 +14,18 @@ so the answer to any other is -1.
 
 from __future__ import annotations
 
-import struct
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from coordinator.core.errors import ErrorCode
-from coordinator.handlers.packing import begin, finish, wire_count, wire_string
 from coordinator.handlers.partitions import LEADER_EPOCH, check_partition, find_by_name
 from coordinator.handlers.reading import read
+from coordinator.handlers.writing import write
+from protocol.writer import Row
 
 if TYPE_CHECKING:
     from coordinator.core.topic_image import TopicInfo
     from coordinator.handlers.exchange import Exchange
     from coordinator.handlers.services import Services, TopicSource
-
-FIRST_FLEXIBLE = 6
 
 LATEST = -1
 EARLIEST = frozenset({-2, -4})
@@ -37,13 +35,16 @@ SPECIAL: Final = {LATEST: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 
 ISOLATION_LEVELS = frozenset({0, 1})
 
-Row: TypeAlias = tuple[int, ErrorCode, int, int]
-"""Partition, error, offset, leader epoch."""
 
-_V1 = struct.Struct(">ihqq")
-_V4 = struct.Struct(">ihqqi")
-_FLEXIBLE = struct.Struct(">ihqqix")
-_THROTTLE = bytes(4)
+class FoundPartition(NamedTuple):
+    """One partition of the answer."""
+
+    partition_index: int
+    error_code: ErrorCode
+    offset: int = -1
+    leader_epoch: int = -1
+    timestamp: int = -1
+    """Always, for a special offset."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -72,33 +73,23 @@ def look_up(
 def render(wire: Any, exchange: Exchange, topics: TopicSource) -> bytes:
     """Render for the version asked, each partition once."""
     version = exchange.version
-    flexible = version >= FIRST_FLEXIBLE
     if version >= 2 and wire.isolation_level not in ISOLATION_LEVELS:
         entries = _stumbled(wire)
     else:
         entries = _entries(wire, version, topics)
-    rows = (row for _, rows in entries for row in rows)
-    exchange.error = next((error for _, error, _, _ in rows if error), ErrorCode.NONE)
-    out = begin(exchange.correlation_id, flexible)
-    if version >= 2:
-        out += _THROTTLE
-    out += wire_count(len(entries), flexible)
-    for name, rows_of_topic in entries:
-        out += wire_string(name, flexible)
-        out += wire_count(len(rows_of_topic), flexible)
-        for row in rows_of_topic:
-            out += _pack_row(version, *row)
-        if flexible:
-            out.append(0)
-    if flexible:
-        out.append(0)
-    return finish(out)
+    errors = (found.error_code for _, partitions in entries for found in partitions)
+    exchange.error = next(filter(None, errors), ErrorCode.NONE)
+    return write(
+        exchange, topics=[Row(name=name, partitions=partitions) for name, partitions in entries]
+    )
 
 
-def _entries(wire: Any, version: int, topics: TopicSource) -> list[tuple[str, list[Row]]]:
+def _entries(
+    wire: Any, version: int, topics: TopicSource
+) -> list[tuple[str, list[FoundPartition]]]:
     """Merge the topics of the request; a partition that comes twice is refused."""
     image = topics.image
-    merged: dict[str, dict[int, Row]] = {}
+    merged: dict[str, dict[int, FoundPartition]] = {}
     for asked in wire.topics:
         if not asked.partitions:
             continue
@@ -107,27 +98,18 @@ def _entries(wire: Any, version: int, topics: TopicSource) -> list[tuple[str, li
         for partition in asked.partitions:
             index = partition.partition_index
             if index in rows:
-                rows[index] = (index, ErrorCode.INVALID_REQUEST, -1, -1)
+                rows[index] = FoundPartition(index, ErrorCode.INVALID_REQUEST)
             else:
-                rows[index] = (index, *look_up(topics, topic, partition, version))
+                rows[index] = FoundPartition(index, *look_up(topics, topic, partition, version))
     return [(name, list(rows.values())) for name, rows in merged.items()]
 
 
-def _stumbled(wire: Any) -> list[tuple[str, list[Row]]]:
+def _stumbled(wire: Any) -> list[tuple[str, list[FoundPartition]]]:
     """Answer an isolation level that there is not as Kafka does, all as it was asked for
     (ListOffsetsRequest.getErrorResponse).
     """
     error = ErrorCode.UNKNOWN_SERVER_ERROR
     return [
-        (asked.name, [(p.partition_index, error, -1, -1) for p in asked.partitions])
+        (asked.name, [FoundPartition(p.partition_index, error) for p in asked.partitions])
         for asked in wire.topics
     ]
-
-
-def _pack_row(version: int, index: int, error: ErrorCode, offset: int, epoch: int) -> bytes:
-    """Pack one partition; the timestamp of a special offset is always -1."""
-    if version >= FIRST_FLEXIBLE:
-        return _FLEXIBLE.pack(index, error, -1, offset, epoch)
-    if version >= 4:
-        return _V4.pack(index, error, -1, offset, epoch)
-    return _V1.pack(index, error, -1, offset)

@@ -5,21 +5,18 @@ One version, not flexible. The error code of the whole stands before the throttl
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import OffsetDelete, OffsetDeleteResult
-from coordinator.handlers.packing import begin, finish, wire_count, wire_string
 from coordinator.handlers.reading import read
+from coordinator.handlers.writing import write
+from protocol.writer import Row
 
 if TYPE_CHECKING:
     from coordinator.core.requests import Client
     from coordinator.handlers.exchange import Exchange
     from coordinator.handlers.services import Services
-
-_HEAD = struct.Struct(">hi")
-_PARTITION = struct.Struct(">ih")
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -41,15 +38,17 @@ def parse(wire: Any, client: Client) -> OffsetDelete:
 def render(result: OffsetDeleteResult, exchange: Exchange) -> bytes:
     """Render the one version."""
     exchange.error = result.error or _first_error(result)
-    out = begin(exchange.correlation_id, flexible_header=False)
-    out += _HEAD.pack(result.error, 0)
-    out += wire_count(len(result.topics), flexible=False)
-    for name, partitions in result.topics:
-        out += wire_string(name, flexible=False)
-        out += wire_count(len(partitions), flexible=False)
-        for partition, error in partitions:
-            out += _PARTITION.pack(partition, error)
-    return finish(out)
+    return write(
+        exchange,
+        error_code=result.error,
+        topics=[
+            Row(
+                name=name,
+                partitions=[Row(partition_index=p, error_code=error) for p, error in partitions],
+            )
+            for name, partitions in result.topics
+        ],
+    )
 
 
 def _first_error(result: OffsetDeleteResult) -> ErrorCode:

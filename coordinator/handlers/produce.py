@@ -14,25 +14,35 @@ want no acknowledgement (acks=0): their producer reads no error.
 
 from __future__ import annotations
 
-import struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from coordinator.core.errors import ErrorCode
-from coordinator.handlers.packing import ZERO_UUID, begin, finish, wire_count, wire_string
 from coordinator.handlers.reading import read
+from coordinator.handlers.writing import write
+from protocol.codec import uuid_to_topic_id
+from protocol.writer import Row
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange
     from coordinator.handlers.services import Services
 
-FIRST_FLEXIBLE = 9
 TOPIC_IDS = 13
 
 MESSAGE = "groupkeeper coordinates groups and keeps their offsets; it stores no records"
 
-_V3 = struct.Struct(">ihqq")
-_V5 = struct.Struct(">ihqqq")
-_THROTTLE = bytes(4)
+
+@dataclass(slots=True)
+class _Refused:
+    """One partition of the answer."""
+
+    index: int
+    error_code: ErrorCode = ErrorCode.POLICY_VIOLATION
+    base_offset: int = -1
+    log_append_time: int = -1
+    log_start_offset: int = -1
+    record_errors: tuple[()] = ()
+    error_message: str = MESSAGE
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -49,43 +59,23 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 def render(wire: Any, exchange: Exchange) -> bytes:
     """Render for the version asked, each partition once."""
-    version = exchange.version
-    flexible = version >= FIRST_FLEXIBLE
-    merged = _merged(wire, version)
+    merged = _merged(wire, exchange.version)
     exchange.error = ErrorCode.POLICY_VIOLATION if merged else ErrorCode.NONE
-    out = begin(exchange.correlation_id, flexible)
-    out += wire_count(len(merged), flexible)
-    tail = b""
-    if version >= 8:
-        tail = wire_count(0, flexible) + wire_string(MESSAGE, flexible)
-    if flexible:
-        tail += b"\0"
-    for name, indexes in merged.items():
-        out += name
-        out += wire_count(len(indexes), flexible)
-        for index in indexes:
-            # Index, error, base offset, log append time, log start offset.
-            if version >= 5:
-                out += _V5.pack(index, ErrorCode.POLICY_VIOLATION, -1, -1, -1)
-            else:
-                out += _V3.pack(index, ErrorCode.POLICY_VIOLATION, -1, -1)
-            out += tail
-        if flexible:
-            out.append(0)
-    out += _THROTTLE
-    if flexible:
-        out.append(0)
-    return finish(out)
+    return write(
+        exchange,
+        responses=[
+            Row(name=name, topic_id=topic_id, partition_responses=list(map(_Refused, indexes)))
+            for (name, topic_id), indexes in merged.items()
+        ],
+    )
 
 
-def _merged(wire: Any, version: int) -> dict[bytes, dict[int, None]]:
-    """The partitions by topic, which is named as the answer has it."""
-    merged: dict[bytes, dict[int, None]] = {}
+def _merged(wire: Any, version: int) -> dict[tuple[str, str], dict[int, None]]:
+    """The partitions by topic, which is known by its name or its id."""
+    merged: dict[tuple[str, str], dict[int, None]] = {}
     for topic in wire.topic_data:
-        if version < TOPIC_IDS:
-            name = wire_string(topic.name, version >= FIRST_FLEXIBLE)
-        else:
-            name = ZERO_UUID if topic.topic_id is None else topic.topic_id.bytes
+        named = (topic.name, "") if version < TOPIC_IDS else ("", uuid_to_topic_id(topic.topic_id))
         if topic.partition_data:
-            merged.setdefault(name, {}).update(dict.fromkeys(p.index for p in topic.partition_data))
+            indexes = dict.fromkeys(partition.index for partition in topic.partition_data)
+            merged.setdefault(named, {}).update(indexes)
     return merged

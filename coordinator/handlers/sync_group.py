@@ -10,22 +10,16 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import Client, SyncGroup, SyncGroupResult
-from coordinator.handlers.packing import begin, finish, wire_bytes, wire_string
 from coordinator.handlers.reading import read
+from coordinator.handlers.writing import write
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange
     from coordinator.handlers.services import Services
-
-FIRST_FLEXIBLE = 4
-
-_ERROR = struct.Struct(">h")
-_THROTTLE = bytes(4)
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -56,16 +50,10 @@ def parse(wire: Any, version: int, client: Client) -> SyncGroup:
 def render(result: SyncGroupResult, exchange: Exchange) -> bytes:
     """Render for the version asked."""
     exchange.error = result.error
-    version = exchange.version
-    flexible = version >= FIRST_FLEXIBLE
-    out = begin(exchange.correlation_id, flexible)
-    if version >= 1:
-        out += _THROTTLE
-    out += _ERROR.pack(result.error)
-    if version >= 5:
-        out += wire_string(result.protocol_type, flexible)
-        out += wire_string(result.protocol_name, flexible)
-    out += wire_bytes(result.assignment, flexible)
-    if flexible:
-        out.append(0)
-    return finish(out)
+    return write(
+        exchange,
+        error_code=result.error,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol_name,
+        assignment=result.assignment,
+    )
