@@ -124,9 +124,9 @@ class Group:
         "join_phase",
         "leader_id",
         "members",
-        "metadata_bytes",
         "new_member_added",
         "offset_bytes",
+        "offset_metadata_bytes",
         "offsets",
         "parked_joins",
         "pending_members",
@@ -155,7 +155,7 @@ class Group:
         self.offsets: dict[str, dict[int, SavedOffset]] = {}
         self.offset_bytes = 0
         """An upper bound of the offsets when they are saved, their metadata not counted."""
-        self.metadata_bytes = 0
+        self.offset_metadata_bytes = 0
         """The same of their metadata."""
         self.assigned_bytes = 0
         """The same of the assignments that are saved."""
@@ -393,7 +393,9 @@ class Group:
 
     def saved_bytes(self) -> int:
         """An upper bound of what the group takes when it is saved."""
-        return self.size_bytes + self.assigned_bytes + self.offset_bytes + self.metadata_bytes
+        return (
+            self.size_bytes + self.assigned_bytes + self.offset_bytes + self.offset_metadata_bytes
+        )
 
     def offset_count(self) -> int:
         """How many offsets are committed."""

@@ -179,7 +179,7 @@ def _check_bytes(group: Group) -> None:
     topics = sum(map(topic_bytes, group.offsets))
     where = f"{group.group_id} in {group.state}: what it takes is miscounted"
     assert group.offset_bytes == topics + SAVED_OFFSET_BYTES * len(offsets), where
-    assert group.metadata_bytes == sum(text_bytes(o.metadata) for o in offsets), where
+    assert group.offset_metadata_bytes == sum(text_bytes(o.metadata) for o in offsets), where
     members = () if group.saved is None else group.saved.members
     assert group.assigned_bytes == sum(encoded_bytes(len(m.assignment)) for m in members), where
 

@@ -190,7 +190,7 @@ class ShardState:
     def _apply_commit(self, record: OffsetsCommitted) -> None:
         group = self._group(record.group_id)
         offsets = group.offsets
-        has_metadata = group.metadata_bytes > 0
+        has_metadata = group.offset_metadata_bytes > 0
         commit_time_ms = record.commit_time_ms
         expire_time_ms = record.expire_time_ms
         for topic in record.topics:
@@ -224,7 +224,7 @@ class ShardState:
         self._set_metadata(group, record.metadata)
         self.offsets_held -= group.offset_count()
         group.offsets = {}
-        group.offset_bytes = group.metadata_bytes = 0
+        group.offset_bytes = group.offset_metadata_bytes = 0
         self._add_offsets(group, record.offsets)
 
     def _set_metadata(self, group: Group, metadata: GroupRecord | None) -> None:
@@ -325,6 +325,6 @@ class ShardState:
 def _count_metadata(group: Group, before: SavedOffset | None, metadata: str) -> None:
     """Note that an offset gets this metadata instead of what it had."""
     if before is not None and before.metadata:
-        group.metadata_bytes -= text_bytes(before.metadata)
+        group.offset_metadata_bytes -= text_bytes(before.metadata)
     if metadata:
-        group.metadata_bytes += text_bytes(metadata)
+        group.offset_metadata_bytes += text_bytes(metadata)

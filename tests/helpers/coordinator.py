@@ -31,6 +31,7 @@ from coordinator.core.requests import (
 from coordinator.runtime.settings import CoordinatorConfig
 from coordinator.service import GroupCoordinator
 from coordinator.topics import ConfiguredTopic, Topics
+from storage.base import OffsetStorage
 from tests.helpers.faulty_storage import FaultyStorage
 from tests.helpers.virtual_loop import VirtualClock, turns, virtual_timer
 
@@ -206,6 +207,28 @@ def a_config(**changes: Any) -> CoordinatorConfig:
 
 
 @asynccontextmanager
+async def a_world(
+    storage: OffsetStorage, topics: Topics | None = None, **config: Any
+) -> AsyncIterator[World]:
+    """Start a coordinator over any store, and stop it at the end; each ticket must then have
+    exactly one answer.
+    """
+    clock = VirtualClock()
+    coordinator = GroupCoordinator(
+        storage, a_config(**config), topics, clock=clock, timer=virtual_timer
+    )
+    await coordinator.start()
+    world = World(coordinator, storage, clock)  # type: ignore[arg-type]
+    try:
+        yield world
+    finally:
+        await coordinator.stop()
+    await turns(3)
+    for ticket in world.tickets:
+        assert len(ticket.answers) + ticket.aborted == 1, (ticket.request, ticket.answers)
+
+
+@asynccontextmanager
 async def a_coordinator(
     storage: FaultyStorage | None = None,
     topics: Topics | None = None,
@@ -214,20 +237,8 @@ async def a_coordinator(
     **config: Any,
 ) -> AsyncIterator[World]:
     """Start a coordinator with topics of static mode, and stop it at the end."""
-    storage = storage or FaultyStorage()
-    clock = VirtualClock()
     if topics is None and not without_topics:
         topics = Topics(TOPICS)
-    coordinator = GroupCoordinator(
-        storage, a_config(**config), topics, clock=clock, timer=virtual_timer
-    )
-    world = World(coordinator, storage, clock)
-    await coordinator.start()
-    await asyncio.sleep(0.2)  # what the start wrote is durable, events included
-    try:
+    async with a_world(storage or FaultyStorage(), topics, **config) as world:
+        await asyncio.sleep(0.2)  # what the start wrote is durable, events included
         yield world
-    finally:
-        await coordinator.stop()
-    await turns(3)
-    for ticket in world.tickets:
-        assert len(ticket.answers) + ticket.aborted == 1, (ticket.request, ticket.answers)

@@ -114,7 +114,7 @@ class CheckedShard(Shard):
     def _check_bound(self) -> None:
         bound = self.limits.max_group_bytes
         for group in self.groups.values():
-            taken = group.offset_bytes + group.metadata_bytes
+            taken = group.offset_bytes + group.offset_metadata_bytes
             assert taken <= bound, f"{group.group_id} is larger than {bound} bytes: {taken}"
 
     def _took(self, step: Step, now: Now) -> Step:

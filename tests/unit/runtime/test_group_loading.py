@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
@@ -13,37 +13,24 @@ from structlog.testing import capture_logs
 from coordinator.core.errors import ErrorCode
 from coordinator.core.records import Record
 from coordinator.core.requests import ChangeTopics, DeleteGroup, Heartbeat, OffsetFetch
-from coordinator.service import GroupCoordinator
 from coordinator.topics import ConfiguredTopic, Topics
 from storage.persistent import OffsetAndMetadata, PersistentOffsetStorage
-from tests.helpers.coordinator import CLIENT, RecordingTicket, World, a_config
+from tests.helpers.coordinator import CLIENT, RecordingTicket, World
+from tests.helpers.coordinator import a_world as a_world_over
 from tests.helpers.dict_store import AsyncDictStore
 from tests.helpers.faulty_storage import Gate
-from tests.helpers.virtual_loop import VirtualClock, run_virtual, turns, virtual_time, virtual_timer
+from tests.helpers.virtual_loop import run_virtual, turns, virtual_time
 
 TURNS = 30
 
 
-@asynccontextmanager
-async def a_world(
+def a_world(
     store: AsyncDictStore,
     topics: Topics | None = None,
     kind: type[PersistentOffsetStorage] = PersistentOffsetStorage,
     **config: Any,
-) -> AsyncIterator[World]:
-    clock = VirtualClock()
-    storage = kind(store)
-    coordinator = GroupCoordinator(
-        storage, a_config(**config), topics, clock=clock, timer=virtual_timer
-    )
-    await coordinator.start()
-    world = World(coordinator, None, clock)  # type: ignore[arg-type]
-    try:
-        yield world
-    finally:
-        await coordinator.stop()
-    await turns(3)
-    assert all(len(ticket.answers) == 1 for ticket in world.tickets)
+) -> AbstractAsyncContextManager[World]:
+    return a_world_over(kind(store), topics, **config)
 
 
 def a_store(group_id: str = "g", offset: int = 7) -> AsyncDictStore:

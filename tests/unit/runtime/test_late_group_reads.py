@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from structlog.testing import capture_logs
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.records import SavedGroup, SavedOffset, TopicRecord
-from coordinator.service import GroupCoordinator
 from coordinator.topics import ConfiguredTopic, Topics
 from storage.base import StorageError
-from tests.helpers.coordinator import World, a_config
+from tests.helpers.coordinator import World, a_world
 from tests.helpers.faulty_storage import Gate
 from tests.helpers.named_groups import NamedGroups
-from tests.helpers.virtual_loop import VirtualClock, turns, virtual_time, virtual_timer
-
-
-@asynccontextmanager
-async def a_world(storage: NamedGroups, topics: Topics | None = None) -> AsyncIterator[World]:
-    clock = VirtualClock()
-    coordinator = GroupCoordinator(storage, a_config(), topics, clock=clock, timer=virtual_timer)
-    await coordinator.start()
-    world = World(coordinator, None, clock)  # type: ignore[arg-type]
-    try:
-        yield world
-    finally:
-        await coordinator.stop()
-    await turns(3)
-    assert all(len(ticket.answers) == 1 for ticket in world.tickets)
+from tests.helpers.virtual_loop import turns, virtual_time
 
 
 async def with_an_offset(storage: NamedGroups, offset: int = 7) -> None:
