@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -34,6 +35,17 @@ def test_nonsense_is_refused(monkeypatch, capsys, name, text):
     assert capsys.readouterr().out.startswith(f"fuzz: {name}={text} is refused: give ")
 
 
+def has_begun(pid: str) -> bool:
+    """Whether it is a daemon with sockets: then who started it has come back from ``Popen``, and
+    knows whom to end.
+    """
+    for each in Path("/proc", pid, "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a file that it has closed meanwhile
+            if os.readlink(each).startswith("socket:"):
+                return True
+    return False
+
+
 def test_who_ends_it_ends_its_daemon():
     fuzz = subprocess.Popen(
         [sys.executable, "-m", "tests.fuzz"],
@@ -44,7 +56,7 @@ def test_who_ends_it_ends_its_daemon():
         text=True,
     )
     children = Path(f"/proc/{fuzz.pid}/task/{fuzz.pid}/children")
-    while not (started := children.read_text().split()):
+    while not (started := children.read_text().split()) or not has_begun(started[0]):
         assert fuzz.poll() is None, fuzz.communicate()
         time.sleep(0.01)
     fuzz.send_signal(signal.SIGTERM)

@@ -29,7 +29,8 @@ from typing import Any
 import hypothesis
 import pytest
 
-AT_A_TIME = 2
+AT_A_TIME = 4
+"""Two a core: with one each, half of the time was waited for threads and sockets of tests."""
 CPU_LIMIT_S = 60
 """What a child may burn; the slowest set of tests takes a third of it."""
 OWN_CPU_LIMIT_S = 12
