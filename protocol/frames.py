@@ -66,14 +66,24 @@ class FrameSplitter:
         self._waiting = bytearray()
         self._wanted = _PREFIX
 
+    def is_one(self, data: bytes) -> bool:
+        """Say whether ``data`` is one whole frame, with nothing before it that is incomplete. It
+        need not be fed then: ``feed`` returns it as it is.
+        """
+        size = len(data) - _PREFIX
+        return (
+            0 <= size <= self._max_frame_bytes
+            and _unpack_length(data)[0] == size
+            and not self._waiting
+        )
+
     def feed(self, data: bytes) -> list[bytes]:
         """Return the frames that ``data`` completes, in order; raise FrameError at a length that
         cannot be.
         """
+        if self.is_one(data):
+            return [data]
         if not self._waiting:
-            size = len(data) - _PREFIX
-            if 0 <= size <= self._max_frame_bytes and _unpack_length(data)[0] == size:
-                return [data]
             return self._cut(data)
         self._waiting += data
         if len(self._waiting) < self._wanted:

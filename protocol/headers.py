@@ -7,7 +7,7 @@ count from there.
 from __future__ import annotations
 
 from struct import Struct, error
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from protocol.errors import ProtocolError
 from protocol.reader import MAX_HEADER_TAGS, Input, java_text
@@ -18,6 +18,9 @@ PREFIX_BYTES: Final = 4
 
 _FIXED: Final = Struct(">hhih")
 _CLIENT_ID_AT: Final = PREFIX_BYTES + _FIXED.size
+_CLIENT_ID_SIZE_AT: Final = _CLIENT_ID_AT - 2
+_BEFORE_CLIENT_ID: Final = Struct(">4xhhi").unpack_from
+_INT16: Final = Struct(">h").unpack_from
 
 _RESPONSE_V0: Final = Struct(">ii")
 _RESPONSE_V1: Final = Struct(">iix")
@@ -97,6 +100,46 @@ def read_request_header(frame: bytes) -> RequestHeader:
     if flexible:
         position = _skip_tags(frame, position)
     return _new(RequestHeader, (api_key, version, correlation_id, client_id, position))
+
+
+MAX_REMEMBERED_BYTES: Final = 256
+"""A longer client id is read anew with each request: every connection may have one."""
+
+HeaderFields: TypeAlias = tuple[int, int, int, str | None, int]
+"""Those of ``RequestHeader``."""
+
+
+class HeaderReader:
+    """Reads the headers of one connection, whose client id is nearly always the same."""
+
+    __slots__ = ("_body_at", "_client_id", "_raw")
+
+    def __init__(self) -> None:
+        """Take the client id to be null."""
+        self._raw = b"\xff\xff"
+        """The client id as it stood in the last frame, its length included."""
+        self._client_id: str | None = None
+        self._body_at = _CLIENT_ID_AT
+        """Where the client id ends."""
+
+    def read(self, frame: bytes) -> HeaderFields:
+        """Read the header of a frame, as ``read_request_header``."""
+        if frame.startswith(self._raw, _CLIENT_ID_SIZE_AT):
+            api_key, version, correlation_id = _BEFORE_CLIENT_ID(frame)
+            position = self._body_at
+            flexible = _FLEXIBLE.get((api_key, version))
+            if flexible:
+                if position < len(frame) and frame[position] == 0:
+                    return api_key, version, correlation_id, self._client_id, position + 1
+            elif flexible is False:
+                return api_key, version, correlation_id, self._client_id, position
+        header = read_request_header(frame)
+        stop = _CLIENT_ID_AT + max(_INT16(frame, _CLIENT_ID_SIZE_AT)[0], 0)
+        if stop - _CLIENT_ID_AT <= MAX_REMEMBERED_BYTES:
+            self._raw = frame[_CLIENT_ID_SIZE_AT:stop]
+            self._client_id = header.client_id
+            self._body_at = stop
+        return header
 
 
 def response_header(correlation_id: int, *, flexible: bool) -> bytes:

@@ -11,6 +11,8 @@ Topic ids are Kafka's printed form, 22 characters of URL-safe base64, "" for the
 
 from __future__ import annotations
 
+from itertools import repeat
+from operator import add
 from struct import Struct, unpack_from
 from typing import Any, Final, TypeAlias
 
@@ -54,21 +56,57 @@ OffsetFetchFields: TypeAlias = tuple[list[OffsetFetchGroup], bool]
 """(groups, require stable); one group before v8."""
 
 
+# --- Who asks ---
+
+MAX_SENDER_BYTES: Final = 512
+"""Longer ids are read anew with each request: every connection may have some."""
+
+
+class LastSender:
+    """Who sent the last Heartbeat or OffsetCommit of a connection. The next one is nearly always
+    from the same member: then its bytes are compared, and not read again.
+    """
+
+    __slots__ = ("fields", "raw")
+
+    def __init__(self) -> None:
+        """Begin with nobody."""
+        self.fields: HeartbeatFields = ("", 0, "", None)
+        self.raw = b"\1\0\0\0\0\1\0"
+        """The bytes of ``fields`` in a flexible version."""
+
+
+def _sender(frame: bytes, start: int, last: LastSender) -> tuple[HeartbeatFields, int]:
+    """Read how a flexible Heartbeat or OffsetCommit begins, and where that ends."""
+    raw = last.raw
+    if frame.startswith(raw, start):
+        return last.fields, start + len(raw)
+    group_id, position = compact(frame, start)
+    (generation_id,) = INT32(frame, position)
+    member_id, position = compact(frame, position + 4)
+    instance_id, position = compact_or_none(frame, position)
+    fields = group_id, generation_id, member_id, instance_id
+    # What reaches beyond the frame was cut off: the caller's next look finds that.
+    if position - start <= MAX_SENDER_BYTES and position <= len(frame):
+        last.fields = fields
+        last.raw = frame[start:position]
+    return fields, position
+
+
 # --- Heartbeat ---
 
 
-def read_heartbeat(version: int, frame: bytes, offset: int, max_elements: int) -> HeartbeatFields:
+def read_heartbeat(
+    version: int, frame: bytes, offset: int, max_elements: int, last: LastSender | None = None
+) -> HeartbeatFields:
     """Read a Heartbeat whose body begins at ``offset``; raises ProtocolError as
     ``codec.read_request``.
     """
     try:
         if version >= 4:
-            group_id, position = compact(frame, offset)
-            (generation_id,) = INT32(frame, position)
-            member_id, position = compact(frame, position + 4)
-            instance_id, position = compact_or_none(frame, position)
+            fields, position = _sender(frame, offset, last or LastSender())
             if frame[position] == 0:
-                return group_id, generation_id, member_id, instance_id
+                return fields
         else:
             group_id, position = classic(frame, offset)
             (generation_id,) = INT32(frame, position)
@@ -89,30 +127,29 @@ def read_heartbeat(version: int, frame: bytes, offset: int, max_elements: int) -
 
 
 def read_offset_commit(
-    version: int, frame: bytes, offset: int, max_elements: int
+    version: int, frame: bytes, offset: int, max_elements: int, last: LastSender | None = None
 ) -> OffsetCommitFields:
     """Read an OffsetCommit (0-10); raises ProtocolError as ``codec.read_request``."""
     try:
         small = len(frame) <= FREE_BYTES
         allowed = max_elements if small else beside_bytes(frame, max_elements)
         if version >= 8:
-            return _read_commit_flexible(version, frame, offset, allowed)
+            return _read_commit_flexible(version, frame, offset, allowed, last or LastSender())
         return _read_commit_classic(version, frame, offset, allowed)
     except GIVE_UP:
         return _read_commit_carefully(version, frame, offset, max_elements)
 
 
 _COMMIT_PARTITION: Final = Struct(">iqi2x").iter_unpack
+_EMPTY: Final = repeat(("",))
+_NULL: Final = repeat((None,))
 _COMMIT_PARTITION_HEAD: Final = Struct(">iqiB").unpack_from
 
 
 def _read_commit_flexible(
-    version: int, frame: bytes, position: int, elements_left: int
+    version: int, frame: bytes, position: int, elements_left: int, last: LastSender
 ) -> OffsetCommitFields:
-    group_id, position = compact(frame, position)
-    (generation_id,) = INT32(frame, position)
-    member_id, position = compact(frame, position + 4)
-    instance_id, position = compact_or_none(frame, position)
+    (group_id, generation_id, member_id, instance_id), position = _sender(frame, position, last)
     count, position = compact_count(frame, position)
     elements_left -= count
     topics: list[CommitTopic] = []
@@ -134,10 +171,8 @@ def _read_commit_flexible(
         if raw[17::18].count(0) == size and (empty == size or lengths.count(0) == size):
             # No partition has metadata, so each takes 18 bytes: the length of an empty string, or
             # of none, and no tags.
-            nothing = "" if empty else None
-            partitions: list[CommitPartition] = [
-                (p, o, e, nothing) for p, o, e in _COMMIT_PARTITION(raw)
-            ]
+            nothing = _EMPTY if empty else _NULL
+            partitions: list[CommitPartition] = list(map(add, _COMMIT_PARTITION(raw), nothing))
             position = stop
         else:
             partitions, position = _read_partitions_flexible(frame, position, size)

@@ -6,6 +6,8 @@ Topic ids are Kafka's printed form, 22 characters of URL-safe base64, "" for the
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat, starmap
+from operator import itemgetter
 from struct import Struct
 from typing import Final, TypeAlias
 
@@ -51,6 +53,8 @@ def pack_heartbeat(version: int, correlation_id: int, error_code: int) -> bytes:
 
 _COMMIT_ROW: Final = Struct(">ih").pack
 _COMMIT_ROW_FLEXIBLE: Final = Struct(">ihx").pack
+_INDEX: Final = itemgetter(0)
+"""The number of a partition."""
 
 
 def pack_offset_commit(
@@ -58,11 +62,12 @@ def pack_offset_commit(
 ) -> bytes:
     """Return the frame of an OffsetCommit reply with one error for every partition."""
     row = _COMMIT_ROW if version < 8 else _COMMIT_ROW_FLEXIBLE
+    errors = repeat(error_code)
     return _pack_commit_reply(
         version,
         correlation_id,
         [
-            (name, topic_id, [row(p[0], error_code) for p in partitions])
+            (name, topic_id, list(map(row, map(_INDEX, partitions), errors)))
             for name, topic_id, partitions in topics
         ],
     )
@@ -78,10 +83,7 @@ def pack_offset_commit_results(
     return _pack_commit_reply(
         version,
         correlation_id,
-        [
-            (name, topic_id, [row(partition, error) for partition, error in partitions])
-            for name, topic_id, partitions in topics
-        ],
+        [(name, topic_id, list(starmap(row, partitions))) for name, topic_id, partitions in topics],
     )
 
 

@@ -135,7 +135,10 @@ def framed_pieces(
     lengths of a few costs more than to copy them twice.
     """
     if len(pieces) < MANY_PIECES:
-        return framed(correlation_id, b"".join(pieces), flexible=flexible, throttle=throttle)
+        body = b"".join(pieces)
+        if flexible:
+            return _V1_HEAD_THROTTLE(len(body) + 9, correlation_id) + body
+        return framed(correlation_id, body, flexible=False, throttle=throttle)
     size = sum(map(len, pieces))
     if flexible:
         head = _V1_HEAD_THROTTLE(size + 9, correlation_id)

@@ -103,16 +103,18 @@ class KeyedRecords:
 
     def _commit(self, record: OffsetsCommitted) -> None:
         offsets = self._groups.setdefault(record.group_id, _Group()).offsets
+        commit_time_ms, expire_time_ms = record.commit_time_ms, record.expire_time_ms
         for topic in record.topics:
             rows = offsets.setdefault(topic.topic, {})
+            topic_id = topic.topic_id
             for each in topic.partitions:
                 rows[each.partition] = SavedOffset(
                     each.offset,
                     each.leader_epoch,
                     each.metadata,
-                    record.commit_time_ms,
-                    record.expire_time_ms,
-                    topic.topic_id,
+                    commit_time_ms,
+                    expire_time_ms,
+                    topic_id,
                 )
 
     def topic_id(self, name: str) -> str:

@@ -73,7 +73,8 @@ def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> 
         _reply_each(shard, request, ticket, errors)
         return
     if group is not None and group.state in COMMIT_EXTENDS_SESSION:
-        rebalance.restart_session(shard, group.members[request.member_id])
+        member = group.members[request.member_id]
+        shard.step.sets_alarm = rebalance.restart_session(shard, member)
     if errors or judged.has_bare_topics:
         _reply_each(shard, request, ticket, errors)
     else:
@@ -118,6 +119,12 @@ class _Judged:
         self.has_bare_topics = False
         """Some topic is named without a partition."""
 
+    def add(self, info: TopicInfo, committed: list[CommittedPartition]) -> None:
+        """Store these, if the group has room for them; their metadata is not counted."""
+        name, topic_id, _ = info
+        self.topics.append(CommittedTopic(name, topic_id, committed))
+        self.size_bytes += TOPIC_BYTES + 6 * len(name) + PARTITION_BYTES * len(committed)
+
     def keep_all_but(self, refused: set[OffsetKey]) -> None:
         """Leave offsets out of what is to be stored."""
         kept = [
@@ -154,8 +161,12 @@ def _judge(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Ju
         before = stored.get(info.name, _NO_PARTITIONS)
         if not info.topic_id and _has_ids(before):
             judged.lowers = True  # in a host without topics: what held the end of a topic goes
-        if is_topic_twice or len(set(map(_INDEX, partitions))) < len(partitions):
+        count = len(partitions)
+        if is_topic_twice or (count > 1 and len(set(map(_INDEX, partitions))) < count):
             before = overlays.setdefault(info.name, _Overlay(before))
+        elif committed := _goes_on(before, info, partitions):
+            judged.add(info, committed)
+            continue
         _judge_topic(judged, rules, before, info, topic_at, partitions)
     return judged
 
@@ -176,6 +187,27 @@ _Rules: TypeAlias = tuple[int, bool]
 """A partition is judged by: the limit of its metadata, whether offsets may only grow."""
 
 
+def _goes_on(
+    before: dict[int, SavedOffset], info: TopicInfo, partitions: list[CommitPartition]
+) -> list[CommittedPartition]:
+    """Take the partitions of a topic if all of them go on from what is stored of the same topic,
+    without metadata: nearly every commit does. Nothing: they are to be judged one by one.
+    """
+    committed: list[CommittedPartition] = []
+    _, topic_id, count = info
+    find = before.get
+    add = committed.append
+    for partition, offset, leader_epoch, metadata in partitions:
+        stored = find(partition)  # whose number was found good before, so it is not negative
+        if stored is None or metadata or partition >= count or stored.topic_id != topic_id:
+            return []
+        previous = stored.offset
+        if offset < previous:
+            return []
+        add(CommittedPartition(partition, offset, previous, leader_epoch, ""))
+    return committed
+
+
 def _judge_topic(
     judged: _Judged,
     rules: _Rules,
@@ -186,7 +218,7 @@ def _judge_topic(
 ) -> None:
     """Take the partitions of one topic that are to be stored; the others get their errors."""
     committed: list[CommittedPartition] = []
-    name, topic_id, count = info
+    _, topic_id, count = info
     metadata_limit, is_monotonic = rules
     metadata_length = 0
     errors = judged.errors
@@ -220,10 +252,8 @@ def _judge_topic(
         if overlay is not None:
             overlay.put(part, info)
     if committed:
-        judged.topics.append(CommittedTopic(name, topic_id, committed))
-        judged.size_bytes += (
-            TOPIC_BYTES + 6 * len(name) + PARTITION_BYTES * len(committed) + 6 * metadata_length
-        )
+        judged.add(info, committed)
+        judged.size_bytes += 6 * metadata_length
 
 
 def _reaches_group(request: OffsetCommit, errors: _Errors) -> bool:

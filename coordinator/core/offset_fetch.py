@@ -51,21 +51,21 @@ def _named(
         known_name, known_id = (name, "") if info is None else (info.name, info.topic_id)
         stored = offsets.get(known_name, {})
         fetched.append((known_name, known_id, _fetched(stored, known_id, partitions)))
-    return fetched + unknown
+    return fetched + unknown if unknown else fetched
 
 
 def _fetched(
     stored: dict[int, SavedOffset], topic_id: str, partitions: list[int]
 ) -> list[FetchedPartition]:
-    result: list[FetchedPartition] = []
-    for partition in partitions:
-        offset = stored.get(partition)
-        if offset is None or (offset.topic_id != topic_id and offset.topic_id and topic_id):
-            # Of a topic that was deleted and made again nothing is stored yet (edge 69).
-            result.append(_nothing(partition, _NONE))
-        else:
-            result.append((partition, offset.offset, offset.leader_epoch, offset.metadata, _NONE))
-    return result
+    find = stored.get
+    # Of a topic that was deleted and made again nothing is stored yet (edge 69).
+    return [
+        (partition, NO_OFFSET, -1, "", _NONE)
+        if (offset := find(partition)) is None
+        or (offset.topic_id != topic_id and offset.topic_id and topic_id)
+        else (partition, offset.offset, offset.leader_epoch, offset.metadata, _NONE)
+        for partition in partitions
+    ]
 
 
 def _nothing(partition: int, error: ErrorCode) -> FetchedPartition:

@@ -202,9 +202,12 @@ class ShardState:
                 stored = offsets[topic.topic] = {}
                 group.offset_bytes += topic_bytes(topic.topic)
             ends = self._ends(topic_id)
+            end_of = ends.get
             held_before = len(stored)
             for part in topic.partitions:
-                partition, offset, metadata = part.partition, part.offset, part.metadata
+                partition = part.partition
+                offset = part.offset
+                metadata = part.metadata
                 if metadata or has_metadata:
                     has_metadata = True
                     before = stored.get(partition)
@@ -213,7 +216,7 @@ class ShardState:
                 stored[partition] = SavedOffset(
                     offset, part.leader_epoch, metadata, commit_time_ms, expire_time_ms, topic_id
                 )
-                if offset > ends.get(partition, -1):
+                if offset > end_of(partition, -1):
                     ends[partition] = offset
             if added := len(stored) - held_before:
                 self.offsets_held += added

@@ -37,6 +37,6 @@ class Step(msgspec.Struct):
     record_bytes: int = 0
     """About what the records take when they are encoded: bounds what waits for a storage."""
     sets_alarm: bool = False
-    """A heartbeat set a deadline that may be the earliest: a new member's first one cuts its
-    session short while its join is parked. Other requests always have the alarm set.
+    """A heartbeat or a commit set a deadline that may be the earliest: a new member's first one
+    cuts its session short while its join is parked. Other requests always have the alarm set.
     """

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from coordinator.core.requests import Client
+from protocol.packed import LastSender
 
 Render: TypeAlias = Callable[[Any, "Exchange"], bytes]
 """(result, exchange) -> the whole reply frame, its length in front."""
@@ -99,6 +100,8 @@ class Exchange(msgspec.Struct, eq=False):
     frame: bytes
     offset: int
     """Where the body begins in ``frame``."""
+    last_sender: LastSender = msgspec.field(default_factory=LastSender)
+    """That of its connection."""
     render: Render = _not_set
     """Set by the handler before it submits."""
     asked: Any = None

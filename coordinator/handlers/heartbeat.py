@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 def handle(exchange: Exchange, services: Services) -> None:
     """Submit; as a rule the answer is there before this returns."""
     group_id, generation_id, member_id, instance_id = read_heartbeat(
-        exchange.version, exchange.frame, exchange.offset, services.max_request_elements
+        exchange.version,
+        exchange.frame,
+        exchange.offset,
+        services.max_request_elements,
+        exchange.last_sender,
     )
     exchange.holds = False
     exchange.render = render

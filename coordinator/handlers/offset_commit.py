@@ -33,7 +33,11 @@ def handle(exchange: Exchange, services: Services) -> None:
     """Submit; answered once the offsets are durable, while further requests are begun."""
     version = exchange.version
     group_id, generation_id, member_id, instance_id, retention_ms, topics = read_offset_commit(
-        version, exchange.frame, exchange.offset, services.max_request_elements
+        version,
+        exchange.frame,
+        exchange.offset,
+        services.max_request_elements,
+        exchange.last_sender,
     )
     exchange.frame = b""
     exchange.holds = False

@@ -48,18 +48,20 @@ def handle(exchange: Exchange, services: Services) -> None:
     )
     exchange.frame = b""
     by_id = version >= TOPIC_IDS
+    if len(groups) == 1:
+        group_id, member_id, member_epoch, topics = groups[0]
+        # All that a group has may be much more than was asked with: one such answer at a time.
+        exchange.holds = topics is None
+        request = OffsetFetch(group_id, topics, by_id, require_stable, member_id, member_epoch)
+        exchange.asked = request
+        exchange.group_id = group_id
+        exchange.render = render
+        services.coordinator.submit(request, exchange)
+        return
     requests = [
         OffsetFetch(group_id, topics, by_id, require_stable, member_id, member_epoch)
         for group_id, member_id, member_epoch, topics in groups
     ]
-    if len(requests) == 1:
-        # All that a group has may be much more than was asked with: one such answer at a time.
-        exchange.holds = requests[0].topics is None
-        exchange.asked = requests[0]
-        exchange.group_id = requests[0].group_id
-        exchange.render = render
-        services.coordinator.submit(requests[0], exchange)
-        return
 
     def render_part(result: OffsetFetchResult, index: int) -> bytes:
         exchange.error = exchange.error or _first_error(result, version)

@@ -15,6 +15,7 @@ from coordinator.core.requests import (
     JoinGroup,
     JoinGroupResult,
     Now,
+    OffsetCommit,
     OffsetCommitResult,
     OffsetFetch,
     Request,
@@ -248,7 +249,8 @@ class Slot:
             self._host.core_failed(self, request, ticket, error)
             return
         self.take(step)
-        self._host.alarm(shard.next_deadline())
+        if step.sets_alarm or kind is not OffsetCommit:
+            self._host.alarm(shard.next_deadline())
 
     def _is_full(self) -> bool:
         return self.lane.is_full or (

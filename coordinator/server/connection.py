@@ -12,7 +12,6 @@ takes in memory is told to the budget of all connections (``budget``).
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
@@ -21,7 +20,6 @@ from coordinator.core.requests import Client
 from coordinator.handlers import api_versions
 from coordinator.handlers.exchange import Exchange
 from coordinator.handlers.table import ROUTES
-from coordinator.histogram import REQUEST_BOUNDS_S
 from coordinator.server.budget import (
     FRAME_BYTES,
     GRAIN_BYTES,
@@ -35,7 +33,8 @@ from coordinator.server.limits import LARGE_REPLY_BYTES
 from coordinator.server.stats import FAST_S, NOT_ANSWERED, CloseReason
 from protocol.errors import ProtocolError
 from protocol.frames import FrameError, FrameSplitter
-from protocol.headers import read_request_header
+from protocol.headers import HeaderReader
+from protocol.packed import LastSender
 
 
 class Connection(asyncio.Protocol):
@@ -44,17 +43,23 @@ class Connection(asyncio.Protocol):
     # fmt: off
     __slots__ = (
         "_backlog", "_backlog_bytes", "_client", "_client_host", "_closed", "_doomed",
-        "_held_by", "_hub", "_idle_since", "_out", "_owed", "_owed_bytes", "_reading",
-        "_scheduled", "_seen", "_seen_by_budget", "_splitter", "_stored_bytes", "_tell_above",
-        "_tell_below", "_transport", "_turning", "_unsent_bytes", "_writable", "held_bytes",
-        "peer", "requests", "stalled_ticks",
+        "_headers", "_held_by", "_hub", "_idle_since", "_out", "_owed", "_owed_bytes", "_read_s",
+        "_reading", "_scheduled", "_seen", "_seen_by_budget", "_sender", "_services", "_splitter",
+        "_stats", "_stored_bytes", "_tell_above", "_tell_below", "_transport", "_turning",
+        "_turns", "_unsent_bytes", "_writable", "held_bytes", "peer", "requests", "stalled_ticks",
     )
     # fmt: on
 
     def __init__(self, hub: Hub) -> None:
         """Make the connection of a listener; it comes to life with ``connection_made``."""
         self._hub = hub
+        self._services = hub.services
+        self._stats = hub.stats
+        self._read_s = hub.watch.read_s
+        self._turns = hub.turns
         self._splitter = FrameSplitter(hub.limits.max_frame_bytes)
+        self._headers = HeaderReader()
+        self._sender = LastSender()
         self.peer = ""  # the address
         self.requests = 0  # that were begun
         # What came in and was not begun, what was begun and not written, what is written next.
@@ -95,41 +100,38 @@ class Connection(asyncio.Protocol):
         """Begin what came in."""
         if self._closed or self._doomed is not None:
             return
-        hub = self._hub
-        stats = hub.stats
-        begun_s = hub.watch.read_s()
-        stats.bytes_in += len(data)
-        answered_key = NOT_ANSWERED
+        begun_s = self._read_s()
+        self._stats.bytes_in += len(data)
+        is_free = not (self._owed or self._backlog or self._turns.is_full) and self._writable
+        if is_free and self._splitter.is_one(data):
+            # The common case: one request while nothing else is under way.
+            self._turning = True
+            answered_key = self._begin(data, begun_s)
+            self._end_turn()
+        else:
+            answered_key = NOT_ANSWERED
+            self._feed(data)
+        took_s = self._read_s() - begun_s
+        self._stats.times.seconds[answered_key] += took_s
+        if took_s > FAST_S:
+            self._stats.times.count_slow(answered_key, took_s)
+            self._turns.spend(took_s)
+            self._hub.watch.end(begun_s, self.data_received)
+
+    def _feed(self, data: bytes) -> None:
         try:
-            frames = self._splitter.feed(data)
+            self._queue(self._splitter.feed(data))
         except FrameError as error:
             self._queue(error.frames)
             self._turn()  # what is whole is begun, as far as one turn goes
             self._refuse(error.reason, error=error.message)
-        else:
-            is_free = not self._owed and not self._backlog and not hub.turns.is_full
-            if is_free and len(frames) == 1 and self._writable:
-                # The common case: one request while nothing else is under way.
-                self._turning = True
-                answered_key = self._begin(frames[0], begun_s)
-                self._end_turn()
-                if frames[0] is not data:
-                    self._account()
-            else:
-                self._queue(frames)
-        took_s = hub.watch.read_s() - begun_s
-        stats.times.seconds[answered_key] += took_s
-        if took_s > FAST_S:
-            stats.times.buckets[answered_key][bisect_left(REQUEST_BOUNDS_S, took_s)] += 1
-            hub.turns.spend(took_s)
-            hub.watch.end(begun_s, self.data_received)
 
     def _queue(self, frames: list[bytes]) -> None:
         if frames:
             self._backlog.extend(frames)
             for frame in frames:
                 self._backlog_bytes += len(frame)
-            if self._hub.turns.is_full:
+            if self._turns.is_full:
                 self._continue_later()
             if self._scheduled:  # its turn comes; until then it is read as far as there is room
                 self._balance()
@@ -163,15 +165,13 @@ class Connection(asyncio.Protocol):
         """Write the reply, and those behind it that were ready, as soon as it is their turn."""
         if self._closed:
             return
-        counts = self._hub.stats.requests
-        kind = (exchange.key, exchange.version, exchange.error)
-        counts[kind] = counts.get(kind, 0) + 1
+        self._stats.requests[exchange.key, exchange.version, exchange.error] += 1
         owed = self._owed
         if exchange is self._held_by:
             self._held_by = None
         reply = exchange.reply
         assert reply is not None, "answered without an answer"
-        if len(reply) > LARGE_REPLY_BYTES and len(reply) > self._hub.services.max_reply_bytes:
+        if len(reply) > LARGE_REPLY_BYTES and len(reply) > self._services.max_reply_bytes:
             exchange.reply = None
             self.refused(exchange, CloseReason.REPLY_TOO_LARGE)
             return
@@ -201,8 +201,7 @@ class Connection(asyncio.Protocol):
         self._owed_bytes -= exchange.cost_bytes
         exchange.cost_bytes = 0
         if exchange.begun_s:
-            hub = self._hub
-            hub.stats.times.add(exchange.key, hub.watch.read_s() - exchange.begun_s)
+            self._stats.times.add(exchange.key, self._read_s() - exchange.begun_s)
 
     def failed(self, exchange: Exchange, error: BaseException) -> None:
         """A bug of ours has taken the reply; without it the connection is of no use."""
@@ -229,10 +228,9 @@ class Connection(asyncio.Protocol):
 
     def later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
         """Run the call once after the delay (0: in the next turn); return what cancels it."""
-        hub = self._hub
         if delay_s <= 0:
-            return hub.turns.soon(call)
-        return hub.loop.call_later(delay_s, call).cancel
+            return self._turns.soon(call)
+        return self._hub.loop.call_later(delay_s, call).cancel
 
     # --- Called by the listener -------------------------------------------------------------------
 
@@ -310,7 +308,7 @@ class Connection(asyncio.Protocol):
         left = limits.max_turn_requests
         bytes_left = limits.max_turn_bytes
         backlog, out = self._backlog, self._out
-        read_s, add_time = self._hub.watch.read_s, self._hub.stats.times.add
+        read_s, add_time = self._read_s, self._stats.times.add
         until_s = read_s() + limits.max_turn_s
         while (
             backlog
@@ -351,9 +349,8 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, frame: bytes, begun_s: float) -> int:
         """Begin a request; return its API key if it was answered at once, else NOT_ANSWERED."""
-        hub = self._hub
         try:
-            key, version, correlation_id, client_id, offset = read_request_header(frame)
+            key, version, correlation_id, client_id, offset = self._headers.read(frame)
         except ProtocolError as error:
             self._refuse(error.reason, error=error.message)
             return NOT_ANSWERED
@@ -363,10 +360,10 @@ class Connection(asyncio.Protocol):
         client = self._client
         if client.client_id != client_id:
             client = self._client = Client(client_id or "", self._client_host)
-        exchange = Exchange(self, key, version, correlation_id, client, frame, offset)
+        exchange = Exchange(self, key, version, correlation_id, client, frame, offset, self._sender)
         self._owed.append(exchange)
         try:
-            handle(exchange, hub.services)
+            handle(exchange, self._services)
         except ProtocolError as error:
             self._drop(exchange)
             self._refuse(error.reason, api_key=key, api_version=version, error=error.message)
@@ -428,7 +425,7 @@ class Connection(asyncio.Protocol):
                 self._balance()
             return
         self._scheduled = True
-        self._hub.turns.soon(self._continue)
+        self._turns.soon(self._continue)
 
     def _continue(self) -> None:
         self._scheduled = False
@@ -442,11 +439,10 @@ class Connection(asyncio.Protocol):
             return
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
-        size = len(data)
-        self._hub.stats.bytes_out += size
+        self._stats.bytes_out += len(data)
         self._transport.write(data)
         if not self._writable:
-            self._unsent_bytes += size
+            self._unsent_bytes += len(data)
             self._account()
 
     def _account(self) -> None:

@@ -5,7 +5,7 @@ scrape.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from enum import StrEnum
 from typing import Final
 
@@ -38,7 +38,11 @@ class RequestTimes:
         """Count one request."""
         self.seconds[key] += took_s
         if took_s > FAST_S:
-            self.buckets[key][bisect_left(REQUEST_BOUNDS_S, took_s)] += 1
+            self.count_slow(key, took_s)
+
+    def count_slow(self, key: int, took_s: float) -> None:
+        """Count one that took longer than ``FAST_S``, without its time."""
+        self.buckets[key][bisect_left(REQUEST_BOUNDS_S, took_s)] += 1
 
     def histograms(self, requests: Counter[int]) -> dict[int, Histogram]:
         """Return the histogram of each API, given the number of its requests."""
@@ -97,7 +101,7 @@ class ServerStats:
         """Held for all connections now, by the memory budget."""
         self.reading_paused = 0
         """Times that a connection was read no further because of the memory budget."""
-        self.requests: dict[tuple[int, int, int], int] = {}
+        self.requests: defaultdict[tuple[int, int, int], int] = defaultdict(int)
         """By (API key, version, first error of the answer): requests that were answered."""
         self.times = RequestTimes()
         self.closed: dict[str, int] = {reason.value: 0 for reason in CloseReason}

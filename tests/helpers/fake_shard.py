@@ -67,6 +67,7 @@ class FakeShard:
             self.apply(record)
             step.records.append(record)
             step.record_bytes = len(repr(record))
+            step.sets_alarm = bool(self.deadlines)
             step.replies.append(Reply(ticket, OffsetCommitResult(ErrorCode.NONE)))
         elif isinstance(request, OffsetFetch):
             step.replies.append(Reply(ticket, OffsetFetchResult(ErrorCode.NONE, [])))

@@ -29,9 +29,15 @@ EQUIVALENTS: Final[dict[str, str]] = {
     "coordinator/core/offset_commit.py _too_long: 2 * length > limit -> 2 * length >= limit": (
         "a shortcut: what it saves is a count of twice the length at the most, the limit itself"
     ),
-    "coordinator/core/offset_commit.py _judge: len(set(map(_INDEX, partitions))) < len(partitions) "
-    "-> len(set(map(_INDEX, partitions))) <= len(partitions)": (
+    "coordinator/core/offset_commit.py _judge: len(set(map(_INDEX, partitions))) < count -> "
+    "len(set(map(_INDEX, partitions))) <= count": (
         "over partitions that are named once, an overlay shows what is stored: only slower"
+    ),
+    "coordinator/core/offset_commit.py _judge: count > 1 -> count >= 1": (
+        "one partition is not named twice: only slower"
+    ),
+    "coordinator/core/offset_commit.py _goes_on: offset < previous -> offset <= previous": (
+        "judged one by one, an offset that stays is taken as well: only slower"
     ),
     "coordinator/core/offset_commit.py _judge: len(set(map(_TOPIC, topics))) < len(topics) -> "
     "len(set(map(_TOPIC, topics))) <= len(topics)": (

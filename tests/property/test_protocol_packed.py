@@ -138,6 +138,26 @@ def test_hot_readers_refuse_what_the_careful_reader_refuses(
     assert outcome(READ[api_key], version, frame, 0, limit) == careful
 
 
+REMEMBERING = [(k, v) for k, v in VERSIONS if (k, v) == (HEARTBEAT, 4) or (k == COMMIT and v >= 8)]
+
+
+@SOME
+@given(data=st.data())
+def test_who_asked_before_changes_nothing_for_who_asks_now(data: st.DataObject) -> None:
+    last = packed.LastSender()
+    frames: list[bytes] = []
+    for api_key, version in data.draw(st.lists(st.sampled_from(REMEMBERING), max_size=6)):
+        frame = bytearray(data.draw(bodies(api_key, version)))
+        if frames and data.draw(st.booleans()):  # the same sender, or nearly the same
+            size = data.draw(st.integers(0, len(frames[-1])))
+            frame[:size] = frames[-1][:size]
+        frames.append(bytes(frame))
+        read = READ[api_key]
+        fresh = outcome(read, version, frames[-1], 0, LIMIT)
+        assert outcome(read, version, frames[-1], 0, LIMIT, last) == fresh
+        assert len(last.raw) <= packed.MAX_SENDER_BYTES
+
+
 # --- what is packed -------------------------------------------------------------------------------
 
 

@@ -139,6 +139,15 @@ def test_partition_that_the_topic_lacks_is_refused_alone(driver, partition):
     assert driver.fetch("g").offsets() == {("orders", 0): 1, ("orders", 11): 3}
 
 
+@pytest.mark.parametrize("partition", [5, 11])
+def test_partition_that_the_topic_lacks_by_now_is_refused_whatever_is_stored(driver, partition):
+    """A host without topics of its own may name fewer partitions after a restart."""
+    driver.commit("g", {"orders": {4: 1, partition: 1}})
+    driver.change_topics(ORDERS._replace(partitions=5), PAYMENTS)
+    call = driver.commit("g", {"orders": {4: 2, partition: 2}})
+    assert call.partition_errors() == {("orders", 4): OK, ("orders", partition): UNKNOWN_TOPIC}
+
+
 def test_rejected_partitions_are_listed_before_the_accepted_ones(driver):
     """Spec 7.1, last sentences."""
     call = driver.commit("g", {"orders": {0: 1}, "nowhere": {0: 2}})
@@ -491,6 +500,18 @@ def test_commit_keeps_the_member_alive(driver, state):
         assert one(leader.commit()) is OK
         follower.heartbeat()
     assert leader.member_id in {m.member_id for m in driver.describe().members}
+
+
+def test_a_commit_that_makes_a_deadline_the_earliest_says_so(driver):
+    """The runtime looks at the deadlines of a shard only after a step that says so."""
+    leader, _ = a_stable_group(driver, members=2)
+    leader.commit()
+    assert driver.shard.step.sets_alarm is False
+    session = driver.shard.groups["g"].members[leader.member_id].session
+    driver.shard.deadlines.clear(session)
+    session.queued_at = None
+    leader.commit()
+    assert driver.shard.step.sets_alarm is True
 
 
 def test_commit_that_is_refused_in_part_keeps_the_member_alive(driver):

@@ -94,3 +94,13 @@ def test_memory_follows_what_has_arrived_not_what_was_announced() -> None:
     tracemalloc.stop()
     assert splitter.waiting_bytes == 10_004
     assert peak < 100_000
+
+
+def test_one_whole_frame_needs_no_feeding() -> None:
+    splitter = FrameSplitter(10)
+    assert splitter.is_one(framed(b"x" * 10))
+    assert splitter.is_one(framed(b""))
+    for data in (b"", b"\0\0\0", framed(b"x" * 11), framed(b"a") + b"b", framed(b"ab")[:-1]):
+        assert not splitter.is_one(data)
+    splitter.feed(framed(b"ab")[:-1])
+    assert not splitter.is_one(framed(b"c"))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import pytest
 
 from protocol.errors import ProtocolError
 from protocol.headers import (
+    MAX_REMEMBERED_BYTES,
+    HeaderReader,
     RequestHeader,
     has_flexible_response_header,
     read_request_header,
@@ -101,3 +104,41 @@ def test_api_versions_alone_answers_flexible_versions_with_header_v0() -> None:
     assert not has_flexible_response_header(ApiKey.API_VERSIONS, 4)
     assert has_flexible_response_header(ApiKey.HEARTBEAT, 4)
     assert not has_flexible_response_header(ApiKey.HEARTBEAT, 3)
+
+
+LONG = b"x" * (MAX_REMEMBERED_BYTES + 1)
+HEADERS = [
+    frame(key, version, client_id, rest)
+    for client_id in (b"app", b"app", None, b"", b"apple", "ä".encode(), b"a\xff", LONG, b"app")
+    for key, version, rest in (
+        (ApiKey.HEARTBEAT, 3, b"body"),
+        (ApiKey.HEARTBEAT, 4, b"\0body"),
+        (ApiKey.OFFSET_COMMIT, 8, b"\x01\x05\x01xbody"),
+        (ApiKey.API_VERSIONS, 99, b"\0"),
+    )
+]
+
+
+def test_a_connection_reads_its_headers_as_if_each_were_the_first() -> None:
+    reader = HeaderReader()
+    for data in HEADERS:
+        assert reader.read(data) == read_request_header(data)
+
+
+@pytest.mark.parametrize("data", HEADERS[:12])
+def test_what_is_refused_is_refused_behind_a_good_header_too(data: bytes) -> None:
+    for bad in (
+        *[data[:size] for size in range(len(data))],
+        frame(99, 4, b"app"),
+        frame(ApiKey.HEARTBEAT, 77, b"app"),
+    ):
+        reader = HeaderReader()
+        reader.read(data)
+        assert outcome(reader.read, bad) == outcome(read_request_header, bad)
+
+
+def outcome(read: Callable[[bytes], object], data: bytes) -> object:
+    try:
+        return read(data)
+    except ProtocolError as refused:
+        return refused.reason

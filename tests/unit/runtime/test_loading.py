@@ -341,7 +341,7 @@ async def test_a_bug_in_expiry_loads_the_shard_again() -> None:
 
         broken.expire = expire  # type: ignore[method-assign]
         broken.deadlines.append(pipeline.clock.now().monotonic_ms + 50)
-        pipeline.commit()  # any request that may change something sets the alarm
+        pipeline.commit()  # sets the alarm
         await asyncio.sleep(1)
         assert pipeline.shard(0) is not broken
         assert pipeline.owner.stats.bugs == 1
