@@ -50,8 +50,7 @@ from coordinator.systemd import READY, STOPPING, Systemd, reloading
 from coordinator.topics import ConfiguredTopic, Topics
 from coordinator.version import VERSION
 from coordinator.watched_loop import WatchedLoop
-from coordinator.web.pages import Reports, make_pages
-from coordinator.web.server import WebServer
+from coordinator.web.port import HttpPort, Reports
 from storage.base import OffsetStorage, StorageError
 from storage.open import open_storage
 from storage.sealing import FOR_EVER, SealSettings
@@ -208,9 +207,9 @@ class Daemon:
         self._descriptors = DescriptorProbe(_tell_no_descriptors)
         self._systemd = Systemd()
         self._http_refusals = HttpRefusals(asyncio.get_running_loop().time)
-        self._web = WebServer(
-            make_pages(self._reports()),
+        self._web = HttpPort(
             self._http_socket,
+            self._reports(),
             max_connections=allowed.http,
             request_timeout_ms=settings.http.request_timeout_ms,
             refuse=self._http_refusals,
@@ -231,6 +230,7 @@ class Daemon:
                 self._phase = None
                 self.has_been_ready = True
                 self._tell_ready()
+                self._web.serve()
                 self._systemd.start_watchdog()
                 check = asyncio.create_task(self._check_storage())
                 await self._stopping.wait()
@@ -261,7 +261,7 @@ class Daemon:
         sources = metric_sources(self._listener.stats, self._coordinator, self._storage, backend)
         sources |= loop_sources(self._lag, self._watch)
         sources |= {
-            "http_connections": lambda: len(self._web.gate),
+            "http_connections": lambda: len(self._web),
             "http_refused": self._http_refusals.by_reason,
             "descriptor_shortages": lambda: self._descriptors.shortages,
         }

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from coordinator.address import parse_address
 from coordinator.core.topic_names import RESERVED_TOPICS, metric_name
@@ -415,15 +414,10 @@ class UpstreamSettings(_Section):
     )
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """All settings; ``config_load.load_settings`` makes them."""
 
-    model_config = SettingsConfigDict(
-        extra="forbid",
-        frozen=True,
-        env_prefix=ENV_PREFIX,
-        env_nested_delimiter=ENV_DELIMITER,
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kafka: KafkaSettings = KafkaSettings()
     http: HttpSettings = HttpSettings()
@@ -436,18 +430,6 @@ class Settings(BaseSettings):
     logging: LoggingSettings = LoggingSettings()
     metrics: MetricsSettings = MetricsSettings()
     upstream: UpstreamSettings = UpstreamSettings()
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Let the environment win over the file, whose content comes as keyword arguments."""
-        return env_settings, init_settings
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Settings:
@@ -462,7 +444,7 @@ class Settings(BaseSettings):
                 "kafka.workers: more than one worker does not exist yet; leave it at 1"
             )
         if self.upstream.bootstrap:
-            raise ValueError("[upstream]: gateway mode does not exist yet; leave bootstrap empty")
+            raise ValueError("upstream.bootstrap: gateway mode does not exist yet; leave it empty")
         if self.storage.append_timeout_ms >= self.group.min_session_timeout_ms:
             raise ValueError(
                 f"storage.append_timeout_ms ({self.storage.append_timeout_ms}) must be below "

@@ -7,13 +7,13 @@ silently ignored is found on the worst day.
 from __future__ import annotations
 
 import difflib
+import errno
 import json
 import os
 import tomllib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
-from pydantic_settings import EnvSettingsSource, SettingsError
 
 from coordinator.config import (
     ENV_DELIMITER,
@@ -52,7 +52,7 @@ def load_settings(file: Path | None) -> LoadedSettings:
     content = {} if file is None else _read_toml(file)
     environment = _read_environment()
     try:
-        settings = Settings(**content)
+        settings = Settings.model_validate(_merged(content, environment))
     except ValidationError as error:
         raise ConfigError(*_explain(error, content, environment, file)) from None
     problems = list(_wrong_types(content, file))
@@ -75,10 +75,20 @@ def _read_toml(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{file}: no such file; name an existing one with --config") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: not valid TOML: {error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{file}: not UTF-8 at byte {error.start}; save it in that encoding"
+        ) from None
+    except ValueError as error:  # of tomllib, and of Python for a number of 5,000 digits
+        raise ConfigError(f"{file}: not valid TOML: {error}; correct it there") from None
+    except RecursionError:
+        raise ConfigError(f"{file}: brackets are nested too deeply; no setting needs it") from None
     except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
+        advice = {
+            errno.EACCES: "let the user that runs groupkeeper read it, and enter its directories",
+            errno.EISDIR: "name the file in it with --config",
+        }.get(error.errno or 0, "name a file that can be read with --config")
+        raise ConfigError(f"{file}: cannot be read ({error.strerror}); {advice}") from None
 
 
 def _wrong_types(content: Mapping[str, Any], file: Path | None) -> Iterator[str]:
@@ -97,18 +107,45 @@ def _wrong_types(content: Mapping[str, Any], file: Path | None) -> Iterator[str]
                 yield f"{file}: {name}: {_sentence(detail['msg'])} (it is {found!r})"
 
 
+def _merged(content: Mapping[str, Any], environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Let the environment win over the file, setting by setting."""
+    merged = dict(content)
+    for section, wins in environment.items():
+        below = merged.get(section)
+        if isinstance(below, dict) and isinstance(wins, dict):
+            merged[section] = {**below, **wins}
+        else:
+            merged[section] = wins
+    return merged
+
+
 def _read_environment() -> dict[str, Any]:
+    """Read what ``GROUPKEEPER_`` variables say: text for a key, JSON for a list or for a section.
+
+    By hand, because pydantic-settings takes 30 ms of every start to import.
+    """
     problems = list(_misspelt_variables())
     if problems:
         raise ConfigError(*problems)
+    variables = {name.upper(): name for name in os.environ}
+    found: dict[str, Any] = {}
+    for section, field in Settings.model_fields.items():
+        if (variable := variables.get(variable_of(section))) is not None:
+            found[section] = _read_json(variable)
+        for key, default in field.default:
+            if (variable := variables.get(variable_of(f"{section}.{key}"))) is None:
+                continue
+            is_list = isinstance(default, tuple)
+            value = _read_json(variable) if is_list else os.environ[variable]
+            found = _merged(found, {section: {key: value}})
+    return found
+
+
+def _read_json(variable: str) -> Any:
     try:
-        return EnvSettingsSource(Settings)()
-    except SettingsError as error:
-        name = next((name for name in Settings.model_fields if f'"{name}"' in str(error)), "")
-        variables = sorted(v for v in os.environ if v.upper().startswith(variable_of(name)))
-        raise ConfigError(
-            f"{', '.join(variables)}: not valid JSON for a list or a section"
-        ) from None
+        return json.loads(os.environ[variable])
+    except ValueError:
+        raise ConfigError(f"{variable}: not valid JSON for a list or a section") from None
 
 
 def _misspelt_variables() -> Iterator[str]:
@@ -145,7 +182,10 @@ def _explain(
         name = ".".join(loc)
         if not loc:
             # a rule between sections names its settings itself
-            yield _sentence(detail["msg"])
+            message = _sentence(detail["msg"])
+            named = [name.split(".") for name in setting_names() if name in message]
+            is_in_file = any(_holds(content, name) for name in named)
+            yield f"{file}: {message}" if is_in_file else message
             continue
         from_file = _holds(content, loc) and not _holds(environment, loc)
         where = f"{file}: {name}" if from_file else variable_of(".".join(loc[:2]))

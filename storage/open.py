@@ -1,4 +1,4 @@
-"""From the setting ``storage.url`` to a backend."""
+"""From the setting ``storage.url`` to a backend, which is imported when it is named."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ from collections.abc import Callable
 
 from storage.base import OffsetStorage, StoreRefused
 from storage.log_clock import wall_clock_ms
-from storage.memory import MemoryOffsetStorage
-from storage.sealed_memory import SealedMemoryStorage
-from storage.sealed_sqlite import SealedSqliteStorage
 from storage.sealing import SealSettings
-from storage.sqlite import SqliteOffsetStorage
 
 _SQLITE = "sqlite:///"
 _NOT_YET = ("postgresql", "zookeeper", "consul", "kafka")
@@ -33,11 +29,17 @@ def open_storage(
     """
     if url == "memory:":
         if seal is not None:
+            from storage.sealed_memory import SealedMemoryStorage
+
             return SealedMemoryStorage(seal, clock=clock)
+        from storage.memory import MemoryOffsetStorage
+
         return MemoryOffsetStorage(clock=clock)
     if url.startswith(_SQLITE) and len(url) > len(_SQLITE):
         path = url[len(_SQLITE) :]
         if seal is not None:
+            from storage.sealed_sqlite import SealedSqliteStorage
+
             return SealedSqliteStorage(
                 path,
                 seal,
@@ -45,6 +47,8 @@ def open_storage(
                 append_timeout_ms=append_timeout_ms,
                 clock=clock,
             )
+        from storage.sqlite import SqliteOffsetStorage
+
         return SqliteOffsetStorage(path, append_timeout_ms=append_timeout_ms, clock=clock)
     raise StoreRefused(url_error(url))
 

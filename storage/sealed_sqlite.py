@@ -19,13 +19,11 @@ import structlog
 
 from storage import sqlite_log
 from storage.base import StorageError, StoreBusy, StoreIdentity
-from storage.event_log import group_history
 from storage.file_lock import FULL
 from storage.job_thread import JobThread
 from storage.log_clock import LogReason, wall_clock_ms
-from storage.sealing import CLOSE_S, POLL_S, Pacer, SealSettings
+from storage.sealing import CLOSE_S, POLL_S, Found, Pacer, Sealing, SealSettings
 from storage.sealing_process import SealingProcess
-from storage.sealing_work import Found, Sealing, SealingWork
 from storage.segment_lines import EventDict
 from storage.segments import Hook, no_hook
 from storage.settling import is_overtaken
@@ -121,6 +119,8 @@ class SealedSqliteStorage(SqliteOffsetStorage):
     def _make_sealing(self) -> Sealing:
         if not self._in_process:
             return SealingProcess(self.path, self._settings)
+        from storage.sealing_work import SealingWork  # late: no daemon needs it
+
         return SealingWork(self.path, self._settings, self._clock, Pacer(), self._hook)
 
     async def close(self) -> None:
@@ -171,6 +171,8 @@ class SealedSqliteStorage(SqliteOffsetStorage):
 
     def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
         """Yield the durable events of a group, oldest first, out of files and rows."""
+        from storage.event_log import group_history  # late: no daemon needs it
+
         return group_history(self.path, group_id, self._settings.directory, since_ms=since_ms)
 
     # --- on the loop ------------------------------------------------------------------------------

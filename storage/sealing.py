@@ -8,11 +8,13 @@ is needed, never less; ``SealedRange.settle`` sets it right at start.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
+
+import msgspec
 
 from storage import manifest
 from storage.event_lines import RowLines
@@ -56,6 +58,60 @@ class SealSettings:
     def __post_init__(self) -> None:
         """Take a text for the directory too."""
         object.__setattr__(self, "directory", Path(self.directory))
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far sealing has come."""
+
+    sealed_seq: int = 0
+    """Up to where files hold the events."""
+    sealed_row: int = 0
+    """The last row whose events are all in files."""
+    new_log_ids: frozenset[str] = frozenset()
+    """The logs of this store that are in files, and that it had not noted when it was settled."""
+    gone_log_ids: frozenset[str] = frozenset()
+    """Those of which retention has left no file since."""
+    segments_sealed: int = 0
+    """Since the start."""
+    segments_damaged: int = 0
+    """Since the start: those that retention could not read."""
+    open_since_ms: int | None = None
+    """When the first event of the open segment was written; None where none is open."""
+    cpu_s: float = 0.0
+    """What a process of its own has used so far; 0 where it is a thread."""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What settling found that somebody has to hear of; see ``storage.settling.Settled``."""
+
+    lost: tuple[int, int] | None
+    put_aside: Sequence[str]
+
+
+class Sealing(Protocol):
+    """The work, wherever it is done. Calls block, and come one at a time."""
+
+    @property
+    def progress(self) -> Progress:
+        """How far it has come; may be read beside a call."""
+
+    def settle(self) -> Found:
+        """Find out what is sealed, and go on from there. Comes first, and after each failure."""
+
+    def step(self) -> bool:
+        """Take rows for a while; tells whether there are more."""
+
+    def retain(self) -> Sequence[Segment]:
+        """Let go of what is beyond the horizon; returns what of it could not be read."""
+
+    def finish(self, limit_s: float) -> None:
+        """Seal all rows, or none beyond those that fit into the time."""
+
+    def close(self) -> None:
+        """End; what is not sealed stays in the store."""
+
+    def abandon(self) -> None:
+        """Do not wait for what is under way, if that can be helped; may be called beside it."""
 
 
 class Pacer:

@@ -28,8 +28,7 @@ import msgspec
 from storage.base import StoreRefused
 from storage.file_lock import FileLock
 from storage.log_clock import wall_clock_ms
-from storage.sealing import Pacer, SealSettings
-from storage.sealing_work import Found, Progress, SealingWork
+from storage.sealing import Found, Pacer, Progress, SealSettings
 from storage.segments import Hook, Segment, no_hook
 
 COMMAND = (sys.executable, "-m", "storage.sealing_process")
@@ -201,6 +200,9 @@ class _Process:
     """The other end."""
 
     def __init__(self, task: _Task, hook: Hook) -> None:
+        # late: the daemon's end, which groups wait for, needs none of it
+        from storage.sealing_work import SealingWork
+
         pacer = Pacer(sleep=lambda length_s: None)  # there is no loop to make way for
         self._work = SealingWork(task.path, task.settings, wall_clock_ms, pacer, hook)
         self._lock_path = task.path.with_name(f"{task.path.name}.sealing")

@@ -11,14 +11,12 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Protocol
-
-import msgspec
+from typing import Final
 
 from storage import sqlite_log
 from storage.event_lines import row_lines
 from storage.log_retention import LogRetention
-from storage.sealing import Pacer, Sealer, SealSettings
+from storage.sealing import Found, Pacer, Progress, Sealer, SealSettings
 from storage.segments import Hook, Segment
 from storage.settling import Settled, settle
 from storage.sqlite_schema import connect_reader
@@ -27,60 +25,6 @@ READ_ROWS: Final = 8
 STEP_S: Final = 0.1
 """How long a step works before the loop hears of what it did."""
 _BUSY_TIMEOUT_S: Final = 5.0
-
-
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far sealing has come."""
-
-    sealed_seq: int = 0
-    """Up to where files hold the events."""
-    sealed_row: int = 0
-    """The last row whose events are all in files."""
-    new_log_ids: frozenset[str] = frozenset()
-    """The logs of this store that are in files, and that it had not noted when it was settled."""
-    gone_log_ids: frozenset[str] = frozenset()
-    """Those of which retention has left no file since."""
-    segments_sealed: int = 0
-    """Since the start."""
-    segments_damaged: int = 0
-    """Since the start: those that retention could not read."""
-    open_since_ms: int | None = None
-    """When the first event of the open segment was written; None where none is open."""
-    cpu_s: float = 0.0
-    """What a process of its own has used so far; 0 where it is a thread."""
-
-
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What settling found that somebody has to hear of; see ``storage.settling.Settled``."""
-
-    lost: tuple[int, int] | None
-    put_aside: Sequence[str]
-
-
-class Sealing(Protocol):
-    """The work, wherever it is done. Calls block, and come one at a time."""
-
-    @property
-    def progress(self) -> Progress:
-        """How far it has come; may be read beside a call."""
-
-    def settle(self) -> Found:
-        """Find out what is sealed, and go on from there. Comes first, and after each failure."""
-
-    def step(self) -> bool:
-        """Take rows for a while; tells whether there are more."""
-
-    def retain(self) -> Sequence[Segment]:
-        """Let go of what is beyond the horizon; returns what of it could not be read."""
-
-    def finish(self, limit_s: float) -> None:
-        """Seal all rows, or none beyond those that fit into the time."""
-
-    def close(self) -> None:
-        """End; what is not sealed stays in the store."""
-
-    def abandon(self) -> None:
-        """Do not wait for what is under way, if that can be helped; may be called beside it."""
 
 
 class SealingWork:

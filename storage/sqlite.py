@@ -33,7 +33,6 @@ from storage.base import (
     StoreRefused,
 )
 from storage.event_codec import count_events
-from storage.event_log import group_history
 from storage.full_disk import explained
 from storage.group_parts import MAX_PART_BYTES
 from storage.job_thread import JobThread
@@ -356,6 +355,8 @@ class SqliteOffsetStorage:
 
     def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
         """Yield the durable events of a group, oldest first, from a moment on."""
+        from storage.event_log import group_history  # late: no daemon needs it
+
         return group_history(self.path, group_id, since_ms=since_ms)
 
     async def check_after_unclean_end(self) -> str | None:

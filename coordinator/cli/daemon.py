@@ -33,6 +33,7 @@ ConfigOption = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
+        readable=False,  # typer would say so itself: in its own form, and without advice
         help="Settings in TOML. The environment (GROUPKEEPER_<SECTION>__<KEY>) wins over it.",
     ),
 ]

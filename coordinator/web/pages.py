@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -10,18 +9,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from starlette.requests import Request
 
-
-@dataclass(frozen=True, slots=True)
-class Reports:
-    """What the pages show, asked anew each time, on the loop: none of it may block."""
-
-    metrics: Callable[[], Awaitable[bytes]]
-    not_ready: Callable[[], str | None]
-    """Why groups are not served, in one line; None when they are."""
+    from coordinator.web.port import Reports
 
 
 def make_pages(reports: Reports) -> Starlette:

@@ -5,24 +5,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.helpers.printed_docs import ROOT
 
-SERVE_IMPORTS = """
-import sys
-sys.argv = ["groupkeeper", "serve", "--help"]
-from coordinator.__main__ import main
-try:
-    main()
-except SystemExit:
-    import coordinator.app
-print("\\n" + " ".join(sys.modules))
-"""
-
 NOT_NEEDED = {
     "aiokafka": "its codecs are for versions that hardly any client speaks",
+    "click": "is uvicorn's own command line",
     "confluent_kafka": "is for commands",
     "coordinator.cli.group": "is another command",
     "coordinator.cli.log": "is another command",
@@ -31,17 +24,46 @@ NOT_NEEDED = {
     "kafka": "is for commands",
     "pipeline": "is beside the daemon",
     "prometheus_client": "is imported by the thread of the first scrape",
+    "pydantic_settings": "reads what a few lines of ours read",
     "pyspark": "is beside the daemon",
     "rich.console": "draws what no daemon prints",
+    "starlette": "answers the HTTP port, beside the work",
+    "storage.event_log": "reads what hosts and commands ask for",
+    "storage.memory": "is another backend",
+    "storage.sealing_work": "is imported by the process that seals",
+    "uvicorn": "answers the HTTP port, beside the work",
 }
 
 
-def test_a_start_imports_nothing_that_no_daemon_needs() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SERVE_IMPORTS], cwd=ROOT, capture_output=True, text=True, check=True
+def imported_until_ready(directory: Path) -> set[str]:
+    """Start a daemon that tells what it imports, and end it at its line ``ready``."""
+    environment = os.environ | {
+        "GROUPKEEPER_KAFKA__LISTEN": "127.0.0.1:0",
+        "GROUPKEEPER_HTTP__LISTEN": "127.0.0.1:0",
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, "-X", "importtime", "-m", "coordinator", "serve"]
+    daemon = subprocess.Popen(
+        command, cwd=directory, env=environment, stderr=subprocess.PIPE, text=True
     )
-    imported = set(done.stdout.splitlines()[-1].split())
-    assert "coordinator.app" in imported
+    assert daemon.stderr is not None
+    imported, log = set(), []
+    for line in daemon.stderr:
+        if line.startswith("import time:"):
+            imported.add(line.rpartition("|")[2].strip())
+            continue
+        log.append(line)
+        if json.loads(line)["event"] == "ready":
+            break
+    daemon.kill()
+    daemon.communicate()
+    assert daemon.returncode == -9, log
+    return imported
+
+
+def test_a_start_imports_nothing_before_ready_that_no_start_needs(tmp_path: Path) -> None:
+    imported = imported_until_ready(tmp_path)
+    assert {"coordinator.app", "storage.sealing_process"} <= imported
     assert not imported & NOT_NEEDED.keys()
 
 

@@ -231,11 +231,60 @@ def test_a_store_of_another_cluster_is_refused(make):
 
 def test_wrong_settings_exit_2_before_anything_is_opened(make):
     daemon = make(settings={"kafka.workers": 2})
-    assert refused(daemon, 2) == (
+    assert refused(daemon, 2).endswith(
         "kafka.workers: more than one worker does not exist yet; leave it at 1"
     )
     assert len(log_of(daemon)) == 1
     assert not (daemon.directory / "groupkeeper.db").exists()
+
+
+NO_RIGHTS_OF_ROOT = """
+import ctypes, os, sys
+CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, PR_CAPBSET_DROP = 1, 2, 24
+for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
+    ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # refused to who is not root
+os.execv(sys.executable, [sys.executable, "-m", "coordinator", "serve", "--config", *sys.argv[1:]])
+"""
+"""Runs a daemon that no file opens itself to but by its mode."""
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "no such file"),
+        ("a directory", "Is a directory"),
+        ("no permission", "let the user that runs groupkeeper read it"),
+        (b"# \xe9", "not UTF-8"),
+        (b"[kafka", "not valid TOML"),
+        (b"[kafka]\nlistn = 'h:1'", "kafka.listn: no such key; did you mean listen?"),
+        (b"[kafka]\nnode_id = '7'", "kafka.node_id: input should be a valid integer"),
+        (b"[kafka]\nnode_id = -1", "kafka.node_id: input should be greater than or equal to 0"),
+        (b"[kafka]\nworkers = 2", "kafka.workers: more than one worker does not exist yet"),
+    ],
+)
+def test_a_start_that_fails_over_its_config_file_names_it_in_a_last_line_of_json(
+    tmp_path, content, problem
+):
+    file = tmp_path / "groupkeeper.toml"
+    match content:
+        case "a directory":
+            file.mkdir()
+        case "no permission":
+            file.touch(mode=0o000)
+        case bytes():
+            file.write_bytes(content)
+    done = subprocess.run(
+        [sys.executable, "-c", NO_RIGHTS_OF_ROOT, str(file)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    line = json.loads(done.stderr.splitlines()[-1])
+    assert (line["event"], line["level"]) == ("start_failed", "critical")
+    assert line["reason"].startswith(f"{file}: ")
+    assert problem in line["reason"]
 
 
 def test_port_0_lets_the_system_choose_and_the_ready_line_tells(make):

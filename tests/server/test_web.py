@@ -9,9 +9,10 @@ import signal
 import pytest
 
 from coordinator.address import Address
-from coordinator.process import bind, bound_address
+from coordinator.process import bind, bound_address, listen
 from coordinator.web.gate import MAX_SCRAPES
-from coordinator.web.pages import Reports, make_pages
+from coordinator.web.pages import make_pages
+from coordinator.web.port import HttpPort, Reports
 from coordinator.web.server import WebServer
 
 
@@ -112,6 +113,53 @@ async def test_a_server_that_never_started_lets_go_of_its_port():
     listener = bind(Address("127.0.0.1", 0), "http.listen")
     address = bound_address(listener)
     await WebServer(make_pages(Reports(lambda: b"", lambda: None)), listener).stop()
+    bind(address, "http.listen").close()
+
+
+def http_port() -> tuple[HttpPort, Address]:
+    """A port that listens, as that of a daemon does from its first moment."""
+    listener = bind(Address("127.0.0.1", 0), "http.listen")
+    listen(listener, "http.listen")
+    reports = Reports(lambda: b"", lambda: None)
+    limits = {"max_connections": 8, "request_timeout_ms": 10_000}
+    port = HttpPort(listener, reports, refuse=lambda reason, peer: None, **limits)
+    return port, bound_address(listener)
+
+
+async def test_who_connects_before_the_daemon_is_ready_is_answered():
+    port, address = http_port()
+    port.start()
+    assert (await get(address.port, "/healthz"))[0] == 200
+    port.serve()  # the daemon is ready
+    assert (await get(address.port, "/readyz"))[0] == 200
+    await port.stop()
+    bind(address, "http.listen").close()
+
+
+async def test_who_connects_waits_while_the_pages_cannot_be_made(monkeypatch):
+    failures = [OSError(24, "Too many open files")]
+    make = HttpPort._make_server
+
+    def fail_once(port: HttpPort) -> WebServer:
+        if failures:
+            raise failures.pop()
+        return make(port)
+
+    monkeypatch.setattr(HttpPort, "_make_server", fail_once)
+    monkeypatch.setattr("coordinator.web.port.RETRY_S", 0.0)
+    port, address = http_port()
+    port.start()
+    assert (await get(address.port, "/healthz"))[0] == 200
+    await port.stop()
+
+
+@pytest.mark.parametrize("begins", [False, True])
+async def test_a_port_that_has_not_answered_yet_is_let_go(begins):
+    port, address = http_port()
+    port.start()
+    if begins:
+        port.serve()
+    await port.stop()
     bind(address, "http.listen").close()
 
 

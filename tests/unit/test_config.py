@@ -133,7 +133,10 @@ def test_a_wrong_file_is_refused_in_one_line_that_names_file_and_key(write, text
     ("text", "problem"),
     [
         ("[kafka]\nworkers = 2\n", "kafka.workers: more than one worker does not exist yet"),
-        ("[upstream]\nbootstrap = ['h:1']\n", "[upstream]: gateway mode does not exist yet"),
+        (
+            "[upstream]\nbootstrap = ['h:1']\n",
+            "upstream.bootstrap: gateway mode does not exist yet",
+        ),
         (
             "[storage]\nappend_timeout_ms = 6000\n",
             "storage.append_timeout_ms (6000) must be below group.min_session_timeout_ms (6000)",
@@ -145,9 +148,18 @@ def test_a_wrong_file_is_refused_in_one_line_that_names_file_and_key(write, text
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused_in_one_line(write, text, problem):
-    (line,) = problems_of(write(text))
-    assert line.startswith(problem)
+    file = write(text)
+    (line,) = problems_of(file)
+    assert line.startswith(f"{file}: {problem}")
     assert "\n" not in line
+
+
+def test_settings_of_the_environment_that_do_not_fit_together_are_not_those_of_the_file(
+    write, monkeypatch
+):
+    monkeypatch.setenv("GROUPKEEPER_STORAGE__APPEND_TIMEOUT_MS", "6000")
+    (line,) = problems_of(write("[kafka]\nnode_id = 2\n"))
+    assert line.startswith("storage.append_timeout_ms (6000) must be below")
 
 
 @pytest.mark.parametrize(
@@ -178,10 +190,34 @@ def test_all_problems_are_told_at_once(write):
     assert len(lines) == 3
 
 
-@pytest.mark.parametrize("name", ["missing.toml", "."])
-def test_a_file_that_cannot_be_read_is_told(tmp_path, name):
-    (line,) = problems_of(tmp_path / name)
-    assert str(tmp_path) in line
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("missing.toml", "no such file; name an existing one with --config"),
+        ("", "cannot be read (Is a directory); name the file in it with --config"),
+        ("a.toml/b.toml", "cannot be read (Not a directory); name a file that can be read"),
+        ("latin1.toml", "not UTF-8 at byte 2; save it in that encoding"),
+        ("deep.toml", "brackets are nested too deeply"),
+        ("digits.toml", "not valid TOML: Exceeds the limit"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_with_what_to_do(tmp_path, name, problem):
+    (tmp_path / "a.toml").touch()
+    (tmp_path / "latin1.toml").write_bytes("# é\n".encode("latin-1"))
+    (tmp_path / "deep.toml").write_text("a = " + "[" * 10_000)
+    (tmp_path / "digits.toml").write_text("a = " + "1" * 5_000)
+    file = tmp_path / name
+    (line,) = problems_of(file)
+    assert line.startswith(f"{file}: {problem}")
+
+
+def test_the_environment_may_say_a_section_in_json_and_a_key_of_it(write, monkeypatch):
+    monkeypatch.setenv("GROUPKEEPER_KAFKA", '{"node_id": 5, "cluster_id": "a"}')
+    monkeypatch.setenv("groupkeeper_kafka__node_id", "6")
+    settings, origins = load_settings(write("[kafka]\ncluster_id = 'b'\nmax_connections = 9\n"))
+    assert (settings.kafka.node_id, settings.kafka.cluster_id) == (6, "a")
+    assert settings.kafka.max_connections == 9
+    assert origins["kafka.node_id"] == "GROUPKEEPER_KAFKA__NODE_ID"
 
 
 def test_variable_names_follow_section_and_key():

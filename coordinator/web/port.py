@@ -1,0 +1,102 @@
+"""The HTTP port of the daemon: heard from the first moment, imported when it is first needed.
+
+uvicorn and Starlette take 50 ms of processor time to import. After a crash every group waits for a
+start, so they are imported beside the work: once the daemon is ready, or when somebody connects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Awaitable, Callable
+
+    from coordinator.web.gate import Refuse
+    from coordinator.web.server import WebServer
+
+RETRY_S: Final = 5.0
+"""After a failure, which may be one of file descriptors."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """What the pages show, asked anew each time, on the loop: none of it may block."""
+
+    metrics: Callable[[], Awaitable[bytes]]
+    not_ready: Callable[[], str | None]
+    """Why groups are not served, in one line; None when they are."""
+
+
+class HttpPort:
+    """Serves the pages on a socket that listens already."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        reports: Reports,
+        *,
+        max_connections: int,
+        request_timeout_ms: int,
+        refuse: Refuse,
+    ) -> None:
+        """Answer nothing yet. ``refuse`` hears of each peer that is closed, with the reason."""
+        self._listener = listener
+        self._reports = reports
+        self._max_connections = max_connections
+        self._request_timeout_ms = request_timeout_ms
+        self._refuse = refuse
+        self._loop = asyncio.get_running_loop()
+        self._beginning: asyncio.Task[None] | None = None
+        self._server: WebServer | None = None
+
+    def __len__(self) -> int:
+        """Count the open connections."""
+        return 0 if self._server is None else len(self._server.gate)
+
+    def start(self) -> None:
+        """Serve from the first connection on."""
+        self._loop.add_reader(self._listener.fileno(), self.serve)
+
+    def serve(self) -> None:
+        """Serve from now on, unless that has begun."""
+        if self._beginning is None:
+            self._loop.remove_reader(self._listener.fileno())
+            self._beginning = self._loop.create_task(self._begin(), name="http port")
+
+    async def stop(self) -> None:
+        """Let running answers finish, for a moment, and close."""
+        self._loop.remove_reader(self._listener.fileno())
+        if self._server is not None:
+            await self._server.stop()
+            return
+        if self._beginning is not None:
+            self._beginning.cancel()
+        self._listener.close()
+
+    async def _begin(self) -> None:
+        while self._server is None:
+            try:
+                self._server = await asyncio.to_thread(self._make_server)
+            except Exception:  # noqa: BLE001 - whatever it is, groups are served
+                _log.exception("http_port_failed", retry_s=RETRY_S)
+                await asyncio.sleep(RETRY_S)
+        self._server.start()
+
+    def _make_server(self) -> WebServer:
+        from coordinator.web.pages import make_pages
+        from coordinator.web.server import WebServer
+
+        return WebServer(
+            make_pages(self._reports),
+            self._listener,
+            max_connections=self._max_connections,
+            request_timeout_ms=self._request_timeout_ms,
+            refuse=self._refuse,
+        )
