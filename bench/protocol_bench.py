@@ -117,12 +117,12 @@ def packing() -> Iterator[Figure]:
     rows: list[tuple[str, Callable[[], Any], Any]] = [
         (
             "Heartbeat v4",
-            lambda: packed_replies.pack_heartbeat(4, 1, 0),
+            lambda: packed_replies.pack_heartbeat(4, 1, 0, 0),
             build(response_class(ApiKey.HEARTBEAT, 4), error_code=0),
         ),
         (
             "OffsetCommit v8 x10",
-            lambda: packed_replies.pack_offset_commit(8, 1, commits, 0),
+            lambda: packed_replies.pack_offset_commit(8, 1, 0, commits, 0),
             build(
                 response_class(ApiKey.OFFSET_COMMIT, 8),
                 topics=[{"name": "orders", "partitions": commit_rows}],
@@ -130,7 +130,7 @@ def packing() -> Iterator[Figure]:
         ),
         (
             "OffsetFetch v7 x10",
-            lambda: packed_replies.pack_offset_fetch(7, 1, fetched, 0),
+            lambda: packed_replies.pack_offset_fetch(7, 1, 0, fetched, 0),
             build(
                 response_class(ApiKey.OFFSET_FETCH, 7),
                 topics=[{"name": "orders", "partitions": fetch_rows}],

@@ -33,20 +33,21 @@ FetchedTopic: TypeAlias = tuple[str, str, list[FetchedPartition]]
 
 # --- Heartbeat ---
 
-_HEARTBEAT_REPLIES: Final = {
-    0: (Struct(">iih").pack, 6),
-    1: (Struct(">ii4xh").pack, 10),
-    2: (Struct(">ii4xh").pack, 10),
-    3: (Struct(">ii4xh").pack, 10),
-    4: (Struct(">ii5xhx").pack, 12),
-}
-"""Length, correlation id, (no tags), throttle time 0, error, (no tags)."""
+_HEARTBEAT_V0: Final = Struct(">iih").pack
+_HEARTBEAT_V1: Final = Struct(">iiih").pack
+_HEARTBEAT_V4: Final = Struct(">iixihx").pack
+"""Length, correlation id, (no tags), throttle time, error, (no tags)."""
 
 
-def pack_heartbeat(version: int, correlation_id: int, error_code: int) -> bytes:
+def pack_heartbeat(
+    version: int, correlation_id: int, throttle_time_ms: int, error_code: int
+) -> bytes:
     """Return the frame of a Heartbeat reply."""
-    pack, size = _HEARTBEAT_REPLIES[version]
-    return pack(size, correlation_id, error_code)
+    if version >= 4:
+        return _HEARTBEAT_V4(12, correlation_id, throttle_time_ms, error_code)
+    if version >= 1:
+        return _HEARTBEAT_V1(10, correlation_id, throttle_time_ms, error_code)
+    return _HEARTBEAT_V0(6, correlation_id, error_code)
 
 
 # --- OffsetCommit ---
@@ -58,7 +59,11 @@ _INDEX: Final = itemgetter(0)
 
 
 def pack_offset_commit(
-    version: int, correlation_id: int, topics: Iterable[CommitTopic], error_code: int
+    version: int,
+    correlation_id: int,
+    throttle_time_ms: int,
+    topics: Iterable[CommitTopic],
+    error_code: int,
 ) -> bytes:
     """Return the frame of an OffsetCommit reply with one error for every partition."""
     row = _COMMIT_ROW if version < 8 else _COMMIT_ROW_FLEXIBLE
@@ -66,6 +71,7 @@ def pack_offset_commit(
     return _pack_commit_reply(
         version,
         correlation_id,
+        throttle_time_ms,
         [
             (name, topic_id, list(map(row, map(_INDEX, partitions), errors)))
             for name, topic_id, partitions in topics
@@ -76,6 +82,7 @@ def pack_offset_commit(
 def pack_offset_commit_results(
     version: int,
     correlation_id: int,
+    throttle_time_ms: int,
     topics: Iterable[tuple[str, str, Sequence[tuple[int, int]]]],
 ) -> bytes:
     """Return the frame of an OffsetCommit reply from (name, topic id, [(partition, error)])."""
@@ -83,12 +90,16 @@ def pack_offset_commit_results(
     return _pack_commit_reply(
         version,
         correlation_id,
+        throttle_time_ms,
         [(name, topic_id, list(starmap(row, partitions))) for name, topic_id, partitions in topics],
     )
 
 
 def _pack_commit_reply(
-    version: int, correlation_id: int, topics: list[tuple[str, str, list[bytes]]]
+    version: int,
+    correlation_id: int,
+    throttle_time_ms: int,
+    topics: list[tuple[str, str, list[bytes]]],
 ) -> bytes:
     """Pack from (name, topic id, packed partitions)."""
     if version < 8:
@@ -96,7 +107,7 @@ def _pack_commit_reply(
         for name, _, rows in topics:
             pieces += (classic_string(name), PACK_INT32(len(rows)), *rows)
         body = b"".join(pieces)
-        return framed(correlation_id, body, flexible=False, throttle=version >= 3)
+        return framed(correlation_id, throttle_time_ms, body, flexible=False, throttle=version >= 3)
     pieces = [varint(len(topics) + 1)]
     for name, topic_id, rows in topics:
         pieces += (
@@ -106,43 +117,55 @@ def _pack_commit_reply(
             NO_TAGS,
         )
     pieces.append(NO_TAGS)
-    return framed(correlation_id, b"".join(pieces), flexible=True, throttle=True)
+    body = b"".join(pieces)
+    return framed(correlation_id, throttle_time_ms, body, flexible=True, throttle=True)
 
 
 # --- OffsetFetch ---
 
 
 def pack_offset_fetch(
-    version: int, correlation_id: int, topics: Sequence[FetchedTopic], error_code: int
+    version: int,
+    correlation_id: int,
+    throttle_time_ms: int,
+    topics: Sequence[FetchedTopic],
+    error_code: int,
 ) -> bytes:
     """Return the frame of an OffsetFetch reply v0-7; v0-1 have no room for ``error_code``."""
     assert version < 8, version
     if version >= 6:
         pieces = [*_flexible_fetched(topics, by_id=False), PACK_INT16(error_code), NO_TAGS]
-        return framed_pieces(correlation_id, pieces, flexible=True, throttle=True)
+        return framed_pieces(correlation_id, throttle_time_ms, pieces, flexible=True, throttle=True)
     pieces = [PACK_INT32(len(topics))]
     for name, _, partitions in topics:
         pieces += (classic_string(name), PACK_INT32(len(partitions)))
         pieces += _classic_partitions(partitions, with_epoch=version >= 5)
     if version >= 2:
         pieces.append(PACK_INT16(error_code))
-    return framed_pieces(correlation_id, pieces, flexible=False, throttle=version >= 3)
+    return framed_pieces(
+        correlation_id, throttle_time_ms, pieces, flexible=False, throttle=version >= 3
+    )
 
 
-def pack_offset_fetch_groups(
-    version: int,
-    correlation_id: int,
-    groups: Sequence[tuple[str, Sequence[FetchedTopic], int]],
-) -> bytes:
-    """Return the frame of an OffsetFetch reply v8-10 from (group id, topics, error)."""
+def pack_fetched_group(
+    version: int, group_id: str, topics: Sequence[FetchedTopic], error_code: int
+) -> list[bytes]:
+    """Return the pieces of one group of an OffsetFetch reply v8-10."""
     assert version >= 8, version
-    pieces = [varint(len(groups) + 1)]
-    for group_id, topics, error_code in groups:
-        pieces.append(compact_string(group_id))
-        pieces += _flexible_fetched(topics, by_id=version >= 10)
-        pieces += (PACK_INT16(error_code), NO_TAGS)
-    pieces.append(NO_TAGS)
-    return framed_pieces(correlation_id, pieces, flexible=True, throttle=True)
+    return [
+        compact_string(group_id),
+        *_flexible_fetched(topics, by_id=version >= 10),
+        PACK_INT16(error_code),
+        NO_TAGS,
+    ]
+
+
+def pack_fetched_groups(
+    correlation_id: int, throttle_time_ms: int, count: int, groups: Sequence[bytes]
+) -> bytes:
+    """Return the frame of an OffsetFetch reply v8-10 from the pieces of its groups."""
+    pieces = [varint(count + 1), *groups, NO_TAGS]
+    return framed_pieces(correlation_id, throttle_time_ms, pieces, flexible=True, throttle=True)
 
 
 def _flexible_fetched(topics: Sequence[FetchedTopic], *, by_id: bool) -> list[bytes]:

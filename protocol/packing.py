@@ -107,8 +107,8 @@ def no_tags(frame: bytes, position: int) -> int:
 # --- pieces of replies ----------------------------------------------------------------------------
 
 _V0_HEAD: Final = Struct(">ii").pack
-_V0_HEAD_THROTTLE: Final = Struct(">ii4x").pack
-_V1_HEAD_THROTTLE: Final = Struct(">ii5x").pack
+_V0_HEAD_THROTTLE: Final = Struct(">iii").pack
+_V1_HEAD_THROTTLE: Final = Struct(">iixi").pack
 PACK_INT16: Final = Struct(">h").pack
 PACK_INT32: Final = Struct(">i").pack
 NO_TAGS: Final = b"\0"
@@ -116,12 +116,14 @@ MAX_STRING_BYTES: Final = 0x7FFF
 """Kafka's generated code refuses longer strings in compact form too (MessageDataGenerator)."""
 
 
-def framed(correlation_id: int, body: bytes, *, flexible: bool, throttle: bool) -> bytes:
-    """Put length, response header and a throttle time of 0 in front."""
+def framed(
+    correlation_id: int, throttle_time_ms: int, body: bytes, *, flexible: bool, throttle: bool
+) -> bytes:
+    """Put length, response header and throttle time in front."""
     if flexible:
-        return _V1_HEAD_THROTTLE(len(body) + 9, correlation_id) + body
+        return _V1_HEAD_THROTTLE(len(body) + 9, correlation_id, throttle_time_ms) + body
     if throttle:
-        return _V0_HEAD_THROTTLE(len(body) + 8, correlation_id) + body
+        return _V0_HEAD_THROTTLE(len(body) + 8, correlation_id, throttle_time_ms) + body
     return _V0_HEAD(len(body) + 4, correlation_id) + body
 
 
@@ -129,7 +131,12 @@ MANY_PIECES: Final = 256
 
 
 def framed_pieces(
-    correlation_id: int, pieces: list[bytes], *, flexible: bool, throttle: bool
+    correlation_id: int,
+    throttle_time_ms: int,
+    pieces: list[bytes],
+    *,
+    flexible: bool,
+    throttle: bool,
 ) -> bytes:
     """Do the same for a body in pieces, and copy them once: a reply may have 64 MiB. To add up the
     lengths of a few costs more than to copy them twice.
@@ -137,13 +144,13 @@ def framed_pieces(
     if len(pieces) < MANY_PIECES:
         body = b"".join(pieces)
         if flexible:
-            return _V1_HEAD_THROTTLE(len(body) + 9, correlation_id) + body
-        return framed(correlation_id, body, flexible=False, throttle=throttle)
+            return _V1_HEAD_THROTTLE(len(body) + 9, correlation_id, throttle_time_ms) + body
+        return framed(correlation_id, throttle_time_ms, body, flexible=False, throttle=throttle)
     size = sum(map(len, pieces))
     if flexible:
-        head = _V1_HEAD_THROTTLE(size + 9, correlation_id)
+        head = _V1_HEAD_THROTTLE(size + 9, correlation_id, throttle_time_ms)
     elif throttle:
-        head = _V0_HEAD_THROTTLE(size + 8, correlation_id)
+        head = _V0_HEAD_THROTTLE(size + 8, correlation_id, throttle_time_ms)
     else:
         head = _V0_HEAD(size + 4, correlation_id)
     return b"".join([head, *pieces])

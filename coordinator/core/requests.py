@@ -262,7 +262,7 @@ class ListedGroup(NamedTuple):
 
     group_id: str
     protocol_type: str
-    state: GroupState
+    group_state: GroupState
     group_type: str
 
 
@@ -288,8 +288,8 @@ class DescribedMember(NamedTuple):
     group_instance_id: str | None
     client_id: str
     client_host: str
-    metadata: bytes
-    assignment: bytes
+    member_metadata: bytes
+    member_assignment: bytes
 
 
 class DescribeGroupResult(msgspec.Struct, frozen=True):

@@ -54,16 +54,9 @@ def handle_unsupported(exchange: Exchange, _services: Services) -> None:
     exchange.error = ErrorCode.UNSUPPORTED_VERSION
     api = API_BY_KEY[KEY]
     own = Row(api_key=KEY, min_version=api.advertised_min, max_version=api.max_version)
-    exchange.send(
-        write_response(
-            KEY,
-            0,
-            exchange.correlation_id,
-            exchange.throttle_time_ms,
-            error_code=exchange.error,
-            api_keys=[own],
-        )
-    )
+    values = {"error_code": exchange.error, "api_keys": [own]}
+    reply = write_response(KEY, 0, exchange.correlation_id, exchange.throttle_time_ms, values)
+    exchange.send(reply)
 
 
 @functools.cache

@@ -16,7 +16,6 @@ for.
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,17 +23,11 @@ from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import DescribeGroup, DescribeGroupResult
 from coordinator.handlers.brokers import GROUP_OPERATIONS
 from coordinator.handlers.gather import Gather
-from coordinator.handlers.packing import (
-    MAX_STRING_BYTES,
-    NO_OPERATIONS,
-    begin,
-    finish,
-    wire_bytes,
-    wire_count,
-    wire_string,
-)
 from coordinator.handlers.reading import read
+from coordinator.handlers.writing import NO_OPERATIONS, write, write_part
 from coordinator.version import CLI_CLIENT_ID
+from protocol.packing import MAX_STRING_BYTES
+from protocol.writer import Row, Written
 
 if TYPE_CHECKING:
     from coordinator.core.waiting import Waiting
@@ -43,12 +36,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-FIRST_FLEXIBLE = 5
 FIRST_WITH_MESSAGE = 6
-
-_ERROR = struct.Struct(">h")
-_OPERATIONS = struct.Struct(">i")
-_THROTTLE = bytes(4)
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -59,18 +47,11 @@ def handle(exchange: Exchange, services: Services) -> None:
 
     def render_part(result: DescribeGroupResult, _index: int) -> bytes:
         exchange.error = exchange.error or _told(result, version)
-        return render_group(result, version, with_operations=with_operations)
+        row = _row(result, version, with_operations=with_operations)
+        return write_part(exchange, "groups", [row])
 
     def render_all(parts: list[bytes]) -> bytes:
-        flexible = version >= FIRST_FLEXIBLE
-        out = begin(exchange.correlation_id, flexible)
-        if version >= 1:
-            out += _THROTTLE
-        out += wire_count(len(parts), flexible)
-        out += b"".join(parts)
-        if flexible:
-            out.append(0)
-        return finish(out)
+        return write(exchange, groups=Written(len(parts), parts))
 
     tells_waiting = (
         version >= FIRST_WITH_MESSAGE
@@ -87,36 +68,20 @@ def _told(result: DescribeGroupResult, version: int) -> ErrorCode:
     return ErrorCode.NONE if absent and version < 6 else result.error
 
 
-def render_group(result: DescribeGroupResult, version: int, *, with_operations: bool) -> bytes:
-    """Render one group for the version asked."""
-    flexible = version >= FIRST_FLEXIBLE
+def _row(result: DescribeGroupResult, version: int, *, with_operations: bool) -> Row:
     error = _told(result, version)
-    out = bytearray(_ERROR.pack(error))
-    if version >= FIRST_WITH_MESSAGE:
-        message = result.message if result.waiting is None else waiting_text(result.waiting)
-        out += wire_string(message, flexible)
-    out += wire_string(result.group_id, flexible)
-    out += wire_string(result.state if error in _WITH_STATE else "", flexible)
-    out += wire_string(result.protocol_type, flexible)
-    out += wire_string(result.protocol_name, flexible)
-    out += wire_count(len(result.members), flexible)
-    for member in result.members:
-        out += wire_string(member.member_id, flexible)
-        if version >= 4:
-            out += wire_string(member.group_instance_id, flexible)
-        out += wire_string(member.client_id, flexible)
-        out += wire_string(member.client_host, flexible)
-        out += wire_bytes(member.metadata, flexible)
-        out += wire_bytes(member.assignment, flexible)
-        if flexible:
-            out.append(0)
-    if version >= 3:
-        # An entry with an error is not filled; a Dead one of v5, which has none, is.
-        filled = with_operations and error is ErrorCode.NONE
-        out += _OPERATIONS.pack(GROUP_OPERATIONS if filled else NO_OPERATIONS)
-    if flexible:
-        out.append(0)
-    return bytes(out)
+    # An entry with an error is not filled; a Dead one of v5, which has none, is.
+    filled = with_operations and error is ErrorCode.NONE
+    return Row(
+        error_code=error,
+        error_message=result.message if result.waiting is None else waiting_text(result.waiting),
+        group_id=result.group_id,
+        group_state=result.state if error in _WITH_STATE else "",
+        protocol_type=result.protocol_type,
+        protocol_data=result.protocol_name,
+        members=result.members,
+        authorized_operations=GROUP_OPERATIONS if filled else NO_OPERATIONS,
+    )
 
 
 def waiting_text(waiting: Waiting) -> str:

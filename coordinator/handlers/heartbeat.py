@@ -40,4 +40,6 @@ def handle(exchange: Exchange, services: Services) -> None:
 def render(result: ErrorCode, exchange: Exchange) -> bytes:
     """Render for the version asked."""
     exchange.error = result
-    return pack_heartbeat(exchange.version, exchange.correlation_id, result)
+    return pack_heartbeat(
+        exchange.version, exchange.correlation_id, exchange.throttle_time_ms, result
+    )

@@ -30,24 +30,18 @@ from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import ChangeTopics, ChangeTopicsResult, NewTopic
 from coordinator.core.topic_names import topic_name_error
 from coordinator.handlers.brokers import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, endpoint
-from coordinator.handlers.packing import (
-    NO_OPERATIONS,
-    begin,
-    finish,
-    topic_id_bytes,
-    wire_count,
-    wire_string,
-)
 from coordinator.handlers.partitions import LEADER_EPOCH
 from coordinator.handlers.reading import read
-from protocol.codec import uuid_to_topic_id
+from coordinator.handlers.writing import NO_OPERATIONS, write
+from protocol.codec import uuid_to_topic_id, write_elements
+from protocol.versions import ApiKey
+from protocol.writer import Row, Written
 
 if TYPE_CHECKING:
     from coordinator.core.topic_image import TopicImage, TopicInfo
     from coordinator.handlers.exchange import Exchange
     from coordinator.handlers.services import Services
 
-FIRST_FLEXIBLE = 9
 TOPIC_IDS = 10
 LOOK_UP_BY_ID = 12
 
@@ -58,9 +52,10 @@ MAX_KEPT_PARTITIONS = 500
 partitions that was 2.6 MB for each version asked.
 """
 
-_INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
-_THROTTLE = bytes(4)
+
+_INDEX = struct.Struct(">i")
+_INDEX_AT = 2
+"""In the row of a partition, behind its error."""
 
 
 class ShownTopic(NamedTuple):
@@ -192,115 +187,81 @@ def render(
     """Render for the version asked."""
     version = exchange.version
     here = endpoint(exchange, services)
-    node = services.node_id
-    flexible = version >= FIRST_FLEXIBLE
-    broker = _INT32.pack(node) + wire_string(here.host, flexible) + _INT32.pack(here.port)
-    if version >= 1:
-        broker += wire_string(None, flexible)  # rack
-    if flexible:
-        broker += b"\0"
-    out = _begin(exchange, [broker], services.cluster_id, node)
+    node_id = services.node_id
     shown = list(topics)
     exchange.error = next((topic.error for topic in shown if topic.error), ErrorCode.NONE)
-    operations = (
-        TOPIC_OPERATIONS
-        if version >= 8 and wire.include_topic_authorized_operations
-        else NO_OPERATIONS
-    )
-    _pack_topics(out, shown, version, node, operations)
+    asked_for_topics = version >= 8 and wire.include_topic_authorized_operations
     asked_for_cluster = 8 <= version <= 10 and wire.include_cluster_authorized_operations
-    return _end(out, version, CLUSTER_OPERATIONS if asked_for_cluster else NO_OPERATIONS)
+    operations = TOPIC_OPERATIONS if asked_for_topics else NO_OPERATIONS
+    return write(
+        exchange,
+        brokers=[Row(node_id=node_id, host=here.host, port=here.port, rack=None)],
+        cluster_id=services.cluster_id,
+        controller_id=node_id,
+        topics=[_row(topic, version, node_id, operations) for topic in shown],
+        cluster_authorized_operations=CLUSTER_OPERATIONS if asked_for_cluster else NO_OPERATIONS,
+        error_code=ErrorCode.NONE,
+    )
 
 
 def _render_refused(wire: Any, exchange: Exchange, error: ErrorCode) -> bytes:
     """Answer the error on every topic, with no broker (MetadataRequest.getErrorResponse)."""
-    version = exchange.version
     exchange.error = error
-    out = _begin(exchange, [], None, -1)
     topics = [ShownTopic(error, t.name or "", uuid_to_topic_id(t.topic_id), 0) for t in wire.topics]
-    _pack_topics(out, topics, version, -1, NO_OPERATIONS)
-    return _end(out, version, NO_OPERATIONS, error)
+    return write(
+        exchange,
+        brokers=(),
+        cluster_id=None,
+        controller_id=-1,
+        topics=[_row(topic, exchange.version, -1, NO_OPERATIONS) for topic in topics],
+        cluster_authorized_operations=NO_OPERATIONS,
+        error_code=error,
+    )
 
 
-def _begin(
-    exchange: Exchange, brokers: list[bytes], cluster_id: str | None, controller: int
-) -> bytearray:
-    version = exchange.version
-    flexible = version >= FIRST_FLEXIBLE
-    out = begin(exchange.correlation_id, flexible)
-    if version >= 3:
-        out += _THROTTLE
-    out += wire_count(len(brokers), flexible)
-    for broker in brokers:
-        out += broker
-    if version >= 2:
-        out += wire_string(cluster_id, flexible)
-    if version >= 1:
-        out += _INT32.pack(controller)
-    return out
+def _row(topic: ShownTopic, version: int, node_id: int, operations: int) -> Row:
+    error, name, topic_id, partitions = topic
+    return Row(
+        error_code=error,
+        name=name,
+        topic_id=topic_id,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=_partitions(version, node_id, partitions),
+        # What has no name is not asked for what is allowed with it.
+        topic_authorized_operations=operations if name is not None else NO_OPERATIONS,
+    )
 
 
-def _pack_topics(
-    out: bytearray, topics: list[ShownTopic], version: int, node: int, operations: int
-) -> None:
-    flexible = version >= FIRST_FLEXIBLE
-    out += wire_count(len(topics), flexible)
-    for error, name, topic_id, partitions in topics:
-        out += _INT16.pack(error)
-        out += wire_string(name, flexible)
-        if version >= 10:
-            out += topic_id_bytes(topic_id)
-        if version >= 1:
-            out.append(name in INTERNAL_TOPICS)
-        out += _partitions(version, node, partitions)
-        if version >= 8:  # what has no name is not asked for what is allowed with it
-            out += _INT32.pack(operations if name is not None else NO_OPERATIONS)
-        if flexible:
-            out.append(0)
-
-
-def _partitions(version: int, node: int, count: int) -> bytes | bytearray:
+def _partitions(version: int, node_id: int, count: int) -> Written:
     if count > MAX_KEPT_PARTITIONS:
-        return _pack_partitions(version, node, count)
-    return _kept_partitions(version, node, count)
+        return _written_partitions(version, node_id, count)
+    return _kept_partitions(version, node_id, count)
 
 
 @functools.lru_cache(maxsize=256)
-def _kept_partitions(version: int, node: int, count: int) -> bytes:
-    return bytes(_pack_partitions(version, node, count))
+def _kept_partitions(version: int, node_id: int, count: int) -> Written:
+    return _written_partitions(version, node_id, count)
 
 
-def _pack_partitions(version: int, node: int, count: int) -> bytearray:
-    """Pack the partitions of a topic: each led by us, at epoch 0, we its only replica.
+def _written_partitions(version: int, node_id: int, count: int) -> Written:
+    """Write the partitions of a topic: each led by us, at epoch 0, we its only replica.
 
     All rows are alike but for the index. They are made at once and the indexes written over them, a
     byte of all indexes at a time: 100,000 partitions must not hold the loop.
     """
-    flexible = version >= FIRST_FLEXIBLE
-    only_us = wire_count(1, flexible) + _INT32.pack(node)
-    row = _INT16.pack(ErrorCode.NONE) + _INT32.pack(0) + _INT32.pack(node)
-    if version >= 7:
-        row += _INT32.pack(LEADER_EPOCH)
-    row += only_us + only_us
-    if version >= 5:
-        row += wire_count(0, flexible)  # offline replicas
-    if flexible:
-        row += b"\0"
-    head = wire_count(count, flexible)
-    out = bytearray(head + row * count)
+    only_us = (node_id,)
+    first = Row(
+        error_code=ErrorCode.NONE,
+        partition_index=0,
+        leader_id=node_id,
+        leader_epoch=LEADER_EPOCH,
+        replica_nodes=only_us,
+        isr_nodes=only_us,
+        offline_replicas=(),
+    )
+    row = write_elements(ApiKey.METADATA, version, "topics.partitions", [first])
+    rows = bytearray(row * count)
     indexes = struct.pack(f">{count}i", *range(count))
-    for byte in range(_INT32.size):
-        out[len(head) + _INT16.size + byte :: len(row)] = indexes[byte :: _INT32.size]
-    return out
-
-
-def _end(
-    out: bytearray, version: int, cluster_operations: int, error: ErrorCode = ErrorCode.NONE
-) -> bytes:
-    if 8 <= version <= 10:
-        out += _INT32.pack(cluster_operations)
-    if version >= 13:
-        out += _INT16.pack(error)
-    if version >= FIRST_FLEXIBLE:
-        out.append(0)
-    return finish(out)
+    for byte in range(_INDEX.size):
+        rows[_INDEX_AT + byte :: len(row)] = indexes[byte :: _INDEX.size]
+    return Written(count, [rows])

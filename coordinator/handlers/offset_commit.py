@@ -61,11 +61,12 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 def render(result: OffsetCommitResult, exchange: Exchange) -> bytes:
     """Render for the version asked."""
+    version, throttle_time_ms = exchange.version, exchange.throttle_time_ms
     topics = result.topics
     if topics is None:
         exchange.error = result.error
         return pack_offset_commit(
-            exchange.version, exchange.correlation_id, exchange.asked, result.error
+            version, exchange.correlation_id, throttle_time_ms, exchange.asked, result.error
         )
     exchange.error = next((e for _, _, rows in topics for _, e in rows if e), ErrorCode.NONE)
-    return pack_offset_commit_results(exchange.version, exchange.correlation_id, topics)
+    return pack_offset_commit_results(version, exchange.correlation_id, throttle_time_ms, topics)

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import FetchTopic, OffsetFetch, OffsetFetchResult
 from coordinator.handlers.gather import Gather
-from coordinator.handlers.packing import begin, finish, wire_count
 from protocol.packed import read_offset_fetch
-from protocol.packed_replies import pack_offset_fetch, pack_offset_fetch_groups
+from protocol.packed_replies import pack_fetched_group, pack_fetched_groups, pack_offset_fetch
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange
@@ -32,12 +31,6 @@ if TYPE_CHECKING:
 
 MANY_GROUPS = 8
 TOPIC_IDS = 10
-
-_THROTTLE = bytes(4)
-_GROUP_OFFSET = 14
-"""In a reply with one group: length, correlation id, header tags, throttle time, number of
-groups.
-"""
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -66,16 +59,13 @@ def handle(exchange: Exchange, services: Services) -> None:
     def render_part(result: OffsetFetchResult, index: int) -> bytes:
         exchange.error = exchange.error or _first_error(result, version)
         topics: Any = result.topics
-        group = (requests[index].group_id, topics, result.error)
-        return pack_offset_fetch_groups(version, 0, [group])[_GROUP_OFFSET:-1]
+        group_id = requests[index].group_id
+        return b"".join(pack_fetched_group(version, group_id, topics, result.error))
 
     def render_all(parts: list[bytes]) -> bytes:
-        out = begin(exchange.correlation_id, flexible_header=True)
-        out += _THROTTLE
-        out += wire_count(len(parts), True)
-        out += b"".join(parts)
-        out.append(0)
-        return finish(out)
+        return pack_fetched_groups(
+            exchange.correlation_id, exchange.throttle_time_ms, len(parts), parts
+        )
 
     Gather(exchange, services, requests, render_part, render_all).begin()
 
@@ -86,12 +76,13 @@ def render(result: OffsetFetchResult, exchange: Exchange) -> bytes:
     request: OffsetFetch = exchange.asked
     exchange.error = _first_error(result, version)
     topics: Any = result.topics  # ErrorCode where packing says int: lists are invariant
+    correlation_id, throttle_time_ms = exchange.correlation_id, exchange.throttle_time_ms
     if version >= MANY_GROUPS:
-        group = (request.group_id, topics, result.error)
-        return pack_offset_fetch_groups(version, exchange.correlation_id, [group])
+        pieces = pack_fetched_group(version, request.group_id, topics, result.error)
+        return pack_fetched_groups(correlation_id, throttle_time_ms, 1, pieces)
     if version < 2 and result.error is not ErrorCode.NONE:
         topics = _on_every_partition(request.topics or [], result.error)
-    return pack_offset_fetch(version, exchange.correlation_id, topics, result.error)
+    return pack_offset_fetch(version, correlation_id, throttle_time_ms, topics, result.error)
 
 
 def _first_error(result: OffsetFetchResult, version: int) -> ErrorCode:

@@ -24,7 +24,7 @@ def write(exchange: Exchange, **values: Any) -> bytes:
         exchange.version,
         exchange.correlation_id,
         exchange.throttle_time_ms,
-        **values,
+        values,
     )
 
 

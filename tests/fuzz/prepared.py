@@ -29,13 +29,13 @@ from coordinator.core.requests import (
     OffsetCommit,
     SyncGroup,
 )
-from coordinator.handlers.packing import topic_id_text
 from coordinator.handlers.services import Services
 from coordinator.server.limits import ServerLimits
 from coordinator.server.listener import Listener
 from coordinator.service import CoordinatorConfig, GroupCoordinator
 from coordinator.topics import ConfiguredTopic, Topics
 from coordinator.watched_loop import WatchedLoop
+from protocol.packing import printed_topic_id
 from storage.sqlite import SqliteOffsetStorage
 from tests.helpers.connections import Peer
 
@@ -131,7 +131,7 @@ class Prepared:
 
         topics = Topics(
             [ConfiguredTopic("orders", ORDERS), ConfiguredTopic("wide", WIDE)],
-            lambda: topic_id_text(mint().bytes),
+            lambda: printed_topic_id(mint().bytes),
         )
         self._storage = SqliteOffsetStorage(path, fold_after=0)
         self.coordinator = GroupCoordinator(
@@ -142,7 +142,7 @@ class Prepared:
             topics=topics,
             auto_create_topics=True,
             mint=mint,
-            new_topic_id=lambda: topic_id_text(mint().bytes),
+            new_topic_id=lambda: printed_topic_id(mint().bytes),
         )
 
     async def start(self) -> None:

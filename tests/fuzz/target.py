@@ -18,7 +18,6 @@ from typing import Any
 from coordinator.callback_watch import CallbackWatch
 from coordinator.core.invariants import check
 from coordinator.core.shard import Shard
-from coordinator.handlers.packing import topic_id_text
 from coordinator.handlers.services import Services
 from coordinator.handlers.table import ROUTES
 from coordinator.runtime.settings import CoordinatorConfig
@@ -32,6 +31,7 @@ from protocol.errors import ProtocolError
 from protocol.frames import FrameError, FrameSplitter
 from protocol.headers import read_request_header
 from protocol.packed import read_heartbeat, read_offset_commit, read_offset_fetch
+from protocol.packing import printed_topic_id
 from protocol.versions import API_BY_KEY, ApiKey
 from storage.memory import MemoryOffsetStorage
 from tests.helpers.connections import Peer
@@ -126,7 +126,7 @@ async def _converse(data: bytes) -> None:
         return uuid.UUID(int=next(numbers))
 
     def new_topic_id() -> str:
-        return topic_id_text(mint().bytes)
+        return printed_topic_id(mint().bytes)
 
     topics = Topics([ConfiguredTopic("orders", 3)], new_topic_id)
     config = CoordinatorConfig(shards=2, min_session_timeout_ms=1_000, append_timeout_ms=900)

@@ -20,16 +20,16 @@ from coordinator.core.requests import Client, Request
 from coordinator.core.topic_image import TopicImage, TopicInfo
 from coordinator.group_configs import GroupConfigStore
 from coordinator.handlers.exchange import Exchange
-from coordinator.handlers.packing import topic_id_text
 from coordinator.handlers.services import Services
 from coordinator.handlers.table import ROUTES
 from protocol.headers import read_request_header
+from protocol.packing import printed_topic_id
 from tests.helpers.raw_client import API_KEYS, encode_request, to_plain
 
 CLIENT_ID = "app-1"
 CLIENT_HOST = "/10.0.0.7"
 NEW_UUID = uuid.UUID("0123456789abcdef0123456789abcdef")
-ORDERS = TopicInfo("orders", topic_id_text(bytes(range(1, 17))), 3)
+ORDERS = TopicInfo("orders", printed_topic_id(bytes(range(1, 17))), 3)
 ORDERS_UUID = uuid.UUID(bytes=bytes(range(1, 17)))
 
 SAME_LAYOUT = {(8, 0): 2, (8, 1): 2, (9, 0): 1}
@@ -104,7 +104,7 @@ def make_services(answer: Callable[[Request], Any] | None = None, **values: Any)
     values.setdefault("coordinator", FakeCoordinator(answer))
     values.setdefault("topics", FakeTopics(ORDERS))
     values.setdefault("mint", lambda: NEW_UUID)
-    values.setdefault("new_topic_id", lambda: topic_id_text(NEW_UUID.bytes))
+    values.setdefault("new_topic_id", lambda: printed_topic_id(NEW_UUID.bytes))
     return Services(**values)
 
 

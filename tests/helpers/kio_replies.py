@@ -22,10 +22,9 @@ from protocol.headers import PREFIX_BYTES, has_flexible_response_header, respons
 
 def write_response(api_key: int, version: int, correlation_id: int, entity: Any) -> bytes:
     """The whole frame of a response: length, response header, body."""
+    head = response_header(flexible=has_flexible_response_header(api_key, version))
     buffer = io.BytesIO()
-    buffer.write(
-        response_header(correlation_id, flexible=has_flexible_response_header(api_key, version))
-    )
+    buffer.write(head(0, correlation_id))
     entity_writer(type(entity))(buffer, entity)
     frame = buffer.getbuffer()
     frame[:PREFIX_BYTES] = (len(frame) - PREFIX_BYTES).to_bytes(PREFIX_BYTES, "big")

@@ -81,7 +81,7 @@ def test_response_frames_are_read_by_kafka_python(
         entity = replace(entity, error_code=ErrorCode.none)
 
     throttle_time_ms, values = response_values(entity)
-    frame = write_response(*api, correlation_id, throttle_time_ms, **values)
+    frame = write_response(*api, correlation_id, throttle_time_ms, values)
 
     decoded = theirs(api[0], "Response").decode(frame, version=api[1], header=True, framed=True)
     assert decoded.header.correlation_id == correlation_id

@@ -19,6 +19,7 @@ from tests.helpers.wire_entities import entities, kio_bytes
 
 SOME = settings(max_examples=15, derandomize=True, deadline=None, database=None)
 LIMIT = 10_000
+THROTTLE_MS = 1_234
 COMMIT, FETCH, HEARTBEAT = ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.HEARTBEAT
 
 INT16 = st.integers(-(2**15), 2**15 - 1)
@@ -176,9 +177,9 @@ def commit_topics() -> st.SearchStrategy[Any]:
 @SOME
 @given(correlation_id=INT32, error=st.sampled_from([0, 15, 16, 22, 25, 27, 82]))
 def test_heartbeat_replies_are_those_of_kio(version: int, correlation_id: int, error: int) -> None:
-    entity = build(response_class(HEARTBEAT, version), error_code=error)
+    entity = build(response_class(HEARTBEAT, version), throttle_time=THROTTLE_MS, error_code=error)
     frame = write_response(HEARTBEAT, version, correlation_id, entity)
-    assert packed_replies.pack_heartbeat(version, correlation_id, error) == frame
+    assert packed_replies.pack_heartbeat(version, correlation_id, THROTTLE_MS, error) == frame
 
 
 @pytest.mark.parametrize("version", range(11))
@@ -189,7 +190,10 @@ def test_commit_replies_with_one_error_are_those_of_kio(
 ) -> None:
     results = [(name, i, [(p[0], error) for p in partitions]) for name, i, partitions in topics]
     frame = kio_commit_reply(version, correlation_id, results)
-    assert packed_replies.pack_offset_commit(version, correlation_id, topics, error) == frame
+    assert (
+        packed_replies.pack_offset_commit(version, correlation_id, THROTTLE_MS, topics, error)
+        == frame
+    )
 
 
 @pytest.mark.parametrize("version", range(11))
@@ -200,12 +204,16 @@ def test_commit_replies_with_their_own_errors_are_those_of_kio(
 ) -> None:
     results = data.draw(topics_of(st.tuples(INT32, st.sampled_from([0, 3, 12, 100]))))
     frame = kio_commit_reply(version, correlation_id, results)
-    assert packed_replies.pack_offset_commit_results(version, correlation_id, results) == frame
+    assert (
+        packed_replies.pack_offset_commit_results(version, correlation_id, THROTTLE_MS, results)
+        == frame
+    )
 
 
 def kio_commit_reply(version: int, correlation_id: int, topics: Any) -> bytes:
     entity = build(
         response_class(COMMIT, version),
+        throttle_time=THROTTLE_MS,
         topics=[
             {
                 "name": name,
@@ -249,9 +257,17 @@ def fetched(topics: Any) -> Any:
 def test_fetch_replies_are_those_of_kio(
     version: int, correlation_id: int, topics: Any, error: int
 ) -> None:
-    entity = build(response_class(FETCH, version), topics=fetched(topics), error_code=error)
+    entity = build(
+        response_class(FETCH, version),
+        throttle_time=THROTTLE_MS,
+        topics=fetched(topics),
+        error_code=error,
+    )
     frame = write_response(FETCH, version, correlation_id, entity)
-    assert packed_replies.pack_offset_fetch(version, correlation_id, topics, error) == frame
+    assert (
+        packed_replies.pack_offset_fetch(version, correlation_id, THROTTLE_MS, topics, error)
+        == frame
+    )
 
 
 @pytest.mark.parametrize("version", range(8, 11))
@@ -265,13 +281,16 @@ def test_fetch_replies_of_groups_are_those_of_kio(
 ) -> None:
     entity = build(
         response_class(FETCH, version),
+        throttle_time=THROTTLE_MS,
         groups=[
             {"group_id": group_id, "topics": fetched(topics), "error_code": error}
             for group_id, topics, error in groups
         ],
     )
     frame = write_response(FETCH, version, correlation_id, entity)
-    assert packed_replies.pack_offset_fetch_groups(version, correlation_id, groups) == frame
+    pieces = [piece for g in groups for piece in packed_replies.pack_fetched_group(version, *g)]
+    ours = packed_replies.pack_fetched_groups(correlation_id, THROTTLE_MS, len(groups), pieces)
+    assert ours == frame
 
 
 # --- aiokafka's classic versions ------------------------------------------------------------------
@@ -326,7 +345,7 @@ def test_fetches_of_aiokafka_are_read(version: int, group_id: str, topics: Any) 
 @SOME
 @given(topics=commit_topics(), error=INT16)
 def test_commit_replies_are_read_by_aiokafka(version: int, topics: Any, error: int) -> None:
-    frame = packed_replies.pack_offset_commit(version, 7, topics, error)
+    frame = packed_replies.pack_offset_commit(version, 7, THROTTLE_MS, topics, error)
     reply = getattr(aiokafka_commit, f"OffsetCommitResponse_v{version}").decode(frame[8:])
     assert reply.topics == [(name, [(p[0], error) for p in rows]) for name, _, rows in topics]
 
@@ -335,7 +354,7 @@ def test_commit_replies_are_read_by_aiokafka(version: int, topics: Any, error: i
 @SOME
 @given(topics=FETCHED, error=INT16)
 def test_fetch_replies_are_read_by_aiokafka(version: int, topics: Any, error: int) -> None:
-    frame = packed_replies.pack_offset_fetch(version, 7, topics, error)
+    frame = packed_replies.pack_offset_fetch(version, 7, THROTTLE_MS, topics, error)
     reply = getattr(aiokafka_commit, f"OffsetFetchResponse_v{version}").decode(frame[8:])
     assert reply.topics == [
         (name, [(p, offset, text, code) for p, offset, _, text, code in rows])

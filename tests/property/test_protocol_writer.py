@@ -37,7 +37,7 @@ def test_responses_are_those_of_kio(
 ) -> None:
     entity = data.draw(entities(response_class(*api)))
     throttle_time_ms, values = response_values(entity)
-    ours = write_response(*api, correlation_id, throttle_time_ms, **values)
+    ours = write_response(*api, correlation_id, throttle_time_ms, values)
     assert ours == kio_replies.write_response(*api, correlation_id, entity)
 
 
@@ -63,7 +63,7 @@ def test_a_response_carries_the_throttle_time_that_is_given(api: tuple[int, int]
     entity = sample(response_class(*api))
     _, values = response_values(entity)
     body = 9 if API_BY_KEY[api[0]].is_flexible(api[1]) and api[0] != 18 else 8
-    read = read_entity(type(entity), write_response(*api, 1, 1234, **values), body, 1000)
+    read = read_entity(type(entity), write_response(*api, 1, 1234, values), body, 1000)
     assert getattr(read, "throttle_time", 1234) == 1234
     assert hasattr(read, "throttle_time") == hasattr(entity, "throttle_time")
 

@@ -93,4 +93,4 @@ def test_responses_of_kafka_are_written_as_they_came(
     assert plain(ours) == plain(theirs) or api_key == ApiKey.PRODUCE
     throttle_time_ms, values = response_values(theirs)
     correlation_id = int.from_bytes(frame[4:8], "big")
-    assert write_response(api_key, version, correlation_id, throttle_time_ms, **values) == frame
+    assert write_response(api_key, version, correlation_id, throttle_time_ms, values) == frame

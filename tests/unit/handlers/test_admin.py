@@ -22,8 +22,8 @@ from coordinator.core.requests import (
     TopicChange,
 )
 from coordinator.core.topic_image import TopicInfo
-from coordinator.handlers.packing import topic_id_text
 from protocol.errors import ProtocolError
+from protocol.packing import printed_topic_id
 from tests.helpers.handling import (
     NEW_UUID,
     ORDERS,
@@ -37,7 +37,7 @@ from tests.helpers.handling import (
 )
 
 NO_OPERATIONS = -(2**31)
-NEW_ID = topic_id_text(NEW_UUID.bytes)
+NEW_ID = printed_topic_id(NEW_UUID.bytes)
 
 # --- ListGroups
 

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.core.waiting import AwaitedMember, Waiting
 from coordinator.handlers.describe_groups import waiting_text
-from coordinator.handlers.packing import MAX_STRING_BYTES
+from protocol.packing import MAX_STRING_BYTES
 
 
 @pytest.mark.parametrize("client_id", ["billing", "\u00e9" * 200, "x" * 40_000])

@@ -20,28 +20,28 @@ from protocol.writer import Row, Written
 
 def test_a_response_is_a_whole_frame() -> None:
     # v0 has no throttle time: its value is dropped.
-    v0 = write_response(ApiKey.HEARTBEAT, 0, 5, 7, error_code=25)
-    v4 = write_response(ApiKey.HEARTBEAT, 4, 5, 7, error_code=25)
+    v0 = write_response(ApiKey.HEARTBEAT, 0, 5, 7, {"error_code": 25})
+    v4 = write_response(ApiKey.HEARTBEAT, 4, 5, 7, {"error_code": 25})
     assert v0 == b"\0\0\0\x06\0\0\0\x05\0\x19"
     assert v4 == b"\0\0\0\x0c\0\0\0\x05\0\0\0\0\7\0\x19\0"
 
 
 def test_a_response_to_api_versions_has_the_classic_header_in_every_version() -> None:
-    frame = write_response(ApiKey.API_VERSIONS, 4, 5, 0, error_code=35, api_keys=())
+    frame = write_response(ApiKey.API_VERSIONS, 4, 5, 0, {"error_code": 35, "api_keys": ()})
     assert frame[4:] == b"\0\0\0\x05" + b"\0\x23" + b"\x01" + b"\0\0\0\0" + b"\0"
 
 
 def test_what_a_version_needs_and_did_not_get_is_a_bug() -> None:
     with pytest.raises(AttributeError, match="error_code"):
-        write_response(ApiKey.HEARTBEAT, 4, 5, 0)
+        write_response(ApiKey.HEARTBEAT, 4, 5, 0, {})
 
 
 def test_elements_are_those_of_the_whole_response() -> None:
     groups = [Row(group_id="a", error_code=0), Row(group_id="b", error_code=16)]
     parts = [write_elements(ApiKey.DELETE_GROUPS, 2, "results", [group]) for group in groups]
     written = Written(len(parts), parts)
-    assert write_response(ApiKey.DELETE_GROUPS, 2, 1, 0, results=written) == write_response(
-        ApiKey.DELETE_GROUPS, 2, 1, 0, results=groups
+    assert write_response(ApiKey.DELETE_GROUPS, 2, 1, 0, {"results": written}) == write_response(
+        ApiKey.DELETE_GROUPS, 2, 1, 0, {"results": groups}
     )
 
 

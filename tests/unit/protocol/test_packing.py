@@ -11,5 +11,5 @@ from protocol.packing import MANY_PIECES, framed, framed_pieces
 @pytest.mark.parametrize(("flexible", "throttle"), [(True, True), (False, True), (False, False)])
 def test_a_reply_in_pieces_is_the_reply_in_one(count: int, flexible: bool, throttle: bool) -> None:
     pieces = [bytes([at % 256]) * at for at in range(count)]
-    whole = framed(7, b"".join(pieces), flexible=flexible, throttle=throttle)
-    assert framed_pieces(7, pieces, flexible=flexible, throttle=throttle) == whole
+    whole = framed(7, 1_234, b"".join(pieces), flexible=flexible, throttle=throttle)
+    assert framed_pieces(7, 1_234, pieces, flexible=flexible, throttle=throttle) == whole
