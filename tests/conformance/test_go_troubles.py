@@ -57,11 +57,13 @@ def test_a_store_that_fails_and_comes_back(tmp_path: Path, found: Found) -> None
         ("shopify-1.8/group-limit", "group.max_groups", 1),
         ("shopify-1.8/large-group", "storage.max_group_bytes", 1_048_576),
         ("kafka-go/retention-time", "offsets.retention_check_interval_ms", 500),
+        ("kafka-go/auto-create", "static.auto_create_topics", True),
+        ("kafka-go/first-join", "group.initial_rebalance_delay_ms", 3_000),
         ("shopify-1.8/timestamp", "offsets.retention_check_interval_ms", 500),
     ],
 )
 def test_a_limit_that_a_client_meets(
-    life: str, setting: str, value: int, tmp_path: Path, found: Found
+    life: str, setting: str, value: object, tmp_path: Path, found: Found
 ) -> None:
     server = Groupkeeper(tmp_path / "server", topics={"orders": 400}, settings={setting: value})
     server.start()

@@ -145,6 +145,8 @@ GO = Section(
         start_offset="ConsumerGroup: StartOffset where nothing was committed",
         two_topics="ConsumerGroup: two topics in one generation",
         absent_topic="ConsumerGroup: nothing is assigned while one topic is missing",
+        auto_create="ConsumerGroup: a topic that is made when it is asked for",
+        first_join="ConsumerGroup: two members within the initial delay share generation 1",
         rebalance_timeout="ConsumerGroup: who is not back in time is out, and joins anew",
         generation_ended="ConsumerGroup: ErrGenerationEnded, ErrGroupClosed, a function returns",
         retention_time="ConsumerGroup: RetentionTime is kept to",
@@ -307,6 +309,8 @@ OURS_ALONE = frozenset(
 
 OWN_SERVER = frozenset(
     {
+        "kafka-go/auto-create",
+        "kafka-go/first-join",
         "kafka-go/retention-time",
         "shopify-1.8/group-limit",
         "shopify-1.8/large-group",

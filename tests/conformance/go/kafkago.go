@@ -193,7 +193,10 @@ func kafkaGoStaleCommit(t *T) {
 	t.Must(stale.CommitOffsets(map[string]map[int]int64{topic: {0: 10}}), "commit")
 	two := t.kafkaGoJoin(config)
 	one.nextWith(topic, 2)
-	// the generation's own connection is closed by now: what it had in flight would say this
+	if err := stale.CommitOffsets(map[string]map[int]int64{topic: {0: 99}}); err == nil {
+		t.Failf("a generation that is over has committed")
+	}
+	// its own connection is closed by now: what it had in flight would be told this
 	client := &kafka.Client{Addr: kafka.TCP(t.Bootstrap)}
 	answer, err := client.OffsetCommit(t.ctx, &kafka.OffsetCommitRequest{
 		GroupID: t.Group, GenerationID: int(stale.ID), MemberID: stale.MemberID,

@@ -55,6 +55,30 @@ func kafkaGoAbsentTopic(t *T) {
 	back.leave()
 }
 
+// kafkaGoAutoCreate subscribes to a topic that its server makes when it is asked for.
+func kafkaGoAutoCreate(t *T) {
+	topic := t.Group + "-made"
+	member := t.kafkaGoJoin(kafka.ConsumerGroupConfig{Topics: []string{topic}})
+	for len(member.next().Assignments[topic]) == 0 {
+		t.Must(member.group.Close(), "Close") // who asked first may be told that there is none yet
+		member = t.kafkaGoJoin(kafka.ConsumerGroupConfig{Topics: []string{topic}})
+	}
+	member.leave()
+}
+
+// kafkaGoFirstJoin has two members that come within the delay of an empty group.
+func kafkaGoFirstJoin(t *T) {
+	topic := t.Topic("", 2)
+	config := kafka.ConsumerGroupConfig{Topics: []string{topic}}
+	one, two := t.kafkaGoJoin(config), t.kafkaGoJoin(config)
+	for _, member := range []*kafkaGoMember{one, two} {
+		first := member.next()
+		t.Equal([]any{first.ID, len(first.Assignments[topic])}, []any{1, 1}, "first generation")
+	}
+	one.leave()
+	two.leave()
+}
+
 // kafkaGoRebalanceTimeout is a member that does not come back in time: the group goes on without it.
 func kafkaGoRebalanceTimeout(t *T) {
 	topic := t.Topic("", 4)
@@ -180,13 +204,17 @@ func kafkaGoErrors(t *T) {
 		group, err := kafka.NewConsumerGroup(config)
 		t.Must(err, "NewConsumerGroup")
 		defer group.Close()
-		if _, err := group.Next(t.ctx); !errors.Is(err, want) {
-			t.Failf("Next: got %v, want %v", err, want)
+		for range 2 { // it joins again after JoinGroupBackoff
+			if _, err := group.Next(t.ctx); !errors.Is(err, want) {
+				t.Failf("Next: got %v, want %v", err, want)
+			}
 		}
 	}
-	refused(kafka.InvalidSessionTimeout, func(config *kafka.ConsumerGroupConfig) {
-		config.SessionTimeout = time.Millisecond
-	})
+	for _, timeout := range []time.Duration{time.Millisecond, 24 * time.Hour} {
+		refused(kafka.InvalidSessionTimeout, func(config *kafka.ConsumerGroupConfig) {
+			config.SessionTimeout = timeout
+		})
+	}
 	member := t.kafkaGoJoin(kafka.ConsumerGroupConfig{
 		Topics: []string{topic}, GroupBalancers: []kafka.GroupBalancer{kafka.RangeGroupBalancer{}},
 	})
@@ -211,5 +239,10 @@ func kafkaGoErrors(t *T) {
 	if err := commit(generation.ID, "stranger"); !errors.Is(err, kafka.UnknownMemberId) {
 		t.Failf("OffsetCommit of a stranger: %v", err)
 	}
+	beat, err := client.Heartbeat(t.ctx, &kafka.HeartbeatRequest{
+		GroupID: t.Group, GenerationID: generation.ID, MemberID: "stranger",
+	})
+	t.Must(err, "Heartbeat")
+	t.Equal(beat.Error, nil, "Heartbeat of a stranger, as this library reads it")
 	member.leave()
 }

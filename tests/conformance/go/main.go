@@ -41,6 +41,8 @@ var scenarios = map[string]func(*T){
 	"kafka-go/start-offset":      kafkaGoStartOffset,
 	"kafka-go/two-topics":        kafkaGoTwoTopics,
 	"kafka-go/absent-topic":      kafkaGoAbsentTopic,
+	"kafka-go/auto-create":       kafkaGoAutoCreate,
+	"kafka-go/first-join":        kafkaGoFirstJoin,
 	"kafka-go/rebalance-timeout": kafkaGoRebalanceTimeout,
 	"kafka-go/generation-ended":  kafkaGoGenerationEnded,
 	"kafka-go/retention-time":    kafkaGoRetentionTime,

@@ -18,7 +18,6 @@ func shopifyConfig() *shopify.Config {
 	config := shopify.NewConfig()
 	config.ClientID = "conformance"
 	config.Consumer.Return.Errors = true
-	config.Consumer.Offsets.CommitInterval = 50 * time.Millisecond
 	config.Consumer.Offsets.Initial = shopify.OffsetOldest
 	config.Metadata.Retry.Max = 1
 	config.Producer.Retry.Max = 0
@@ -42,29 +41,35 @@ func (t *T) shopifyCoordinator(client shopify.Client) *shopify.Broker {
 
 func shopifyOffsetManager(t *T) {
 	topic := t.Topic("", 2)
-	managed := func(use func(shopify.PartitionOffsetManager)) {
-		client := t.shopifyClient()
+	managed := func(interval time.Duration, use func(shopify.PartitionOffsetManager)) {
+		config := shopifyConfig()
+		config.Consumer.Offsets.CommitInterval = interval
+		client, err := shopify.NewClient([]string{t.Bootstrap}, config)
+		t.Must(err, "NewClient")
 		offsets, err := shopify.NewOffsetManagerFromClient(t.Group, client)
 		t.Must(err, "NewOffsetManagerFromClient")
 		partition, err := offsets.ManagePartition(topic, 1)
 		t.Must(err, "ManagePartition")
 		use(partition)
-		partition.AsyncClose() // writes what was marked, then closes the channel of errors
+		partition.AsyncClose() // waits until the interval has written what was marked
 		for failed := range partition.Errors() {
 			t.Failf("the offset manager complains: %v", failed)
 		}
 		t.Must(offsets.Close(), "Close")
 		t.Must(client.Close(), "Close")
 	}
-	managed(func(partition shopify.PartitionOffsetManager) {
+	managed(50*time.Millisecond, func(partition shopify.PartitionOffsetManager) {
 		first, metadata := partition.NextOffset()
 		t.Equal([]any{first, metadata}, []any{shopify.OffsetOldest, ""}, "next offset before any commit")
 		partition.MarkOffset(42, "marked")
 		t.Eventually("the commit of the interval", func() bool { return t.Committed(t.Group, topic)[1] == 42 })
+	})
+	managed(10*time.Second, func(partition shopify.PartitionOffsetManager) {
 		partition.MarkOffset(43, "marked late")
+		t.Equal(t.Committed(t.Group, topic), map[int32]int64{1: 42}, "committed at the mark")
 	})
 	t.Equal(t.Committed(t.Group, topic), map[int32]int64{1: 43}, "committed by the async close")
-	managed(func(partition shopify.PartitionOffsetManager) {
+	managed(50*time.Millisecond, func(partition shopify.PartitionOffsetManager) {
 		offset, metadata := partition.NextOffset()
 		// this one takes what was marked for the last message that was read: the next is one more
 		t.Equal([]any{offset, metadata}, []any{44, "marked late"}, "next offset after coming back")
@@ -153,6 +158,11 @@ func (t *T) shopifyJoined() (shopify.Client, *shopifyMember, string) {
 
 func shopifyGroupRequests(t *T) {
 	client, member, topic := t.shopifyJoined()
+	t.Equal(member.broker.Addr(), t.Bootstrap, "the coordinator")
+	t.Must(client.RefreshCoordinator(t.Group+"-another"), "RefreshCoordinator")
+	another, err := client.Coordinator(t.Group + "-another")
+	t.Must(err, "Coordinator")
+	t.Equal(another.Addr(), t.Bootstrap, "the coordinator of another group")
 	t.Equal(member.id, member.leader, "the leader of one")
 	synced := member.sync(topic, []int32{0, 1})
 	t.Equal(synced.Err, shopify.ErrNoError, "SyncGroup")
