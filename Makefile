@@ -75,14 +75,11 @@ ci: ## What must pass before anything lands; a skipped test is a failure here
 	REQUIRE_ALL=1 $(MAKE) test-clients
 	REQUIRE_ALL=1 $(MAKE) test-pipeline
 
-# Long, and about our own rules alone: no library decides what comes out.
-OURS_ALONE := conformance/kafka fuzz house mutants property simulation soak
 OTHERS := 'fastapi==0.115.*' 'structlog==24.4.*' 'aiokafka==0.12.*'
-test-oldest: .venv/installed-for-tests .venv-oldest/installed ## The quick tests on the oldest versions that pyproject.toml allows, and how it resolves beside others
+test-oldest: .venv/installed-for-tests .venv-oldest/installed ## `make unit` on the oldest versions that pyproject.toml allows, and how it resolves beside others
 	for ours in . '.[server]'; do \
 	  .venv-oldest/bin/python -m pip --disable-pip-version-check -q install --dry-run --ignore-installed "$$ours" $(OTHERS); done
-	PYTEST_ADDOPTS='-m "not slow and not clients and not spark and not differential and not compiled" $(addprefix --ignore=tests/,$(OURS_ALONE))' \
-	  $(MAKE) unit BIN=.venv-oldest/bin
+	$(MAKE) unit BIN=.venv-oldest/bin
 
 test-compiled: .venv/installed-for-tests ## The tests of the hot path, once more on it as mypyc compiles it; needs a C compiler
 	@command -v cc >/dev/null || { echo "make test-compiled needs a C compiler and Python's headers (Debian: apt install gcc libc6-dev python3-dev)." >&2; exit 1; }

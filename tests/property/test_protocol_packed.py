@@ -305,13 +305,14 @@ def aiokafka_commit_body(
         (name, [(p, offset, *extra, metadata) for p, offset, _, metadata in partitions])
         for name, _, partitions in topics
     ]
-    request = getattr(aiokafka_commit, f"OffsetCommitRequest_v{version}")
+    kind = getattr(aiokafka_commit, f"OffsetCommitRequest_v{version}")
     fields = (group_id, wire_topics)
     if version >= 1:
         fields = (group_id, generation, member_id, wire_topics)
     if version >= 2:
         fields = (group_id, generation, member_id, 9, wire_topics)
-    return request(*fields).encode()
+    request = kind(*fields)  # kept: in aiokafka 0.10 `encode` knows its request weakly
+    return request.encode()
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -335,8 +336,9 @@ def test_commits_of_aiokafka_are_read(
 @SOME
 @given(group_id=TEXT, topics=topics_of(INT32))
 def test_fetches_of_aiokafka_are_read(version: int, group_id: str, topics: Any) -> None:
-    request = getattr(aiokafka_commit, f"OffsetFetchRequest_v{version}")
-    body = request(group_id, [(name, rows) for name, _, rows in topics]).encode()
+    kind = getattr(aiokafka_commit, f"OffsetFetchRequest_v{version}")
+    request = kind(group_id, [(name, rows) for name, _, rows in topics])
+    body = request.encode()
     groups = [(group_id, None, -1, [(name, "", rows) for name, _, rows in topics])]
     assert packed.read_offset_fetch(version, body, 0, 10_000) == (groups, False)
 

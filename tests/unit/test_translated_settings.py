@@ -68,7 +68,7 @@ def test_the_kafka_port_gets_the_defaults_that_it_has_by_itself():
 
 def test_every_limit_of_the_kafka_port_that_is_a_setting_reaches_it():
     names = {field.name for field in dataclasses.fields(ServerLimits)}
-    names -= {"max_turn_bytes", "max_turn_requests"}
+    names -= {"max_turn_bytes", "max_turn_requests", "max_turn_s"}
     changed = {name: getattr(ServerLimits(), name) + 1 for name in names}
     settings = Settings(kafka=changed)
     limits = server_limits(settings, settings.kafka.max_connections)
