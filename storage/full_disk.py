@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from storage.base import StorageError, StoreBusy
+from storage.base import StorageError, StoreBusy, StoreRefused
 from storage.file_lock import FULL
 
 _T = TypeVar("_T")
@@ -22,12 +22,16 @@ _BUSY_CODES: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL)
 """Primary result codes of what goes by without us."""
 _MAYBE_FULL_CODES: Final = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 
+_DAMAGED_CODES: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+"""Primary result codes of what trying again does not mend."""
+
 PROBE_BYTES: Final = 256 * 1024
 """More than what a start makes: an index of 32 KB, and a write-ahead log of some pages."""
 
 
 def explained(work: Callable[[], _T], path: Path) -> _T:
-    """Do it; what SQLite raises becomes StoreBusy where trying again helps, else StorageError.
+    """Do it; what SQLite raises becomes StoreBusy where trying again helps, StoreRefused where a
+    person has to mend the file, else StorageError.
 
     Blocks: it may have to try whether there is room.
     """
@@ -40,6 +44,8 @@ def explained(work: Callable[[], _T], path: Path) -> _T:
             raise StoreBusy(f"{path}: {error}") from error
         if code in _MAYBE_FULL_CODES and is_full(path.parent):
             raise StoreBusy(f"{path}: {error}: the disk is full; make room") from error
+        if code in _DAMAGED_CODES:
+            raise StoreRefused(f"{path}: {error}; restore the last backup") from error
         raise StorageError(f"{path}: {error}") from error
 
 

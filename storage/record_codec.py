@@ -36,6 +36,9 @@ FORMAT_VERSION = 2
 
 _READABLE = (1, FORMAT_VERSION)
 
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are not what was written."""
+
 
 class PayloadItem(msgspec.Struct, frozen=True):
     """What one shard wrote."""
@@ -75,7 +78,7 @@ def checked_decoder(payload_type: type[_H]) -> Callable[[bytes], _H]:
     def checked(data: bytes) -> _H:
         try:
             payload = decode(data)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise StorageError(f"a log row cannot be read: {error}") from error
         if payload.version not in _READABLE:
             raise StorageError(
@@ -116,7 +119,7 @@ def decode_payload(data: bytes) -> Payload:
             PayloadItem(item.shard, item.lease_epoch, payload_v1.batches_of(item.batches))
             for item in old.items
         ]
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise StorageError(f"a log row cannot be read: {error}") from error
     return Payload(old.version, old.log_id, old.ts_ms, old.clock_ms, old.folded_row, items)
 
@@ -152,7 +155,7 @@ def decode_saved(data: bytes) -> SavedGroup:
     """Decode the folded state of a group."""
     try:
         return _saved_decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise StorageError(f"a saved group cannot be read: {error}") from error
 
 
@@ -165,7 +168,7 @@ def decode_record(data: bytes) -> Record:
     """Decode one record."""
     try:
         return _record_decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise StorageError(f"a record cannot be read: {error}") from error
 
 

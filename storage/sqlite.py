@@ -43,7 +43,7 @@ from storage.sqlite_check import SqliteCheck
 from storage.sqlite_fold import FOLD_AFTER_REQUESTS, FoldMap, FoldWork, changes_of
 from storage.sqlite_fold_write import FoldWriter, save_folded_row
 from storage.sqlite_keyed import KeyedRow, keyed_changes, write_keyed
-from storage.sqlite_load import SqliteLoad, read_log_end
+from storage.sqlite_load import LogEnd, SqliteLoad, read_log_end
 from storage.store_files import StoreFiles
 
 MAX_STEP_BYTES = 16 * 1024 * 1024
@@ -234,7 +234,8 @@ class SqliteOffsetStorage:
         self._log_clock.resume(load.end.head.log_id, load.end.head.ts_ms)
         self._may_append = True
 
-    _log_end = staticmethod(read_log_end)
+    def _log_end(self, connection: sqlite3.Connection) -> LogEnd:
+        return read_log_end(connection, self.path)
 
     # --- appending -------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from coordinator.core.records import Record
 from storage import sqlite_schema as schema
-from storage.base import ShardId, StorageError
+from storage.base import ShardId, StorageError, StoreRefused
 from storage.record_codec import (
     Payload,
     PayloadHead,
@@ -49,14 +49,31 @@ class LogEnd(NamedTuple):
     folded_row: int
 
 
-def read_log_end(connection: sqlite3.Connection) -> LogEnd:
-    """Read where the log stands."""
+def read_log_end(connection: sqlite3.Connection, path: Path) -> LogEnd:
+    """Read where the log stands. Raises StoreRefused where its last row cannot be read."""
     ((row, next_seq, head, folded_row),) = connection.execute(
         'SELECT "row", first_seq + count, CAST(payload AS BLOB), folded_row FROM log, fold '
         'ORDER BY "row" DESC LIMIT 1'
     ).fetchall()
-    decoded = decode_head(head)
+    try:
+        decoded = decode_head(head)
+    except StorageError as error:
+        raise _unreadable(path, f"row {row} of table log", error) from error
     return LogEnd(row, next_seq, decoded, max(folded_row, decoded.folded_row))
+
+
+def _unreadable(path: Path, where: str, error: StorageError) -> StoreRefused:
+    """Refuse the store over a row that cannot be read: it will not be another one next time, and
+    to go on without it would take back what was acknowledged.
+    """
+    return StoreRefused(
+        f"{path}: {where}: {error}; a newer groupkeeper wrote it, or it is damaged: "
+        "run that version, or restore the last backup"
+    )
+
+
+def _text(name: bytes) -> str:
+    return repr(name.decode(errors="replace"))
 
 
 class SqliteLoad:
@@ -79,12 +96,12 @@ class SqliteLoad:
         reader = await self._run(partial(schema.connect_reader, self._path, self._busy_timeout_s))
         try:
             await self._run(partial(reader.execute, "BEGIN"))
-            self.end = await self._run(partial(read_log_end, reader))
+            self.end = await self._run(partial(read_log_end, reader, self._path))
             async for shard, records in self._folded(reader):
                 if shard in wanted:
                     yield shard, records
             rows = await self._run(partial(_select_rows, reader, self.end.folded_row))
-            while chunk := await self._run(partial(_fetch_rows, rows)):
+            while chunk := await self._run(partial(_fetch_rows, rows, self._path)):
                 for row, payload in chunk:
                     self.fold.note(row, changes_in(payload))
                     for item in payload.items:
@@ -100,20 +117,28 @@ class SqliteLoad:
         keyed = partial(reader.execute, "SELECT shard, key, CAST(record AS BLOB) FROM keyed")
         for shard, key, data in await self._run(lambda: keyed().fetchall()):
             self.keys.in_table(shard, key, data)
-            yield shard, [decode_record(data)]
+            yield shard, [self._record(data, f"row {key!r} of table keyed")]
         groups = await self._run(
             partial(
                 reader.execute,
-                "SELECT shard, CAST(state AS BLOB) FROM groups ORDER BY shard, group_id",
+                "SELECT shard, CAST(state AS BLOB), CAST(group_id AS BLOB) FROM groups "
+                "ORDER BY shard, group_id",
             )
         )
-        while chunk := await self._run(partial(_fetch_groups, groups)):
+        while chunk := await self._run(partial(_fetch_groups, groups, self._path)):
             for shard, rows in itertools.groupby(chunk, key=lambda row: row[0]):
                 yield shard, [record for _, record in rows]
         self.fold.has_parts.update(await self._run(lambda: _read_keys(reader)))
         parts = await self._run(partial(reader.execute, _SELECT_PARTS))
         while part := await self._run(parts.fetchone):
-            yield part[0], [decode_record(part[1])]
+            shard, data, group_id = part
+            yield shard, [self._record(data, f"group {_text(group_id)} in table group_parts")]
+
+    def _record(self, data: bytes, where: str) -> Record:
+        try:
+            return decode_record(data)
+        except StorageError as error:
+            raise _unreadable(self._path, where, error) from error
 
     async def _close(self, reader: sqlite3.Connection) -> None:
         try:
@@ -122,7 +147,7 @@ class SqliteLoad:
             reader.close()  # the storage was closed during the load, so the thread is through
 
 
-_SELECT_PARTS = """SELECT shard, CAST(p.state AS BLOB)
+_SELECT_PARTS = """SELECT shard, CAST(p.state AS BLOB), CAST(group_id AS BLOB)
     FROM group_parts AS p JOIN groups USING (shard, group_id, part_set)
     ORDER BY shard, group_id, part"""
 
@@ -137,21 +162,31 @@ def _select_rows(reader: sqlite3.Connection, folded_row: int) -> sqlite3.Cursor:
     )
 
 
-def _fetch(rows: sqlite3.Cursor, decode: Callable[[bytes], _T]) -> list[tuple[int, _T]]:
-    """Read and decode the next rows: many small ones, or one that is large."""
-    chunk: list[tuple[int, _T]] = []
+def _fetch_rows(rows: sqlite3.Cursor, path: Path) -> list[tuple[int, Payload]]:
+    """Read and decode the next rows of the log: many small ones, or one that is large."""
+    chunk: list[tuple[int, Payload]] = []
     left = LOAD_CHUNK_BYTES
     for number, data in rows:
-        chunk.append((number, decode(data)))
+        try:
+            chunk.append((number, decode_payload(data)))
+        except StorageError as error:
+            raise _unreadable(path, f"row {number} of table log", error) from error
         left -= len(data)
         if left <= 0 or len(chunk) == LOAD_CHUNK_ROWS:
             break
     return chunk
 
 
-def _fetch_rows(rows: sqlite3.Cursor) -> list[tuple[int, Payload]]:
-    return _fetch(rows, decode_payload)
-
-
-def _fetch_groups(groups: sqlite3.Cursor) -> list[tuple[ShardId, Record]]:
-    return _fetch(groups, decode_saved)
+def _fetch_groups(groups: sqlite3.Cursor, path: Path) -> list[tuple[ShardId, Record]]:
+    """Read and decode the next folded groups, as ``_fetch_rows`` does."""
+    chunk: list[tuple[ShardId, Record]] = []
+    left = LOAD_CHUNK_BYTES
+    for shard, data, group_id in groups:
+        try:
+            chunk.append((shard, decode_saved(data)))
+        except StorageError as error:
+            raise _unreadable(path, f"group {_text(group_id)} in table groups", error) from error
+        left -= len(data)
+        if left <= 0 or len(chunk) == LOAD_CHUNK_ROWS:
+            break
+    return chunk

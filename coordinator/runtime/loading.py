@@ -8,11 +8,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from coordinator.core.records import Record
 from coordinator.runtime.shards import AnyShard
-from storage.base import OffsetStorage, ShardId
+from storage.base import OffsetStorage, ShardId, StoreRefused
 
 _CHECK_EVERY = 32
 """Records between two looks at the time; one that holds a large group takes longest, some 100 us.
 """
+
+_SHOWN_CHARS = 500
+"""Of a record that cannot be used, in the line that says so."""
 
 
 class Slicer:
@@ -37,15 +40,27 @@ async def load_records(
     into: Mapping[ShardId, AnyShard],
     slicer: Slicer,
 ) -> None:
-    """Apply what the storage holds of ``read`` to those of its shards that are in ``into``."""
+    """Apply what the storage holds of ``read`` to those of its shards that are in ``into``.
+
+    Raises StoreRefused for a record that a shard cannot use.
+    """
     async for shard_id, records in storage.load(read):
         shard = into.get(shard_id)
         if shard is not None:
-            await _apply(shard, records, slicer)
+            await _apply(shard_id, shard, records, slicer)
 
 
-async def _apply(shard: AnyShard, records: Sequence[Record], slicer: Slicer) -> None:
+async def _apply(
+    shard_id: ShardId, shard: AnyShard, records: Sequence[Record], slicer: Slicer
+) -> None:
     for start in range(0, len(records), _CHECK_EVERY):
         for record in records[start : start + _CHECK_EVERY]:
-            shard.apply(record)
+            try:
+                shard.apply(record)
+            except Exception as error:  # whatever it is, it is the same next time
+                raise StoreRefused(
+                    f"shard {shard_id}: a stored record cannot be used ({error!r}): "
+                    f"{str(record)[:_SHOWN_CHARS]}; a newer groupkeeper wrote it, or it is "
+                    "damaged: run that version, or restore the last backup"
+                ) from error
         await slicer.pause()

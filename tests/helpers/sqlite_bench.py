@@ -74,7 +74,7 @@ class Bench:
     def folded_row(self) -> int:
         """What the store knows by itself of the fold."""
         with closing(sqlite3.connect(self.path)) as connection:
-            return read_log_end(connection).folded_row
+            return read_log_end(connection, self.path).folded_row
 
     def offsets(self, group_id: str) -> dict[int, int]:
         """What people see of a group: each offset once."""

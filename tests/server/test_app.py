@@ -221,6 +221,19 @@ def test_what_is_no_database_is_refused_in_one_line_and_left_alone(make, tmp_pat
     assert file.read_text() == "not a database\n" * 100
 
 
+def test_a_store_with_a_row_from_a_later_version_is_refused_by_the_name_of_the_row(make):
+    daemon = make(topics={"orders": 1}).start()
+    daemon.terminate()
+    daemon.log_file.unlink()
+    database = daemon.directory / "groupkeeper.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute('UPDATE keyed SET record = \'{"record":"of_a_later_version"}\'')
+    connection.close()
+    line = refused(daemon)
+    assert line.startswith(f"storage.url: {database}: row 'topic/orders' of table keyed: ")
+    assert line.endswith("run that version, or restore the last backup")
+
+
 def test_a_store_of_another_cluster_is_refused(make):
     first = make().start()
     first.terminate()

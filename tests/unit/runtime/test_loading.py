@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, get_args
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple, get_args
 
 import pytest
 
@@ -197,6 +198,26 @@ async def test_a_store_that_must_not_be_used_stops_the_start() -> None:
     refused.error = StoreRefused("in use by another process")
     storage.script("acquire", refused)
     with pytest.raises(StoreRefused, match="in use"):
+        async with a_coordinator(storage):
+            pass
+
+
+class FromLater(NamedTuple):
+    """A record of a kind that no shard of this version knows."""
+
+    group_id: str
+
+
+@virtual_time
+async def test_a_record_that_no_shard_can_use_stops_the_start() -> None:
+    """It would be the same at every try: it was tried for ever, and /readyz said "loading"."""
+    storage = FaultyStorage()
+
+    async def load(shards: object) -> AsyncIterator[tuple[int, list[Any]]]:
+        yield 3, [FromLater("g")]
+
+    storage.load = load  # type: ignore[method-assign, assignment]
+    with pytest.raises(StoreRefused, match=r"^shard 3: .*FromLater\(group_id='g'\); a newer"):
         async with a_coordinator(storage):
             pass
 

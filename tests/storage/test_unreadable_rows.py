@@ -1,0 +1,99 @@
+"""A store of which a row cannot be read is refused, by the name of the row: it will be the same
+row next time, and to go on without it would take back what was acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from coordinator.messages import OffsetCommitData, OffsetCommitRequest
+from coordinator.service import GroupCoordinator
+from storage.base import StoreRefused
+from storage.sqlite import SqliteOffsetStorage
+from tests.helpers.coordinator import a_config
+
+COPY = """INSERT INTO log (first_seq, count, payload)
+    SELECT (SELECT max(first_seq + count) FROM log), 0, {payload} FROM log WHERE "row" = {row}"""
+FROM_LATER = '{"record":"of_a_later_version","group_id":"g"}'
+UNREADABLE = {
+    "a kind of record from later": 'replace(payload, \'"record":"\', \'"record":"later_\')',
+    "a format from later": "replace(payload, '\"version\":2', '\"version\":99')",
+    "half of it": "substr(payload, 1, length(payload) / 2)",
+    "not UTF-8": "CAST(x'7b22ff22' AS TEXT)",
+    "nested too deeply": "printf('%.*c', 100000, '[')",
+}
+
+
+async def run(path: Path, *, commits: bool = False) -> None:
+    """Start and stop a coordinator; its end folds the groups "g" and "large"."""
+    storage = SqliteOffsetStorage(path, part_bytes=4_096)
+    coordinator = GroupCoordinator(storage, a_config(), {"orders": 1_000})
+    try:
+        async with asyncio.timeout(30):
+            await coordinator.start()
+            if commits:
+                for group_id, partitions in (("g", 1), ("large", 1_000)):
+                    offsets = {number: OffsetCommitData(7) for number in range(partitions)}
+                    request = OffsetCommitRequest(group_id=group_id, offsets={"orders": offsets})
+                    (await coordinator.commit_offsets(request)).raise_for_error()
+    finally:
+        await coordinator.stop()
+
+
+@pytest.fixture
+async def path(tmp_path: Path) -> Path:
+    path = tmp_path / "groups.db"
+    await run(path, commits=True)
+    return path
+
+
+def change(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in statements:
+            assert connection.execute(statement).rowcount > 0
+
+
+async def refusal(path: Path) -> str:
+    """Why a start refuses the store: at once, and every time."""
+    with pytest.raises(StoreRefused) as first:
+        await run(path)
+    with pytest.raises(StoreRefused) as again:
+        await run(path)
+    assert str(first.value) == str(again.value)
+    assert str(first.value).startswith(f"{path}: ")
+    assert "run that version, or restore the last backup" in str(first.value)
+    return str(first.value)
+
+
+@pytest.mark.parametrize("damage", UNREADABLE)
+@pytest.mark.parametrize("is_last", [True, False])
+async def test_a_row_of_the_log_that_cannot_be_read_is_named(path, damage, is_last):
+    with closing(sqlite3.connect(path)) as connection:
+        ((good, last),) = connection.execute(
+            'SELECT max("row") FILTER (WHERE payload LIKE \'%"record":%\'), max("row") FROM log'
+        ).fetchall()
+    change(path, COPY.format(payload=UNREADABLE[damage], row=good))
+    if not is_last:
+        change(path, COPY.format(payload="payload", row=good))
+    assert f"row {last + 1} of table log: a log row" in await refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("statement", "where"),
+    [
+        (f"UPDATE groups SET state = '{FROM_LATER}' WHERE group_id = 'g'", "'g' in table groups"),
+        (
+            f"UPDATE group_parts SET state = '{FROM_LATER}' WHERE part = 1",
+            "'large' in table group_parts",
+        ),
+        (f"UPDATE keyed SET record = '{FROM_LATER}'", "of table keyed"),
+    ],
+)
+async def test_a_folded_row_that_cannot_be_read_is_named(path, statement, where):
+    change(path, statement)
+    assert where in await refusal(path)
