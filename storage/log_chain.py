@@ -8,7 +8,7 @@ put in its place.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from storage.segments import LogBegin
@@ -43,6 +43,8 @@ class Chain:
     """The last seq that is known of each log, in a file or lost for good."""
     snapshots: Collection[str]
     """The logs of snapshots."""
+    listed: Mapping[str, int] = field(default_factory=dict)
+    """The first seq of each log that has no file left, where the list of files has it still."""
 
     def missing_ends(self) -> Iterator[MissingEnd]:
         """Yield what the next log says was there and is not."""
@@ -54,7 +56,7 @@ class Chain:
         for log_id, last_seq in sorted(expected.items()):
             known = max(self._through(log_id), self.ends.get(log_id, 0))
             if log_id not in self.ends:
-                known = max(known, self._end_before(log_id, last_seq))
+                known = max(known, self._before(log_id, last_seq))
             if known < last_seq:
                 yield MissingEnd(log_id, known + 1, last_seq)
 
@@ -101,7 +103,20 @@ class Chain:
         )
         return max(through, default=0)
 
-    def _end_before(self, log_id: str, last_seq: int) -> int:
-        """The last seq below one that another log of the store holds."""
-        ends = (self.ends.get(other, 0) for other in self._store(log_id))
-        return max((end for end in ends if end < last_seq), default=0)
+    def _before(self, log_id: str, last_seq: int) -> int:
+        """The last seq before a log that has no file left.
+
+        Where the list of files does not say, it is the end of a log that nobody went on with: this
+        one did. Several may be such, of other stores in the directory: then the first of them, so
+        that rather more is called missing than less.
+        """
+        if log_id in self.listed:
+            return self.listed[log_id] - 1
+        after = self._store(log_id)
+        continued = {begin.previous_log_id for begin in self.begins.values()}
+        ends = (
+            end
+            for other, end in self.ends.items()
+            if other not in after and other not in continued and end < last_seq
+        )
+        return min(ends, default=0)

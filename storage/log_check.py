@@ -207,7 +207,12 @@ def _chain(directory: Path, found: Mapping[str, Sequence[Segment]], manifest: Ma
                 begins[log_id] = begin
     for lost in manifest.damaged.values():
         ends[lost.log_id] = max(ends.get(lost.log_id, 0), lost.last_seq)
-    return Chain(begins, ends, snapshots)
+    listed: dict[str, int] = {}
+    for segment in manifest.segments.values():
+        if segment.log_id not in ends:
+            first_seq = listed.get(segment.log_id, segment.first_seq)
+            listed[segment.log_id] = min(first_seq, segment.first_seq)
+    return Chain(begins, ends, snapshots, listed)
 
 
 def _begins_after(log_id: str, found: Mapping[str, Sequence[Segment]], chain: Chain) -> int:

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from storage.log_chain import Chain, MissingEnd
 from storage.log_check import verify
 from storage.log_retention import LogRetention
 from storage.manifest import MANIFEST, read_manifest
 from storage.sealing import SealSettings
 from storage.segment_digest import digest_holds
-from storage.segments import BROKEN_PREFIX
+from storage.segments import BROKEN_PREFIX, LogBegin
 from storage.sqlite_log import read_note
 from tests.helpers.records import commit
 from tests.helpers.sealed_store import DAY_MS, SealedStore
@@ -47,6 +48,10 @@ def forget(store: SealedStore, file: Path) -> None:
 def segment(store: SealedStore, first: int, last: int) -> Path:
     (found,) = store.log_dir.glob(f"dt=*/events-*-{first}-{last}.jsonl.gz")
     return found
+
+
+def begun(previous_log_id: str, previous_seq: int) -> LogBegin:
+    return LogBegin(previous_log_id, previous_seq, ts_ms=previous_seq, kind="log_started")
 
 
 async def test_a_restore_of_store_and_segments_together_gives_no_identity_twice(
@@ -95,6 +100,38 @@ async def test_a_log_whose_end_was_cut_off_is_found_by_what_the_next_one_says(
     last.unlink()
     report = verify(store.log_dir)
     assert [log.gaps for log in report.logs if log.gaps] == [[(commits, commits)]]
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+@pytest.mark.parametrize("lives", [1, 2, 3])
+async def test_of_a_log_that_is_gone_as_a_whole_its_own_events_are_missing_and_no_others(
+    tmp_path: Path, lives: int, is_listed: bool
+) -> None:
+    """It was said of all events from the first one on, those that are there among them."""
+    store = SealedStore(tmp_path)
+    for number in range(1, lives + 2):
+        await run(store, number)  # a commit, and from the second life on the beginning of its log
+    first, last = (1, 1) if lives == 1 else (2 * lives - 2, 2 * lives - 1)
+    gone = segment(store, first, last)
+    gone.unlink()
+    if not is_listed:
+        forget(store, gone)
+    report = verify(store.log_dir)
+    assert [log.gaps for log in report.logs if log.gaps] == [[(first, last)]]
+
+
+def test_where_several_logs_may_come_before_one_that_is_gone_the_first_of_them_is_taken() -> None:
+    """Two stores in one directory, and a log that only names what went on."""
+    begins = {"c": begun("b", 20), "y": begun("x", 3)}
+    chain = Chain(begins, {"a": 9, "c": 25, "x": 3, "y": 15}, ())
+    assert list(chain.missing_ends()) == [MissingEnd("b", 10, 20)]
+
+
+def test_a_log_beside_one_that_is_gone_says_nothing_of_its_events() -> None:
+    """An older copy of the store went on from the middle of it."""
+    begins = {"copy": begun("b", 15), "c": begun("b", 20)}
+    chain = Chain(begins, {"a": 9, "copy": 18, "c": 25}, ())
+    assert list(chain.missing_ends()) == [MissingEnd("b", 10, 20)]
 
 
 async def test_an_edited_file_that_no_manifest_lists_is_found_and_put_aside(tmp_path: Path) -> None:
