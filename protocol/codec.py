@@ -7,19 +7,18 @@ classes alone. Its modules are imported when an API and version is first used.
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
-from struct import Struct
 from typing import Any, Final
 from uuid import UUID
 
 from kio.index import load_request_schema, load_response_schema
 
 from protocol.fields import EntityClass
-from protocol.headers import PREFIX_BYTES, has_flexible_response_header, response_header
+from protocol.headers import has_flexible_response_header, response_header
 from protocol.reader import read_entity
 from protocol.versions import ApiKey
-from protocol.writer import WriteAll, element_class, entities_writer
+from protocol.writer import WriteFrame, element_class, entities_writer, frame_writer
 
 _SAME_LAYOUT: Final = {
     (int(ApiKey.OFFSET_COMMIT), 0): 2,
@@ -58,15 +57,6 @@ def read_request(api_key: int, version: int, frame: bytes, offset: int, max_elem
     return read_entity(request_class(api_key, version), frame, offset, max_elements)
 
 
-_PACK_LENGTH: Final = Struct(">i").pack_into
-
-
-class _Values:
-    """The values of a response, which become attributes without being copied."""
-
-    __slots__ = ("__dict__",)
-
-
 def write_response(
     api_key: int, version: int, correlation_id: int, throttle_time_ms: int, values: dict[str, Any]
 ) -> bytes:
@@ -74,22 +64,16 @@ def write_response(
 
     ``values`` has the fields by name, and belongs to this call. A value for a field that the
     version lacks is dropped, so one call states a response for all versions. A field that the
-    version needs and did not get is an AttributeError: a bug of ours.
+    version needs and did not get is a KeyError: a bug of ours.
     """
-    head, write = _response_writer(api_key, version)
     values["throttle_time"] = throttle_time_ms
-    response = _Values()
-    response.__dict__ = values
-    out = bytearray(head(0, correlation_id))
-    write(out, (response,))
-    _PACK_LENGTH(out, 0, len(out) - PREFIX_BYTES)
-    return bytes(out)
+    return _response_writer(api_key, version)(correlation_id, values)
 
 
 @cache
-def _response_writer(api_key: int, version: int) -> tuple[Callable[..., bytes], WriteAll]:
-    write = entities_writer(response_class(api_key, version))
-    return response_header(flexible=has_flexible_response_header(api_key, version)), write
+def _response_writer(api_key: int, version: int) -> WriteFrame:
+    head = response_header(flexible=has_flexible_response_header(api_key, version))
+    return frame_writer(response_class(api_key, version), head)
 
 
 def write_elements(api_key: int, version: int, path: str, items: Iterable[Any]) -> bytes:

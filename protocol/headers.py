@@ -6,7 +6,6 @@ count from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from struct import Struct, error
 from typing import Final, NamedTuple, TypeAlias
 
@@ -143,13 +142,13 @@ class HeaderReader:
         return header
 
 
-def response_header(*, flexible: bool) -> Callable[..., bytes]:
+def response_header(*, flexible: bool) -> Struct:
     """Return what packs a length and a correlation id: response header v0, or v1 without tags.
 
     Every flexible version takes v1, except ApiVersions: a client reads that reply before it knows
     what we speak.
     """
-    return (_RESPONSE_V1 if flexible else _RESPONSE_V0).pack
+    return _RESPONSE_V1 if flexible else _RESPONSE_V0
 
 
 def has_flexible_response_header(api_key: int, version: int) -> bool:

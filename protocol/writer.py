@@ -4,7 +4,7 @@ For each class one small function is generated on first use, from the field meta
 drives ``protocol/reader.py``. It reads values by the names of kio's fields from any object: a
 result of the core, a ``Row``, an entity of kio's. So a handler states a reply once for all
 versions: a value for a field that a version lacks is not looked at. A field that is not given is an
-AttributeError, except a tagged one, which is then not sent.
+AttributeError (a KeyError at the top of a response), except a tagged one, which is then not sent.
 
 Error codes, durations and times are integers, and a topic id is Kafka's printed form. An array may
 be given as ``Written``, for a reply that is rendered in parts.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from itertools import takewhile
 from struct import Struct, pack
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -34,11 +35,19 @@ Row = SimpleNamespace
 """An entity as values by name."""
 
 
-class Written(NamedTuple):
+class Written:
     """An array whose elements were written before, in pieces."""
 
-    length: int
-    pieces: Sequence[bytes | bytearray]
+    __slots__ = ("_length", "pieces")
+
+    def __init__(self, length: int, pieces: Sequence[bytes | bytearray]) -> None:
+        """Take the number of elements, and their bytes."""
+        self._length = length
+        self.pieces = pieces
+
+    def __len__(self) -> int:
+        """Return the number of elements."""
+        return self._length
 
 
 WriteAll: TypeAlias = Callable[[bytearray, Iterable[Any]], None]
@@ -47,25 +56,19 @@ WriteAll: TypeAlias = Callable[[bytearray, Iterable[Any]], None]
 Write: TypeAlias = Callable[[bytearray, Any], None]
 """Writes one value behind what is there."""
 
+WriteFrame: TypeAlias = Callable[[int, dict[str, Any]], bytes]
+"""Makes the frame of a response from its correlation id and the values of its fields."""
+
+_LENGTH: Final = Struct(">i")
+
 
 @cache
 def entities_writer(entity_type: EntityClass) -> WriteAll:
-    """Return the function that writes entities of this class."""
-    flexible: bool = entity_type.__flexible__
-    plain, tagged = wire_fields(entity_type)
-    function = _Function()
-    for field in plain:
-        if field.layout:
-            function.add_fixed(field)
-        elif field.is_array or field.entity is not None:
-            function.add_write(field, _value_writer(field, flexible=flexible))
-        else:
-            function.add_encoded(field, flexible=flexible)
-    if tagged:
-        function.add_tags(_tags_writer(tagged))
-    elif flexible:
-        function.add_no_tags()
-    return function.compiled(f"<writer of {entity_type.__name__} v{entity_type.__version__}>")
+    """Return the function that writes entities of this class, from their attributes."""
+    source = _Source(entity_type, "item", "item.{}", getattr)
+    lines = [f"        {line}" for line in source.lines()] or ["        pass"]
+    write: WriteAll = source.compiled("def write(out, items):", "    for item in items:", *lines)
+    return write
 
 
 def write_entity(entity_type: EntityClass, values: Any) -> bytearray:
@@ -73,6 +76,30 @@ def write_entity(entity_type: EntityClass, values: Any) -> bytearray:
     out = bytearray()
     entities_writer(entity_type)(out, (values,))
     return out
+
+
+def frame_writer(entity_type: EntityClass, head: Struct) -> WriteFrame:
+    """Return the function that makes the frame of a response from values by name.
+
+    ``head`` packs the length, the correlation id and what else the header of the response has.
+    """
+    source = _Source(entity_type, "values", "values['{}']", dict.get)
+    source.names.update(head=head.pack, set_length=_LENGTH.pack_into)
+    begin = " + ".join(["b''", *source.take_leading_pieces()])
+    if source.parts:
+        lines = [
+            f"    out = bytearray(head(0, correlation_id) + {begin})",
+            *[f"    {line}" for line in source.lines()],
+            f"    set_length(out, 0, len(out) - {_LENGTH.size})",
+            "    return bytes(out)",
+        ]
+    else:
+        lines = [
+            f"    body = {begin}",
+            f"    return head(len(body) + {head.size - _LENGTH.size}, correlation_id) + body",
+        ]
+    write: WriteFrame = source.compiled("def write(correlation_id, values):", *lines)
+    return write
 
 
 @cache
@@ -87,63 +114,86 @@ def element_class(entity_type: EntityClass, path: str) -> EntityClass:
 # --- the source of one function -------------------------------------------------------------------
 
 
-class _Function:
-    """The source of a writer, statement by statement, and what its names mean."""
+class _Part(NamedTuple):
+    code: str
+    is_piece: bool
+    """An expression for bytes; else a statement that writes behind ``out``."""
 
-    def __init__(self) -> None:
-        self._lines = ["def write(out, items):", "    for item in items:"]
-        self._names: dict[str, Any] = {}
+
+class _Source:
+    """What a writer does for each field of a class, as source, and what its names mean."""
+
+    def __init__(
+        self, entity_type: EntityClass, entity: str, value: str, get: Callable[[Any, str, Any], Any]
+    ) -> None:
+        """``entity`` is the name of what holds the values, ``value`` the expression for one value,
+        and ``get`` looks one up that may be missing.
+        """
+        self.parts: list[_Part] = []
+        self.names: dict[str, Any] = {}
+        self._entity_type = entity_type
+        self._value = value
         self._layout = ""
-        self._fixed: list[str] = []
-
-    def add_fixed(self, field: WireField) -> None:
-        """Write a value of a fixed size; neighbours are packed at once."""
-        self._layout += field.layout
-        self._fixed.append(f"item.{field.name}")
-
-    def add_encoded(self, field: WireField, *, flexible: bool) -> None:
-        """Write a text, bytes or an id."""
-        encode, null = _ENCODERS[field.kafka_type, flexible]
-        value = f"item.{field.name}"
-        name = self._named(encode.__name__, encode)
-        if field.nullable and null:
-            self._add(f"out += {null!r} if {value} is None else {name}({value})")
-        else:
-            self._add(f"out += {name}({value})")
-
-    def add_write(self, field: WireField, write: Write) -> None:
-        """Write an array or a nested entity."""
-        self._add(f"{self._named(f'write_{field.name}', write)}(out, item.{field.name})")
-
-    def add_tags(self, write: Write) -> None:
-        """Write the tagged fields."""
-        self._add(f"{self._named('write_tags', write)}(out, item)")
-
-    def add_no_tags(self) -> None:
-        """Write that there are no tagged fields."""
-        if self._layout:
+        self._run: list[str] = []
+        flexible: bool = entity_type.__flexible__
+        plain, tagged = wire_fields(entity_type)
+        for field in plain:
+            self._add_field(field, flexible=flexible)
+        if tagged:
+            write_tags = self._named("write_tags", _tags_writer(tagged, get))
+            self._add(f"{write_tags}(out, {entity})")
+        elif flexible and self._layout:
             self._layout += "x"
+        elif flexible:
+            self._add(repr(NO_TAGS), is_piece=True)
+        self._end_run()
+
+    def take_leading_pieces(self) -> list[str]:
+        """Take the expressions away that come before the first statement."""
+        pieces = list(takewhile(lambda part: part.is_piece, self.parts))
+        del self.parts[: len(pieces)]
+        return [part.code for part in pieces]
+
+    def lines(self) -> list[str]:
+        """Return the statements."""
+        return [f"out += {part.code}" if part.is_piece else part.code for part in self.parts]
+
+    def compiled(self, *lines: str) -> Any:
+        """Return the function ``write`` that the lines define."""
+        entity_type = self._entity_type
+        filename = f"<writer of {entity_type.__name__} v{entity_type.__version__}>"
+        exec(compile("\n".join(lines), filename, "exec"), self.names)  # noqa: S102  our own source
+        return self.names["write"]
+
+    def _add_field(self, field: WireField, *, flexible: bool) -> None:
+        value = self._value.format(field.name)
+        if field.layout:
+            # Neighbours of a fixed size are packed at once.
+            self._layout += field.layout
+            self._run.append(value)
+        elif field.is_array or field.entity is not None:
+            write = _value_writer(field, flexible=flexible)
+            self._add(f"{self._named(f'write_{field.name}', write)}(out, {value})")
         else:
-            self._add(f"out += {NO_TAGS!r}")
+            encode, null = _ENCODERS[field.kafka_type, flexible]
+            code = f"{self._named(encode.__name__, encode)}({value})"
+            if field.nullable and null:
+                code = f"({null!r} if {value} is None else {code})"
+            self._add(code, is_piece=True)
 
-    def compiled(self, filename: str) -> WriteAll:
-        """Return the function."""
-        self._add("")
-        if len(self._lines) == 3:  # an entity without fields
-            self._lines.append("        pass")
-        exec(compile("\n".join(self._lines), filename, "exec"), self._names)  # noqa: S102 - ours
-        write: WriteAll = self._names["write"]
-        return write
+    def _add(self, code: str, *, is_piece: bool = False) -> None:
+        self._end_run()
+        self.parts.append(_Part(code, is_piece))
 
-    def _add(self, statement: str) -> None:
+    def _end_run(self) -> None:
         if self._layout:
-            pack_run = self._named(f"pack_{self._layout}".replace("?", "t"), _packer(self._layout))
-            self._lines.append(f"        out += {pack_run}({', '.join(self._fixed)})")
-            self._layout, self._fixed = "", []
-        self._lines.append(f"        {statement}")
+            name = f"pack_{self._layout.replace('?', 'bool')}"
+            pack_run = self._named(name, _packer(self._layout))
+            self.parts.append(_Part(f"{pack_run}({', '.join(self._run)})", is_piece=True))
+            self._layout, self._run = "", []
 
     def _named(self, name: str, value: Any) -> str:
-        self._names[name] = value
+        self.names[name] = value
         return name
 
 
@@ -206,12 +256,12 @@ def _array_writer(field: WireField, *, flexible: bool) -> Write:
         if items is None and field.nullable:
             out += b"\0" if flexible else b"\xff\xff\xff\xff"
             return
-        count = items.length if type(items) is Written else len(items)
+        count = len(items)
         out += varint(count + 1) if flexible else PACK_INT32(count)
         if type(items) is Written:
             for piece in items.pieces:
                 out += piece
-        else:
+        elif count:
             write_all(out, items)
 
     return write
@@ -236,7 +286,7 @@ def _elements_writer(field: WireField, *, flexible: bool) -> WriteAll:
     return write_each
 
 
-def _tags_writer(tagged: list[WireField]) -> Write:
+def _tags_writer(tagged: list[WireField], get: Callable[[Any, str, Any], Any]) -> Write:
     known = []
     for field in tagged:
         write = _value_writer(field, flexible=True)
@@ -249,7 +299,7 @@ def _tags_writer(tagged: list[WireField]) -> Write:
         count = 0
         body = bytearray()
         for tag, name, default, write, unsent in known:
-            value = getattr(item, name, default)
+            value = get(item, name, default)
             if value is None or value is default:
                 continue
             content = bytearray()

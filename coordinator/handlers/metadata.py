@@ -32,7 +32,7 @@ from coordinator.core.topic_names import topic_name_error
 from coordinator.handlers.brokers import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, endpoint
 from coordinator.handlers.partitions import LEADER_EPOCH
 from coordinator.handlers.reading import read
-from coordinator.handlers.writing import NO_OPERATIONS, write
+from coordinator.handlers.writing import NO_OPERATIONS, write, write_part
 from protocol.codec import uuid_to_topic_id, write_elements
 from protocol.versions import ApiKey
 from protocol.writer import Row, Written
@@ -65,6 +65,17 @@ class ShownTopic(NamedTuple):
     name: str | None
     topic_id: str
     partitions: int
+
+
+class _TopicRow(NamedTuple):
+    """The same by the names of the wire."""
+
+    error_code: ErrorCode
+    name: str | None
+    topic_id: str
+    is_internal: bool
+    partitions: Written
+    topic_authorized_operations: int
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -198,7 +209,7 @@ def render(
         brokers=[Row(node_id=node_id, host=here.host, port=here.port, rack=None)],
         cluster_id=services.cluster_id,
         controller_id=node_id,
-        topics=[_row(topic, version, node_id, operations) for topic in shown],
+        topics=_topics(exchange, shown, node_id, operations),
         cluster_authorized_operations=CLUSTER_OPERATIONS if asked_for_cluster else NO_OPERATIONS,
         error_code=ErrorCode.NONE,
     )
@@ -213,23 +224,27 @@ def _render_refused(wire: Any, exchange: Exchange, error: ErrorCode) -> bytes:
         brokers=(),
         cluster_id=None,
         controller_id=-1,
-        topics=[_row(topic, exchange.version, -1, NO_OPERATIONS) for topic in topics],
+        topics=_topics(exchange, topics, -1, NO_OPERATIONS),
         cluster_authorized_operations=NO_OPERATIONS,
         error_code=error,
     )
 
 
-def _row(topic: ShownTopic, version: int, node_id: int, operations: int) -> Row:
-    error, name, topic_id, partitions = topic
-    return Row(
-        error_code=error,
-        name=name,
-        topic_id=topic_id,
-        is_internal=name in INTERNAL_TOPICS,
-        partitions=_partitions(version, node_id, partitions),
-        # What has no name is not asked for what is allowed with it.
-        topic_authorized_operations=operations if name is not None else NO_OPERATIONS,
+def _topics(exchange: Exchange, topics: list[ShownTopic], node_id: int, operations: int) -> Written:
+    version = exchange.version
+    rows = (
+        _TopicRow(
+            error,
+            name,
+            topic_id,
+            name in INTERNAL_TOPICS,
+            _partitions(version, node_id, partitions),
+            # What has no name is not asked for what is allowed with it.
+            operations if name is not None else NO_OPERATIONS,
+        )
+        for error, name, topic_id, partitions in topics
     )
+    return Written(len(topics), [write_part(exchange, "topics", rows)])
 
 
 def _partitions(version: int, node_id: int, count: int) -> Written:

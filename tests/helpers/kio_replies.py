@@ -24,7 +24,7 @@ def write_response(api_key: int, version: int, correlation_id: int, entity: Any)
     """The whole frame of a response: length, response header, body."""
     head = response_header(flexible=has_flexible_response_header(api_key, version))
     buffer = io.BytesIO()
-    buffer.write(head(0, correlation_id))
+    buffer.write(head.pack(0, correlation_id))
     entity_writer(type(entity))(buffer, entity)
     frame = buffer.getbuffer()
     frame[:PREFIX_BYTES] = (len(frame) - PREFIX_BYTES).to_bytes(PREFIX_BYTES, "big")

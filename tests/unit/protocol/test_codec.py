@@ -32,7 +32,7 @@ def test_a_response_to_api_versions_has_the_classic_header_in_every_version() ->
 
 
 def test_what_a_version_needs_and_did_not_get_is_a_bug() -> None:
-    with pytest.raises(AttributeError, match="error_code"):
+    with pytest.raises(KeyError, match="error_code"):
         write_response(ApiKey.HEARTBEAT, 4, 5, 0, {})
 
 

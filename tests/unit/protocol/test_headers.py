@@ -96,8 +96,8 @@ def test_api_versions_outside_its_range_comes_through_to_be_answered(
 
 
 def test_response_headers() -> None:
-    assert response_header(flexible=False)(0, 7) == b"\0\0\0\0\0\0\0\x07"
-    assert response_header(flexible=True)(0, 7) == b"\0\0\0\0\0\0\0\x07\0"
+    assert response_header(flexible=False).pack(0, 7) == b"\0\0\0\0\0\0\0\x07"
+    assert response_header(flexible=True).pack(0, 7) == b"\0\0\0\0\0\0\0\x07\0"
 
 
 def test_api_versions_alone_answers_flexible_versions_with_header_v0() -> None:
