@@ -54,13 +54,14 @@ from coordinator.runtime.cluster_feed import ClusterFeed, NoTopics
 from coordinator.runtime.end_samples import EndSampler
 from coordinator.runtime.group_limit import GroupLimit
 from coordinator.runtime.group_loading import GroupLoader
+from coordinator.runtime.listing import Collected, Listings, TakesGroups
 from coordinator.runtime.owner import Observer, ShardOwner
 from coordinator.runtime.refusals import loading_answer
 from coordinator.runtime.settings import CoordinatorConfig
 from coordinator.runtime.shards import ClusterRunner, MakeShard, group_shards, make_cluster_shard
 from coordinator.runtime.slot import Slot, Ticket
 from coordinator.runtime.stats import Stats
-from coordinator.runtime.tickets import Awaited, Closed, Listing, Many, ManyTicket, Submits
+from coordinator.runtime.tickets import Awaited, Closed, Many, ManyTicket, Submits
 from coordinator.topics import Topics
 from coordinator.translation import (
     NOBODY,
@@ -121,7 +122,7 @@ class GroupCoordinator:
         self._storage = storage
         own_clock = LoopClock() if clock is None else None
         self._clock: Clock = clock or cast("Clock", own_clock)
-        self._timer = timer
+        self._listings = Listings(self._clock, timer)
         makers: dict[int, MakeShard] = {}
         observer: Observer = NoTopics()
         if topics is not None:
@@ -272,6 +273,16 @@ class GroupCoordinator:
             return
         place.submit(request, ticket, self._clock.now())
 
+    def submit_listing(self, request: ListGroups, taker: TakesGroups) -> Callable[[], None]:
+        """Begin a listing of the groups of all shards, whose ticket takes them part by part; return
+        what cancels it.
+        """
+        places = [self._places[shard_id] for shard_id in range(self.config.shards)]
+        if isinstance(places[0], Closed):  # all are, and no shard is skipped: none is asked
+            taker.resolve(ListGroupsResult(ErrorCode.NOT_COORDINATOR))
+            return lambda: None
+        return self._listings.begin(request, taker, places)
+
     def submit_all(self, requests: Sequence[Request], ticket: ManyTicket) -> None:
         """Begin several requests and answer them together, in their order: an OffsetFetch of many
         groups, a DescribeGroups.
@@ -302,11 +313,7 @@ class GroupCoordinator:
     def _submit_to_all(self, request: Request, ticket: Ticket) -> None:
         """Take what names no group."""
         if isinstance(request, ListGroups):
-            places = [self._places[shard_id] for shard_id in range(self.config.shards)]
-            if isinstance(places[0], Closed):  # all are, and no shard is skipped: none is asked
-                places[0].submit(request, ticket, self._clock.now())
-                return
-            Listing(request, ticket, places, self._clock, self._timer).advance()
+            self.submit_listing(request, Collected(ticket))
         else:
             self._submit_to_cluster(request, ticket)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from coordinator.core.errors import ErrorCode
+from coordinator.core.group import Group
 from coordinator.core.records import NO_OFFSET, SavedOffset
 from coordinator.core.requests import (
     FetchedPartition,
@@ -15,6 +17,7 @@ from coordinator.core.requests import (
 )
 from coordinator.core.state import ShardState
 from coordinator.core.step import Ticket
+from coordinator.core.stored_topics import LARGE_BYTES, StoredTopics
 from coordinator.core.topic_image import TopicImage
 
 _NONE: Final = ErrorCode.NONE
@@ -25,11 +28,18 @@ def fetch_offsets(shard: ShardState, request: OffsetFetch, ticket: Ticket) -> No
     """Read offsets; an absent group, topic or partition is no error but has none (spec 7.4)."""
     group = shard.groups.get(request.group_id)
     offsets = {} if group is None else group.offsets
-    if request.topics is None:
+    topics: Collection[FetchedTopic]
+    if request.topics is None and group is not None and _is_large(group):
+        topics = StoredTopics(shard.image, offsets, by_id=request.by_topic_id)
+    elif request.topics is None:
         topics = _all_stored(shard.image, offsets, by_id=request.by_topic_id)
     else:
         topics = _named(shard.image, offsets, request.topics, by_id=request.by_topic_id)
     shard.reply(ticket, OffsetFetchResult(_NONE, topics))
+
+
+def _is_large(group: Group) -> bool:
+    return group.offset_bytes + group.offset_metadata_bytes > LARGE_BYTES
 
 
 def _named(

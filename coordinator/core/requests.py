@@ -7,6 +7,7 @@ version.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
@@ -28,9 +29,7 @@ class GroupState(StrEnum):
 
 
 class Now(NamedTuple):
-    """The two clocks of design 2.7; deadlines use the first, commit times and retention the
-    second.
-    """
+    """The two clocks of design 2.7: for deadlines, and for commit times and retention."""
 
     monotonic_ms: int
     wall_ms: int
@@ -66,9 +65,7 @@ class JoinGroup(msgspec.Struct, frozen=True):
     session_timeout_ms: Int32
     rebalance_timeout_ms: Int32
     new_member_id: str
-    """The id to give if this join makes a member: the caller mints it, for the core has no
-    randomness.
-    """
+    """The id to give if this join makes a member: minted by the caller."""
     requires_known_member_id: bool
     """KIP-394: an unknown dynamic member is first handed an id (JoinGroup v4+)."""
     supports_skip_assignment: bool
@@ -236,7 +233,7 @@ FetchedPartition: TypeAlias = tuple[int, int, int, str, ErrorCode]
 metadata "".
 """
 
-FetchedTopic: TypeAlias = tuple[str, str, list[FetchedPartition]]
+FetchedTopic: TypeAlias = tuple[str, str, Collection[FetchedPartition]]
 """(name, topic id, partitions); both are set where the topic is known, else as in the request."""
 
 
@@ -244,7 +241,7 @@ class OffsetFetchResult(msgspec.Struct, frozen=True, gc=False):
     """Answer to an OffsetFetch: a group-wide error, or the topics."""
 
     error: ErrorCode
-    topics: list[FetchedTopic]
+    topics: Collection[FetchedTopic]
 
 
 # --- Administration ---
@@ -255,6 +252,7 @@ class ListGroups(msgspec.Struct, frozen=True):
 
     states: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
+    among: tuple[str, ...] | None = None  # None: all
 
 
 class ListedGroup(NamedTuple):
@@ -272,6 +270,7 @@ class ListGroupsResult(msgspec.Struct, frozen=True):
     error: ErrorCode
     groups: tuple[ListedGroup, ...] = ()
     is_whole: bool = True  # False: a shard that is no longer ours was skipped
+    left: tuple[str, ...] = ()  # groups to be asked for next: one answer lists so many
 
 
 class DescribeGroup(msgspec.Struct, frozen=True):

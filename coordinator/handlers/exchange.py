@@ -15,8 +15,8 @@ import msgspec
 from coordinator.core.requests import Client
 from protocol.packed import LastSender
 
-Render: TypeAlias = Callable[[Any, "Exchange"], bytes]
-"""(result, exchange) -> the whole reply frame, its length in front."""
+Render: TypeAlias = Callable[[Any, "Exchange"], bytes | None]
+"""(result, exchange) -> the whole reply frame, its length in front; None: it is sent later."""
 
 INTERNAL_ERROR = "internal_error"
 """The reason that is logged and counted where a bug of ours closes a connection."""
@@ -140,11 +140,12 @@ class Exchange(msgspec.Struct, eq=False):
     def resolve(self, result: Any) -> None:
         """Take the answer. To be called once, by whoever answers."""
         try:
-            self.reply = self.render(result, self)
+            reply = self.render(result, self)
         except Exception as error:  # noqa: BLE001 - a bug in rendering must not stop other replies
             self.channel.failed(self, error)
             return
-        self.channel.answered(self)
+        if reply is not None:
+            self.send(reply)
 
     def abort(self) -> None:
         """Close the connection instead of answering: this request met the same bug of ours twice

@@ -8,24 +8,27 @@ the memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from coordinator.handlers.slices import REPLY_TOO_LARGE, SlicedReply
 
 if TYPE_CHECKING:
     from coordinator.core.requests import Request
     from coordinator.handlers.exchange import Exchange
     from coordinator.handlers.services import Services
+    from coordinator.handlers.slices import Slices
 
 WINDOW_REQUESTS = 64
 WINDOW_BYTES = 262_144
 """After so many questions, or so many bytes of answers, the loop serves others first."""
-
-REPLY_TOO_LARGE = "reply_too_large"
 
 
 class Gather:
     """The tickets of one exchange that asks the coordinator several questions."""
 
     __slots__ = (
+        "_at_once",
         "_bytes",
         "_exchange",
         "_finish",
@@ -43,16 +46,18 @@ class Gather:
         exchange: Exchange,
         services: Services,
         requests: Sequence[Request],
-        render: Callable[[Any, int], bytes],
+        render: Callable[[Any, int], bytes | Slices],
         finish: Callable[[list[bytes]], bytes],
+        at_once: int = WINDOW_REQUESTS,
     ) -> None:
         """``render`` makes one part of the reply (its index is that of the request), ``finish`` the
-        frame.
+        frame. ``at_once``: questions that may wait for their answers.
         """
         self._exchange = exchange
         self._services = services
         self._requests = requests
         self._render = render
+        self._at_once = at_once
         self._finish = finish
         self._parts = [b""] * len(requests)
         self._bytes = 0
@@ -67,7 +72,7 @@ class Gather:
         stop = min(self._next + WINDOW_REQUESTS, len(requests))
         full = self._bytes + WINDOW_BYTES
         self._submitting = True
-        while self._next < stop and self._bytes < full:
+        while self._next < stop and self._bytes < full and self._missing < self._at_once:
             index = self._next
             self._next += 1
             self._missing += 1
@@ -83,9 +88,21 @@ class Gather:
         except Exception as error:  # noqa: BLE001 - as Exchange.resolve
             self._exchange.channel.failed(self._exchange, error)
             return
+        if isinstance(part, bytes):
+            self._exchange.channel.grew(self._exchange, len(part))
+            self._made(index, part)
+        else:
+            self._exchange.group_id = getattr(self._requests[index], "group_id", None)
+            made = partial(self._sliced, index)
+            SlicedReply(self._exchange, self._services, part, made, self._bytes).advance()
+
+    def _sliced(self, index: int, parts: list[bytes]) -> None:
+        self._exchange.channel.grew(self._exchange, len(parts[-1]))
+        self._made(index, b"".join(parts))
+
+    def _made(self, index: int, part: bytes) -> None:
         self._parts[index] = part
         self._bytes += len(part)
-        self._exchange.channel.grew(self._exchange, len(part))
         self._missing -= 1
         if not self._missing and not self._submitting:
             self._advance()

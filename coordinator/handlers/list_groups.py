@@ -10,12 +10,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from coordinator.core.java_text import trim
-from coordinator.core.requests import ListGroups, ListGroupsResult
+from coordinator.core.requests import ListedGroup, ListGroups, ListGroupsResult
 from coordinator.handlers.reading import read
-from coordinator.handlers.writing import write
+from coordinator.handlers.slices import REPLY_TOO_LARGE
+from coordinator.handlers.writing import write, write_part
+from protocol.writer import Written
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange
@@ -23,10 +26,12 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit the listing; the coordinator gathers it over its shards."""
+    """Begin the listing; the coordinator gathers it over its shards."""
     wire = read(exchange, services)
-    exchange.render = render
-    services.coordinator.submit(parse(wire, exchange.version), exchange)
+    reply = _Reply(exchange, services)
+    cancel = services.coordinator.submit_listing(parse(wire, exchange.version), reply)
+    if exchange.reply is None:
+        exchange.on_closed = cancel
 
 
 def parse(wire: Any, version: int) -> ListGroups:
@@ -41,7 +46,37 @@ def parse(wire: Any, version: int) -> ListGroups:
     )
 
 
-def render(result: ListGroupsResult, exchange: Exchange) -> bytes:
-    """Render for the version asked."""
-    exchange.error = result.error
-    return write(exchange, error_code=result.error, groups=result.groups)
+class _Reply:
+    """The groups of one reply, each rendered when its shard has answered."""
+
+    __slots__ = ("_bytes", "_exchange", "_groups", "_max_bytes", "_parts")
+
+    def __init__(self, exchange: Exchange, services: Services) -> None:
+        self._exchange = exchange
+        self._max_bytes = services.max_reply_bytes
+        self._parts: list[bytes] = []
+        self._groups = 0
+        self._bytes = 0
+        exchange.render = self._render
+
+    def take(self, groups: Sequence[ListedGroup]) -> bool:
+        exchange = self._exchange
+        part = write_part(exchange, "groups", groups)
+        self._parts.append(part)
+        self._groups += len(groups)
+        self._bytes += len(part)
+        if self._bytes > self._max_bytes:
+            exchange.on_closed = None
+            exchange.channel.refused(exchange, REPLY_TOO_LARGE)
+            return False
+        exchange.channel.grew(exchange, len(part))
+        return True
+
+    def resolve(self, result: ListGroupsResult) -> None:
+        if not result.groups or self.take(result.groups):
+            self._exchange.resolve(result)
+
+    def _render(self, result: ListGroupsResult, exchange: Exchange) -> bytes:
+        exchange.error = result.error
+        groups = Written(0, []) if result.error else Written(self._groups, self._parts)
+        return write(exchange, error_code=result.error, groups=groups)

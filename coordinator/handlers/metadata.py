@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coordinator.core.errors import ErrorCode
@@ -32,6 +32,7 @@ from coordinator.core.topic_names import topic_name_error
 from coordinator.handlers.brokers import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, endpoint
 from coordinator.handlers.partitions import LEADER_EPOCH
 from coordinator.handlers.reading import read
+from coordinator.handlers.slices import SLICE_ELEMENTS, SlicedReply, Slices
 from coordinator.handlers.writing import NO_OPERATIONS, write, write_part
 from protocol.codec import uuid_to_topic_id, write_elements
 from protocol.versions import ApiKey
@@ -89,8 +90,14 @@ def handle(exchange: Exchange, services: Services) -> None:
     topics = shown_topics(wire, version, services.topics.image)
     missing = _creatable(topics, wire, version) if services.auto_create_topics else []
     if not missing:
+
+        def send(parts: list[bytes]) -> None:
+            written = Written(len(topics), parts)
+            exchange.send(render(topics, wire, exchange, services, written))
+
         _note_unknown(topics, exchange, services)
-        exchange.send(render(topics, wire, exchange, services))
+        slices = _slices(exchange, topics, services.node_id, _operations(wire, version))
+        SlicedReply(exchange, services, slices, send).advance()
         return
     exchange.render = _after_creation(topics, wire, services)
     services.coordinator.submit(
@@ -193,26 +200,40 @@ def _after_creation(
 
 
 def render(
-    topics: Iterable[ShownTopic], wire: Any, exchange: Exchange, services: Services
+    topics: list[ShownTopic],
+    wire: Any,
+    exchange: Exchange,
+    services: Services,
+    written: Written | None = None,
 ) -> bytes:
-    """Render for the version asked."""
+    """Render for the version asked; the topics may have been written before."""
     version = exchange.version
     here = endpoint(exchange, services)
     node_id = services.node_id
-    shown = list(topics)
-    exchange.error = next((topic.error for topic in shown if topic.error), ErrorCode.NONE)
-    asked_for_topics = version >= 8 and wire.include_topic_authorized_operations
+    exchange.error = next((topic.error for topic in topics if topic.error), ErrorCode.NONE)
     asked_for_cluster = 8 <= version <= 10 and wire.include_cluster_authorized_operations
-    operations = TOPIC_OPERATIONS if asked_for_topics else NO_OPERATIONS
     return write(
         exchange,
         brokers=[Row(node_id=node_id, host=here.host, port=here.port, rack=None)],
         cluster_id=services.cluster_id,
         controller_id=node_id,
-        topics=_topics(exchange, shown, node_id, operations),
+        topics=written or _topics(exchange, topics, node_id, _operations(wire, version)),
         cluster_authorized_operations=CLUSTER_OPERATIONS if asked_for_cluster else NO_OPERATIONS,
         error_code=ErrorCode.NONE,
     )
+
+
+def _operations(wire: Any, version: int) -> int:
+    asked = version >= 8 and wire.include_topic_authorized_operations
+    return TOPIC_OPERATIONS if asked else NO_OPERATIONS
+
+
+def _slices(exchange: Exchange, topics: list[ShownTopic], node_id: int, operations: int) -> Slices:
+    last = max(len(topics) - 1, 0) // SLICE_ELEMENTS * SLICE_ELEMENTS
+    for start in range(0, last, SLICE_ELEMENTS):
+        some = topics[start : start + SLICE_ELEMENTS]
+        yield _written_topics(exchange, some, node_id, operations)
+    return _written_topics(exchange, topics[last:], node_id, operations)
 
 
 def _render_refused(wire: Any, exchange: Exchange, error: ErrorCode) -> bytes:
@@ -231,6 +252,12 @@ def _render_refused(wire: Any, exchange: Exchange, error: ErrorCode) -> bytes:
 
 
 def _topics(exchange: Exchange, topics: list[ShownTopic], node_id: int, operations: int) -> Written:
+    return Written(len(topics), [_written_topics(exchange, topics, node_id, operations)])
+
+
+def _written_topics(
+    exchange: Exchange, topics: list[ShownTopic], node_id: int, operations: int
+) -> bytes:
     version = exchange.version
     rows = (
         _TopicRow(
@@ -244,7 +271,7 @@ def _topics(exchange: Exchange, topics: list[ShownTopic], node_id: int, operatio
         )
         for error, name, topic_id, partitions in topics
     )
-    return Written(len(topics), [write_part(exchange, "topics", rows)])
+    return write_part(exchange, "topics", rows)
 
 
 def _partitions(version: int, node_id: int, count: int) -> Written:

@@ -17,13 +17,23 @@ A request-wide error goes to every partition (0-1), to the top (2-7) or to the g
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coordinator.core.errors import ErrorCode
 from coordinator.core.requests import FetchTopic, OffsetFetch, OffsetFetchResult
-from coordinator.handlers.gather import Gather
+from coordinator.core.stored_topics import StoredTopics
+from coordinator.handlers.gather import WINDOW_REQUESTS, Gather
+from coordinator.handlers.slices import SLICE_BYTES, SLICE_ELEMENTS, SlicedReply, Slices
 from protocol.packed import read_offset_fetch
-from protocol.packed_replies import pack_fetched_group, pack_fetched_groups, pack_offset_fetch
+from protocol.packed_replies import (
+    fetched_pieces,
+    pack_fetched_group,
+    pack_fetched_group_slices,
+    pack_fetched_groups,
+    pack_fetched_slices,
+    pack_offset_fetch,
+)
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange
@@ -48,7 +58,9 @@ def handle(exchange: Exchange, services: Services) -> None:
         request = OffsetFetch(group_id, topics, by_id, require_stable, member_id, member_epoch)
         exchange.asked = request
         exchange.group_id = group_id
-        exchange.render = render
+        exchange.render = (
+            render if topics is not None else partial(render_stored, services=services)
+        )
         services.coordinator.submit(request, exchange)
         return
     requests = [
@@ -56,8 +68,11 @@ def handle(exchange: Exchange, services: Services) -> None:
         for group_id, member_id, member_epoch, topics in groups
     ]
 
-    def render_part(result: OffsetFetchResult, index: int) -> bytes:
+    def render_part(result: OffsetFetchResult, index: int) -> bytes | Slices:
         exchange.error = exchange.error or _first_error(result, version)
+        if isinstance(result.topics, StoredTopics):
+            exchange.channel.grew(exchange, result.topics.held_bytes())
+            return _group_slices(requests[index].group_id, result.topics, version)
         topics: Any = result.topics
         group_id = requests[index].group_id
         return b"".join(pack_fetched_group(version, group_id, topics, result.error))
@@ -67,7 +82,54 @@ def handle(exchange: Exchange, services: Services) -> None:
             exchange.correlation_id, exchange.throttle_time_ms, len(parts), parts
         )
 
-    Gather(exchange, services, requests, render_part, render_all).begin()
+    # What holds all that a group has may be large: one at a time.
+    all_of_one = any(request.topics is None for request in requests)
+    at_once = 1 if all_of_one else WINDOW_REQUESTS
+    Gather(exchange, services, requests, render_part, render_all, at_once).begin()
+
+
+def render_stored(
+    result: OffsetFetchResult, exchange: Exchange, services: Services
+) -> bytes | None:
+    """Render all that one group has; if that is much, in later turns."""
+    topics = result.topics
+    if not isinstance(topics, StoredTopics):
+        return render(result, exchange)
+    exchange.channel.grew(exchange, topics.held_bytes())
+    slices = _slices(topics, exchange.version)
+    count = len(topics)
+
+    def send(parts: list[bytes]) -> None:
+        head = exchange.correlation_id, exchange.throttle_time_ms
+        if exchange.version >= MANY_GROUPS:
+            group = pack_fetched_group_slices(exchange.asked.group_id, count, parts)
+            exchange.send(pack_fetched_groups(*head, 1, group))
+        else:
+            exchange.send(pack_fetched_slices(exchange.version, *head, count, parts))
+
+    SlicedReply(exchange, services, slices, send).advance()
+    return None
+
+
+def _group_slices(group_id: str, topics: StoredTopics, version: int) -> Slices:
+    """Make the same as ``pack_fetched_group``."""
+    *head, error, end = pack_fetched_group_slices(group_id, len(topics), [])
+    yield b"".join(head)
+    last = yield from _slices(topics, version)
+    return last + error + end
+
+
+def _slices(topics: StoredTopics, version: int) -> Slices:
+    pieces: list[bytes] = []
+    size = 0
+    for piece in fetched_pieces(version, topics):
+        pieces.append(piece)
+        size += len(piece)
+        if size >= SLICE_BYTES or len(pieces) >= SLICE_ELEMENTS:
+            yield b"".join(pieces)
+            pieces.clear()
+            size = 0
+    return b"".join(pieces)
 
 
 def render(result: OffsetFetchResult, exchange: Exchange) -> bytes:
@@ -89,9 +151,10 @@ def _first_error(result: OffsetFetchResult, version: int) -> ErrorCode:
     """What the metrics count. Of partitions, only those of a topic id that is not known have one,
     and then all of them.
     """
-    if result.error or version < TOPIC_IDS:
+    if result.error or version < TOPIC_IDS or isinstance(result.topics, StoredTopics):
         return result.error
-    return next((rows[0][4] for _, _, rows in result.topics if rows and rows[0][4]), result.error)
+    topics: Any = result.topics
+    return next((rows[0][4] for _, _, rows in topics if rows and rows[0][4]), result.error)
 
 
 def _on_every_partition(

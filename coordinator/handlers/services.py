@@ -9,9 +9,10 @@ from typing import Any, NamedTuple, Protocol
 
 from coordinator.core.group_configs import ConfigKind
 from coordinator.core.limits import CoreLimits
-from coordinator.core.requests import Request
+from coordinator.core.requests import ListGroups, Request
 from coordinator.core.topic_image import TopicImage
 from coordinator.handlers.unknown_topics import UnknownTopicLog
+from coordinator.runtime.listing import TakesGroups
 from coordinator.topics import mint_topic_id
 
 
@@ -50,6 +51,10 @@ class Coordinator(Protocol):
 
     def submit(self, request: Request, ticket: Resolvable) -> None:
         """Begin a request; the ticket is resolved once, before this returns or later."""
+        ...
+
+    def submit_listing(self, request: ListGroups, taker: TakesGroups) -> Callable[[], None]:
+        """Begin a listing of groups, which are taken part by part; return what cancels it."""
         ...
 
 

@@ -6,18 +6,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import ListGroups, ListGroupsResult, Now, Request, Result
+from coordinator.core.requests import Now, Request, Result
 from coordinator.runtime.refusals import refuse
 
 if TYPE_CHECKING:
-    from coordinator.runtime.clock import Clock
     from coordinator.runtime.slot import Ticket
-
-LISTING_SLICE_S: Final = 0.002
-"""What one turn of the loop may spend on listing groups."""
 
 
 class ManyTicket(Protocol):
@@ -94,49 +90,3 @@ class Many:
         self._left -= 1
         if self._left == 0:
             self._ticket.resolve(self._results)
-
-
-class Listing:
-    """A ListGroups over all shards, a few at a time so that the loop stays free."""
-
-    def __init__(
-        self,
-        request: ListGroups,
-        ticket: Ticket,
-        places: Sequence[Submits],
-        clock: Clock,
-        timer: Callable[[], float],
-    ) -> None:
-        """Ask nobody yet."""
-        self._request = request
-        self._places = places
-        self._clock = clock
-        self._timer = timer
-        self._next = 0
-        self._ticket = ticket
-        self._parts = Many(len(places), self)
-
-    def advance(self) -> None:
-        """Ask the next shards."""
-        until = self._timer() + LISTING_SLICE_S
-        while self._next < len(self._places):
-            position = self._next
-            self._next += 1
-            part = _Part(self._parts, position)
-            self._places[position].submit(self._request, part, self._clock.now())
-            if self._timer() >= until and self._next < len(self._places):
-                asyncio.get_running_loop().call_soon(self.advance)
-                return
-
-    def resolve(self, results: list[ListGroupsResult]) -> None:
-        """All have answered. A shard that was dropped meanwhile is skipped, as Kafka skips one that
-        moved, and the answer says so; one that is loading makes the whole answer wait (spec 11.1).
-        """
-        del self._parts  # it holds us and all answers: only the garbage collector would end that
-        is_whole = all(result.error is not ErrorCode.NOT_COORDINATOR for result in results)
-        for result in results:
-            if result.error not in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR):
-                self._ticket.resolve(ListGroupsResult(result.error))
-                return
-        groups = tuple(group for result in results for group in result.groups)
-        self._ticket.resolve(ListGroupsResult(ErrorCode.NONE, groups, is_whole))

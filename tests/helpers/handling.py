@@ -51,6 +51,10 @@ class FakeCoordinator:
         if self.answer is not None:
             ticket.resolve(self.answer(request))
 
+    def submit_listing(self, request: Request, taker: Any) -> Callable[[], None]:
+        self.submit(request, taker)
+        return lambda: None
+
 
 class FakeTopics:
     """A fixed image, and ends that the test may move."""

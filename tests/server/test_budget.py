@@ -294,7 +294,8 @@ async def test_answers_that_are_gathered_count_while_the_rest_is_missing() -> No
     coordinator = Half()
     listener = make_listener(services=make_services(coordinator=coordinator))
     peer = Peer(listener)
-    groups = [{"group_id": name, "topics": None} for name in ("last", "a")]
+    named = [{"name": "t", "partition_indexes": [0]}]
+    groups = [{"group_id": name, "topics": named} for name in ("last", "a")]
     peer.send(
         encode_request("offset_fetch", 8, {"groups": groups, "require_stable": False}, 1, "app")
     )

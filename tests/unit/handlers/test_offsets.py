@@ -229,7 +229,8 @@ def test_offset_fetch_v0_means_v1() -> None:
 @pytest.mark.parametrize("version", [8, 9, 10])
 def test_many_groups_are_answered_in_request_order_however_late_each_is(version: int) -> None:
     services = make_services()
-    groups = [{"group_id": name, "topics": None} for name in ("a", "b", "a")]
+    topics = [{"name": "orders", "topic_id": ORDERS_UUID, "partition_indexes": [0]}]
+    groups = [{"group_id": name, "topics": topics} for name in ("a", "b", "a")]
     exchange, channel = begin(services, "offset_fetch", version, groups=groups)
     coordinator = services.coordinator
     assert isinstance(coordinator, FakeCoordinator)
@@ -238,8 +239,8 @@ def test_many_groups_are_answered_in_request_order_however_late_each_is(version:
     for index in (2, 1, 0):
         assert channel.replies == []
         rows = [(index, index * 10, -1, "", ErrorCode.NONE)]
-        topics = [] if errors[index] else [("orders", ORDERS.topic_id, rows)]
-        coordinator.tickets[index].resolve(OffsetFetchResult(errors[index], topics))
+        found = [] if errors[index] else [("orders", ORDERS.topic_id, rows)]
+        coordinator.tickets[index].resolve(OffsetFetchResult(errors[index], found))
     reply = decode("offset_fetch", version, channel.replies[0])
     assert [(g["group_id"], g["error_code"]) for g in reply["groups"]] == [
         ("a", 0),
@@ -279,7 +280,8 @@ def test_nothing_more_is_asked_once_the_connection_has_closed() -> None:
 
 def test_answers_that_come_after_the_connection_has_closed_are_heard_by_nobody() -> None:
     services = make_services()
-    groups = [{"group_id": f"g{i}", "topics": None} for i in range(70)]
+    topics = [{"name": "orders", "partition_indexes": [0]}]
+    groups = [{"group_id": f"g{i}", "topics": topics} for i in range(70)]
     exchange, channel = begin(services, "offset_fetch", 9, groups=groups)
     exchange.let_go()
     coordinator = services.coordinator

@@ -1,0 +1,175 @@
+"""Replies that grow with what there is: made a slice a turn, and the same bytes as at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator.core.errors import ErrorCode
+from coordinator.core.records import SavedOffset
+from coordinator.core.requests import ListedGroup, ListGroupsResult, OffsetFetchResult
+from coordinator.core.stored_topics import StoredTopics
+from coordinator.core.topic_image import TopicImage, TopicInfo
+from coordinator.handlers.slices import SLICE_BYTES
+from protocol.packing import printed_topic_id
+from tests.helpers.handling import FakeChannel, FakeTopics, begin, make_services, versions_of
+
+WIDE = 7_000
+NARROW = 3_000
+IMAGE = TopicImage.of(
+    TopicInfo("wide", printed_topic_id(bytes(range(16))), WIDE),
+    *(TopicInfo(f"t{i}", printed_topic_id(i.to_bytes(16, "big")), 1) for i in range(1, NARROW)),
+)
+MOST_A_SLICE = SLICE_BYTES + 1_000 * 200
+"""A slice ends with the piece that fills it."""
+
+
+def stored(metadata: str = "") -> dict[str, dict[int, SavedOffset]]:
+    """What a large group stores of the image's topics."""
+    return {
+        topic.name: {
+            p: SavedOffset(p + 7, -1, metadata if p % 2 else "", 0, -1, topic.topic_id)
+            for p in range(topic.partitions)
+        }
+        for topic in IMAGE.by_name.values()
+    }
+
+
+def large(version: int, metadata: str = "") -> StoredTopics:
+    return StoredTopics(IMAGE, stored(metadata), by_id=version >= 10)
+
+
+def as_lists(topics: StoredTopics) -> list[Any]:
+    return [(name, topic_id, list(rows)) for name, topic_id, rows in topics]
+
+
+def fetch(version: int) -> dict[str, Any]:
+    if version >= 8:
+        return {"groups": [{"group_id": "g", "topics": None}]}
+    return {"group_id": "g", "topics": None}
+
+
+def run(channel: FakeChannel) -> int:
+    """Run to the end; return the number of turns."""
+    turns = 1
+    while channel.timers:
+        channel.run_timers()
+        turns += 1
+    return turns
+
+
+@pytest.mark.parametrize("version", [v for v in versions_of("offset_fetch") if v >= 2])
+def test_all_offsets_of_a_large_group_are_told_in_slices(version: int) -> None:
+    topics = large(version, "m" * 100)
+    at_once = make_services(lambda _: OffsetFetchResult(ErrorCode.NONE, as_lists(topics)))
+    _, whole = begin(at_once, "offset_fetch", version, **fetch(version))
+    services = make_services(lambda _: OffsetFetchResult(ErrorCode.NONE, topics))
+    _, channel = begin(services, "offset_fetch", version, **fetch(version))
+    assert channel.replies == []
+    assert run(channel) >= 3
+    assert channel.replies == whole.replies
+
+
+@pytest.mark.parametrize("version", [8, 10])
+def test_large_groups_among_many_are_asked_for_and_told_one_at_a_time(version: int) -> None:
+    topics = large(version)
+    groups = [{"group_id": f"g{i}", "topics": None} for i in range(3)]
+    at_once = make_services(lambda _: OffsetFetchResult(ErrorCode.NONE, as_lists(topics)))
+    _, whole = begin(at_once, "offset_fetch", version, groups=groups)
+    run(whole)
+    services = make_services(lambda _: OffsetFetchResult(ErrorCode.NONE, topics))
+    _, channel = begin(services, "offset_fetch", version, groups=groups)
+    assert len(services.coordinator.requests) == 1  # type: ignore[attr-defined]
+    assert run(channel) >= 6
+    assert channel.replies == whole.replies
+
+
+def test_a_reply_that_becomes_too_large_ends_before_the_rest_is_made() -> None:
+    topics = large(7, "m" * 1_000)
+    services = make_services(
+        lambda _: OffsetFetchResult(ErrorCode.NONE, topics), max_reply_bytes=600_000
+    )
+    exchange, channel = begin(services, "offset_fetch", 7, **fetch(7))
+    run(channel)
+    assert channel.refusals == ["reply_too_large"]
+    assert channel.replies == []
+    made_bytes = exchange.cost_bytes - topics.held_bytes()
+    assert made_bytes < 600_000 < 1_000 * WIDE / 2, "the rest was made"
+
+
+def test_nothing_more_is_made_for_a_connection_that_has_closed() -> None:
+    services = make_services(lambda _: OffsetFetchResult(ErrorCode.NONE, large(7)))
+    exchange, channel = begin(services, "offset_fetch", 7, **fetch(7))
+    exchange.let_go()
+    assert channel.timers == []
+    assert channel.replies == []
+
+
+def test_what_is_stored_shows_as_it_was_in_one_moment() -> None:
+    offsets = stored()
+    topics = StoredTopics(IMAGE, offsets, by_id=False)
+    before = as_lists(topics)
+    offsets["wide"][0] = SavedOffset(99, -1, "", 0, -1, "")
+    del offsets["wide"][1], offsets["t1"]
+    assert as_lists(topics) == before
+    assert len(topics) == len(before) == NARROW
+
+
+def test_by_id_nothing_is_told_of_topics_that_are_gone_or_were_made_again() -> None:
+    offsets = stored()
+    offsets["gone"] = {0: SavedOffset(1, -1, "", 0, -1, "x")}
+    offsets["t1"] = {
+        0: SavedOffset(1, -1, "", 0, -1, "another"),
+        1: SavedOffset(2, -1, "", 0, -1, ""),
+    }
+    topics = {name: list(rows) for name, _, rows in StoredTopics(IMAGE, offsets, by_id=True)}
+    assert "gone" not in topics
+    assert topics["t1"] == [(1, 2, -1, "", ErrorCode.NONE)]
+
+
+@pytest.mark.parametrize("version", [1, 8, 9, 12])
+def test_metadata_of_all_topics_is_told_in_slices(version: int) -> None:
+    topics = FakeTopics(*IMAGE.by_name.values())
+    _, channel = begin(make_services(topics=topics), "metadata", version, topics=None)
+    assert channel.replies == []
+    assert run(channel) >= 2
+    names = [{"name": name} for name in IMAGE.by_name]
+    _, named = begin(make_services(topics=topics), "metadata", version, topics=names)
+    run(named)
+    assert channel.replies == named.replies
+
+
+@pytest.mark.parametrize("version", versions_of("list_groups"))
+def test_a_listing_is_rendered_as_its_groups_come(version: int) -> None:
+    groups = [ListedGroup(f"g{i}", "consumer", "Empty", "classic") for i in range(100)]  # type: ignore[arg-type]
+    whole = make_services(lambda _: ListGroupsResult(ErrorCode.NONE, tuple(groups)))
+    _, at_once = begin(whole, "list_groups", version)
+    services = make_services()
+    exchange, channel = begin(services, "list_groups", version)
+    (taker,) = services.coordinator.tickets  # type: ignore[attr-defined]
+    for start in range(0, 100, 10):
+        assert taker.take(groups[start : start + 10])
+    assert exchange.cost_bytes > 100 * len("g00consumer")
+    taker.resolve(ListGroupsResult(ErrorCode.NONE))
+    assert channel.replies == at_once.replies
+
+
+def test_a_listing_that_fails_in_the_end_shows_no_groups() -> None:
+    services = make_services()
+    _, channel = begin(services, "list_groups", 4)
+    (taker,) = services.coordinator.tickets  # type: ignore[attr-defined]
+    taker.take([ListedGroup("g", "consumer", "Empty", "classic")])  # type: ignore[arg-type]
+    taker.resolve(ListGroupsResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    refused = make_services(lambda _: ListGroupsResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    _, at_once = begin(refused, "list_groups", 4)
+    assert channel.replies == at_once.replies
+
+
+def test_a_listing_that_becomes_too_large_wants_no_more() -> None:
+    services = make_services(max_reply_bytes=1_000)
+    _, channel = begin(services, "list_groups", 4)
+    (taker,) = services.coordinator.tickets  # type: ignore[attr-defined]
+    group = ListedGroup("g" * 300, "consumer", "Empty", "classic")  # type: ignore[arg-type]
+    assert [taker.take([group]) for _ in range(4)] == [True, True, True, False]
+    assert channel.refusals == ["reply_too_large"]

@@ -1,0 +1,186 @@
+"""A listing of many groups: some of each shard at a time, each group once."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Sequence
+
+import pytest
+
+from coordinator.core import admin
+from coordinator.core.errors import ErrorCode
+from coordinator.core.requests import (
+    Client,
+    DeleteGroup,
+    ListedGroup,
+    ListGroups,
+    ListGroupsResult,
+    Now,
+    Request,
+)
+from coordinator.runtime import listing
+from coordinator.runtime.listing import Collected, Listing, Listings
+from coordinator.runtime.slot import Ticket
+from tests.helpers.coordinator import RecordingTicket, a_coordinator
+from tests.helpers.virtual_loop import VirtualClock, VirtualLoop, turns, virtual_time, virtual_timer
+
+GROUPS = 60
+
+
+class Taker:
+    """Takes groups until it has had enough."""
+
+    def __init__(self, most: int = 10_000) -> None:
+        self.parts: list[list[str]] = []
+        self.most = most
+        self.ends: list[ListGroupsResult] = []
+
+    def take(self, groups: Sequence[ListedGroup]) -> bool:
+        self.parts.append([group.group_id for group in groups])
+        return len(self.names) < self.most
+
+    def resolve(self, result: ListGroupsResult) -> None:
+        self.ends.append(result)
+
+    @property
+    def names(self) -> list[str]:
+        return [name for part in self.parts for name in part]
+
+
+@pytest.fixture(autouse=True)
+def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if 3 groups were many."""
+    monkeypatch.setattr(admin, "MAX_LISTED", 3)
+    monkeypatch.setattr(listing, "ASKED_AGAIN", 3)
+
+
+@pytest.fixture
+def one_question_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "SLICE_S", 0.0)
+
+
+@pytest.mark.usefixtures("one_question_a_turn")
+@virtual_time
+async def test_many_groups_are_listed_some_at_a_time_and_each_once() -> None:
+    async with a_coordinator() as world:
+        names = [f"g{i}" for i in range(GROUPS)]
+        await world.until(*[world.commit(name) for name in names])
+        taker = Taker()
+        world.coordinator.submit_listing(ListGroups(), taker)
+        assert taker.ends == [], "all in one turn"
+        await turns(GROUPS)
+        assert sorted(taker.names) == sorted(names)
+        assert max(map(len, taker.parts)) == 3
+        assert [end.error for end in taker.ends] == [ErrorCode.NONE]
+        listed = await world.coordinator.ask(ListGroups())
+        assert sorted(group.group_id for group in listed.groups) == sorted(names)
+
+
+@pytest.mark.usefixtures("one_question_a_turn")
+@virtual_time
+async def test_what_was_there_all_the_time_is_listed_beside_what_comes_and_goes() -> None:
+    async with a_coordinator() as world:
+        names = [f"g{i}" for i in range(GROUPS)]
+        await world.until(*[world.commit(name) for name in names])
+        taker = Taker()
+        world.coordinator.submit_listing(ListGroups(), taker)
+        for i in range(0, GROUPS, 2):
+            world.send(DeleteGroup(f"g{i}", Client("app", "/10.0.0.1")))
+            world.commit(f"new{i}")
+            await turns(1)
+        await turns(20 * GROUPS)
+        assert len(taker.ends) == 1
+        assert {f"g{i}" for i in range(1, GROUPS, 2)} <= set(taker.names)
+        assert len(set(taker.names)) == len(taker.names), "listed twice"
+
+
+@virtual_time
+async def test_who_has_enough_gets_no_more_and_no_end() -> None:
+    async with a_coordinator() as world:
+        await world.until(*[world.commit(f"g{i}") for i in range(GROUPS)])
+        taker = Taker(most=10)
+        world.coordinator.submit_listing(ListGroups(), taker)
+        await turns(GROUPS)
+        assert 10 <= len(taker.names) <= 12
+        assert taker.ends == []
+
+
+@pytest.mark.usefixtures("one_question_a_turn")
+@virtual_time
+async def test_listings_wait_for_their_turn_and_one_that_was_cancelled_is_passed_over() -> None:
+    async with a_coordinator() as world:
+        await world.until(*[world.commit(f"g{i}") for i in range(GROUPS)])
+        takers = [Taker() for _ in range(listing.MAX_LISTINGS + 2)]
+        cancels = [world.coordinator.submit_listing(ListGroups(), taker) for taker in takers]
+        assert [len(taker.parts) > 0 for taker in takers[-2:]] == [False, False]
+        cancels[0]()
+        cancels[-2]()
+        await turns(5 * GROUPS)
+        ended = [len(taker.ends) for taker in takers]
+        assert ended == [0, *[1] * (len(takers) - 3), 0, 1]
+
+
+@virtual_time
+async def test_a_listing_goes_on_behind_each_append_that_it_meets() -> None:
+    async with a_coordinator() as world:
+        await world.until(*[world.commit(f"g{i}") for i in range(GROUPS)])
+        gate = world.storage.hold_next_append()
+        world.commit("g1")
+        await turns(2)
+        taker = Taker()
+        world.coordinator.submit_listing(ListGroups(), taker)
+        await turns(3 * GROUPS)
+        assert taker.ends == []
+        gate.open()
+        await turns(3 * GROUPS)
+        assert len(taker.names) == GROUPS
+        assert len(taker.ends) == 1
+
+
+class SlowPlace:
+    """A shard that takes a whole slice to list its groups."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
+        self.asked += 1
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.advance(listing.SLICE_S)
+        ticket.resolve(ListGroupsResult(ErrorCode.NONE, ()))
+
+
+@virtual_time
+async def test_a_listing_lets_the_loop_turn_whenever_its_slice_is_used_up() -> None:
+    places = [SlowPlace() for _ in range(4)]
+    ticket = RecordingTicket(ListGroups())
+    Listings(VirtualClock(), virtual_timer).begin(ListGroups(), Collected(ticket), places)
+    asked = []
+    for _ in range(5):
+        asked.append(sum(place.asked for place in places))
+        await turns()
+    assert asked == [1, 2, 3, 4, 4]
+    assert ticket.error is ErrorCode.NONE
+
+
+@virtual_time
+async def test_a_listing_that_is_answered_is_let_go_without_the_garbage_collector() -> None:
+    """It holds the answers of all shards, and the collector may come minutes later."""
+    ticket = RecordingTicket(ListGroups())
+    before = alive()  # of other tests
+    gc.disable()
+    try:
+        places = [SlowPlace(), SlowPlace()]
+        Listings(VirtualClock(), virtual_timer).begin(ListGroups(), Collected(ticket), places)
+        await turns(3)
+        left = [each for each in alive() if each not in before]
+    finally:
+        gc.enable()
+    assert ticket.error is ErrorCode.NONE
+    assert left == []
+
+
+def alive() -> list[Listing | Collected]:
+    return [each for each in gc.get_objects() if isinstance(each, Listing | Collected)]
