@@ -253,7 +253,9 @@ async def test_after_a_restart_everything_is_there() -> None:
         assert world.fetch("h").offsets() == {("orders", 0): 11}
         described = await world.coordinator.ask(DescribeGroup("g"))
         assert described.state == "Stable"
-        assert {m.member_assignment for m in described.members} == {f"part of {m}".encode() for m in ids}
+        assert {m.member_assignment for m in described.members} == {
+            f"part of {m}".encode() for m in ids
+        }
 
 
 @virtual_time
