@@ -172,7 +172,7 @@ def record_dropped(kind: type) -> Breakage:
 
 
 def spurious_zero(patch: Patch) -> None:
-    patch.setattr(offset_fetch, "_nothing", lambda p, error: (p, 0, -1, "", error))
+    patch.setattr(offset_fetch, "NO_OFFSET", 0)
 
 
 def loading_reads_nothing(patch: Patch) -> None:
