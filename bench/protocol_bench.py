@@ -16,10 +16,11 @@ from kio.serial import entity_reader, entity_writer
 
 from bench.figures import Figure, cpu_us, show
 from protocol import packed, packed_replies
-from protocol.codec import read_request, request_class, response_class
+from protocol.codec import read_request, request_class, response_class, write_response
 from protocol.frames import FrameSplitter
 from protocol.headers import read_request_header
 from protocol.versions import ApiKey
+from protocol.writer import Row
 from tests.helpers.kio_replies import build
 
 PARTITIONS = 10
@@ -143,6 +144,47 @@ def packing() -> Iterator[Figure]:
         yield Figure("protocol", f"pack {name}", cpu_us(hot), f"kio {theirs:.2f}")
 
 
+def writing() -> Iterator[Figure]:
+    """Replies of the generated writer, and kio's from entities that are ready."""
+    member = {"member_id": MEMBER, "group_instance_id": None, "metadata": b"m" * 300}
+    join = {
+        "error_code": 0,
+        "generation_id": 5,
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "leader": MEMBER,
+        "skip_assignment": False,
+        "member_id": MEMBER,
+    }
+    sync = {
+        "error_code": 0,
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "assignment": b"a" * 200,
+    }
+    group = {
+        "group_id": "orders",
+        "protocol_type": "consumer",
+        "group_state": "Stable",
+        "group_type": "classic",
+    }
+    rows: list[tuple[str, ApiKey, int, dict[str, Any], str, list[dict[str, Any]]]] = [
+        ("JoinGroup v9 x1000", ApiKey.JOIN_GROUP, 9, join, "members", [member] * 1000),
+        ("JoinGroup v9", ApiKey.JOIN_GROUP, 9, join, "members", []),
+        ("SyncGroup v5", ApiKey.SYNC_GROUP, 5, sync, "", []),
+        ("ListGroups v5 x1000", ApiKey.LIST_GROUPS, 5, {"error_code": 0}, "groups", [group] * 1000),
+    ]
+    for name, key, version, values, array, items in rows:
+        ready = build(response_class(key, version), **values, **({array: items} if array else {}))
+        elements = {array: [Row(**item) for item in items]} if array else {}
+        ours = cpu_us(
+            lambda k=key, v=version, e=elements, vs=values: write_response(k, v, 1, 0, {**vs, **e}),
+            50,
+        )
+        theirs = cpu_us(lambda entity=ready: written(entity), 5, 10)
+        yield Figure("protocol", f"write {name}", ours, f"kio {theirs:.2f}")
+
+
 def envelope() -> Iterator[Figure]:
     """The frame and the header around a Heartbeat."""
     body = b"\0\x0c\0\x04\0\0\0\x01\0\x06orders\0" + heartbeat()
@@ -157,6 +199,7 @@ def figures() -> Iterator[Figure]:
     yield from envelope()
     yield from reading()
     yield from packing()
+    yield from writing()
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from coordinator.core.errors import ErrorCode
 from coordinator.handlers.reading import read
 from coordinator.handlers.writing import write
-from protocol.codec import write_response
+from protocol.codec import write_elements, write_response
 from protocol.versions import API_BY_KEY, APIS, FEATURES, ApiKey
-from protocol.writer import Row
+from protocol.writer import Row, Written
 
 if TYPE_CHECKING:
     from coordinator.handlers.exchange import Exchange
@@ -61,12 +61,13 @@ def handle_unsupported(exchange: Exchange, _services: Services) -> None:
 
 @functools.cache
 def _served(version: int) -> dict[str, Any]:
-    """The same for every connection of every client."""
+    """Write once what every connection of every client begins with."""
+    rows = [
+        Row(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
+        for api in APIS
+    ]
     return {
-        "api_keys": [
-            Row(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
-            for api in APIS
-        ],
+        "api_keys": Written(len(rows), [write_elements(KEY, version, "api_keys", rows)]),
         # In v3 a feature whose minimum level is 0 is left out: its schema allows only 1 and up.
         "supported_features": [
             Row(name=f.name, min_version=f.min_version, max_version=f.max_version)

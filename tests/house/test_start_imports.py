@@ -22,6 +22,7 @@ NOT_NEEDED = {
     "coordinator.cli.pipeline": "is another command",
     "coordinator.commit_log": "is for hosts that embed us",
     "kafka": "is for commands",
+    "kio.serial": "reads and writes what our reader and writer do",
     "pipeline": "is beside the daemon",
     "prometheus_client": "is imported by the thread of the first scrape",
     "pydantic_settings": "reads what a few lines of ours read",

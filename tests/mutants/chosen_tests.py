@@ -57,6 +57,7 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
     "handlers/produce": ("handlers/test_static_partitions",),
     "handlers/sync_group": ("handlers/test_membership",),
     "handlers/topic_changes": ("handlers/test_admin",),
+    "handlers/writing": ("handlers/test_membership", "handlers/test_deletion"),
     "runtime/cluster_feed": ("runtime/test_group_configs", "test_topics"),
     "runtime/lane": (
         "runtime/test_pipeline",

@@ -330,3 +330,23 @@ def test_commits_and_single_fetches_may_be_pipelined() -> None:
     ):
         exchange, _ = begin(services, api, version, **values)
         assert not exchange.holds
+
+
+GROWN = "\ufffd" * 20_000
+"""A name of 20,000 bytes that are not UTF-8, as it is read: 60,000 bytes."""
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+def test_a_commit_for_a_name_that_grew_as_it_was_read_is_answered(version: int) -> None:
+    rows: list[Any] = [(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    result = OffsetCommitResult(ErrorCode.NONE, [(GROWN, "", rows)])
+    reply = ask("offset_commit", version, lambda _: result, **COMMIT)
+    assert reply["topics"][0]["name"] == GROWN[: 32_767 // 3]
+
+
+@pytest.mark.parametrize("version", range(1, 10))
+def test_a_fetch_for_a_name_that_grew_as_it_was_read_is_answered(version: int) -> None:
+    result = OffsetFetchResult(ErrorCode.NONE, [(GROWN, "", [(0, -1, -1, "", ErrorCode.NONE)])])
+    reply = ask("offset_fetch", version, lambda _: result, **fetch_values(version, [0]))
+    group = reply["groups"][0] if version >= 8 else reply
+    assert group["topics"][0]["name"] == GROWN[: 32_767 // 3]
