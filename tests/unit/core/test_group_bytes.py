@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from coordinator.core.errors import ErrorCode
-from coordinator.core.group_bytes import SAVED_OFFSET_BYTES, text_bytes
+from coordinator.core.group_bytes import SAVED_OFFSET_BYTES, text_bytes, topic_bytes
 from coordinator.core.records import OffsetsCommitted, SavedGroup, SavedOffset, SavedOffsets
 from coordinator.core.requests import OffsetDelete
 from tests.helpers.shard_driver import (
@@ -55,6 +55,19 @@ def test_a_commit_stores_what_fits_and_refuses_the_partitions_that_do_not(driver
     call = driver.commit("g", [merged(*notes(0, 1, 2, 3, 4, 5), *notes(6, size=0))])
     assert errors(call) == {0: NONE, 1: NONE, 2: NONE, 3: NONE, 4: FULL, 5: FULL, 6: NONE}
     assert sorted(driver.fetch("g").offsets()) == [("orders", n) for n in (0, 1, 2, 3, 6)]
+
+
+def test_the_name_of_a_new_topic_takes_room_too(driver):
+    """1,000 topics of one partition are mostly names."""
+    filled(driver)
+    group = driver.shard.groups["g"]
+    driver.send(OffsetDelete("g", [("orders", [0])], CLIENT))
+    room = LIMIT - group.saved_bytes()
+    fits = room - SAVED_OFFSET_BYTES - topic_bytes("payments")
+    too_long = driver.commit("g", notes(0, size=fits + 1, topic="payments"))
+    assert errors(too_long) == {0: FULL}
+    assert errors(driver.commit("g", notes(0, size=fits, topic="payments"))) == {0: NONE}
+    assert group.saved_bytes() == LIMIT
 
 
 def test_nothing_of_a_refused_partition_is_in_the_record(driver):
