@@ -29,14 +29,13 @@ SEGMENT_BYTES = 8 * 1024 * 1024
 
 def serve() -> None:
     """Be the daemon: the normal one, that folds early so that rows can go."""
-    import storage.open
     from coordinator.__main__ import main
-    from storage.sealed_sqlite import SealedSqliteStorage
-    from storage.sqlite import SqliteOffsetStorage
+    from storage import sealed_sqlite, sqlite
 
-    for kind in (SealedSqliteStorage, SqliteOffsetStorage):
-        early = functools.partial(kind, fold_after=FOLD_AFTER)
-        setattr(storage.open, kind.__name__, early)
+    # `storage.open` imports a backend when it is asked for one.
+    for module, name in ((sealed_sqlite, "SealedSqliteStorage"), (sqlite, "SqliteOffsetStorage")):
+        early = functools.partial(getattr(module, name), fold_after=FOLD_AFTER)
+        setattr(module, name, early)
     main()
 
 

@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import storage.open
+import storage.sealed_sqlite
 import storage.sealing_process
 from coordinator.__main__ import main
 from storage import sqlite_schema
@@ -117,8 +117,9 @@ _sealed: Counter[str] = Counter()
 
 
 if __name__ == "__main__":
-    # The constructor has the seam; only how the app comes to it is patched, and only here.
-    storage.open.SealedSqliteStorage = functools.partial(  # type: ignore[misc,assignment]
+    # The constructor has the seam; only what the app finds by its name is patched, and
+    # only here; `storage.open` imports it when it is asked for one.
+    storage.sealed_sqlite.SealedSqliteStorage = functools.partial(  # type: ignore[misc,assignment]
         SealedSqliteStorage,
         connect=connecting(FailingConnection),
         fold_after=int(os.environ["FOLD_AFTER"]),

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import storage.open
+import storage.sealed_sqlite
 from coordinator.__main__ import main
 from storage import sqlite_schema
 from storage.sealed_sqlite import SealedSqliteStorage
@@ -63,8 +63,9 @@ class FaultyStorage(SealedSqliteStorage):
 
 
 if __name__ == "__main__":
-    # The constructor has the seam; only how the app comes to it is patched, and only here.
-    storage.open.SealedSqliteStorage = functools.partial(  # type: ignore[misc,assignment]
+    # The constructor has the seam; only what the app finds by its name is patched, and
+    # only here; `storage.open` imports it when it is asked for one.
+    storage.sealed_sqlite.SealedSqliteStorage = functools.partial(  # type: ignore[misc,assignment]
         FaultyStorage, connect=connecting(FaultyConnection)
     )
     main()
