@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
 SOURCES := coordinator protocol storage pipeline
 
-.PHONY: help setup run demo test test-oldest test-compiled sim fuzz soak mutants differential test-clients test-pipeline ci lint types imports unit fmt docs pipeline-demo bench bench-micro bench-pipeline clean
+.PHONY: help setup run demo test test-oldest test-compiled sim fuzz soak mutants differential test-clients test-pipeline ci lint types imports unit fmt docs pipeline-demo bench bench-micro guard bench-pipeline clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -133,6 +133,9 @@ docs: .venv/installed-for-tests ## Print config.example.toml and the tables of d
 
 bench-micro: .venv/installed-for-tests ## What each layer of the hot path costs, one table
 	$(BIN)/python -m bench.micro
+
+guard: .venv/installed-for-tests ## Instructions a request, beside those of the commit in bench/guard-base; needs valgrind
+	@$(BIN)/python -m bench.guard
 
 bench: .venv/installed-for-tests ## Benchmarks of our own, with a peer beside them
 	for bench in bench/*_bench.py; do $(BIN)/python -m bench.$$(basename $$bench .py); done

@@ -11,8 +11,6 @@ Topic ids are Kafka's printed form, 22 characters of URL-safe base64, "" for the
 
 from __future__ import annotations
 
-from itertools import repeat
-from operator import add
 from struct import Struct, unpack_from
 from typing import Any, Final, TypeAlias
 
@@ -141,8 +139,6 @@ def read_offset_commit(
 
 
 _COMMIT_PARTITION: Final = Struct(">iqi2x").iter_unpack
-_EMPTY: Final = repeat(("",))
-_NULL: Final = repeat((None,))
 _COMMIT_PARTITION_HEAD: Final = Struct(">iqiB").unpack_from
 
 
@@ -171,8 +167,10 @@ def _read_commit_flexible(
         if raw[17::18].count(0) == size and (empty == size or lengths.count(0) == size):
             # No partition has metadata, so each takes 18 bytes: the length of an empty string, or
             # of none, and no tags.
-            nothing = _EMPTY if empty else _NULL
-            partitions: list[CommitPartition] = list(map(add, _COMMIT_PARTITION(raw), nothing))
+            nothing = "" if empty else None
+            partitions: list[CommitPartition] = [
+                (p, o, e, nothing) for p, o, e in _COMMIT_PARTITION(raw)
+            ]
             position = stop
         else:
             partitions, position = _read_partitions_flexible(frame, position, size)

@@ -6,8 +6,7 @@ Topic ids are Kafka's printed form, 22 characters of URL-safe base64, "" for the
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import islice, repeat, starmap
-from operator import itemgetter
+from itertools import islice
 from struct import Struct
 from typing import Final, TypeAlias
 
@@ -54,8 +53,6 @@ def pack_heartbeat(
 
 _COMMIT_ROW: Final = Struct(">ih").pack
 _COMMIT_ROW_FLEXIBLE: Final = Struct(">ihx").pack
-_INDEX: Final = itemgetter(0)
-"""The number of a partition."""
 
 
 def pack_offset_commit(
@@ -67,13 +64,12 @@ def pack_offset_commit(
 ) -> bytes:
     """Return the frame of an OffsetCommit reply with one error for every partition."""
     row = _COMMIT_ROW if version < 8 else _COMMIT_ROW_FLEXIBLE
-    errors = repeat(error_code)
     return _pack_commit_reply(
         version,
         correlation_id,
         throttle_time_ms,
         [
-            (name, topic_id, list(map(row, map(_INDEX, partitions), errors)))
+            (name, topic_id, [row(p[0], error_code) for p in partitions])
             for name, topic_id, partitions in topics
         ],
     )
@@ -91,7 +87,10 @@ def pack_offset_commit_results(
         version,
         correlation_id,
         throttle_time_ms,
-        [(name, topic_id, list(starmap(row, partitions))) for name, topic_id, partitions in topics],
+        [
+            (name, topic_id, [row(partition, error) for partition, error in partitions])
+            for name, topic_id, partitions in topics
+        ],
     )
 
 
@@ -134,7 +133,8 @@ def pack_offset_fetch(
     """Return the frame of an OffsetFetch reply v0-7; v0-1 have no room for ``error_code``."""
     assert version < 8, version
     if version >= 6:
-        pieces = [*_flexible_fetched(topics, by_id=False), PACK_INT16(error_code), NO_TAGS]
+        pieces = _flexible_fetched(topics, by_id=False)
+        pieces += (PACK_INT16(error_code), NO_TAGS)
         return framed_pieces(correlation_id, throttle_time_ms, pieces, flexible=True, throttle=True)
     pieces = [PACK_INT32(len(topics))]
     for name, _, partitions in topics:

@@ -176,7 +176,10 @@ class MemoryOffsetStorage:
             for record in batch.records:
                 keyed.apply(record)
             for event in batch_events(batch.records, batch.events):
-                self._keep(stamp, item.shard, item.fence, event)
+                self._last_seq += 1
+                kept = (stamp, self._last_seq, item.shard, item.fence, event)
+                # Without the constructor, which is Python code: every commit takes this way.
+                self._events.append(tuple.__new__(KeptEvent, kept))
 
     def _keep(
         self, stamp: Stamp, shard: ShardId, fence: LeaseEpoch, event: Event | OffsetsCommitted

@@ -20,6 +20,7 @@ from coordinator.core.step import Ticket
 from coordinator.core.stored_topics import LARGE_BYTES, StoredTopics
 from coordinator.core.topic_image import TopicImage
 
+_NO_PARTITIONS: Final[dict[int, SavedOffset]] = {}
 _NONE: Final = ErrorCode.NONE
 """Looking a member of an enum up costs 70 ns, which is much in a loop over partitions."""
 
@@ -57,9 +58,12 @@ def _named(
             nothing = [_nothing(p, ErrorCode.UNKNOWN_TOPIC_ID) for p in partitions]
             unknown.append((name, topic_id, nothing))
             continue
-        # By name a topic need not exist: what was stored for it is told as long as it is kept.
-        known_name, known_id = (name, "") if info is None else (info.name, info.topic_id)
-        stored = offsets.get(known_name, {})
+        if info is None:
+            # By name a topic need not exist: what was stored for it is told as long as it is kept.
+            known_name, known_id = name, ""
+        else:
+            known_name, known_id, _ = info
+        stored = offsets.get(known_name, _NO_PARTITIONS)
         fetched.append((known_name, known_id, _fetched(stored, known_id, partitions)))
     return fetched + unknown if unknown else fetched
 
@@ -67,15 +71,18 @@ def _named(
 def _fetched(
     stored: dict[int, SavedOffset], topic_id: str, partitions: list[int]
 ) -> list[FetchedPartition]:
+    result: list[FetchedPartition] = []
+    add = result.append
     find = stored.get
-    # Of a topic that was deleted and made again nothing is stored yet (edge 69).
-    return [
-        (partition, NO_OFFSET, -1, "", _NONE)
-        if (offset := find(partition)) is None
-        or (offset.topic_id != topic_id and offset.topic_id and topic_id)
-        else (partition, offset.offset, offset.leader_epoch, offset.metadata, _NONE)
-        for partition in partitions
-    ]
+    none = _NONE
+    for partition in partitions:
+        offset = find(partition)
+        if offset is None or (offset.topic_id != topic_id and offset.topic_id and topic_id):
+            # Of a topic that was deleted and made again nothing is stored yet (edge 69).
+            add(_nothing(partition, none))
+        else:
+            add((partition, offset.offset, offset.leader_epoch, offset.metadata, none))
+    return result
 
 
 def _nothing(partition: int, error: ErrorCode) -> FetchedPartition:

@@ -136,7 +136,7 @@ def render(result: OffsetFetchResult, exchange: Exchange) -> bytes:
     """Render the answer to one group for the version asked."""
     version = exchange.version
     request: OffsetFetch = exchange.asked
-    exchange.error = _first_error(result, version)
+    exchange.error = result.error if version < TOPIC_IDS else _first_error(result, version)
     topics: Any = result.topics  # ErrorCode where packing says int: lists are invariant
     correlation_id, throttle_time_ms = exchange.correlation_id, exchange.throttle_time_ms
     if version >= MANY_GROUPS:

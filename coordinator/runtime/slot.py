@@ -127,7 +127,8 @@ class Slot:
         shard = self.shard
         kind = type(request)
         if shard is None or (
-            kind is not Heartbeat and (kind is not OffsetFetch or self._is_full())
+            kind is not Heartbeat
+            and (kind is not OffsetFetch or self.lane.is_full or self.unfinished is not None)
         ):
             self._submit_any(request, ticket, now)
             return

@@ -1,0 +1,161 @@
+"""What ``bench/guard.py`` counts: fixed requests through a tree's Kafka port, without sockets.
+
+It is started by path with a tree on PYTHONPATH, and takes everything else from that tree: so one
+and the same work is done by two commits.
+
+    python -P bench/guard_load.py marks        under callgrind: a mark before and after each phase
+    python -P bench/guard_load.py bytecodes    prints the executed bytecodes of one request, as JSON
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import uvloop
+
+# Before the tree is imported, which keeps these functions: a microsecond passes between two
+# readings. Under callgrind everything is fifty times slower, and what is slow is counted otherwise.
+time.monotonic = time.perf_counter = itertools.count(1_000.0, 1e-6).__next__
+time.monotonic_ns = itertools.count(10**12, 1_000).__next__
+
+from bench import hot_bench  # noqa: E402
+
+ROUNDS = 20
+"""Of 64 requests each: enough that what comes by time (the clock's tick) does not count."""
+
+
+class Transport:
+    """Keeps what is written, by C code alone: it is not what is counted."""
+
+    def __init__(self, peer: str) -> None:
+        """Begin without a reply."""
+        self.peer = peer
+        self.writes: list[bytes] = []
+        self.write = self.writes.append
+
+    def get_extra_info(self, name: str) -> Any:
+        """Return an address."""
+        return (self.peer, 40_000)
+
+    def set_write_buffer_limits(self, **limits: int) -> None:
+        """Take everything."""
+
+
+def commit_of_one(wire: Any, member: dict[str, Any]) -> bytes:
+    """Encode a commit of one partition."""
+    row = {
+        "partition_index": 3,
+        "committed_offset": 1_000_003,
+        "committed_leader_epoch": -1,
+        "committed_metadata": "",
+    }
+    values = {
+        "group_id": wire.group_id,
+        "generation_id_or_member_epoch": member["generation_id"],
+        "member_id": member["member_id"],
+        "topics": [{"name": "orders", "partitions": [row]}],
+    }
+    return hot_bench.encode_request("offset_commit", 8, values, 7, "bench")
+
+
+def check_tree() -> None:
+    """Refuse to count another tree than the one that this was started in."""
+    used = [hot_bench, sys.modules[hot_bench.GroupCoordinator.__module__]]
+    for module in used:
+        assert str(module.__file__).startswith(f"{os.getcwd()}/"), module
+
+
+Phase = Callable[[], Awaitable[None]]
+
+
+async def phases() -> dict[str, Phase]:
+    """Start a coordinator with its groups, and return what is to be counted."""
+    hot_bench.FakeTransport = Transport  # type: ignore[assignment, misc]
+    bench = hot_bench.Bench(hot_bench.MemoryOffsetStorage())
+    await bench.coordinator.start()
+    ones: dict[str, bytes] = {}
+    for wire in bench.wires[: hot_bench.GROUPS]:
+        member = await wire.join()
+        ones[wire.group_id] = commit_of_one(wire, member)
+        for same in bench.wires:
+            if same.group_id == wire.group_id:
+                same.prepare(member)
+    wires = bench.wires
+    return {
+        "heartbeat": phase(wires, [wire.heartbeat for wire in wires]),
+        "commit of 1": phase(wires, [ones[wire.group_id] for wire in wires]),
+        "commit of 10": phase(wires, [wire.commit for wire in wires]),
+        "fetch of 10": phase(wires, [wire.fetch for wire in wires]),
+    }
+
+
+def phase(wires: list[Any], frames: list[bytes]) -> Phase:
+    """One request of every connection, and its answer."""
+    receivers = [wire.connection.data_received for wire in wires]
+    calls = list(zip(receivers, frames, strict=True))
+    answers = [wire.transport.writes for wire in wires]
+
+    async def one_each() -> None:
+        for receive, frame in calls:
+            receive(frame)
+        for writes in answers:
+            while not writes:  # noqa: ASYNC110 - a fake transport tells nobody
+                await asyncio.sleep(0)
+            writes.clear()
+        await asyncio.sleep(0)  # a turn of the loop has one instant
+
+    return one_each
+
+
+async def mark() -> None:
+    """Do each phase between two marks: callgrind writes down what it counted at each."""
+    for one_each in (await phases()).values():
+        for _ in range(5):
+            await one_each()
+        gc.collect()
+        gc.disable()
+        time.get_clock_info("monotonic")
+        for _ in range(ROUNDS):
+            await one_each()
+        time.get_clock_info("monotonic")
+        gc.enable()
+
+
+async def count_bytecodes() -> None:
+    """Count what the interpreter executes, our code and others' alike, without this file."""
+    executed = 0
+
+    def trace(frame: Any, event: str, _argument: object) -> Any:
+        nonlocal executed
+        if frame.f_code.co_filename == __file__:
+            return None
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        if event == "opcode":
+            executed += 1
+        return trace
+
+    counts = {}
+    for name, one_each in (await phases()).items():
+        for _ in range(5):
+            await one_each()
+        before = executed
+        sys.settrace(trace)
+        for _ in range(ROUNDS):
+            await one_each()
+        sys.settrace(None)
+        counts[name] = (executed - before) / ROUNDS / hot_bench.CONNECTIONS
+    print(json.dumps(counts))
+
+
+if __name__ == "__main__":
+    check_tree()
+    uvloop.run(mark() if sys.argv[1] == "marks" else count_bytecodes())
