@@ -18,6 +18,7 @@ WORKDIR /src
 COPY constraints.txt ./
 RUN python -m venv /opt/groupkeeper
 COPY pyproject.toml README.md LICENSE ./
+COPY groupkeeper ./groupkeeper
 COPY coordinator ./coordinator
 COPY protocol ./protocol
 COPY storage ./storage

@@ -100,7 +100,7 @@ test-clients: .venv/installed-for-tests ## Kafka's command line and clients in J
 # A JVM in each worker, and a file in one of them: what its tests share is computed once.
 test-pipeline: .venv/installed-for-pipeline ## The Spark jobs over the event log; needs Java 17
 	@command -v java >/dev/null || { echo "make test-pipeline needs Java 17 (Debian: apt install openjdk-17-jre-headless)." >&2; exit 1; }
-	$(BIN)/mypy -p pipeline
+	$(BIN)/mypy -p groupkeeper.pipeline
 	$(PYTEST) -q -n $(WORKERS) --dist loadfile -m spark tests/pipeline tests/examples
 
 soak: .venv/installed-for-tests ## 10 minutes of faults (MINUTES= GROUPS= MEMBERS=): kill -9, full disk, held database...
@@ -129,7 +129,7 @@ fmt: .venv/installed-for-tests ## Format and mend what ruff can mend
 
 docs: .venv/installed-for-tests ## Print config.example.toml and the tables of docs/ from the code
 	$(BIN)/python -m tests.helpers.printed_docs
-	$(BIN)/python -m protocol.versions > docs/.printed && mv docs/.printed docs/protocol-support.md
+	$(BIN)/python -m groupkeeper.protocol.versions > docs/.printed && mv docs/.printed docs/protocol-support.md
 
 bench-micro: .venv/installed-for-tests ## What each layer of the hot path costs, one table
 	$(BIN)/python -m bench.micro

@@ -19,9 +19,13 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from aiokafka.structs import TopicPartition as TheirPartition
 
 from bench.figures import Figure, cpu_us
-from coordinator.core.assignors.registry import ASSIGNORS
-from coordinator.core.assignors.sticky import StickyAssignor
-from coordinator.core.assignors.types import Assignment, MemberSubscription, TopicPartition
+from groupkeeper.coordinator.core.assignors.registry import ASSIGNORS
+from groupkeeper.coordinator.core.assignors.sticky import StickyAssignor
+from groupkeeper.coordinator.core.assignors.types import (
+    Assignment,
+    MemberSubscription,
+    TopicPartition,
+)
 
 T = TypeVar("T")
 PEERS: Mapping[str, Any] = {

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench.figures import Figure, cpu_us, show
-from coordinator.core.errors import ErrorCode
-from coordinator.core.limits import CoreLimits
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.requests import (
     Client,
     GroupState,
     Heartbeat,
@@ -21,8 +22,7 @@ from coordinator.core.requests import (
     OffsetFetch,
     SyncGroup,
 )
-from coordinator.core.shard import Shard
-from coordinator.core.topic_image import TopicImage, TopicInfo
+from groupkeeper.coordinator.core.shard import Shard
 
 GROUP = "orders"
 MEMBER = "consumer-orders-1-01234567-89ab-cdef-0123-456789abcdef"

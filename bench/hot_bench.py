@@ -20,17 +20,17 @@ import uvloop
 
 from bench.core_bench import CLIENT, fetch_of
 from bench.figures import Figure, cpu_us, show
-from coordinator.core.requests import Heartbeat
-from coordinator.handlers.services import Services
-from coordinator.runtime.settings import CoordinatorConfig
-from coordinator.server.connection import Connection
-from coordinator.server.limits import ServerLimits
-from coordinator.server.listener import Listener
-from coordinator.service import GroupCoordinator
-from coordinator.topics import ConfiguredTopic, Topics
-from storage.base import OffsetStorage
-from storage.memory import MemoryOffsetStorage
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
+from groupkeeper.coordinator.core.requests import Heartbeat
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.handlers.services import Services
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+from groupkeeper.coordinator.server.connection import Connection
+from groupkeeper.coordinator.server.limits import ServerLimits
+from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import OffsetStorage
 from tests.helpers.connections import FakeTransport
 from tests.helpers.handling import decode
 from tests.helpers.raw_client import encode_request

@@ -16,12 +16,12 @@ import time
 from pathlib import Path
 
 from bench.storage_bench import IDENTITY, SHARDS, commit
-from coordinator.core.limits import CoreLimits
-from coordinator.core.shard import Shard
-from coordinator.core.topic_image import TopicImage
-from coordinator.runtime.loading import Slicer, load_records
-from storage.base import Batch, ShardAppend
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.shard import Shard
+from groupkeeper.coordinator.runtime.loading import Slicer, load_records
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import Batch, ShardAppend
 
 GROUPS = 100
 LOADS = 7

@@ -118,12 +118,12 @@ def measure_spark(log_dir: Path, tables: Path) -> dict[str, Any]:
     """Run the pipeline in this process, and say what it took."""
     from pyspark.sql import functions as F
 
-    from pipeline.bronze import read_events
-    from pipeline.ingest import ingest
-    from pipeline.lake import Lake
-    from pipeline.offsets import offsets_as_of
-    from pipeline.publish import publish
-    from pipeline.session import spark_session
+    from groupkeeper.pipeline.spark.session import spark_session
+    from groupkeeper.pipeline.tables.bronze import read_events
+    from groupkeeper.pipeline.tables.ingest import ingest
+    from groupkeeper.pipeline.tables.lake import Lake
+    from groupkeeper.pipeline.tables.offsets import offsets_as_of
+    from groupkeeper.pipeline.tables.publish import publish
 
     began = time.monotonic()
     spark = spark_session("bench", master="local[2]", driver_memory=MEMORY)

@@ -15,12 +15,12 @@ from typing import Any
 from kio.serial import entity_reader, entity_writer
 
 from bench.figures import Figure, cpu_us, show
-from protocol import packed, packed_replies
-from protocol.codec import read_request, request_class, response_class, write_response
-from protocol.frames import FrameSplitter
-from protocol.headers import read_request_header
-from protocol.versions import ApiKey
-from protocol.writer import Row
+from groupkeeper.protocol import packed, packed_replies
+from groupkeeper.protocol.codec import read_request, request_class, response_class, write_response
+from groupkeeper.protocol.frames import FrameSplitter
+from groupkeeper.protocol.headers import read_request_header
+from groupkeeper.protocol.versions import ApiKey
+from groupkeeper.protocol.writer import Row
 from tests.helpers.kio_replies import build
 
 PARTITIONS = 10

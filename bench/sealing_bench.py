@@ -29,8 +29,9 @@ SEGMENT_BYTES = 8 * 1024 * 1024
 
 def serve() -> None:
     """Be the daemon: the normal one, that folds early so that rows can go."""
-    from coordinator.__main__ import main
-    from storage import sealed_sqlite, sqlite
+    from groupkeeper.__main__ import main
+    from groupkeeper.storage.backends.sqlite import sealed as sealed_sqlite
+    from groupkeeper.storage.backends.sqlite import store as sqlite
 
     # `storage.open` imports a backend when it is asked for one.
     for module, name in ((sealed_sqlite, "SealedSqliteStorage"), (sqlite, "SqliteOffsetStorage")):
@@ -111,12 +112,16 @@ def measure(sealing: str) -> tuple[list[float], float]:
 
 def cpu_of_the_thread() -> str:
     """Seal rows of 64 commits of ten partitions; CPU time of this thread alone."""
-    from coordinator.core.records import CommittedPartition, CommittedTopic, OffsetsCommitted
-    from storage.base import Batch, ShardAppend
-    from storage.event_codec import Stamp
-    from storage.event_lines import row_lines
-    from storage.record_codec import encode_payload
-    from storage.sealing import Pacer, Sealer, SealSettings
+    from groupkeeper.coordinator.core.records import (
+        CommittedPartition,
+        CommittedTopic,
+        OffsetsCommitted,
+    )
+    from groupkeeper.storage.base import Batch, ShardAppend
+    from groupkeeper.storage.codec.events import Stamp
+    from groupkeeper.storage.codec.records import encode_payload
+    from groupkeeper.storage.event_log.lines import row_lines
+    from groupkeeper.storage.event_log.sealing import Pacer, Sealer, SealSettings
 
     def commit(number: int) -> OffsetsCommitted:
         rows = [

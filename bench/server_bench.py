@@ -19,8 +19,9 @@ from typing import Any, TypeVar, cast
 import uvloop
 
 from bench.core_bench import CLIENT
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import (
+from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import (
     ChangeTopics,
     JoinGroup,
     JoinGroupResult,
@@ -28,16 +29,15 @@ from coordinator.core.requests import (
     OffsetCommit,
     SyncGroup,
 )
-from coordinator.handlers.reading import ELEMENT_WEIGHTS
-from coordinator.handlers.services import Services
-from coordinator.process import calm_collector
-from coordinator.server.connection import Connection
-from coordinator.server.limits import ServerLimits
-from coordinator.server.listener import Listener
-from coordinator.service import CoordinatorConfig, GroupCoordinator
-from coordinator.topics import ConfiguredTopic, Topics
-from protocol.versions import ApiKey
-from storage.memory import MemoryOffsetStorage
+from groupkeeper.coordinator.daemon.process import calm_collector
+from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.handlers.reading import ELEMENT_WEIGHTS
+from groupkeeper.coordinator.handlers.services import Services
+from groupkeeper.coordinator.server.connection import Connection
+from groupkeeper.coordinator.server.limits import ServerLimits
+from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.protocol.versions import ApiKey
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from tests.helpers.connections import FakeTransport
 from tests.helpers.handling import decode
 from tests.helpers.raw_client import encode_request

@@ -21,12 +21,12 @@ from importlib.util import find_spec
 
 IMPORTS = """
 import time
-from coordinator.__main__ import import_less
+from groupkeeper.__main__ import import_less
 import_less()
-import coordinator.cli.plain_text
-import coordinator.cli.daemon
-import coordinator.app
-import storage.sealed_sqlite
+import groupkeeper.coordinator.cli.plain_text
+import groupkeeper.coordinator.cli.daemon
+import groupkeeper.coordinator.daemon.app
+import groupkeeper.storage.backends.sqlite.sealed
 print(time.process_time())
 """
 NOTHING = "import time; print(time.process_time())"
@@ -52,7 +52,7 @@ def until_ready() -> tuple[float, float]:
         "GROUPKEEPER_KAFKA__LISTEN": "127.0.0.1:0",
         "GROUPKEEPER_HTTP__LISTEN": "127.0.0.1:0",
     }
-    command = [sys.executable, "-m", "coordinator", "serve"]
+    command = [sys.executable, "-m", "groupkeeper", "serve"]
     with tempfile.TemporaryDirectory() as directory:
         began = time.monotonic()
         daemon = subprocess.Popen(

@@ -18,13 +18,17 @@ from functools import partial
 from pathlib import Path
 
 from bench.figures import Figure
-from coordinator.core.records import CommittedPartition, CommittedTopic, OffsetsCommitted
-from storage.base import Batch, OffsetStorage, ShardAppend, StoreIdentity
-from storage.event_codec import Stamp
-from storage.keyed import KeyedRecords
-from storage.memory import MemoryOffsetStorage
-from storage.record_codec import decode_payload, encode_payload
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.coordinator.core.records import (
+    CommittedPartition,
+    CommittedTopic,
+    OffsetsCommitted,
+)
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import Batch, OffsetStorage, ShardAppend, StoreIdentity
+from groupkeeper.storage.codec.events import Stamp
+from groupkeeper.storage.codec.records import decode_payload, encode_payload
+from groupkeeper.storage.keyed import KeyedRecords
 
 COMMITS = 64
 PARTITIONS = 10

@@ -5,4 +5,4 @@ from __future__ import annotations
 CLI_CLIENT_ID = "groupkeeper-cli"
 """The client id of our command line. DescribeGroups tells it more than Kafka has fields for."""
 
-VERSION = "0.2.0.dev1"
+VERSION = "0.2.0.dev2"

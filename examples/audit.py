@@ -4,11 +4,14 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from coordinator.commit_log import replay
-from coordinator.messages import OffsetCommitData, OffsetCommitRequest
-from coordinator.offset_manager import OffsetManager
-from coordinator.service import GroupCoordinator
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper import (
+    GroupCoordinator,
+    OffsetCommitData,
+    OffsetCommitRequest,
+    OffsetManager,
+    SqliteOffsetStorage,
+    replay,
+)
 
 
 async def commit(coordinator: GroupCoordinator, offset: int, client_id: str) -> None:

@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from coordinator.core.assignors.types import TopicPartition
-from coordinator.core.errors import GroupError
-from coordinator.messages import (
+from groupkeeper import (
+    GroupCoordinator,
+    GroupError,
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
@@ -24,11 +24,11 @@ from coordinator.messages import (
     OffsetCommitData,
     OffsetCommitRequest,
     ProtocolMetadata,
+    SqliteOffsetStorage,
     SyncGroupRequest,
+    TopicPartition,
+    decode_assignment,
 )
-from coordinator.service import GroupCoordinator
-from protocol.consumer_protocol import decode_assignment
-from storage.sqlite import SqliteOffsetStorage
 
 PARTITIONS = 4
 Answer = dict[str, Any]

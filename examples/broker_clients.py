@@ -8,7 +8,7 @@ from typing import Any
 
 from broker import running
 
-from coordinator.core.errors import ErrorCode, GroupError
+from groupkeeper import ErrorCode, GroupError
 
 
 async def call(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], **what: Any) -> Any:

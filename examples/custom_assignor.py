@@ -4,11 +4,14 @@ first.
 
 import asyncio
 
-from coordinator.assignor_plugins import installed_assignors
-from coordinator.core.assignors.types import TopicPartition
-from coordinator.messages import JoinGroupRequest, ProtocolMetadata
-from coordinator.service import GroupCoordinator
-from storage.memory import MemoryOffsetStorage
+from groupkeeper import (
+    GroupCoordinator,
+    JoinGroupRequest,
+    MemoryOffsetStorage,
+    ProtocolMetadata,
+    TopicPartition,
+    installed_assignors,
+)
 
 
 async def main() -> None:

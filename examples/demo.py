@@ -157,7 +157,7 @@ class Daemon:
         """Start it and wait until it serves groups."""
         with (self.directory / "daemon.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "coordinator", "serve", "--config", "demo.toml"],
+                [sys.executable, "-m", "groupkeeper", "serve", "--config", "demo.toml"],
                 cwd=self.directory,
                 env=environment(),
                 stdin=subprocess.DEVNULL,
@@ -181,7 +181,7 @@ class Daemon:
 
     def describe(self, *options: str) -> str:
         """What `groupkeeper group describe` prints."""
-        command = ["-m", "coordinator", "group", "describe", GROUP, "--server", self.bootstrap]
+        command = ["-m", "groupkeeper", "group", "describe", GROUP, "--server", self.bootstrap]
         done = subprocess.run(
             [sys.executable, *command, *options],
             cwd=self.directory,

@@ -2,19 +2,19 @@
 
 import asyncio
 
-from coordinator.core.assignors.types import TopicPartition
-from coordinator.messages import (
+from groupkeeper import (
+    GroupCoordinator,
     JoinGroupRequest,
     LeaveGroupRequest,
     MemberAssignmentData,
+    MemoryOffsetStorage,
     OffsetCommitData,
     OffsetCommitRequest,
     ProtocolMetadata,
     SyncGroupRequest,
+    TopicPartition,
+    decode_assignment,
 )
-from coordinator.service import GroupCoordinator
-from protocol.consumer_protocol import decode_assignment
-from storage.memory import MemoryOffsetStorage
 
 
 async def main() -> None:

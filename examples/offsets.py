@@ -2,10 +2,7 @@
 
 import asyncio
 
-from coordinator.core.errors import GroupError
-from coordinator.offset_manager import OffsetManager
-from coordinator.service import GroupCoordinator
-from storage.memory import MemoryOffsetStorage
+from groupkeeper import GroupCoordinator, GroupError, MemoryOffsetStorage, OffsetManager
 
 
 async def main() -> None:

@@ -7,9 +7,13 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from coordinator.offset_manager import OffsetManager
-from coordinator.service import GroupCoordinator
-from storage.persistent import GroupOffsets, OffsetAndMetadata, PersistentOffsetStorage
+from groupkeeper import (
+    GroupCoordinator,
+    GroupOffsets,
+    OffsetAndMetadata,
+    OffsetManager,
+    PersistentOffsetStorage,
+)
 
 
 class JsonFiles:

@@ -26,7 +26,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from examples.demo import Screen, environment, free_ports, wait_for
-from storage.event_log import read_events
+from groupkeeper.storage.event_log.reader import read_events
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 150.0
@@ -112,7 +112,7 @@ class Life:
         """Run the daemon; its clean stop seals what it has written."""
         with (self.folder / "daemon.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "coordinator", "serve", "--config", "demo.toml"],
+                [sys.executable, "-m", "groupkeeper", "serve", "--config", "demo.toml"],
                 cwd=self.folder,
                 env=environment(),
                 stdout=log,
@@ -228,7 +228,7 @@ def _reset(bootstrap: str, offset: int) -> None:
 def pipeline(life: Life, *command: str) -> None:
     """Run a command of ``groupkeeper pipeline``, and show what it says."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "coordinator", "pipeline", *command],
+        [sys.executable, "-m", "groupkeeper", "pipeline", *command],
         cwd=life.folder,
         env=environment(),
         stdout=subprocess.DEVNULL,

@@ -2,7 +2,7 @@
 
 ``groupkeeper pipeline run`` is this. So is, on a cluster::
 
-    spark-submit --py-files groupkeeper-0.2.0.dev1-py3-none-any.whl \\
+    spark-submit --py-files groupkeeper-0.2.0.dev2-py3-none-any.whl \\
         pipeline/run.py --log-dir s3a://bucket/log --out s3a://bucket/tables
 """
 
@@ -16,13 +16,13 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from pipeline.address import pattern_problem
-from pipeline.ingest import ingest, ingest_for_ever
-from pipeline.lake import Lake
-from pipeline.lake_lock import TablesBusy, only_writer
-from pipeline.publish import Publication, publish
-from pipeline.segment_files import ABSENT, Lacking
-from pipeline.session import spark_session
+from groupkeeper.pipeline.log.segment_files import ABSENT, Lacking
+from groupkeeper.pipeline.spark.session import spark_session
+from groupkeeper.pipeline.tables.address import pattern_problem
+from groupkeeper.pipeline.tables.ingest import ingest, ingest_for_ever
+from groupkeeper.pipeline.tables.lake import Lake
+from groupkeeper.pipeline.tables.lake_lock import TablesBusy, only_writer
+from groupkeeper.pipeline.tables.publish import Publication, publish
 
 BUSY: Final = 5
 """Exit code: another job writes these tables."""

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from kio.index import load_request_schema, load_response_schema
 
-from protocol.errors import ProtocolError
-from protocol.headers import PREFIX_BYTES
-from protocol.packing import NO_TAGS, classic_string
-from protocol.reader import read_entity
-from protocol.writer import Row, write_entity
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.headers import PREFIX_BYTES
+from groupkeeper.protocol.packing import NO_TAGS, classic_string
+from groupkeeper.protocol.reader import read_entity
+from groupkeeper.protocol.writer import Row, write_entity
 
 MAX_ELEMENTS: Final = 5_000_000
 """Of one response: a listing of every group of a large cluster fits."""

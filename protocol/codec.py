@@ -14,11 +14,11 @@ from uuid import UUID
 
 from kio.index import load_request_schema, load_response_schema
 
-from protocol.fields import EntityClass
-from protocol.headers import has_flexible_response_header, response_header
-from protocol.reader import read_entity
-from protocol.versions import ApiKey
-from protocol.writer import WriteFrame, element_class, entities_writer, frame_writer
+from groupkeeper.protocol.fields import EntityClass
+from groupkeeper.protocol.headers import has_flexible_response_header, response_header
+from groupkeeper.protocol.reader import read_entity
+from groupkeeper.protocol.versions import ApiKey
+from groupkeeper.protocol.writer import WriteFrame, element_class, entities_writer, frame_writer
 
 _SAME_LAYOUT: Final = {
     (int(ApiKey.OFFSET_COMMIT), 0): 2,
@@ -35,7 +35,7 @@ def request_class(api_key: int, version: int) -> EntityClass:
     """
     if api_key == ApiKey.OFFSET_COMMIT and version < 2:
         # Late: aiokafka's codecs cost a start 40 ms, and hardly any client speaks these versions.
-        from protocol.dropped_versions import OFFSET_COMMIT_REQUESTS
+        from groupkeeper.protocol.dropped_versions import OFFSET_COMMIT_REQUESTS
 
         return OFFSET_COMMIT_REQUESTS[version]
     if (api_key, version) == (ApiKey.OFFSET_FETCH, 0):

@@ -13,7 +13,7 @@ from typing import Any, Final
 from aiokafka.protocol.commit import OffsetCommitRequest_v0, OffsetCommitRequest_v1
 from aiokafka.protocol.types import Array, Int32, Int64, Schema, String
 
-from protocol.fields import EntityClass
+from groupkeeper.protocol.fields import EntityClass
 
 _NAMES: Final = {
     "consumer_group": "group_id",

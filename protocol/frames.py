@@ -10,7 +10,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from protocol.errors import ProtocolError
+from groupkeeper.protocol.errors import ProtocolError
 
 _LENGTH: Final = Struct(">i")
 _unpack_length: Final = _LENGTH.unpack_from

@@ -9,9 +9,9 @@ from __future__ import annotations
 from struct import Struct, error
 from typing import Final, NamedTuple, TypeAlias
 
-from protocol.errors import ProtocolError
-from protocol.reader import MAX_HEADER_TAGS, Input, java_text
-from protocol.versions import API_BY_KEY, ApiKey
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.reader import MAX_HEADER_TAGS, Input, java_text
+from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
 
 PREFIX_BYTES: Final = 4
 """The length in front of every frame."""

@@ -23,11 +23,11 @@ from kio.serial import entity_writer
 from kio.static.constants import EntityType
 from kio.static.primitive import i16, i32, i64
 
-from protocol.codec import uuid_to_topic_id
-from protocol.consumer_protocol import ConsumerProtocolError, decode_assignment
-from protocol.errors import ProtocolError
-from protocol.fields import EntityClass
-from protocol.reader import read_entity
+from groupkeeper.protocol.codec import uuid_to_topic_id
+from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, decode_assignment
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.fields import EntityClass
+from groupkeeper.protocol.reader import read_entity
 
 MAX_ELEMENTS: Final = 1_000_000
 """Members and tags of one record; a record is bounded by the broker's message.max.bytes."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 from struct import Struct, unpack_from
 from typing import Any, Final, TypeAlias
 
-from protocol.codec import read_request, uuid_to_topic_id
-from protocol.packing import (
+from groupkeeper.protocol.codec import read_request, uuid_to_topic_id
+from groupkeeper.protocol.packing import (
     GIVE_UP,
     INT32,
     INT64,
@@ -29,8 +29,8 @@ from protocol.packing import (
     no_tags,
     printed_topic_id,
 )
-from protocol.reader import FREE_BYTES, beside_bytes
-from protocol.versions import ApiKey
+from groupkeeper.protocol.reader import FREE_BYTES, beside_bytes
+from groupkeeper.protocol.versions import ApiKey
 
 HeartbeatFields: TypeAlias = tuple[str, int, str, str | None]
 """(group id, generation, member id, instance id)."""

@@ -10,8 +10,8 @@ from itertools import islice
 from struct import Struct
 from typing import Final, TypeAlias
 
-from protocol.packed import CommitTopic
-from protocol.packing import (
+from groupkeeper.protocol.packed import CommitTopic
+from groupkeeper.protocol.packing import (
     NO_TAGS,
     PACK_INT16,
     PACK_INT32,

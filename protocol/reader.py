@@ -22,9 +22,9 @@ from struct import Struct, error, unpack_from
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from protocol.errors import ProtocolError
-from protocol.fields import LAYOUTS, EntityClass, WireField, wire_fields
-from protocol.packing import MAX_STRING_BYTES
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.fields import LAYOUTS, EntityClass, WireField, wire_fields
+from groupkeeper.protocol.packing import MAX_STRING_BYTES
 
 INVALID_TEXT_BYTES_AN_ELEMENT: Final = 16
 """Replacing bytes that are not UTF-8 costs time, so that many of them are charged as one element.

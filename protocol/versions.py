@@ -2,7 +2,8 @@
 
 The numbers are Apache Kafka 4.3.1's (design 2.8): ApiVersions lists exactly its ranges for what we
 serve. Versions that Kafka 4 dropped and old clients still send without negotiating are served
-unadvertised (spec section 2). ``python -m protocol.versions`` prints docs/protocol-support.md.
+unadvertised (spec section 2). ``python -m groupkeeper.protocol.versions`` prints
+docs/protocol-support.md.
 """
 
 from __future__ import annotations
@@ -212,7 +213,8 @@ FEATURES: Final[tuple[Feature, ...]] = (Feature("group.version", 0, 1, 1),)
 _HEAD = """\
 # Protocol support
 
-Printed by `python -m protocol.versions` from `protocol/versions.py`; a test keeps the two equal.
+Printed by `python -m groupkeeper.protocol.versions` from
+`protocol/versions.py`; a test keeps the two equal.
 
 Ranges are those of Apache Kafka 4.3.1. *Flexible from* is the first version with compact lengths
 and tagged fields. An API or version that is not served closes the connection, as in Kafka.

@@ -19,8 +19,8 @@ from struct import Struct, pack
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from protocol.fields import EntityClass, WireField, wire_fields
-from protocol.packing import (
+from groupkeeper.protocol.fields import EntityClass, WireField, wire_fields
+from groupkeeper.protocol.packing import (
     NO_TAGS,
     PACK_INT32,
     classic_bytes,

@@ -11,9 +11,9 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from coordinator.core.events import Event
-from coordinator.core.records import Record, SavedGroup
-from storage.segment_lines import EventDict
+from groupkeeper.coordinator.core.events import Event
+from groupkeeper.coordinator.core.records import Record, SavedGroup
+from groupkeeper.storage.segment_lines import EventDict
 
 ShardId: TypeAlias = int
 LeaseEpoch: TypeAlias = int

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from storage.base import StorageError
+from groupkeeper.storage.base import StorageError
 
 _T = TypeVar("_T")
 

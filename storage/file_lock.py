@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
-from storage.base import StorageError, StoreBusy, StoreRefused
+from groupkeeper.storage.base import StorageError, StoreBusy, StoreRefused
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """What a full disk is called, or a used-up quota."""

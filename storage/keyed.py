@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar
 
-from coordinator.core.records import (
+from groupkeeper.coordinator.core.records import (
     GroupConfigs,
     GroupRecord,
     GroupRemoved,

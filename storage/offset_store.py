@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
-from coordinator.core.events import Event, GroupDeleted, OffsetDeleted
-from coordinator.core.lost_offsets import StoredOffset, lost_topics
-from coordinator.core.records import (
+from groupkeeper.coordinator.core.events import Event, GroupDeleted, OffsetDeleted
+from groupkeeper.coordinator.core.groups.lost_offsets import StoredOffset, lost_topics
+from groupkeeper.coordinator.core.records import (
     NO_TIMESTAMP,
     CommittedPartition,
     CommittedTopic,
@@ -28,9 +28,10 @@ from coordinator.core.records import (
     Record,
     SavedOffset,
 )
-from coordinator.core.routing import shard_of
-from coordinator.core.values import INT32_MAX, Int32, checked, text, whole_number
-from storage.base import (
+from groupkeeper.coordinator.core.routing import shard_of
+from groupkeeper.coordinator.core.values import INT32_MAX, Int32, checked, text, whole_number
+from groupkeeper.storage.backends.host import OffsetAndMetadata, checked_offset
+from groupkeeper.storage.base import (
     CLUSTER_SHARD,
     Batch,
     LeaseEpoch,
@@ -41,9 +42,8 @@ from storage.base import (
     StorageError,
     StoreIdentity,
 )
-from storage.keyed import KeyedRecords
-from storage.log_clock import wall_clock_ms
-from storage.persistent import OffsetAndMetadata, checked_offset
+from groupkeeper.storage.event_log.clock import wall_clock_ms
+from groupkeeper.storage.keyed import KeyedRecords
 
 TopicPartition: TypeAlias = tuple[str, int]
 _Named: TypeAlias = tuple[str, Int32]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from storage.base import OffsetStorage, StoreRefused
-from storage.log_clock import wall_clock_ms
-from storage.sealing import SealSettings
+from groupkeeper.storage.base import OffsetStorage, StoreRefused
+from groupkeeper.storage.event_log.clock import wall_clock_ms
+from groupkeeper.storage.event_log.sealing import SealSettings
 
 _SQLITE = "sqlite:///"
 _NOT_YET = ("postgresql", "zookeeper", "consul", "kafka")
@@ -29,16 +29,16 @@ def open_storage(
     """
     if url == "memory:":
         if seal is not None:
-            from storage.sealed_memory import SealedMemoryStorage
+            from groupkeeper.storage.backends.sealed_memory import SealedMemoryStorage
 
             return SealedMemoryStorage(seal, clock=clock)
-        from storage.memory import MemoryOffsetStorage
+        from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 
         return MemoryOffsetStorage(clock=clock)
     if url.startswith(_SQLITE) and len(url) > len(_SQLITE):
         path = url[len(_SQLITE) :]
         if seal is not None:
-            from storage.sealed_sqlite import SealedSqliteStorage
+            from groupkeeper.storage.backends.sqlite.sealed import SealedSqliteStorage
 
             return SealedSqliteStorage(
                 path,
@@ -47,7 +47,7 @@ def open_storage(
                 append_timeout_ms=append_timeout_ms,
                 clock=clock,
             )
-        from storage.sqlite import SqliteOffsetStorage
+        from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 
         return SqliteOffsetStorage(path, append_timeout_ms=append_timeout_ms, clock=clock)
     raise StoreRefused(url_error(url))

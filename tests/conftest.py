@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
-import coordinator.pytest_plugin
+import groupkeeper.coordinator.testkit.pytest_plugin
 from tests.helpers import compatibility_run
 
 
@@ -24,13 +25,23 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_import_name() -> Generator[None]:
+    """Fail if a module of ours was ever loaded by the name of its folder alone: it would be there
+    twice, with two of each class.
+    """
+    yield
+    folders = {"coordinator", "protocol", "storage", "pipeline"}
+    assert sorted(name for name in sys.modules if name.partition(".")[0] in folders) == []
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Bring the fixture ``groupkeeper`` where the project is not installed, only checked out, and
     what writes the table of compatibility; test nothing but what the sources say.
     """
-    compiled = Path(coordinator.__file__).parent.rglob("*.so")
+    compiled = Path(groupkeeper.coordinator.__file__).parent.rglob("*.so")
     if "TESTS_OF_COMPILED" not in os.environ and any(compiled):
         pytest.exit("compiled modules lie in this tree and hide their sources: make clean", 4)
     config.pluginmanager.register(compatibility_run, "compatibility-run")
     if not config.pluginmanager.hasplugin("groupkeeper"):
-        config.pluginmanager.register(coordinator.pytest_plugin, "groupkeeper")
+        config.pluginmanager.register(groupkeeper.coordinator.testkit.pytest_plugin, "groupkeeper")

@@ -10,12 +10,12 @@ import socket
 import time
 from typing import Any, Final, NamedTuple, Self
 
-from coordinator.address import Address
-from coordinator.core.errors import ErrorCode
-from coordinator.version import CLI_CLIENT_ID, VERSION
-from protocol.asking import read_response, write_request
-from protocol.errors import ProtocolError
-from protocol.writer import Row
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.daemon.address import Address
+from groupkeeper.coordinator.version import CLI_CLIENT_ID, VERSION
+from groupkeeper.protocol.asking import read_response, write_request
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.writer import Row
 
 MAX_ANSWER_BYTES: Final = 104_857_600
 """Kafka's own limit of a frame (socket.request.max.bytes)."""

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from coordinator.config import absolute_storage_url
+from groupkeeper.coordinator.daemon.config import absolute_storage_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from coordinator.config_load import LoadedSettings
+    from groupkeeper.coordinator.daemon.config_load import LoadedSettings
 
 
 def describe(loaded: LoadedSettings) -> Iterator[str]:

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from coordinator.cli.failing import FAILED
+from groupkeeper.coordinator.cli.failing import FAILED
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

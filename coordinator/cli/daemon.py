@@ -11,14 +11,14 @@ from typing import Annotated
 
 import typer
 
-from coordinator.address import parse_address
-from coordinator.cli.failing import FAILED, USAGE, fail
-from coordinator.cli.plain_text import plain_lines
-from coordinator.config import variable_of
-from coordinator.config_load import ConfigError, LoadedSettings, load_settings
-from coordinator.extras import lacking
-from coordinator.start_failure import report_start_failure
-from coordinator.version import VERSION
+from groupkeeper.coordinator.cli.extras import lacking
+from groupkeeper.coordinator.cli.failing import FAILED, USAGE, fail
+from groupkeeper.coordinator.cli.plain_text import plain_lines
+from groupkeeper.coordinator.cli.start_failure import report_start_failure
+from groupkeeper.coordinator.daemon.address import parse_address
+from groupkeeper.coordinator.daemon.config import variable_of
+from groupkeeper.coordinator.daemon.config_load import ConfigError, LoadedSettings, load_settings
+from groupkeeper.coordinator.version import VERSION
 
 app = typer.Typer(
     name="groupkeeper",
@@ -80,8 +80,8 @@ def serve(config: ConfigOption = None) -> None:
         report_start_failure(error.problems, form)
         raise typer.Exit(USAGE) from None
     # late: check-config and --version need none of it
-    from coordinator.app import run
-    from coordinator.process import CannotGoOn, StartFailed
+    from groupkeeper.coordinator.daemon.app import run
+    from groupkeeper.coordinator.daemon.process import CannotGoOn, StartFailed
 
     try:
         run(settings, lambda: load_settings(config).settings)
@@ -97,8 +97,8 @@ def serve(config: ConfigOption = None) -> None:
 @app.command("check-config")
 def check_config(config: ConfigOption = None) -> None:
     """Print every setting in force and where it came from."""
-    from coordinator.cli.check_config import describe
-    from storage.open import url_error
+    from groupkeeper.coordinator.cli.check_config import describe
+    from groupkeeper.storage.open import url_error
 
     loaded = _load(config)
     for line in describe(loaded):
@@ -114,7 +114,7 @@ def health(config: ConfigOption = None, timeout: TimeoutOption = 5.0) -> None:
 
     GET /readyz of http.listen: prints what it says, exits 1 unless it is ready.
     """
-    from coordinator.cli.health import check, reachable
+    from groupkeeper.coordinator.cli.health import check, reachable
 
     check(reachable(parse_address(_load(config).settings.http.listen)), timeout)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from coordinator.cli.plain_text import plain
+from groupkeeper.coordinator.cli.plain_text import plain
 
 MAX_PARTITIONS: Final = 6
 """Partitions of one event that are named; the rest is counted."""

@@ -6,7 +6,7 @@ from typing import Final, NoReturn
 
 import typer
 
-from coordinator.cli.plain_text import plain_lines
+from groupkeeper.coordinator.cli.plain_text import plain_lines
 
 FAILED: Final = 1
 """It could not be done."""

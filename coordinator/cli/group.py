@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator.address import Address, parse_address
-from coordinator.cli.daemon import TimeoutOption
-from coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
-from coordinator.cli.plain_text import plain
+from groupkeeper.coordinator.cli.daemon import TimeoutOption
+from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
+from groupkeeper.coordinator.cli.plain_text import plain
+from groupkeeper.coordinator.daemon.address import Address, parse_address
 
 if TYPE_CHECKING:
-    from coordinator.cli.groups import Awaited, Group, Member
+    from groupkeeper.coordinator.cli.groups import Awaited, Group, Member
 
 app = typer.Typer(
     help="Look at the groups of any Kafka server.",
@@ -70,8 +70,8 @@ def list_command(
 ) -> None:
     """List the groups. Exits 4 when none matches the filters."""
     # late: the daemon needs none of it
-    from coordinator.cli.broker_client import Cluster, ServerError
-    from coordinator.cli.groups import STATES, TYPES, list_groups
+    from groupkeeper.coordinator.cli.broker_client import Cluster, ServerError
+    from groupkeeper.coordinator.cli.groups import STATES, TYPES, list_groups
 
     states, types = _known("state", state, STATES), _known("type", kind, TYPES)
     try:
@@ -98,8 +98,8 @@ def describe_command(
     timeout: TimeoutOption = 10.0,
 ) -> None:
     """Show a group: its state, its members, its offsets. Exits 4 when it does not exist."""
-    from coordinator.cli.broker_client import Cluster, ServerError
-    from coordinator.cli.groups import describe_group
+    from groupkeeper.coordinator.cli.broker_client import Cluster, ServerError
+    from groupkeeper.coordinator.cli.groups import describe_group
 
     if not _is_utf8(group):
         fail(f"the group's id {group!r} is not UTF-8, as every id is", USAGE)

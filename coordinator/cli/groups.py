@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
 
-from coordinator.cli.broker_client import Broker, Cluster, ServerError, error_name
-from coordinator.core.errors import ErrorCode
-from protocol.consumer_protocol import (
+from groupkeeper.coordinator.cli.broker_client import Broker, Cluster, ServerError, error_name
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.protocol.consumer_protocol import (
     ConsumerProtocolError,
     decode_assignment,
     subscribed_topics,
 )
-from protocol.writer import Row
+from groupkeeper.protocol.writer import Row
 
 LIST_OFFSETS, OFFSET_FETCH, DESCRIBE_GROUPS, LIST_GROUPS, CONSUMER_GROUP_DESCRIBE = 2, 9, 15, 16, 69
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import http.client
 
-from coordinator.address import Address
-from coordinator.cli.failing import FAILED, fail
-from coordinator.cli.plain_text import plain_lines
+from groupkeeper.coordinator.cli.failing import FAILED, fail
+from groupkeeper.coordinator.cli.plain_text import plain_lines
+from groupkeeper.coordinator.daemon.address import Address
 
 ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is listened on, not listening
 """Where a daemon that listens on every address can be asked."""

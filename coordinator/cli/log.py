@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
-from coordinator.cli.group import Output, OutputOption, print_table
-from coordinator.cli.plain_text import plain
-from coordinator.config import Settings
-from coordinator.config_load import ConfigError, load_settings
+from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
+from groupkeeper.coordinator.cli.group import Output, OutputOption, print_table
+from groupkeeper.coordinator.cli.plain_text import plain
+from groupkeeper.coordinator.daemon.config import Settings
+from groupkeeper.coordinator.daemon.config_load import ConfigError, load_settings
 
 if TYPE_CHECKING:
-    from storage.log_check import DirectoryReport, LogReport
-    from storage.segments import Segment
+    from groupkeeper.storage.event_log.check import DirectoryReport, LogReport
+    from groupkeeper.storage.event_log.segments import Segment
 
 app = typer.Typer(
     help="Check the event log, or watch it.", no_args_is_help=True, rich_markup_mode=None
@@ -58,7 +58,7 @@ def verify_command(
 
     Needs no daemon and changes nothing. Exits 1 when something is wrong, 4 when there is no log.
     """
-    from storage.log_check import verify
+    from groupkeeper.storage.event_log.check import verify
 
     place = directory or Path(_settings(config).log.dir)
     tell = _tell if sys.stderr.isatty() else None
@@ -93,7 +93,7 @@ class _Source:
 
     def read(self, after_seq: int = 0, since_ms: int = 0) -> Iterator[dict[str, Any]]:
         """Read from files and rows."""
-        from storage.event_log import read_events
+        from groupkeeper.storage.event_log.reader import read_events
 
         return read_events(
             self.store,
@@ -154,9 +154,9 @@ def tail_command(
     Times are UTC. A commit that goes back is red, with the step of each partition in brackets.
     Exits 4 when there is none.
     """
-    from storage.base import StorageError, StoreRefused
-    from storage.event_log import last_seq
-    from storage.segments import SegmentError
+    from groupkeeper.storage.base import StorageError, StoreRefused
+    from groupkeeper.storage.event_log.reader import last_seq
+    from groupkeeper.storage.event_log.segments import SegmentError
 
     source = _Source(store or _store_of(_settings(config)), group)
     try:
@@ -195,7 +195,7 @@ def _last_events(source: _Source, count: int) -> list[dict[str, Any]]:
 
 
 def _print_events(events: Iterable[dict[str, Any]], group: str | None, output: Output) -> int:
-    from coordinator.cli.event_view import QUIET, colour_of, line_of
+    from groupkeeper.coordinator.cli.event_view import QUIET, colour_of, line_of
 
     count = 0
     for event in events:
@@ -243,7 +243,7 @@ def _tell(done_bytes: int, all_bytes: int) -> None:
 
 
 def _print_report(report: DirectoryReport) -> None:
-    from coordinator.cli.event_view import moment
+    from groupkeeper.coordinator.cli.event_view import moment
 
     rows = [
         (

@@ -8,10 +8,10 @@ what happened and what to do; a traceback is a bug of ours.
 
 from __future__ import annotations
 
-from coordinator.cli.daemon import app
-from coordinator.cli.group import app as group_app
-from coordinator.cli.log import app as log_app
-from coordinator.cli.pipeline import app as pipeline_app
+from groupkeeper.coordinator.cli.daemon import app
+from groupkeeper.coordinator.cli.group import app as group_app
+from groupkeeper.coordinator.cli.log import app as log_app
+from groupkeeper.coordinator.cli.pipeline.commands import app as pipeline_app
 
 app.add_typer(group_app, name="group")
 app.add_typer(log_app, name="log")

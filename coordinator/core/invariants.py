@@ -7,12 +7,21 @@ from __future__ import annotations
 
 from collections import Counter
 
-from coordinator.core.deadlines import Deadline
-from coordinator.core.group import MAX_GENERATION, Group, encoded_bytes, metadata_bytes
-from coordinator.core.group_bytes import SAVED_OFFSET_BYTES, text_bytes, topic_bytes
-from coordinator.core.requests import GroupState, Heartbeat, Request
-from coordinator.core.state import ShardState
-from coordinator.core.step import Step
+from groupkeeper.coordinator.core.deadlines import Deadline
+from groupkeeper.coordinator.core.groups.group import (
+    MAX_GENERATION,
+    Group,
+    encoded_bytes,
+    metadata_bytes,
+)
+from groupkeeper.coordinator.core.groups.group_bytes import (
+    SAVED_OFFSET_BYTES,
+    text_bytes,
+    topic_bytes,
+)
+from groupkeeper.coordinator.core.requests import GroupState, Heartbeat, Request
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.step import Step
 
 _WITH_MEMBERS = frozenset({GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
 

@@ -224,6 +224,6 @@ OtherRecord: TypeAlias = (
     | TopicRemoved
     | GroupConfigs
 )
-"""All but commits, which are written down in a way of their own (``storage.event_lines``)."""
+"""All but commits, which are written down in a way of their own (``storage.event_log.lines``)."""
 
 Record: TypeAlias = OffsetsCommitted | OtherRecord

@@ -13,9 +13,9 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.values import Int32, Int64
-from coordinator.core.waiting import Waiting
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.values import Int32, Int64
+from groupkeeper.coordinator.core.waiting import Waiting
 
 
 class GroupState(StrEnum):

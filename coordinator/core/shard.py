@@ -10,23 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from coordinator.core import (
-    admin,
-    deletion,
-    group_view,
-    joining,
-    membership,
-    offset_commit,
-    offset_fetch,
-    rebalance,
-    retention,
-    topic_sweep,
-)
-from coordinator.core.deadlines import Deadline, DeadlineKind
-from coordinator.core.group import Group
-from coordinator.core.group_configs import GroupSettings
-from coordinator.core.records import Record
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.classic import admin, group_view, joining, membership, rebalance
+from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.cluster.settings import GroupSettings
+from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
+from groupkeeper.coordinator.core.groups.group import Group
+from groupkeeper.coordinator.core.offsets import commit as offset_commit
+from groupkeeper.coordinator.core.offsets import deletion, retention
+from groupkeeper.coordinator.core.offsets import fetch as offset_fetch
+from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
+from groupkeeper.coordinator.core.records import Record
+from groupkeeper.coordinator.core.requests import (
     DeleteGroup,
     DescribeGroup,
     EndSession,
@@ -43,9 +37,8 @@ from coordinator.core.requests import (
     Request,
     SyncGroup,
 )
-from coordinator.core.state import ShardState
-from coordinator.core.step import Step, Ticket
-from coordinator.core.topic_image import TopicImage
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.step import Step, Ticket
 
 MAX_EXPIRIES_PER_STEP = 256
 """Deadlines that one step takes; the rest stay due, so that a step stays small and the loop free.

@@ -7,15 +7,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from coordinator.core.census import Census, Tally
-from coordinator.core.deadlines import Deadline, DeadlineKind, Deadlines
-from coordinator.core.events import Event
-from coordinator.core.group import Group, encoded_bytes, metadata_bytes
-from coordinator.core.group_bytes import SAVED_OFFSET_BYTES, text_bytes, topic_bytes
-from coordinator.core.group_configs import NO_SETTINGS, GroupSettings
-from coordinator.core.limits import CoreLimits
-from coordinator.core.lost_offsets import StoredOffset
-from coordinator.core.records import (
+from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.cluster.settings import NO_SETTINGS, GroupSettings
+from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind, Deadlines
+from groupkeeper.coordinator.core.events import Event
+from groupkeeper.coordinator.core.groups.census import Census, Tally
+from groupkeeper.coordinator.core.groups.group import Group, encoded_bytes, metadata_bytes
+from groupkeeper.coordinator.core.groups.group_bytes import (
+    SAVED_OFFSET_BYTES,
+    text_bytes,
+    topic_bytes,
+)
+from groupkeeper.coordinator.core.groups.lost_offsets import StoredOffset
+from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.records import (
     AdoptedTopic,
     GroupRecord,
     GroupRemoved,
@@ -28,9 +33,8 @@ from coordinator.core.records import (
     SavedOffset,
     SavedOffsets,
 )
-from coordinator.core.requests import Now, Result
-from coordinator.core.step import SMALL_RECORD_BYTES, Reply, Step, Ticket
-from coordinator.core.topic_image import TopicImage
+from groupkeeper.coordinator.core.requests import Now, Result
+from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES, Reply, Step, Ticket
 
 REMOVED_OFFSET_BYTES: Final = 40
 """About what a topic and a partition take in a record."""

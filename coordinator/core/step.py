@@ -6,9 +6,9 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from coordinator.core.events import Event
-from coordinator.core.records import Record
-from coordinator.core.requests import Result
+from groupkeeper.coordinator.core.events import Event
+from groupkeeper.coordinator.core.records import Record
+from groupkeeper.coordinator.core.requests import Result
 
 Ticket: TypeAlias = object
 """Whose answer it is. The core hands it back untouched and never looks inside."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.records import SavedOffset
-from coordinator.core.topic_image import TopicImage
+from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.records import SavedOffset
 
 LARGE_BYTES: Final = 524_288
 """What an answer must take, by the upper bound of its group's size, to be made in parts: 4,000

@@ -16,16 +16,16 @@ import functools
 import re
 from typing import TYPE_CHECKING, Any
 
-from coordinator.core.errors import ErrorCode
-from coordinator.handlers.reading import read
-from coordinator.handlers.writing import write
-from protocol.codec import write_elements, write_response
-from protocol.versions import API_BY_KEY, APIS, FEATURES, ApiKey
-from protocol.writer import Row, Written
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.handlers.reading import read
+from groupkeeper.coordinator.handlers.writing import write
+from groupkeeper.protocol.codec import write_elements, write_response
+from groupkeeper.protocol.versions import API_BY_KEY, APIS, FEATURES, ApiKey
+from groupkeeper.protocol.writer import Row, Written
 
 if TYPE_CHECKING:
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Services
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services
 
 KEY = ApiKey.API_VERSIONS
 MAX_VERSION = API_BY_KEY[KEY].max_version

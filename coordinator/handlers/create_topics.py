@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import ChangeTopics, NewTopic, TopicChange
-from coordinator.core.topic_names import CLUSTER_TOPIC
-from coordinator.handlers import topic_changes
-from coordinator.handlers.reading import read
-from coordinator.handlers.topic_configs import topic_config_error
-from coordinator.handlers.writing import write
-from protocol.writer import Row
+from groupkeeper.coordinator.core.cluster.names import CLUSTER_TOPIC
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import ChangeTopics, NewTopic, TopicChange
+from groupkeeper.coordinator.handlers import topic_changes
+from groupkeeper.coordinator.handlers.configs.topic_configs import topic_config_error
+from groupkeeper.coordinator.handlers.reading import read
+from groupkeeper.coordinator.handlers.writing import write
+from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Services
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services
 
 
 def handle(exchange: Exchange, services: Services) -> None:

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import DeleteGroup
-from coordinator.handlers.gather import Gather
-from coordinator.handlers.reading import read
-from coordinator.handlers.writing import write, write_part
-from protocol.writer import Row, Written
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import DeleteGroup
+from groupkeeper.coordinator.handlers.gather import Gather
+from groupkeeper.coordinator.handlers.reading import read
+from groupkeeper.coordinator.handlers.writing import write, write_part
+from groupkeeper.protocol.writer import Row, Written
 
 if TYPE_CHECKING:
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Services
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services
 
 
 def handle(exchange: Exchange, services: Services) -> None:

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coordinator.core.errors import ErrorCode
-from coordinator.handlers.brokers import CLUSTER_OPERATIONS, endpoint
-from coordinator.handlers.reading import read
-from coordinator.handlers.writing import NO_OPERATIONS, write
-from protocol.writer import Row
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.handlers.brokers import CLUSTER_OPERATIONS, endpoint
+from groupkeeper.coordinator.handlers.reading import read
+from groupkeeper.coordinator.handlers.writing import NO_OPERATIONS, write
+from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Services
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services
 
 BROKERS, CONTROLLERS = 1, 2
 

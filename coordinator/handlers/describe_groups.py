@@ -19,20 +19,20 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import DescribeGroup, DescribeGroupResult
-from coordinator.handlers.brokers import GROUP_OPERATIONS
-from coordinator.handlers.gather import Gather
-from coordinator.handlers.reading import read
-from coordinator.handlers.writing import NO_OPERATIONS, write, write_part
-from coordinator.version import CLI_CLIENT_ID
-from protocol.packing import MAX_STRING_BYTES
-from protocol.writer import Row, Written
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import DescribeGroup, DescribeGroupResult
+from groupkeeper.coordinator.handlers.brokers import GROUP_OPERATIONS
+from groupkeeper.coordinator.handlers.gather import Gather
+from groupkeeper.coordinator.handlers.reading import read
+from groupkeeper.coordinator.handlers.writing import NO_OPERATIONS, write, write_part
+from groupkeeper.coordinator.version import CLI_CLIENT_ID
+from groupkeeper.protocol.packing import MAX_STRING_BYTES
+from groupkeeper.protocol.writer import Row, Written
 
 if TYPE_CHECKING:
-    from coordinator.core.waiting import Waiting
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Services
+    from groupkeeper.coordinator.core.waiting import Waiting
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services
 
 _T = TypeVar("_T")
 

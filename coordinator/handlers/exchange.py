@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from coordinator.core.requests import Client
-from protocol.packed import LastSender
+from groupkeeper.coordinator.core.requests import Client
+from groupkeeper.protocol.packed import LastSender
 
 Render: TypeAlias = Callable[[Any, "Exchange"], bytes | None]
 """(result, exchange) -> the whole reply frame, its length in front; None: it is sent later."""

@@ -23,17 +23,22 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from coordinator.core.errors import ErrorCode
-from coordinator.handlers.partitions import LEADER_EPOCH, check_partition, find_by_id, find_by_name
-from coordinator.handlers.reading import read
-from coordinator.handlers.writing import write
-from protocol.codec import uuid_to_topic_id
-from protocol.writer import Row
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.handlers.partitions import (
+    LEADER_EPOCH,
+    check_partition,
+    find_by_id,
+    find_by_name,
+)
+from groupkeeper.coordinator.handlers.reading import read
+from groupkeeper.coordinator.handlers.writing import write
+from groupkeeper.protocol.codec import uuid_to_topic_id
+from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
-    from coordinator.core.topic_image import TopicImage
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Services, TopicSource
+    from groupkeeper.coordinator.core.cluster.image import TopicImage
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services, TopicSource
 
 TOPIC_IDS = 13
 CURRENT_LEADER = 16

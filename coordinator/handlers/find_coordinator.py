@@ -17,16 +17,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.java_text import parse_int, trim
-from coordinator.handlers.brokers import endpoint
-from coordinator.handlers.reading import read
-from coordinator.handlers.writing import write
-from protocol.writer import Row
+from groupkeeper.coordinator.core.cluster.java_text import parse_int, trim
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.handlers.brokers import endpoint
+from groupkeeper.coordinator.handlers.reading import read
+from groupkeeper.coordinator.handlers.writing import write
+from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Endpoint, Services
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Endpoint, Services
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from coordinator.handlers.slices import REPLY_TOO_LARGE, SlicedReply
+from groupkeeper.coordinator.handlers.slices import REPLY_TOO_LARGE, SlicedReply
 
 if TYPE_CHECKING:
-    from coordinator.core.requests import Request
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Services
-    from coordinator.handlers.slices import Slices
+    from groupkeeper.coordinator.core.requests import Request
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services
+    from groupkeeper.coordinator.handlers.slices import Slices
 
 WINDOW_REQUESTS = 64
 WINDOW_BYTES = 262_144

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coordinator.core.requests import Heartbeat
-from protocol.packed import read_heartbeat
-from protocol.packed_replies import pack_heartbeat
+from groupkeeper.coordinator.core.requests import Heartbeat
+from groupkeeper.protocol.packed import read_heartbeat
+from groupkeeper.protocol.packed_replies import pack_heartbeat
 
 if TYPE_CHECKING:
-    from coordinator.core.errors import ErrorCode
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Services
+    from groupkeeper.coordinator.core.errors import ErrorCode
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services
 
 
 def handle(exchange: Exchange, services: Services) -> None:

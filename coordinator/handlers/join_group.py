@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from coordinator.core.requests import Client, JoinGroup, JoinGroupResult, JoinProtocol
-from coordinator.handlers.reading import read
-from coordinator.handlers.writing import write
+from groupkeeper.coordinator.core.requests import Client, JoinGroup, JoinGroupResult, JoinProtocol
+from groupkeeper.coordinator.handlers.reading import read
+from groupkeeper.coordinator.handlers.writing import write
 
 if TYPE_CHECKING:
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Services
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services
 
 
 def handle(exchange: Exchange, services: Services) -> None:

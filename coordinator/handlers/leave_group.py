@@ -12,15 +12,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import Client, LeaveGroup, LeaveGroupResult, LeavingMember
-from coordinator.handlers.reading import read
-from coordinator.handlers.writing import write
-from protocol.writer import Row
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import (
+    Client,
+    LeaveGroup,
+    LeaveGroupResult,
+    LeavingMember,
+)
+from groupkeeper.coordinator.handlers.reading import read
+from groupkeeper.coordinator.handlers.writing import write
+from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Services
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services
 
 
 def handle(exchange: Exchange, services: Services) -> None:

@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from coordinator.core.java_text import trim
-from coordinator.core.requests import ListedGroup, ListGroups, ListGroupsResult
-from coordinator.handlers.reading import read
-from coordinator.handlers.slices import REPLY_TOO_LARGE
-from coordinator.handlers.writing import write, write_part
-from protocol.writer import Written
+from groupkeeper.coordinator.core.cluster.java_text import trim
+from groupkeeper.coordinator.core.requests import ListedGroup, ListGroups, ListGroupsResult
+from groupkeeper.coordinator.handlers.reading import read
+from groupkeeper.coordinator.handlers.slices import REPLY_TOO_LARGE
+from groupkeeper.coordinator.handlers.writing import write, write_part
+from groupkeeper.protocol.writer import Written
 
 if TYPE_CHECKING:
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Services
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services
 
 
 def handle(exchange: Exchange, services: Services) -> None:

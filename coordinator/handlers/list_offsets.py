@@ -16,16 +16,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from coordinator.core.errors import ErrorCode
-from coordinator.handlers.partitions import LEADER_EPOCH, check_partition, find_by_name
-from coordinator.handlers.reading import read
-from coordinator.handlers.writing import write
-from protocol.writer import Row
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.handlers.partitions import LEADER_EPOCH, check_partition, find_by_name
+from groupkeeper.coordinator.handlers.reading import read
+from groupkeeper.coordinator.handlers.writing import write
+from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
-    from coordinator.core.topic_image import TopicInfo
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Services, TopicSource
+    from groupkeeper.coordinator.core.cluster.image import TopicInfo
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services, TopicSource
 
 LATEST = -1
 EARLIEST = frozenset({-2, -4})

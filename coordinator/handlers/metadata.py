@@ -26,22 +26,22 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import ChangeTopics, ChangeTopicsResult, NewTopic
-from coordinator.core.topic_names import topic_name_error
-from coordinator.handlers.brokers import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, endpoint
-from coordinator.handlers.partitions import LEADER_EPOCH
-from coordinator.handlers.reading import read
-from coordinator.handlers.slices import SLICE_ELEMENTS, SlicedReply, Slices
-from coordinator.handlers.writing import NO_OPERATIONS, write, write_part
-from protocol.codec import uuid_to_topic_id, write_elements
-from protocol.versions import ApiKey
-from protocol.writer import Row, Written
+from groupkeeper.coordinator.core.cluster.names import topic_name_error
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import ChangeTopics, ChangeTopicsResult, NewTopic
+from groupkeeper.coordinator.handlers.brokers import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, endpoint
+from groupkeeper.coordinator.handlers.partitions import LEADER_EPOCH
+from groupkeeper.coordinator.handlers.reading import read
+from groupkeeper.coordinator.handlers.slices import SLICE_ELEMENTS, SlicedReply, Slices
+from groupkeeper.coordinator.handlers.writing import NO_OPERATIONS, write, write_part
+from groupkeeper.protocol.codec import uuid_to_topic_id, write_elements
+from groupkeeper.protocol.versions import ApiKey
+from groupkeeper.protocol.writer import Row, Written
 
 if TYPE_CHECKING:
-    from coordinator.core.topic_image import TopicImage, TopicInfo
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Services
+    from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services
 
 TOPIC_IDS = 10
 LOOK_UP_BY_ID = 12

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import OffsetCommit, OffsetCommitResult
-from protocol.packed import read_offset_commit
-from protocol.packed_replies import pack_offset_commit, pack_offset_commit_results
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import OffsetCommit, OffsetCommitResult
+from groupkeeper.protocol.packed import read_offset_commit
+from groupkeeper.protocol.packed_replies import pack_offset_commit, pack_offset_commit_results
 
 if TYPE_CHECKING:
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Services
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services
 
 
 def handle(exchange: Exchange, services: Services) -> None:

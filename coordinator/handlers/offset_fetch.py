@@ -20,13 +20,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import FetchTopic, OffsetFetch, OffsetFetchResult
-from coordinator.core.stored_topics import StoredTopics
-from coordinator.handlers.gather import WINDOW_REQUESTS, Gather
-from coordinator.handlers.slices import SLICE_BYTES, SLICE_ELEMENTS, SlicedReply, Slices
-from protocol.packed import read_offset_fetch
-from protocol.packed_replies import (
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import FetchTopic, OffsetFetch, OffsetFetchResult
+from groupkeeper.coordinator.core.stored_topics import StoredTopics
+from groupkeeper.coordinator.handlers.gather import WINDOW_REQUESTS, Gather
+from groupkeeper.coordinator.handlers.slices import SLICE_BYTES, SLICE_ELEMENTS, SlicedReply, Slices
+from groupkeeper.protocol.packed import read_offset_fetch
+from groupkeeper.protocol.packed_replies import (
     fetched_pieces,
     pack_fetched_group,
     pack_fetched_group_slices,
@@ -36,8 +36,8 @@ from protocol.packed_replies import (
 )
 
 if TYPE_CHECKING:
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Services
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services
 
 MANY_GROUPS = 8
 TOPIC_IDS = 10

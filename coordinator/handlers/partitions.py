@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from coordinator.core.errors import ErrorCode
-from protocol.codec import uuid_to_topic_id
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.protocol.codec import uuid_to_topic_id
 
 if TYPE_CHECKING:
-    from coordinator.core.topic_image import TopicImage, TopicInfo
+    from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 
 LEADER_EPOCH = 0
 """Leaders never change here (design 1)."""

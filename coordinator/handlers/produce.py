@@ -17,15 +17,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from coordinator.core.errors import ErrorCode
-from coordinator.handlers.reading import read
-from coordinator.handlers.writing import write
-from protocol.codec import uuid_to_topic_id
-from protocol.writer import Row
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.handlers.reading import read
+from groupkeeper.coordinator.handlers.writing import write
+from groupkeeper.protocol.codec import uuid_to_topic_id
+from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Services
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services
 
 TOPIC_IDS = 13
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.codec import read_request
-from protocol.versions import ApiKey
+from groupkeeper.protocol.codec import read_request
+from groupkeeper.protocol.versions import ApiKey
 
 if TYPE_CHECKING:
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Services
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services
 
 
 ELEMENT_WEIGHTS: Final[dict[int, int]] = {

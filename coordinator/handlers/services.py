@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from coordinator.core.group_configs import ConfigKind
-from coordinator.core.limits import CoreLimits
-from coordinator.core.requests import ListGroups, Request
-from coordinator.core.topic_image import TopicImage
-from coordinator.handlers.unknown_topics import UnknownTopicLog
-from coordinator.runtime.listing import TakesGroups
-from coordinator.topics import mint_topic_id
+from groupkeeper.coordinator.cluster.topics import mint_topic_id
+from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.cluster.settings import ConfigKind
+from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.requests import ListGroups, Request
+from groupkeeper.coordinator.handlers.unknown_topics import UnknownTopicLog
+from groupkeeper.coordinator.runtime.listing import TakesGroups
 
 
 class Resolvable(Protocol):
@@ -25,7 +25,7 @@ class Resolvable(Protocol):
 
 
 class GroupConfigSource(Protocol):
-    """What is set for single groups (``coordinator.group_configs.GroupConfigStore``)."""
+    """What is set for single groups (``coordinator.cluster.group_configs.GroupConfigStore``)."""
 
     @property
     def limits(self) -> CoreLimits:
@@ -42,7 +42,8 @@ class GroupConfigSource(Protocol):
 
 
 class Coordinator(Protocol):
-    """The in-process API, as far as handlers use it (``coordinator.service.GroupCoordinator``)."""
+    """The in-process API, as far as handlers use it
+    (``embed.group_coordinator.GroupCoordinator``)."""
 
     @property
     def group_configs(self) -> GroupConfigSource:
@@ -59,7 +60,7 @@ class Coordinator(Protocol):
 
 
 class TopicSource(Protocol):
-    """Topics and their ends (``coordinator.topics.Topics``)."""
+    """Topics and their ends (``coordinator.cluster.topics.Topics``)."""
 
     @property
     def image(self) -> TopicImage:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Services
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services
 
 SLICE_BYTES = 262_144
 SLICE_ELEMENTS = 2_000

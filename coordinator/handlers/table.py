@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from coordinator.handlers import (
+from groupkeeper.coordinator.handlers import (
     api_versions,
     create_partitions,
     create_topics,
     delete_groups,
     delete_topics,
     describe_cluster,
-    describe_configs,
     describe_groups,
     fetch,
     find_coordinator,
     heartbeat,
-    incremental_alter_configs,
     join_group,
     leave_group,
-    list_config_resources,
     list_groups,
     list_offsets,
     metadata,
@@ -30,9 +27,14 @@ from coordinator.handlers import (
     produce,
     sync_group,
 )
-from coordinator.handlers.exchange import Exchange
-from coordinator.handlers.services import Services
-from protocol.versions import APIS, ApiKey
+from groupkeeper.coordinator.handlers.configs import (
+    describe_configs,
+    incremental_alter_configs,
+    list_config_resources,
+)
+from groupkeeper.coordinator.handlers.exchange import Exchange
+from groupkeeper.coordinator.handlers.services import Services
+from groupkeeper.protocol.versions import APIS, ApiKey
 
 Handle: TypeAlias = Callable[[Exchange, Services], None]
 """Reads the body, and answers or submits. Raises ProtocolError on a body that cannot be."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import ChangeTopics, ChangeTopicsResult, TopicChange
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import ChangeTopics, ChangeTopicsResult, TopicChange
 
 if TYPE_CHECKING:
-    from coordinator.handlers.exchange import Exchange
-    from coordinator.handlers.services import Services
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services
 
 
 MAX_NEW_PARTITIONS: Final = 10_000

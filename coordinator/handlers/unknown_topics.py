@@ -10,8 +10,8 @@ from typing import Final
 
 import structlog
 
-from coordinator.core.requests import Client
-from coordinator.limited_log import LineLimit
+from groupkeeper.coordinator.core.requests import Client
+from groupkeeper.coordinator.runtime.limited_log import LineLimit
 
 TOPIC_WINDOW_S: Final = 600.0
 """One line for a topic in this time: clients ask for their topics every few minutes, for ever."""

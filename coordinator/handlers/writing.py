@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from protocol.codec import write_elements, write_response
+from groupkeeper.protocol.codec import write_elements, write_response
 
 if TYPE_CHECKING:
-    from coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.exchange import Exchange
 
 NO_OPERATIONS = -(2**31)
 """Kafka's "authorized operations were not asked for"."""

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from coordinator.core.requests import Now
-from coordinator.runtime.clock import Clock
+from groupkeeper.coordinator.core.requests import Now
+from groupkeeper.coordinator.runtime.clock import Clock
 
 _NEVER = 1 << 62
 BUDGET_S = 0.005

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from coordinator.core.requests import Now
+from groupkeeper.coordinator.core.requests import Now
 
 MAX_ADVANCE_NS = 1_000_000_000
 """What one turn of the loop may add to the monotonic part."""

@@ -7,9 +7,9 @@ from typing import Final
 
 import structlog
 
-from coordinator.core.census import Census
-from coordinator.core.limits import MAX_METADATA_BYTES
-from coordinator.limited_log import LineLimit
+from groupkeeper.coordinator.core.groups.census import Census
+from groupkeeper.coordinator.core.limits import MAX_METADATA_BYTES
+from groupkeeper.coordinator.runtime.limited_log import LineLimit
 
 WINDOW_S: Final = 60.0
 

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import Now, ReadGroup, Request, Result
-from coordinator.runtime.loading import Slicer
-from coordinator.runtime.refusals import loading_answer, refuse
-from storage.base import StoreRefused
-from storage.cancellation import is_cancelled
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import Now, ReadGroup, Request, Result
+from groupkeeper.coordinator.runtime.loading import Slicer
+from groupkeeper.coordinator.runtime.refusals import loading_answer, refuse
+from groupkeeper.storage.base import StoreRefused
+from groupkeeper.storage.cancellation import is_cancelled
 
 if TYPE_CHECKING:
-    from coordinator.runtime.clock import Clock
-    from coordinator.runtime.owner import ShardOwner
-    from coordinator.runtime.settings import CoordinatorConfig
-    from coordinator.runtime.slot import Slot, Ticket
-    from storage.base import LoadsGroups
+    from groupkeeper.coordinator.runtime.clock import Clock
+    from groupkeeper.coordinator.runtime.owner import ShardOwner
+    from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+    from groupkeeper.coordinator.runtime.slot import Slot, Ticket
+    from groupkeeper.storage.base import LoadsGroups
 
 log = structlog.get_logger(__name__)
 

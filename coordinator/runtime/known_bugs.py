@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from coordinator.core.requests import JoinGroup, Request
+from groupkeeper.coordinator.core.requests import JoinGroup, Request
 
 REMEMBERED: Final = 256
 

@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from coordinator.core.events import text_length
-from coordinator.runtime.slot import Slot, Write
-from storage.base import Batch, OffsetStorage, ShardAppend, ShardId
+from groupkeeper.coordinator.core.events import text_length
+from groupkeeper.coordinator.runtime.slot import Slot, Write
+from groupkeeper.storage.base import Batch, OffsetStorage, ShardAppend, ShardId
 
 if TYPE_CHECKING:
-    from coordinator.core.events import Event
-    from coordinator.core.step import Reply
-    from coordinator.runtime.clock import Clock
-    from coordinator.runtime.settings import CoordinatorConfig
-    from coordinator.runtime.stats import Stats
+    from groupkeeper.coordinator.core.events import Event
+    from groupkeeper.coordinator.core.step import Reply
+    from groupkeeper.coordinator.runtime.clock import Clock
+    from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+    from groupkeeper.coordinator.runtime.stats import Stats
 
 
 RELEASE_SLICE_S = 0.005

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import ListedGroup, ListGroups, ListGroupsResult
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import ListedGroup, ListGroups, ListGroupsResult
 
 if TYPE_CHECKING:
-    from coordinator.runtime.clock import Clock
-    from coordinator.runtime.slot import Ticket
-    from coordinator.runtime.tickets import Submits
+    from groupkeeper.coordinator.runtime.clock import Clock
+    from groupkeeper.coordinator.runtime.slot import Ticket
+    from groupkeeper.coordinator.runtime.tickets import Submits
 
 SLICE_S: Final = 0.002
 """What one turn of the loop may spend on asking shards."""

@@ -6,9 +6,9 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from coordinator.core.records import Record
-from coordinator.runtime.shards import AnyShard
-from storage.base import OffsetStorage, ShardId, StoreRefused
+from groupkeeper.coordinator.core.records import Record
+from groupkeeper.coordinator.runtime.shards import AnyShard
+from groupkeeper.storage.base import OffsetStorage, ShardId, StoreRefused
 
 _CHECK_EVERY = 32
 """Records between two looks at the time; one that holds a large group takes longest, some 100 us.

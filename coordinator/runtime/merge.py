@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from coordinator.core.events import CommitRejected, Event, MemberFenced, text_length
-from storage.base import ShardId
+from groupkeeper.coordinator.core.events import CommitRejected, Event, MemberFenced, text_length
+from groupkeeper.storage.base import ShardId
 
 _Refusal: TypeAlias = CommitRejected | MemberFenced
 _Key: TypeAlias = tuple[type, str, str, str | None, str]

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.events import (
+from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import (
     Event,
     MemberEvicted,
     OffsetExpired,
@@ -22,29 +23,28 @@ from coordinator.core.events import (
     RebalanceStart,
     ShardLoaded,
 )
-from coordinator.core.limits import CoreLimits
-from coordinator.core.requests import Now, Request
-from coordinator.core.step import Step
-from coordinator.core.topic_image import TopicImage
-from coordinator.runtime.alarm import Alarm
-from coordinator.runtime.known_bugs import KnownBugs
-from coordinator.runtime.lane import Lane
-from coordinator.runtime.loading import Slicer, load_records
-from coordinator.runtime.merge import Merged, RefusalMerger
-from coordinator.runtime.refusals import refuse
-from coordinator.runtime.settings import within_limits
-from coordinator.runtime.slot import Owed, Slot, Ticket, Write
-from coordinator.runtime.slot_expiry import SlotExpiry
-from coordinator.runtime.stats import Stats, count_reason
-from storage.base import CanBeMoved, OffsetStorage, StorageError, StoreRefused
-from storage.cancellation import unless_cancelled
+from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.requests import Now, Request
+from groupkeeper.coordinator.core.step import Step
+from groupkeeper.coordinator.runtime.alarm import Alarm
+from groupkeeper.coordinator.runtime.known_bugs import KnownBugs
+from groupkeeper.coordinator.runtime.lane import Lane
+from groupkeeper.coordinator.runtime.loading import Slicer, load_records
+from groupkeeper.coordinator.runtime.merge import Merged, RefusalMerger
+from groupkeeper.coordinator.runtime.refusals import refuse
+from groupkeeper.coordinator.runtime.settings import within_limits
+from groupkeeper.coordinator.runtime.slot import Owed, Slot, Ticket, Write
+from groupkeeper.coordinator.runtime.slot_expiry import SlotExpiry
+from groupkeeper.coordinator.runtime.stats import Stats, count_reason
+from groupkeeper.storage.base import CanBeMoved, OffsetStorage, StorageError, StoreRefused
+from groupkeeper.storage.cancellation import unless_cancelled
 
 if TYPE_CHECKING:
-    from coordinator.core.group_configs import GroupSettings
-    from coordinator.core.records import Record
-    from coordinator.runtime.clock import Clock
-    from coordinator.runtime.settings import CoordinatorConfig
-    from coordinator.runtime.shards import AnyShard, MakeShard
+    from groupkeeper.coordinator.core.cluster.settings import GroupSettings
+    from groupkeeper.coordinator.core.records import Record
+    from groupkeeper.coordinator.runtime.clock import Clock
+    from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+    from groupkeeper.coordinator.runtime.shards import AnyShard, MakeShard
 
 log = structlog.get_logger(__name__)
 

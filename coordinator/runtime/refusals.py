@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import (
     AlterGroupConfigs,
     AlterGroupConfigsResult,
     ChangeTopics,

@@ -6,9 +6,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator.core.limits import CoreLimits
-from coordinator.core.values import text, whole_number
-from storage.base import StorageLimits
+from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.values import text, whole_number
+from groupkeeper.storage.base import StorageLimits
 
 LEAST: Final = {
     "min_session_timeout_ms": 1,
@@ -43,7 +43,7 @@ LEAST: Final = {
     "end_offset_interval_ms": 0,
     "renew_interval_ms": 1,
 }
-"""The least value of each number; the daemon refuses no less (``coordinator.config``)."""
+"""The least value of each number; the daemon refuses no less (``coordinator.daemon.config``)."""
 
 _MAY_BE_BROKEN: Final = frozenset({"load_slice_ms"})
 

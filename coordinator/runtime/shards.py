@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from coordinator.core.census import Census
-from coordinator.core.cluster import ClusterShard
-from coordinator.core.group_configs import GroupSettings
-from coordinator.core.limits import CoreLimits
-from coordinator.core.records import Record, SavedGroup
-from coordinator.core.requests import Now
-from coordinator.core.shard import Shard
-from coordinator.core.step import Step, Ticket
-from coordinator.core.topic_image import TopicImage
+from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.cluster.settings import GroupSettings
+from groupkeeper.coordinator.core.cluster.shard import ClusterShard
+from groupkeeper.coordinator.core.groups.census import Census
+from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.records import Record, SavedGroup
+from groupkeeper.coordinator.core.requests import Now
+from groupkeeper.coordinator.core.shard import Shard
+from groupkeeper.coordinator.core.step import Step, Ticket
 
 
 class AnyShard(Protocol):

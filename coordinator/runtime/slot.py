@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import (
     Heartbeat,
     JoinGroup,
     JoinGroupResult,
@@ -23,16 +23,16 @@ from coordinator.core.requests import (
     SyncGroup,
     SyncGroupResult,
 )
-from coordinator.core.step import Reply, Step
-from coordinator.runtime.refusals import loading_answer, overload_answer, replace_result
-from storage.base import Batch, ShardId
+from groupkeeper.coordinator.core.step import Reply, Step
+from groupkeeper.coordinator.runtime.refusals import loading_answer, overload_answer, replace_result
+from groupkeeper.storage.base import Batch, ShardId
 
 if TYPE_CHECKING:
-    from coordinator.core.events import Event
-    from coordinator.runtime.lane import Lane
-    from coordinator.runtime.shards import AnyShard
-    from coordinator.runtime.stats import Stats
-    from storage.base import Lease
+    from groupkeeper.coordinator.core.events import Event
+    from groupkeeper.coordinator.runtime.lane import Lane
+    from groupkeeper.coordinator.runtime.shards import AnyShard
+    from groupkeeper.coordinator.runtime.stats import Stats
+    from groupkeeper.storage.base import Lease
 
 
 class Ticket(Protocol):

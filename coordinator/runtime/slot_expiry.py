@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from coordinator.core.requests import Now
-    from coordinator.runtime.slot import Slot
+    from groupkeeper.coordinator.core.requests import Now
+    from groupkeeper.coordinator.runtime.slot import Slot
 
 
 class ExpiresSlots(Protocol):

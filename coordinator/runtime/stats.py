@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from coordinator.histogram import BATCH_BOUNDS, LATENCY_BOUNDS_S, REBALANCE_BOUNDS_S, Histogram
+from groupkeeper.coordinator.runtime.histogram import (
+    BATCH_BOUNDS,
+    LATENCY_BOUNDS_S,
+    REBALANCE_BOUNDS_S,
+    Histogram,
+)
 
 
 @dataclass(slots=True)

@@ -8,12 +8,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import Now, Request, Result
-from coordinator.runtime.refusals import refuse
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import Now, Request, Result
+from groupkeeper.coordinator.runtime.refusals import refuse
 
 if TYPE_CHECKING:
-    from coordinator.runtime.slot import Ticket
+    from groupkeeper.coordinator.runtime.slot import Ticket
 
 
 class ManyTicket(Protocol):

@@ -23,7 +23,7 @@ from typing import Protocol
 
 import structlog
 
-from coordinator.server.stats import CloseReason, ServerStats
+from groupkeeper.coordinator.server.stats import CloseReason, ServerStats
 
 SOFT_SHARE = 0.75
 ROOM_SHARE = 0.9375

@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
-from coordinator.core.requests import Client
-from coordinator.handlers import api_versions
-from coordinator.handlers.exchange import Exchange
-from coordinator.handlers.table import ROUTES
-from coordinator.server.budget import (
+from groupkeeper.coordinator.core.requests import Client
+from groupkeeper.coordinator.handlers import api_versions
+from groupkeeper.coordinator.handlers.exchange import Exchange
+from groupkeeper.coordinator.handlers.table import ROUTES
+from groupkeeper.coordinator.server.budget import (
     FRAME_BYTES,
     GRAIN_BYTES,
     OWED_GRAIN_BYTES,
@@ -28,13 +28,13 @@ from coordinator.server.budget import (
     UNCOUNTED_BYTES,
     cost_bytes,
 )
-from coordinator.server.hub import Hub, java_address
-from coordinator.server.limits import LARGE_REPLY_BYTES
-from coordinator.server.stats import FAST_S, NOT_ANSWERED, CloseReason
-from protocol.errors import ProtocolError
-from protocol.frames import FrameError, FrameSplitter
-from protocol.headers import HeaderReader
-from protocol.packed import LastSender
+from groupkeeper.coordinator.server.hub import Hub, java_address
+from groupkeeper.coordinator.server.limits import LARGE_REPLY_BYTES
+from groupkeeper.coordinator.server.stats import FAST_S, NOT_ANSWERED, CloseReason
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.frames import FrameError, FrameSplitter
+from groupkeeper.protocol.headers import HeaderReader
+from groupkeeper.protocol.packed import LastSender
 
 
 class Connection(asyncio.Protocol):

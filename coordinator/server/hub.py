@@ -7,14 +7,14 @@ import ipaddress
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from coordinator.callback_watch import CallbackWatch
-    from coordinator.handlers.services import Services
-    from coordinator.server.budget import MemoryBudget
-    from coordinator.server.connection import Connection
-    from coordinator.server.limits import ServerLimits
-    from coordinator.server.refusals import RefusalLog
-    from coordinator.server.stats import CloseReason, ServerStats
-    from coordinator.server.turns import Turns
+    from groupkeeper.coordinator.handlers.services import Services
+    from groupkeeper.coordinator.server.budget import MemoryBudget
+    from groupkeeper.coordinator.server.connection import Connection
+    from groupkeeper.coordinator.server.limits import ServerLimits
+    from groupkeeper.coordinator.server.refusals import RefusalLog
+    from groupkeeper.coordinator.server.stats import CloseReason, ServerStats
+    from groupkeeper.coordinator.server.turns import Turns
+    from groupkeeper.coordinator.server.watch import CallbackWatch
 
 
 class Hub(Protocol):

@@ -7,18 +7,18 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from coordinator.callback_watch import CallbackWatch
-from coordinator.server.budget import MemoryBudget
-from coordinator.server.connection import Connection
-from coordinator.server.limits import ServerLimits
-from coordinator.server.refusals import RefusalLog
-from coordinator.server.stats import CloseReason, ServerStats
-from coordinator.server.turns import Turns
+from groupkeeper.coordinator.server.budget import MemoryBudget
+from groupkeeper.coordinator.server.connection import Connection
+from groupkeeper.coordinator.server.limits import ServerLimits
+from groupkeeper.coordinator.server.refusals import RefusalLog
+from groupkeeper.coordinator.server.stats import CloseReason, ServerStats
+from groupkeeper.coordinator.server.turns import Turns
+from groupkeeper.coordinator.server.watch import CallbackWatch
 
 if TYPE_CHECKING:
     import socket
 
-    from coordinator.handlers.services import Services
+    from groupkeeper.coordinator.handlers.services import Services
 
 BACKLOG = 1024
 """Connections that the kernel holds until we take them; Linux caps it at net.core.somaxconn."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import structlog
 
-from coordinator.limited_log import LineLimit
-from coordinator.server.stats import CloseReason
+from groupkeeper.coordinator.runtime.limited_log import LineLimit
+from groupkeeper.coordinator.server.stats import CloseReason
 
 WINDOW_S = 10.0
 LINES_PER_WINDOW = 5

@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from enum import StrEnum
 from typing import Final
 
-from coordinator.histogram import REQUEST_BOUNDS_S, Histogram
-from protocol.versions import ApiKey
+from groupkeeper.coordinator.runtime.histogram import REQUEST_BOUNDS_S, Histogram
+from groupkeeper.protocol.versions import ApiKey
 
 FAST_S = REQUEST_BOUNDS_S[0]
 """Requests that took no longer are all but the whole of them: ``RequestTimes`` counts the others,

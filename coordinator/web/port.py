@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable
 
-    from coordinator.web.gate import Refuse
-    from coordinator.web.server import WebServer
+    from groupkeeper.coordinator.web.gate import Refuse
+    from groupkeeper.coordinator.web.server import WebServer
 
 RETRY_S: Final = 5.0
 """After a failure, which may be one of file descriptors."""
@@ -90,8 +90,8 @@ class HttpPort:
         self._server.start()
 
     def _make_server(self) -> WebServer:
-        from coordinator.web.pages import make_pages
-        from coordinator.web.server import WebServer
+        from groupkeeper.coordinator.web.pages import make_pages
+        from groupkeeper.coordinator.web.server import WebServer
 
         return WebServer(
             make_pages(self._reports),

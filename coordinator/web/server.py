@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from coordinator.web.gate import Gate, LimitScrapes, Refuse, behind
+from groupkeeper.coordinator.web.gate import Gate, LimitScrapes, Refuse, behind
 
 if TYPE_CHECKING:
     import socket

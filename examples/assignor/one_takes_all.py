@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from coordinator.core.assignors.types import Assignment, MemberSubscription, TopicPartition
+from groupkeeper import Assignment, MemberSubscription, TopicPartition
 
 
 class OneTakesAll:

@@ -19,14 +19,25 @@ import pytest
 from tests.helpers.compiled_modules import COMPILED
 from tests.helpers.printed_docs import ROOT
 
-NEEDED = ("coordinator", "protocol", "storage", "pipeline", "tests", "deploy", "docs", "examples")
+NEEDED = (
+    "groupkeeper",
+    "coordinator",
+    "protocol",
+    "storage",
+    "pipeline",
+    "tests",
+    "deploy",
+    "docs",
+    "examples",
+)
 FILES = ("pyproject.toml", "README.md", "LICENSE", "config.example.toml")
 
 TESTS = (
-    "tests/unit/core",
-    "tests/unit/handlers",
+    "tests/unit/coordinator/cluster",
+    "tests/unit/coordinator/core",
+    "tests/unit/coordinator/handlers",
+    "tests/unit/coordinator/runtime",
     "tests/unit/protocol",
-    "tests/unit/runtime",
     "tests/unit/storage",
     "tests/scenarios",
     "tests/wire",
@@ -58,7 +69,8 @@ def tree(tmp_path_factory) -> Path:
     tree, wheels = home / "tree", home / "wheels"
     tree.mkdir()
     for name in NEEDED:
-        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tree / name, ignore=ignored, symlinks=True)
     for name in FILES:
         shutil.copy(ROOT / name, tree / name)
     wheel = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(wheels), "."]

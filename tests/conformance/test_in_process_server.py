@@ -1,4 +1,4 @@
-"""Real clients against coordinator.testing: what people's own tests will do with it."""
+"""Real clients against a server in the process of a test: what people's tests do with it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import confluent_kafka
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from coordinator.testing import GroupkeeperServer
+from groupkeeper.coordinator.testkit.server import GroupkeeperServer
 
 pytestmark = [pytest.mark.conformance, pytest.mark.groupkeeper(topics={"orders": 4})]
 

@@ -32,10 +32,10 @@ def test_an_example_passes_as_it_stands(tmp_path, text) -> None:
     (tmp_path / "pytest.ini").write_text(SETTINGS)
     (tmp_path / "test_example.py").write_text(text)
     (tmp_path / "conftest.py").write_text(
-        "import coordinator.pytest_plugin\n\n\n"
+        "from groupkeeper.coordinator.testkit import pytest_plugin\n\n\n"
         "def pytest_configure(config):\n"
         "    if not config.pluginmanager.hasplugin('groupkeeper'):\n"
-        "        config.pluginmanager.register(coordinator.pytest_plugin, 'groupkeeper')\n"
+        "        config.pluginmanager.register(pytest_plugin, 'groupkeeper')\n"
     )
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"],

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.service import CoordinatorConfig, GroupCoordinator
-from storage.base import OffsetStorage
-from storage.memory import MemoryOffsetStorage
-from storage.persistent import PersistentOffsetStorage
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.storage.backends.host import PersistentOffsetStorage
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import OffsetStorage
 from tests.helpers.dict_store import AsyncDictStore, DictStore
 
 MakeStorage = Callable[[], OffsetStorage]

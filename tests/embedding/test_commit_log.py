@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from coordinator.commit_log import REPLAY_PARTITIONS, OffsetCommitLog, replay
-from coordinator.core.errors import ErrorCode, GroupError
-from coordinator.messages import OffsetCommitData, OffsetFetchRequest
-from coordinator.offset_manager import OffsetManager
-from coordinator.service import CoordinatorConfig, GroupCoordinator
-from storage.base import KeepsEvents, LoadsGroups, OffsetStorage, StorageError
-from storage.memory import MemoryOffsetStorage
-from storage.offset_store import OffsetStore
-from storage.persistent import PersistentOffsetStorage
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
+from groupkeeper.coordinator.embed.commit_log import REPLAY_PARTITIONS, OffsetCommitLog, replay
+from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.embed.messages import OffsetCommitData, OffsetFetchRequest
+from groupkeeper.coordinator.embed.offset_manager import OffsetManager
+from groupkeeper.storage.backends.host import PersistentOffsetStorage
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import KeepsEvents, LoadsGroups, OffsetStorage, StorageError
+from groupkeeper.storage.offset_store import OffsetStore
 from tests.helpers.coordinator import a_commit as a_core_commit
 from tests.helpers.coordinator import a_config
 from tests.helpers.dict_store import DictStore

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import GroupState
-from coordinator.runtime.settings import LEAST, CoordinatorConfig
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import GroupState
+from groupkeeper.coordinator.runtime.settings import LEAST, CoordinatorConfig
 from tests.helpers.coordinator import a_coordinator
 from tests.helpers.embedded import join, sync
 from tests.helpers.virtual_loop import run_virtual, virtual_time

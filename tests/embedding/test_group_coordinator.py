@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.assignors.types import TopicPartition
-from coordinator.core.errors import ErrorCode, GroupError
-from coordinator.core.requests import GroupState
-from coordinator.group_metadata import MemberState
-from coordinator.messages import (
+from groupkeeper.coordinator.core.assignors.types import TopicPartition
+from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
+from groupkeeper.coordinator.core.requests import GroupState
+from groupkeeper.coordinator.embed.group_coordinator import (
+    LISTED_AT_ONCE,
+    CoordinatorConfig,
+    GroupCoordinator,
+)
+from groupkeeper.coordinator.embed.group_metadata import MemberState
+from groupkeeper.coordinator.embed.messages import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupResponse,
@@ -23,12 +28,11 @@ from coordinator.messages import (
     ProtocolMetadata,
     SyncGroupRequest,
 )
-from coordinator.service import LISTED_AT_ONCE, CoordinatorConfig, GroupCoordinator
-from protocol.consumer_protocol import Subscription, encode_subscription
-from storage.base import StoreRefused
-from storage.memory import MemoryOffsetStorage
-from storage.persistent import PersistentOffsetStorage
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
+from groupkeeper.storage.backends.host import PersistentOffsetStorage
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import StoreRefused
 from tests.embedding.conftest import MakeStorage
 from tests.helpers.dict_store import DictStore
 from tests.helpers.embedded import ORDERS, a_commit, beat, join, sync, told_to_rejoin, two_members

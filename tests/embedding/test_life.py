@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.errors import ErrorCode, GroupError
-from coordinator.core.records import Record
-from coordinator.service import GroupCoordinator
-from coordinator.topics import ConfiguredTopic, Topics
-from storage.base import OffsetStorage, ShardId, StoreBusy, StoreIdentity, StoreRefused
-from storage.memory import MemoryOffsetStorage
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
+from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
+from groupkeeper.coordinator.core.records import Record
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import OffsetStorage, ShardId, StoreBusy, StoreIdentity, StoreRefused
 from tests.embedding.conftest import MakeStorage
 from tests.helpers.embedded import a_commit
 from tests.helpers.faulty_storage import Fault, FaultyStorage, Gate, slow

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.errors import ErrorCode, GroupError
-from coordinator.messages import OffsetFetchRequest
-from coordinator.offset_manager import OffsetManager
-from coordinator.service import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
+from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.embed.messages import OffsetFetchRequest
+from groupkeeper.coordinator.embed.offset_manager import OffsetManager
 from tests.embedding.conftest import MakeStorage
 from tests.helpers.embedded import join, sync
 

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core import topic_sweep
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import ChangeTopics, NewTopic, OffsetFetch
-from coordinator.offset_manager import OffsetManager
-from coordinator.runtime.settings import CoordinatorConfig
-from coordinator.service import GroupCoordinator
-from coordinator.topics import Topics
-from storage.base import OffsetStorage, StorageError, StorageLimits
-from storage.memory import MemoryOffsetStorage
-from storage.offset_store import OffsetStore
-from storage.persistent import OffsetAndMetadata, PersistentOffsetStorage
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.coordinator.cluster.topics import Topics
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
+from groupkeeper.coordinator.core.requests import ChangeTopics, NewTopic, OffsetFetch
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.embed.offset_manager import OffsetManager
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+from groupkeeper.storage.backends.host import OffsetAndMetadata, PersistentOffsetStorage
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import OffsetStorage, StorageError, StorageLimits
+from groupkeeper.storage.offset_store import OffsetStore
 from tests.helpers.coordinator import CLIENT
 from tests.helpers.dict_store import DictStore
 from tests.helpers.faulty_storage import Fault, FaultyStorage, Gate

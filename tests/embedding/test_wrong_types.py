@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.commit_log import replay
-from coordinator.core.assignors.types import TopicPartition
-from coordinator.core.errors import GroupError
-from coordinator.messages import (
+from groupkeeper.coordinator.core.assignors.types import TopicPartition
+from groupkeeper.coordinator.core.errors import GroupError
+from groupkeeper.coordinator.embed.commit_log import replay
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.embed.messages import (
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
@@ -23,11 +24,10 @@ from coordinator.messages import (
     ProtocolMetadata,
     SyncGroupRequest,
 )
-from coordinator.offset_manager import OffsetManager
-from coordinator.service import GroupCoordinator
-from coordinator.testing import GroupkeeperServer
-from storage.memory import MemoryOffsetStorage
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.coordinator.embed.offset_manager import OffsetManager
+from groupkeeper.coordinator.testkit.server import GroupkeeperServer
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from tests.helpers.coordinator import RecordingTicket, a_commit
 from tests.helpers.raw_client import RawClient
 from tests.helpers.virtual_loop import turns

@@ -13,8 +13,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from protocol.codec import request_class
-from protocol.versions import API_BY_KEY, ApiKey
+from groupkeeper.protocol.codec import request_class
+from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
 from tests.fuzz.judge import Figures
 from tests.fuzz.mutations import changed
 from tests.fuzz.target import PARKING, split

@@ -12,7 +12,7 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["coordinator", "protocol", "storage"]):
+with atheris.instrument_imports(include=["groupkeeper"]):
     from tests.fuzz.mutations import mixed
     from tests.fuzz.target import TARGETS
 

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from coordinator.callback_watch import CallbackWatch
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import (
+from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import (
     Client,
     DeleteGroup,
     GroupState,
@@ -29,14 +29,14 @@ from coordinator.core.requests import (
     OffsetCommit,
     SyncGroup,
 )
-from coordinator.handlers.services import Services
-from coordinator.server.limits import ServerLimits
-from coordinator.server.listener import Listener
-from coordinator.service import CoordinatorConfig, GroupCoordinator
-from coordinator.topics import ConfiguredTopic, Topics
-from coordinator.watched_loop import WatchedLoop
-from protocol.packing import printed_topic_id
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.coordinator.daemon.watched_loop import WatchedLoop
+from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.handlers.services import Services
+from groupkeeper.coordinator.server.limits import ServerLimits
+from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.watch import CallbackWatch
+from groupkeeper.protocol.packing import printed_topic_id
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from tests.helpers.connections import Peer
 
 TOPIC_ID: Final = uuid.UUID(int=1)

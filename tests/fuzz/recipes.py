@@ -14,15 +14,15 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from coordinator.handlers.reading import ELEMENT_WEIGHTS
-from protocol.codec import request_class
-from protocol.consumer_protocol import (
+from groupkeeper.coordinator.handlers.reading import ELEMENT_WEIGHTS
+from groupkeeper.protocol.codec import request_class
+from groupkeeper.protocol.consumer_protocol import (
     ConsumerAssignment,
     Subscription,
     encode_assignment,
     encode_subscription,
 )
-from protocol.versions import API_BY_KEY, ApiKey
+from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
 from tests.fuzz.prepared import MEMBER, TOPIC_ID, WORDS
 from tests.helpers.wire_entities import INTEGERS, MILLISECONDS, Shape, served, shapes
 

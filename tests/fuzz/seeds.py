@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from protocol.codec import request_class
-from protocol.versions import API_BY_KEY, APIS
+from groupkeeper.protocol.codec import request_class
+from groupkeeper.protocol.versions import API_BY_KEY, APIS
 from tests.fuzz.target import split
 from tests.helpers.raw_client import API_KEYS, encode_request
 from tests.helpers.wire_entities import encode, sample, served

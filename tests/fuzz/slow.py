@@ -23,9 +23,9 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from coordinator.callback_watch import SLOW_S
-from coordinator.process import calm_collector
-from protocol.versions import APIS, ApiKey
+from groupkeeper.coordinator.daemon.process import calm_collector
+from groupkeeper.coordinator.server.watch import SLOW_S
+from groupkeeper.protocol.versions import APIS, ApiKey
 from tests.fuzz.prepared import ExactWatch, Prepared, new_loop
 from tests.fuzz.recipes import Recipe, changed, extremes
 from tests.helpers.asked_numbers import switch

@@ -15,25 +15,25 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from coordinator.callback_watch import CallbackWatch
-from coordinator.core.invariants import check
-from coordinator.core.shard import Shard
-from coordinator.handlers.services import Services
-from coordinator.handlers.table import ROUTES
-from coordinator.runtime.settings import CoordinatorConfig
-from coordinator.server.limits import ServerLimits
-from coordinator.server.listener import Listener
-from coordinator.server.stats import CloseReason
-from coordinator.service import GroupCoordinator
-from coordinator.topics import ConfiguredTopic, Topics
-from protocol.codec import read_request
-from protocol.errors import ProtocolError
-from protocol.frames import FrameError, FrameSplitter
-from protocol.headers import read_request_header
-from protocol.packed import read_heartbeat, read_offset_commit, read_offset_fetch
-from protocol.packing import printed_topic_id
-from protocol.versions import API_BY_KEY, ApiKey
-from storage.memory import MemoryOffsetStorage
+from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
+from groupkeeper.coordinator.core.invariants import check
+from groupkeeper.coordinator.core.shard import Shard
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.handlers.services import Services
+from groupkeeper.coordinator.handlers.table import ROUTES
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+from groupkeeper.coordinator.server.limits import ServerLimits
+from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.stats import CloseReason
+from groupkeeper.coordinator.server.watch import CallbackWatch
+from groupkeeper.protocol.codec import read_request
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.frames import FrameError, FrameSplitter
+from groupkeeper.protocol.headers import read_request_header
+from groupkeeper.protocol.packed import read_heartbeat, read_offset_commit, read_offset_fetch
+from groupkeeper.protocol.packing import printed_topic_id
+from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from tests.helpers.connections import Peer
 from tests.helpers.handling import decode
 from tests.helpers.raw_client import API_KEYS

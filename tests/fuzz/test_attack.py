@@ -8,8 +8,8 @@ import struct
 
 import pytest
 
-from protocol.codec import read_request
-from protocol.headers import read_request_header
+from groupkeeper.protocol.codec import read_request
+from groupkeeper.protocol.headers import read_request_header
 from tests.fuzz.attack import Attack, random_frame
 from tests.fuzz.judge import Figures
 from tests.fuzz.mutations import changed, mixed

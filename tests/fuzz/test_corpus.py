@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from protocol.versions import API_BY_KEY, ApiKey
+from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
 from tests.fuzz.seeds import CORPUS, name_of, seeds
 from tests.fuzz.target import TARGETS, split
 

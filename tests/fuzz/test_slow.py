@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from coordinator.callback_watch import SLOW_S
-from coordinator.handlers import heartbeat
-from protocol.codec import read_request
-from protocol.errors import ProtocolError
-from protocol.frames import FrameSplitter
-from protocol.headers import read_request_header
-from protocol.versions import ApiKey
+from groupkeeper.coordinator.handlers import heartbeat
+from groupkeeper.coordinator.server.watch import SLOW_S
+from groupkeeper.protocol.codec import read_request
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.frames import FrameSplitter
+from groupkeeper.protocol.headers import read_request_header
+from groupkeeper.protocol.versions import ApiKey
 from tests.fuzz import prepared
 from tests.fuzz.prepared import ExactWatch, new_loop
 from tests.fuzz.recipes import MAX_FRAME_BYTES, SERVED, Recipe, changed, extremes, first

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.handlers.table import ROUTES
-from protocol.errors import ProtocolError
-from protocol.versions import ApiKey
+from groupkeeper.coordinator.handlers.table import ROUTES
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.versions import ApiKey
 from tests.fuzz import target
 from tests.fuzz.seeds import life
 from tests.fuzz.target import converse, read_bytes

@@ -6,12 +6,12 @@ import struct
 from collections.abc import Callable
 from typing import Any, cast
 
-from coordinator.callback_watch import CallbackWatch
-from coordinator.core.requests import Request
-from coordinator.handlers.services import Services
-from coordinator.server.connection import Connection
-from coordinator.server.limits import ServerLimits
-from coordinator.server.listener import Listener
+from groupkeeper.coordinator.core.requests import Request
+from groupkeeper.coordinator.handlers.services import Services
+from groupkeeper.coordinator.server.connection import Connection
+from groupkeeper.coordinator.server.limits import ServerLimits
+from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.watch import CallbackWatch
 from tests.helpers.handling import FakeCoordinator, decode, make_services
 from tests.helpers.raw_client import encode_request
 

@@ -15,8 +15,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import (
+from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import (
     Client,
     Heartbeat,
     JoinGroup,
@@ -28,10 +29,9 @@ from coordinator.core.requests import (
     Request,
     SyncGroup,
 )
-from coordinator.runtime.settings import CoordinatorConfig
-from coordinator.service import GroupCoordinator
-from coordinator.topics import ConfiguredTopic, Topics
-from storage.base import OffsetStorage
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+from groupkeeper.storage.base import OffsetStorage
 from tests.helpers.faulty_storage import FaultyStorage
 from tests.helpers.virtual_loop import VirtualClock, turns, virtual_timer
 

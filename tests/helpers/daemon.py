@@ -49,9 +49,9 @@ def free_port() -> int:
 
 
 class Daemon:
-    """``python -m coordinator serve`` on free loopback ports."""
+    """``python -m groupkeeper serve`` on free loopback ports."""
 
-    entry: tuple[str, ...] = ("-m", "coordinator")
+    entry: tuple[str, ...] = ("-m", "groupkeeper")
     """What python runs; a test with failpoints puts its own entry here."""
 
     def __init__(

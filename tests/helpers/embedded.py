@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from coordinator.core.assignors.types import TopicPartition
-from coordinator.core.errors import ErrorCode
-from coordinator.messages import (
+from groupkeeper.coordinator.core.assignors.types import TopicPartition
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.embed.messages import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupResponse,
@@ -18,8 +19,7 @@ from coordinator.messages import (
     ProtocolMetadata,
     SyncGroupRequest,
 )
-from coordinator.service import GroupCoordinator
-from protocol.consumer_protocol import decode_assignment
+from groupkeeper.protocol.consumer_protocol import decode_assignment
 
 ORDERS = [TopicPartition("orders", number) for number in range(6)]
 

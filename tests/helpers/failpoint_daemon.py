@@ -16,11 +16,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import storage.sealed_sqlite
-import storage.sealing_process
-from coordinator.__main__ import main
-from storage import sqlite_schema
-from storage.sealed_sqlite import SealedSqliteStorage
+import groupkeeper.storage.backends.sqlite.sealed
+import groupkeeper.storage.event_log.sealing_process
+from groupkeeper.__main__ import main
+from groupkeeper.storage.backends.sqlite import schema as sqlite_schema
+from groupkeeper.storage.backends.sqlite.sealed import SealedSqliteStorage
 from tests.helpers.writer_connection import connecting
 
 POINTS = ("before", "inside", "after", "fold")
@@ -119,12 +119,16 @@ _sealed: Counter[str] = Counter()
 if __name__ == "__main__":
     # The constructor has the seam; only what the app finds by its name is patched, and
     # only here; `storage.open` imports it when it is asked for one.
-    storage.sealed_sqlite.SealedSqliteStorage = functools.partial(  # type: ignore[misc,assignment]
+    groupkeeper.storage.backends.sqlite.sealed.SealedSqliteStorage = functools.partial(  # type: ignore[misc,assignment]
         SealedSqliteStorage,
         connect=connecting(FailingConnection),
         fold_after=int(os.environ["FOLD_AFTER"]),
         hook=at_sealing,
         poll_s=0.05,
     )
-    storage.sealing_process.COMMAND = (sys.executable, "-m", "tests.helpers.failpoint_sealing")
+    groupkeeper.storage.event_log.sealing_process.COMMAND = (
+        sys.executable,
+        "-m",
+        "tests.helpers.failpoint_sealing",
+    )
     main()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from storage.sealing_process import main
+from groupkeeper.storage.event_log.sealing_process import main
 from tests.helpers.failpoint_daemon import at_sealing
 
 if __name__ == "__main__":

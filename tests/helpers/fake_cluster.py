@@ -1,11 +1,11 @@
-"""A coordinator in memory, for plans: what ``pipeline.cluster.Cluster`` would be asked."""
+"""A coordinator in memory, for plans: what ``pipeline.restore.cluster.Cluster`` would be asked."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from pipeline.cluster import ClusterError, GroupBusy, ListedGroup
-from pipeline.plan import Committed, Log, Partition
+from groupkeeper.pipeline.restore.cluster import ClusterError, GroupBusy, ListedGroup
+from groupkeeper.pipeline.restore.plan import Committed, Log, Partition
 
 
 class FakeCluster:

@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.events import MemberFenced, RebalanceStart
-from coordinator.core.group_configs import GroupSettings
-from coordinator.core.limits import CoreLimits
-from coordinator.core.records import (
+from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.cluster.settings import GroupSettings
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import MemberFenced, RebalanceStart
+from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.records import (
     CommittedPartition,
     CommittedTopic,
     OffsetsCommitted,
     Record,
     SavedGroup,
 )
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.requests import (
     Heartbeat,
     JoinGroup,
     JoinGroupResult,
@@ -33,8 +34,7 @@ from coordinator.core.requests import (
     OffsetFetch,
     OffsetFetchResult,
 )
-from coordinator.core.step import Reply, Step, Ticket
-from coordinator.core.topic_image import TopicImage
+from groupkeeper.coordinator.core.step import Reply, Step, Ticket
 
 
 class FakeShard:

@@ -18,10 +18,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import storage.sealed_sqlite
-from coordinator.__main__ import main
-from storage import sqlite_schema
-from storage.sealed_sqlite import SealedSqliteStorage
+import groupkeeper.storage.backends.sqlite.sealed
+from groupkeeper.__main__ import main
+from groupkeeper.storage.backends.sqlite import schema as sqlite_schema
+from groupkeeper.storage.backends.sqlite.sealed import SealedSqliteStorage
 from tests.helpers.writer_connection import connecting
 
 FAULTS = ("fail", "hang", "stubborn")
@@ -65,7 +65,7 @@ class FaultyStorage(SealedSqliteStorage):
 if __name__ == "__main__":
     # The constructor has the seam; only what the app finds by its name is patched, and
     # only here; `storage.open` imports it when it is asked for one.
-    storage.sealed_sqlite.SealedSqliteStorage = functools.partial(  # type: ignore[misc,assignment]
+    groupkeeper.storage.backends.sqlite.sealed.SealedSqliteStorage = functools.partial(  # type: ignore[misc,assignment]
         FaultyStorage, connect=connecting(FaultyConnection)
     )
     main()

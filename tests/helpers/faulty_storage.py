@@ -19,9 +19,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from coordinator.core.records import Record
-from storage.base import Lease, ShardAppend, ShardId, StorageError, StoreBusy, StoreIdentity
-from storage.memory import MemoryOffsetStorage
+from groupkeeper.coordinator.core.records import Record
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.base import (
+    Lease,
+    ShardAppend,
+    ShardId,
+    StorageError,
+    StoreBusy,
+    StoreIdentity,
+)
 
 _T = TypeVar("_T")
 

@@ -14,16 +14,16 @@ from typing import Any
 from kio.index import load_response_schema
 from kio.serial import entity_reader
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.limits import CoreLimits
-from coordinator.core.requests import Client, Request
-from coordinator.core.topic_image import TopicImage, TopicInfo
-from coordinator.group_configs import GroupConfigStore
-from coordinator.handlers.exchange import Exchange
-from coordinator.handlers.services import Services
-from coordinator.handlers.table import ROUTES
-from protocol.headers import read_request_header
-from protocol.packing import printed_topic_id
+from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
+from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.requests import Client, Request
+from groupkeeper.coordinator.handlers.exchange import Exchange
+from groupkeeper.coordinator.handlers.services import Services
+from groupkeeper.coordinator.handlers.table import ROUTES
+from groupkeeper.protocol.headers import read_request_header
+from groupkeeper.protocol.packing import printed_topic_id
 from tests.helpers.raw_client import API_KEYS, encode_request, to_plain
 
 CLIENT_ID = "app-1"

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Sequence
 
-from coordinator.core.records import Record, SavedGroup
-from storage.base import ShardAppend, ShardId
-from storage.memory import MemoryOffsetStorage
+from groupkeeper.coordinator.core.records import Record, SavedGroup
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.base import ShardAppend, ShardId
 from tests.helpers.faulty_storage import Gate
 
 

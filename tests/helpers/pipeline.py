@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from coordinator.core.requests import (
+from groupkeeper.coordinator.cluster.feed import NoTopics
+from groupkeeper.coordinator.core.requests import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
     OffsetFetch,
     Request,
 )
-from coordinator.runtime.cluster_feed import NoTopics
-from coordinator.runtime.owner import ShardOwner
-from storage.base import StorageLimits, StoreIdentity
+from groupkeeper.coordinator.runtime.owner import ShardOwner
+from groupkeeper.storage.base import StorageLimits, StoreIdentity
 from tests.helpers.coordinator import CLIENT, RecordingTicket, a_commit, a_config
 from tests.helpers.fake_shard import FakeShard
 from tests.helpers.faulty_storage import FaultyStorage

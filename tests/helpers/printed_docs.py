@@ -15,10 +15,10 @@ from pathlib import Path
 from typer import Typer
 from typer.testing import CliRunner
 
-from coordinator.cli.main import app
-from coordinator.config import Settings, StaticSettings, StaticTopic
-from coordinator.metrics import DEFINITIONS
-from storage.event_schema import COMMON_FIELDS, KINDS, Field
+from groupkeeper.coordinator.cli.main import app
+from groupkeeper.coordinator.daemon.config import Settings, StaticSettings, StaticTopic
+from groupkeeper.coordinator.daemon.metrics import DEFINITIONS
+from groupkeeper.storage.event_log.schema import COMMON_FIELDS, KINDS, Field
 from tests.conformance.kafka import allowed
 from tests.helpers import printed_states
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import GroupState
-from coordinator.core.transitions import (
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.groups.transitions import (
     AFTER_JOIN,
     AFTER_LEAVE,
     COMMIT_ANSWER,
@@ -20,6 +19,7 @@ from coordinator.core.transitions import (
     RejoinAction,
     SyncAction,
 )
+from groupkeeper.coordinator.core.requests import GroupState
 
 EMPTY = GroupState.EMPTY
 PREPARING = GroupState.PREPARING_REBALANCE

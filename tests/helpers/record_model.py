@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core.records import (
+from groupkeeper.coordinator.core.records import (
     GroupConfigs,
     GroupRecord,
     GroupRemoved,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.core.records import (
+from groupkeeper.coordinator.core.records import (
     CommittedPartition,
     CommittedTopic,
     GroupRecord,

@@ -18,21 +18,25 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core.requests import (
+from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
+from groupkeeper.coordinator.core.requests import (
     AlterGroupConfigs,
     ChangeTopics,
     Client,
     GroupConfigChange,
     NewTopic,
 )
-from coordinator.messages import OffsetCommitData, OffsetCommitRequest, OffsetFetchRequest
-from coordinator.runtime.settings import CoordinatorConfig
-from coordinator.service import GroupCoordinator
-from coordinator.topics import ConfiguredTopic, Topics
-from coordinator.version import VERSION
-from storage.event_log import read_events
-from storage.sealed_sqlite import SealedSqliteStorage
-from storage.sealing import SealSettings
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.embed.messages import (
+    OffsetCommitData,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+)
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+from groupkeeper.coordinator.version import VERSION
+from groupkeeper.storage.backends.sqlite.sealed import SealedSqliteStorage
+from groupkeeper.storage.event_log.reader import read_events
+from groupkeeper.storage.event_log.sealing import SealSettings
 from tests.helpers.embedded import join, sync
 from tests.helpers.printed_docs import ROOT
 

@@ -6,12 +6,12 @@ from typing import get_args
 
 import msgspec
 
-from coordinator.core import events
-from coordinator.core.events import Event
-from coordinator.core.records import OffsetsCommitted
-from storage.event_codec import Stamp, event_dict
-from storage.segment_lines import EventDict
-from storage.snapshots import OffsetsAsOf, SnapshotLog
+from groupkeeper.coordinator.core import events
+from groupkeeper.coordinator.core.events import Event
+from groupkeeper.coordinator.core.records import OffsetsCommitted
+from groupkeeper.storage.codec.events import Stamp, event_dict
+from groupkeeper.storage.event_log.snapshots import OffsetsAsOf, SnapshotLog
+from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.records import commit
 
 _LOST = [events.LostTopic("orders", "", [events.LostPartition(0, 5, -1, "", 1)])]

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from coordinator.core.events import Event
-from coordinator.core.records import Record
-from storage.event_log import read_events
-from storage.sealed_sqlite import SealedSqliteStorage
-from storage.sealing import SealSettings
-from storage.segment_lines import EventDict
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.coordinator.core.events import Event
+from groupkeeper.coordinator.core.records import Record
+from groupkeeper.storage.backends.sqlite.sealed import SealedSqliteStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.event_log.reader import read_events
+from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.storage_owner import Owner
 
 NOON_MS = 1_700_049_600_000

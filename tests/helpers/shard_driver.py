@@ -11,11 +11,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.invariants import check, check_alarm, session_queued_at
-from coordinator.core.limits import CoreLimits
-from coordinator.core.records import PartitionEnd, SavedGroup
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.invariants import check, check_alarm, session_queued_at
+from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.records import PartitionEnd, SavedGroup
+from groupkeeper.coordinator.core.requests import (
     Client,
     DescribeGroup,
     Heartbeat,
@@ -30,16 +31,15 @@ from coordinator.core.requests import (
     OffsetFetch,
     SyncGroup,
 )
-from coordinator.core.shard import Shard
-from coordinator.core.topic_image import TopicImage, TopicInfo
+from groupkeeper.coordinator.core.shard import Shard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from coordinator.core.events import Event
-    from coordinator.core.records import Record
-    from coordinator.core.requests import Request, Result
-    from coordinator.core.step import Reply, Step
+    from groupkeeper.coordinator.core.events import Event
+    from groupkeeper.coordinator.core.records import Record
+    from groupkeeper.coordinator.core.requests import Request, Result
+    from groupkeeper.coordinator.core.step import Reply, Step
 
 START_MONOTONIC_MS = 1_000_000
 START_WALL_MS = 1_700_000_000_000

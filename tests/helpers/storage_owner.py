@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 
-from coordinator.core.events import Event
-from coordinator.core.records import Record
-from storage.base import Batch, LeaseEpoch, OffsetStorage, ShardAppend, ShardId, StoreIdentity
+from groupkeeper.coordinator.core.events import Event
+from groupkeeper.coordinator.core.records import Record
+from groupkeeper.storage.base import (
+    Batch,
+    LeaseEpoch,
+    OffsetStorage,
+    ShardAppend,
+    ShardId,
+    StoreIdentity,
+)
 from tests.helpers.record_model import RecordModel
 
 IDENTITY = StoreIdentity("test-cluster", 4)

@@ -5,8 +5,13 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from coordinator.core.records import GroupRemoved, OffsetsCommitted, OffsetsRemoved, SavedGroup
-from storage.record_codec import decode_head, decode_payload, decode_saved
+from groupkeeper.coordinator.core.records import (
+    GroupRemoved,
+    OffsetsCommitted,
+    OffsetsRemoved,
+    SavedGroup,
+)
+from groupkeeper.storage.codec.records import decode_head, decode_payload, decode_saved
 
 
 def stored_offsets(database: Path) -> dict[tuple[str, str, int], int]:

@@ -44,7 +44,7 @@ class Checkout:
                 shutil.copy(top, self.path)
             else:
                 ignored = shutil.ignore_patterns(*NOT_COPIED, "*.so")
-                shutil.copytree(top, self.path / top.name, ignore=ignored)
+                shutil.copytree(top, self.path / top.name, ignore=ignored, symlinks=True)
         for file in self.path.rglob("*"):
             if file.is_file():
                 text = file.read_bytes()

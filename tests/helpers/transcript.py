@@ -26,8 +26,9 @@ from typing import Any
 
 import msgspec
 
-from coordinator.core.events import Event
-from coordinator.core.records import (
+from groupkeeper.coordinator.core.cluster.image import TopicInfo
+from groupkeeper.coordinator.core.events import Event
+from groupkeeper.coordinator.core.records import (
     GroupRecord,
     GroupRemoved,
     OffsetsAdopted,
@@ -36,7 +37,7 @@ from coordinator.core.records import (
     PartitionEnd,
     Record,
 )
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.requests import (
     Client,
     DescribeGroupResult,
     Heartbeat,
@@ -51,8 +52,7 @@ from coordinator.core.requests import (
     Result,
     SyncGroupResult,
 )
-from coordinator.core.step import Reply, Step
-from coordinator.core.topic_image import TopicInfo
+from groupkeeper.coordinator.core.step import Reply, Step
 from tests.helpers.shard_driver import Call, MemberStub, ShardDriver
 
 SHARD_KEYS = {"delay": "initial_rebalance_delay_ms", "size": "group_max_size"}

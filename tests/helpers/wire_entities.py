@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
-from protocol.codec import uuid_to_topic_id
-from protocol.versions import APIS
-from protocol.writer import Row
+from groupkeeper.protocol.codec import uuid_to_topic_id
+from groupkeeper.protocol.versions import APIS
+from groupkeeper.protocol.writer import Row
 
 INTEGERS = {"int8": "b", "int16": "h", "int32": "i", "int64": "q", "error_code": "h"}
 MILLISECONDS = {"timedelta_i32": "i", "timedelta_i64": "q", "datetime_i64": "q"}

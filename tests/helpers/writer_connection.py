@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from storage.sqlite_schema import Connect
+from groupkeeper.storage.backends.sqlite.schema import Connect
 
 
 def connecting(kind: type[sqlite3.Connection]) -> Connect:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.config import setting_names
+from groupkeeper.coordinator.daemon.config import setting_names
 from tests.helpers import compatibility, go_group_package
 from tests.helpers.printed_docs import ROOT
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import tomllib
 
-from coordinator.config import Settings, setting_names
-from coordinator.config_load import load_settings
-from coordinator.metrics import DEFINITIONS
+from groupkeeper.coordinator.daemon.config import Settings, setting_names
+from groupkeeper.coordinator.daemon.config_load import load_settings
+from groupkeeper.coordinator.daemon.metrics import DEFINITIONS
 from tests.helpers.printed_docs import (
     EXAMPLE,
     OPERATIONS,

@@ -7,9 +7,9 @@ import re
 import shutil
 import subprocess
 
-from coordinator.config import Settings
-from coordinator.config_load import load_settings
-from coordinator.process import SPARE_FILES
+from groupkeeper.coordinator.daemon.config import Settings
+from groupkeeper.coordinator.daemon.config_load import load_settings
+from groupkeeper.coordinator.daemon.process import SPARE_FILES
 from tests.helpers.printed_docs import ROOT
 
 UNIT = ROOT / "deploy" / "groupkeeper.service"

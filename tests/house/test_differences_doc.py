@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from coordinator.config import setting_names
-from coordinator.core.group_configs import CONFIG_KEYS
+from groupkeeper.coordinator.core.cluster.settings import CONFIG_KEYS
+from groupkeeper.coordinator.daemon.config import setting_names
 from tests.conformance.kafka.allowed import DECISIONS, MOST, OUR_KEYS, decision_of
 from tests.conformance.kafka.case import SCRIPTED
 from tests.conformance.kafka.comparison import Difference
@@ -83,7 +83,9 @@ def test_no_decision_allows_an_error_code_that_nobody_decided() -> None:
 
 
 ELSEWHERE = {
-    **dict.fromkeys((39, 44, 111), "while a shard loads: tests/unit/runtime, by a slow store"),
+    **dict.fromkeys(
+        (39, 44, 111), "while a shard loads: unit/coordinator/runtime, by a slow store"
+    ),
     **dict.fromkeys((74, *range(83, 105), 105, 108, *range(112, 117)), "KIP-848, not served yet"),
     **dict.fromkeys((75, 76, 81, 82), "transactions, not served"),
 }

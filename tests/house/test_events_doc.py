@@ -8,9 +8,15 @@ from typing import Any
 
 import pytest
 
-from storage.event_schema import COMMON_FIELDS, EVENT_SCHEMA_VERSION, KINDS, FieldType, kind_of
-from storage.record_codec import FORMAT_VERSION
-from storage.segment_lines import EventDict
+from groupkeeper.storage.codec.records import FORMAT_VERSION
+from groupkeeper.storage.event_log.schema import (
+    COMMON_FIELDS,
+    EVENT_SCHEMA_VERSION,
+    KINDS,
+    FieldType,
+    kind_of,
+)
+from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.printed_docs import EVENTS, named_fields, with_printed_sections
 from tests.helpers.sample_events import rendered, rendered_snapshot
 

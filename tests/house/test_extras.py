@@ -9,7 +9,7 @@ import tomllib
 
 import pytest
 
-from coordinator.extras import BRINGS
+from groupkeeper.coordinator.cli.extras import BRINGS
 from tests.helpers.printed_docs import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -22,9 +22,8 @@ BLOCKED = "import sys; sys.modules.update(dict.fromkeys({blocked}))\n"
 """None there is a package that cannot be imported, nor found."""
 
 USES_THE_BASE = """
-import coordinator.offset_manager, coordinator.pytest_plugin, coordinator.service
-from coordinator.testing import SyncGroupkeeperServer
-from storage.open import open_storage
+import groupkeeper.coordinator.testkit.pytest_plugin
+from groupkeeper import GroupCoordinator, OffsetManager, SyncGroupkeeperServer, open_storage
 
 with SyncGroupkeeperServer(topics={"orders": 1}) as server:
     server.commit("billing", {("orders", 0): 42})
@@ -32,7 +31,7 @@ with SyncGroupkeeperServer(topics={"orders": 1}) as server:
 """
 
 IS_THE_COMMAND = """
-from coordinator.__main__ import main
+from groupkeeper.__main__ import main
 sys.argv = ["groupkeeper", {command!r}]
 main()
 """

@@ -26,11 +26,11 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from coordinator.__main__ import IMPORT_NAMES
-from coordinator.cli.failing import FAILED
-from coordinator.version import VERSION
+from groupkeeper.coordinator.cli.failing import FAILED
+from groupkeeper.coordinator.version import VERSION
 from tests.helpers.compiled_modules import COMPILED
 from tests.helpers.printed_docs import ROOT
+from tests.house.test_tidy import FOLDERS
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,7 @@ def copy_into(stage: list[tuple[str, str]], context: Path, folder: Path) -> None
             into = place / found.name if target.endswith("/") else place
             into.parent.mkdir(parents=True, exist_ok=True)
             if found.is_dir():
-                shutil.copytree(found, into, dirs_exist_ok=True)
+                shutil.copytree(found, into, symlinks=True, dirs_exist_ok=True)
             else:
                 shutil.copy(found, into)
 
@@ -117,9 +117,9 @@ def image(request, tmp_path_factory) -> Image:
     for top in allowed:
         for path in [ROOT / top, *(ROOT / top).rglob("*")]:
             relative = path.relative_to(ROOT)
-            if path.is_file() and sent(PurePosixPath(relative)):
+            if (not path.is_dir() or path.is_symlink()) and sent(PurePosixPath(relative)):
                 (context / relative).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(path, context / relative)
+                shutil.copy(path, context / relative, follow_symlinks=False)
     source.mkdir()
     copy_into(BUILD, context, source)
     root.mkdir()
@@ -184,8 +184,10 @@ def test_the_health_check_of_an_image_in_which_nothing_serves_fails_with_one_lin
 
 
 def test_every_package_of_the_distribution_is_in_the_image(image):
-    missing = [n for n in IMPORT_NAMES if not (image.installed / n / "__init__.py").is_file()]
+    home = image.installed / "groupkeeper"
+    missing = [n for n in FOLDERS if not (home / n / "__init__.py").is_file()]
     assert missing == []
+    assert [n for n in FOLDERS if (image.installed / n).exists()] == []
 
 
 def test_the_settings_of_the_image_are_where_its_commands_look_for_them(image):

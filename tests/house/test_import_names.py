@@ -1,8 +1,8 @@
-"""The wheel, installed beside its dependencies: each import name has one owner.
+"""The wheel, installed beside its dependencies: all of ours is found as ``groupkeeper``.
 
-``coordinator``, ``protocol``, ``storage`` and ``pipeline`` are words that any distribution may use;
-a dependency that brought one of them along would overwrite ours, or be overwritten. What else the
-wheel brings has to be found there as well: the console script and the pytest plugin.
+``coordinator``, ``protocol``, ``storage`` and ``pipeline`` are words that any project may use for
+folders of its own. What else the wheel brings has to be found there as well: the console script and
+the pytest plugin.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ import re
 import shlex
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from coordinator.__main__ import IMPORT_NAMES
-from coordinator.extras import BRINGS
-from coordinator.version import VERSION
+from groupkeeper.coordinator.cli.extras import BRINGS
+from groupkeeper.coordinator.version import VERSION
 from tests.helpers.printed_docs import ROOT
+from tests.house.test_tidy import FOLDERS
 
 pytestmark = pytest.mark.slow
 
@@ -77,23 +79,48 @@ def test_a_coordinator_is_there(groupkeeper):
 """
 
 
-def test_pytest_finds_the_plugin_of_the_installed_wheel(installed, tmp_path):
+THEIRS = """
+import coordinator.own, pipeline.own, protocol.own, storage.own
+
+def test_their_folders_are_theirs(groupkeeper):
+    owns = [coordinator.own, pipeline.own, protocol.own, storage.own]
+    assert [each.NAME for each in owns] == ["coordinator", "pipeline", "protocol", "storage"]
+"""
+
+
+def test_pytest_finds_the_plugin_in_a_project_that_has_folders_of_our_names(installed, tmp_path):
+    for name in FOLDERS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("")
+        (tmp_path / name / "own.py").write_text(f"NAME = {name!r}\n")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     target = ["--python", installed / "python", "install", "--no-compile"]
     run(*pip, *target, "-c", ROOT / "constraints.txt", "pytest", cwd=tmp_path)
-    (tmp_path / "test_theirs.py").write_text(USES_THE_PLUGIN)
+    (tmp_path / "test_plugin.py").write_text(USES_THE_PLUGIN)
+    (tmp_path / "test_theirs.py").write_text(THEIRS)
     strict = ["--strict-markers", "-W", "error", "-p", "no:cacheprovider"]
-    said = run(installed / "python", "-m", "pytest", "-v", *strict, "test_theirs.py", cwd=tmp_path)
+    said = run(installed / "python", "-m", "pytest", "-v", *strict, cwd=tmp_path)
     assert "plugins: " in said
     assert f"groupkeeper-{VERSION}" in said
-    assert "1 passed" in said
+    assert "2 passed" in said
 
 
-def test_each_import_name_has_one_owner(installed, tmp_path):
+def test_all_of_ours_has_one_import_name_of_which_we_are_the_only_owner(installed, tmp_path):
     owners = json.loads(run(installed / "python", "-c", ASK_OWNERS, cwd=tmp_path))
-    assert [owners[name] for name in IMPORT_NAMES] == [["groupkeeper"]] * len(IMPORT_NAMES)
-    ours = {name for name, owner in owners.items() if "groupkeeper" in owner}
-    assert ours == set(IMPORT_NAMES)
+    assert owners["groupkeeper"] == ["groupkeeper"]
+    assert [name for name, owner in owners.items() if "groupkeeper" in owner] == ["groupkeeper"]
+
+
+def test_the_source_distribution_holds_all_that_the_wheel_does(installed, tmp_path):
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path]
+    run(*build, cwd=ROOT)
+    (wheel,) = installed.parents[1].glob("*.whl")
+    with zipfile.ZipFile(wheel) as made:
+        wanted = {name for name in made.namelist() if name.startswith("groupkeeper/")}
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as sources:
+        held = {name.partition("/")[2] for name in sources.getnames()}
+    assert len(wanted) > 200
+    assert wanted - held == set()
 
 
 def test_the_wheel_alone_brings_nothing_of_the_server(installed, tmp_path):
@@ -119,15 +146,7 @@ def test_what_the_console_script_advises_makes_it_run(installed, tmp_path, monke
     assert run(installed / "groupkeeper", "--version", cwd=tmp_path) == f"groupkeeper {VERSION}\n"
 
 
-def test_a_file_that_shadows_a_package_is_named_before_anything_is_imported(installed, tmp_path):
-    (tmp_path / "storage.py").write_text("raise SystemExit('imported')\n")
-    done = subprocess.run(
-        [installed / "python", "-m", "coordinator", "--version"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert f"'storage' is taken from {tmp_path / 'storage.py'}" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_no_folder_of_a_project_is_taken_for_one_of_ours(installed, tmp_path):
+    script = "from groupkeeper import GroupCoordinator, GroupkeeperServer; import storage"
+    (tmp_path / "storage.py").write_text("print('theirs')\n")
+    assert run(installed / "python", "-c", script, cwd=tmp_path) == "theirs\n"

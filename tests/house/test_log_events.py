@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from coordinator.start_failure import EVENTS
+from groupkeeper.coordinator.cli.start_failure import EVENTS
 
 ROOT = Path(__file__).parents[2]
 LEVELS = {"debug", "info", "warning", "error", "critical", "exception"}
@@ -17,7 +17,7 @@ MANUAL = (ROOT / "docs" / "operations.md").read_text()
 
 def log_calls() -> Iterator[tuple[str, ast.Call]]:
     """Every call of a logger, with its place."""
-    for package in ("coordinator", "storage", "protocol", "pipeline"):
+    for package in ("groupkeeper", "coordinator", "storage", "protocol", "pipeline"):
         for path in sorted((ROOT / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
                 if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
@@ -30,7 +30,7 @@ def log_calls() -> Iterator[tuple[str, ast.Call]]:
 
 def events() -> dict[str, str]:
     """Event -> the place of a call that logs it."""
-    found = dict.fromkeys(EVENTS, "coordinator/start_failure.py")
+    found = dict.fromkeys(EVENTS, "coordinator/cli/start_failure.py")
     for place, call in log_calls():
         (event,) = call.args  # what there is to say beside the name stands in fields
         assert isinstance(event, ast.Constant), f"{place}: the name of an event is a constant"

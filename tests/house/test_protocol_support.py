@@ -8,7 +8,7 @@ from kio.index import load_request_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
 
-from protocol.versions import APIS, ApiKey, support_page
+from groupkeeper.protocol.versions import APIS, ApiKey, support_page
 
 ROOT = Path(__file__).resolve().parents[2]
 

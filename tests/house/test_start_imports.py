@@ -17,21 +17,21 @@ NOT_NEEDED = {
     "aiokafka": "its codecs are for versions that hardly any client speaks",
     "click": "is uvicorn's own command line",
     "confluent_kafka": "is for commands",
-    "coordinator.cli.group": "is another command",
-    "coordinator.cli.log": "is another command",
-    "coordinator.cli.pipeline": "is another command",
-    "coordinator.commit_log": "is for hosts that embed us",
+    "groupkeeper.coordinator.cli.group": "is another command",
+    "groupkeeper.coordinator.cli.log": "is another command",
+    "groupkeeper.coordinator.cli.pipeline.commands": "is another command",
+    "groupkeeper.coordinator.embed.commit_log": "is for hosts that embed us",
     "kafka": "is for commands",
     "kio.serial": "reads and writes what our reader and writer do",
-    "pipeline": "is beside the daemon",
+    "groupkeeper.pipeline": "is beside the daemon",
     "prometheus_client": "is imported by the thread of the first scrape",
     "pydantic_settings": "reads what a few lines of ours read",
     "pyspark": "is beside the daemon",
     "rich.console": "draws what no daemon prints",
     "starlette": "answers the HTTP port, beside the work",
-    "storage.event_log": "reads what hosts and commands ask for",
-    "storage.memory": "is another backend",
-    "storage.sealing_work": "is imported by the process that seals",
+    "groupkeeper.storage.event_log.reader": "reads what hosts and commands ask for",
+    "groupkeeper.storage.backends.memory": "is another backend",
+    "groupkeeper.storage.event_log.sealing_work": "is imported by the process that seals",
     "uvicorn": "answers the HTTP port, beside the work",
 }
 
@@ -43,7 +43,7 @@ def imported_until_ready(directory: Path) -> set[str]:
         "GROUPKEEPER_HTTP__LISTEN": "127.0.0.1:0",
         "PYTHONPATH": str(ROOT),
     }
-    command = [sys.executable, "-X", "importtime", "-m", "coordinator", "serve"]
+    command = [sys.executable, "-X", "importtime", "-m", "groupkeeper", "serve"]
     daemon = subprocess.Popen(
         command, cwd=directory, env=environment, stderr=subprocess.PIPE, text=True
     )
@@ -64,15 +64,18 @@ def imported_until_ready(directory: Path) -> set[str]:
 
 def test_a_start_imports_nothing_before_ready_that_no_start_needs(tmp_path: Path) -> None:
     imported = imported_until_ready(tmp_path)
-    assert {"coordinator.app", "storage.sealing_process"} <= imported
+    assert {
+        "groupkeeper.coordinator.daemon.app",
+        "groupkeeper.storage.event_log.sealing_process",
+    } <= imported
     assert not imported & NOT_NEEDED.keys()
 
 
 def test_the_collector_looks_again_once_the_daemon_runs() -> None:
     asks = """
 import gc
-from coordinator.__main__ import import_less
-from coordinator.process import calm_collector
+from groupkeeper.__main__ import import_less
+from groupkeeper.coordinator.daemon.process import calm_collector
 import_less()
 assert not gc.isenabled()
 calm_collector()

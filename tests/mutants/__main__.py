@@ -22,12 +22,13 @@ ROOT = Path(__file__).parent.parent.parent
 FOLDERS = (
     "coordinator/core",
     "coordinator/runtime",
+    "coordinator/cluster",
     "coordinator/handlers",
     "coordinator/server",
     "coordinator/web",
     "storage",
 )
-FILES = ("coordinator/life.py",)
+FILES = ("coordinator/embed/life.py",)
 WARM = ("aiokafka.protocol.types", "kio.schema.index", "pytest_asyncio.plugin", "sqlite3", "uuid")
 
 
@@ -49,7 +50,9 @@ def main() -> int:
     # Nothing of the project is imported by this process but these tables and ``protocol``.
     paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
     paths += [ROOT / file for file in FILES]
-    protocol = [f"protocol.{path.stem}" for path in (ROOT / "protocol").glob("[a-z]*.py")]
+    protocol = [
+        f"groupkeeper.protocol.{path.stem}" for path in (ROOT / "protocol").glob("[a-z]*.py")
+    ]
     plan = Plan(
         root=ROOT,
         drawn_from=[str(path.relative_to(ROOT)) for path in paths],
@@ -62,6 +65,7 @@ def main() -> int:
         drawn=drawn,
         seed=seed,
         only=os.environ.get("ONLY", ""),
+        package="groupkeeper.",
     )
     return run(plan)
 

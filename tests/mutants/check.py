@@ -46,6 +46,8 @@ class Plan:
     drawn: int
     seed: int
     only: str = ""
+    package: str = ""
+    """What a file is imported from, with its dot, where the folder does not tell."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ def _outcomes(
     jobs = [
         Job(
             name,
-            each.path.removesuffix(".py").replace("/", "."),
+            plan.package + each.path.removesuffix(".py").replace("/", "."),
             each.source,
             plan.tests_of(each.path),
             plan.worlds,

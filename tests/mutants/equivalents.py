@@ -18,32 +18,32 @@ EQUIVALENTS: Final[dict[str, str]] = {
     "coordinator/core/assignors/flow.py Flow._low_member: return None -> pass": (
         "a shortcut: its members' loads are as high, and the look at them comes to None too"
     ),
-    "coordinator/core/joining.py _rejoin: ErrorCode.UNKNOWN_MEMBER_ID -> "
+    "coordinator/core/classic/joining.py _rejoin: ErrorCode.UNKNOWN_MEMBER_ID -> "
     "ErrorCode.UNKNOWN_SERVER_ERROR": (
         "no request comes so far: an Empty group has no members, and a shard keeps no Dead one"
     ),
-    "coordinator/handlers/incremental_alter_configs.py handle: ErrorCode.NONE -> "
+    "coordinator/handlers/configs/incremental_alter_configs.py handle: ErrorCode.NONE -> "
     "ErrorCode.POLICY_VIOLATION": (
         "every resource was refused here already: what the shard is said to answer is not looked at"
     ),
-    "coordinator/core/offset_commit.py _too_long: 2 * length > limit -> 2 * length >= limit": (
+    "coordinator/core/offsets/commit.py _too_long: 2 * length > limit -> 2 * length >= limit": (
         "a shortcut: what it saves is a count of twice the length at the most, the limit itself"
     ),
-    "coordinator/core/offset_commit.py _judge: len(set(map(_INDEX, partitions))) < count -> "
+    "coordinator/core/offsets/commit.py _judge: len(set(map(_INDEX, partitions))) < count -> "
     "len(set(map(_INDEX, partitions))) <= count": (
         "over partitions that are named once, an overlay shows what is stored: only slower"
     ),
-    "coordinator/core/offset_commit.py _judge: count > 1 -> count >= 1": (
+    "coordinator/core/offsets/commit.py _judge: count > 1 -> count >= 1": (
         "one partition is not named twice: only slower"
     ),
-    "coordinator/core/offset_commit.py _goes_on: offset < previous -> offset <= previous": (
+    "coordinator/core/offsets/commit.py _goes_on: offset < previous -> offset <= previous": (
         "judged one by one, an offset that stays is taken as well: only slower"
     ),
-    "coordinator/core/offset_commit.py _judge: len(set(map(_TOPIC, topics))) < len(topics) -> "
+    "coordinator/core/offsets/commit.py _judge: len(set(map(_TOPIC, topics))) < len(topics) -> "
     "len(set(map(_TOPIC, topics))) <= len(topics)": (
         "over topics that are named once, an overlay shows what is stored: only slower"
     ),
-    "coordinator/core/offset_commit.py _judge: len(topics) > 1 -> len(topics) >= 1": (
+    "coordinator/core/offsets/commit.py _judge: len(topics) > 1 -> len(topics) >= 1": (
         "one topic is not named twice: only slower"
     ),
     "coordinator/runtime/tickets.py Listing.advance: self._next < len(self._places) -> "

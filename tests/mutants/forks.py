@@ -70,7 +70,7 @@ class ForkServer:
         self._root = root
         self._run_world = run_world
         for plugin in entry_points(group="pytest11"):
-            if plugin.value.split(".")[0] not in ("coordinator", "storage"):
+            if plugin.value.split(".")[0] != "groupkeeper":
                 plugin.load()
         for name in warm:
             importlib.import_module(name)

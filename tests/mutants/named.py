@@ -16,7 +16,7 @@ HANDLERS: Final = "coordinator/handlers"
 
 TIMERS: Final = (
     Named(
-        f"{CORE}/membership.py",
+        f"{CORE}/classic/membership.py",
         "    if rebalance.restart_session(shard, group.members[request.member_id]):\n"
         "        shard.step.sets_alarm = True\n",
         "",
@@ -36,26 +36,26 @@ TIMERS: Final = (
         "a deadline that was moved later is forgotten when its old entry comes up",
     ),
     Named(
-        f"{CORE}/rebalance.py",
+        f"{CORE}/classic/rebalance.py",
         "            _arm_join_phase(shard, group, group.largest_rebalance_timeout_ms())\n"
         "            return",
         "            return",
         "the join phase is not armed again while static members are awaited: it never ends",
     ),
     Named(
-        f"{CORE}/rebalance.py",
+        f"{CORE}/classic/rebalance.py",
         "        _answer_joins(shard, group)\n        shard.deadlines.arm(",
         "        _answer_joins(shard, group)\n        (",
         "the sync phase is not armed: a member that never syncs holds its group for ever",
     ),
     Named(
-        f"{CORE}/joining.py",
+        f"{CORE}/classic/joining.py",
         "        shard.deadlines.arm(pending, ",
         "        (pending, ",
         "an id that was handed out never expires, and the group waits for it",
     ),
     Named(
-        f"{CORE}/retention.py",
+        f"{CORE}/offsets/retention.py",
         "NEXT_PORTION_MS)\n    else:\n        arm(shard)",
         "NEXT_PORTION_MS)",
         "the pass over expired offsets runs once and never again",
@@ -76,13 +76,13 @@ TIMERS: Final = (
 
 FENCES: Final = (
     Named(
-        f"{CORE}/offset_commit.py",
+        f"{CORE}/offsets/commit.py",
         "    if generation_id != group.generation_id:",
         "    if generation_id > group.generation_id:",
         "a member of an old generation overwrites what the new owner committed",
     ),
     Named(
-        f"{CORE}/membership.py",
+        f"{CORE}/classic/membership.py",
         "    error = group.identity_error(member_id, group_instance_id)\n"
         "    if not error and generation_id != group.generation_id:",
         "    error = group.identity_error(member_id, None)\n"
@@ -96,31 +96,31 @@ FENCES: Final = (
         "shards are loaded again under the old epoch: a late append is accepted",
     ),
     Named(
-        "storage/memory.py",
+        "storage/backends/memory.py",
         "if self._epochs.get(item.shard) != item.fence]",
         "if self._epochs.get(item.shard, 0) < item.fence]",
         "a store accepts appends of an owner that lost its lease",
     ),
     Named(
-        "storage/sqlite_schema.py",
+        "storage/backends/sqlite/schema.py",
         '"row" DESC LIMIT 1) AS last, lease\n    WHERE lease.epoch = ?',
         '"row" DESC LIMIT 1) AS last, lease\n    WHERE lease.epoch >= ?',
         "SQLite accepts an append of an older epoch",
     ),
     Named(
-        "storage/sqlite.py",
+        "storage/backends/sqlite/store.py",
         "        if epoch != append.epoch:\n            return None\n        self._write_fold",
         "        self._write_fold",
         "an append that only folds does not look at the epoch",
     ),
     Named(
-        "storage/sqlite.py",
+        "storage/backends/sqlite/store.py",
         "        self._check_files()\n        rows = ",
         "        rows = ",
         "a lease is taken on a store that was moved away",
     ),
     Named(
-        "storage/sqlite.py",
+        "storage/backends/sqlite/store.py",
         "            self._lock.check_after_a_second(writer)\n        ((epoch,),) = ",
         "            pass\n        ((epoch,),) = ",
         "a store that was moved away is folded into",
@@ -135,31 +135,31 @@ FENCES: Final = (
 
 FOLDS: Final = (
     Named(
-        "storage/sqlite_fold.py",
+        "storage/backends/sqlite/fold.py",
         "        if self._large is not None:\n            rows.append(self._large.row)",
         "",
         "a group of which some parts are written counts as folded",
     ),
     Named(
-        "storage/sqlite_fold.py",
+        "storage/backends/sqlite/fold.py",
         "            self._put_off[key] = min(row, self._put_off.pop(key, row))",
         "            pass",
         "what a failed fold did not write counts as folded",
     ),
     Named(
-        "storage/sqlite_fold.py",
+        "storage/backends/sqlite/fold.py",
         "large is None or large.is_waiting or",
         "large is None or",
         "the parts behind one that is lost are written all the same",
     ),
     Named(
-        "storage/sqlite_fold_write.py",
+        "storage/backends/sqlite/fold_write.py",
         "        work.has_keyed = bool(self._left)",
         "        work.has_keyed = False",
         "a topic that its table lacks counts as folded",
     ),
     Named(
-        "storage/sqlite_schema.py",
+        "storage/backends/sqlite/schema.py",
         "state = excluded.state, part_set = 0",
         "state = excluded.state",
         "the parts of a group that has become small go on counting",
@@ -168,7 +168,7 @@ FOLDS: Final = (
 
 LIMITS: Final = (
     Named(
-        f"{CORE}/group_bytes.py",
+        f"{CORE}/groups/group_bytes.py",
         "            if growth > 0 and room_left < 0:",
         "            if room_left < 0:",
         "a commit that makes a group at its bound smaller is refused",
@@ -180,43 +180,43 @@ LIMITS: Final = (
         "an offset that is deleted leaves no room for another",
     ),
     Named(
-        f"{CORE}/offset_commit.py",
+        f"{CORE}/offsets/commit.py",
         "> shard.limits.max_step_bytes:",
         ">= shard.limits.max_step_bytes:",
         "a commit of exactly the largest size is refused",
     ),
     Named(
-        f"{CORE}/group_bytes.py",
+        f"{CORE}/groups/group_bytes.py",
         "            room_bytes -= topic_bytes(topic.topic)",
         "            pass",
         "names of new topics take no room: a group grows beyond its bound",
     ),
     Named(
-        f"{CORE}/joining.py",
+        f"{CORE}/classic/joining.py",
         "group.size_bytes + added <= min(",
         "group.size_bytes + added < min(",
         "a member that fills its group to exactly the largest size is refused",
     ),
     Named(
-        f"{CORE}/offset_commit.py",
+        f"{CORE}/offsets/commit.py",
         "        return length > limit\n",
         "        return length >= limit\n",
         "metadata of exactly the allowed length is refused",
     ),
     Named(
-        f"{CORE}/joining.py",
+        f"{CORE}/classic/joining.py",
         "member is not None or len(group.members) < limit",
         "member is not None or len(group.members) <= limit",
         "a group takes one member more than group.max.size",
     ),
     Named(
-        f"{CORE}/retention.py",
+        f"{CORE}/offsets/retention.py",
         "return wall_ms - base_ms >= rule.retention_ms",
         "return wall_ms - base_ms > rule.retention_ms",
         "an offset outlives its retention by a millisecond",
     ),
     Named(
-        "storage/sqlite.py",
+        "storage/backends/sqlite/store.py",
         "self._busy_timeout_s = append_timeout_ms / 2 / 1000",
         "self._busy_timeout_s = append_timeout_ms / 1000",
         "SQLite still waits for another's lock when the append is given up",
@@ -249,38 +249,38 @@ DURABILITY: Final = (
         "an answer goes out before the ends of partitions know of it: a fetch after it sees less",
     ),
     Named(
-        f"{CORE}/membership.py",
+        f"{CORE}/classic/membership.py",
         "GroupState.STABLE, shard.now.wall_ms)\n    shard.record",
         "GroupState.STABLE, shard.now.wall_ms)\n    True or shard.record",
         "an assignment is told and not stored: after a crash the group is gone",
     ),
     Named(
-        f"{CORE}/offset_commit.py",
+        f"{CORE}/offsets/commit.py",
         "    for end in lowered:\n        shard.record(end)",
         "    lowered.clear()",
         "the end of a partition falls back when an offset is lowered and the process restarts",
     ),
     Named(
-        "storage/sqlite_schema.py",
+        "storage/backends/sqlite/schema.py",
         'last."row" + 1, last.first_seq + last.count, ?',
         'last."row" + 1, last.first_seq + max(last.count - 1, 0), ?',
         "a seq of the event log is used twice",
     ),
     Named(
-        "storage/sqlite.py",
+        "storage/backends/sqlite/store.py",
         "        self._fold = load.fold\n        self._log_clock.resume(",
         "        self._fold = load.fold\n        (",
         "the clock of an append that failed stays in the log",
     ),
     Named(
-        "coordinator/service.py",
+        "coordinator/embed/group_coordinator.py",
         "            or any(lane.is_writing(OffsetsAdopted) for lane in self._owner.lanes)\n",
         "",
         "a topic is deleted while an append of another lane may still lose the ids that its "
         "offsets have taken: the next topic of its name gets them",
     ),
     Named(
-        "storage/log_clock.py",
+        "storage/event_log/clock.py",
         "        if log_id in self._minted:",
         "        if True:",
         "a start that has written nothing goes on with the log before it",
@@ -289,25 +289,25 @@ DURABILITY: Final = (
 
 DISK: Final = (
     Named(
-        "storage/segment_writer.py",
+        "storage/event_log/segment_writer.py",
         "        os.fsync(self._file.fileno())\n        self._file.close()",
         "        self._file.close()",
         "rows go though a power cut may take the content of their segment",
     ),
     Named(
-        "storage/manifest.py",
+        "storage/event_log/manifest.py",
         "        os.fsync(file.fileno())\n        if is_new:",
         "        if is_new:",
         "files go though a power cut may take the line that says so",
     ),
     Named(
-        "storage/segment_writer.py",
+        "storage/event_log/segment_writer.py",
         "        sync_directory(path.parent)\n",
         "",
         "rows go though a power cut may take the name of their segment",
     ),
     Named(
-        "storage/log_retention.py",
+        "storage/event_log/retention.py",
         "            manifest.remove(directory, [segment.file for segment in segments])\n"
         '            self._hook("removal_listed")\n'
         "            remove_files(directory, [segment.name for segment in segments])\n",

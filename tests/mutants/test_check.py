@@ -209,22 +209,22 @@ def test_tests_are_chosen_from_what_is_there():
         assert (ROOT / f"{module}.py").is_file()
         assert [name for name in tests if not (ROOT / name).is_file()] == []
     for module, tests in OWN.items():
-        assert (ROOT / "coordinator" / f"{module}.py").is_file()
+        assert (ROOT / f"{module}.py").is_file()
         assert [name for name in tests if not (ROOT / f"tests/unit/{name}.py").is_file()] == []
 
 
 def test_module_is_met_by_its_own_tests_first_then_by_those_of_its_layer():
     own, layer = chosen_tests(ROOT, "coordinator/core/deadlines.py")
-    assert own == ["tests/unit/core/test_deadlines.py"]
-    assert layer[0] == "tests/unit/core"
+    assert own == ["tests/unit/coordinator/core/test_deadlines.py"]
+    assert layer[0] == "tests/unit/coordinator/core"
     own, layer = chosen_tests(ROOT, "coordinator/core/assignors/sticky.py")
-    assert own == ["tests/unit/core/assignors/test_sticky.py"]
-    assert chosen_tests(ROOT, "coordinator/app.py") == []
+    assert own == ["tests/unit/coordinator/core/assignors/test_sticky.py"]
+    assert chosen_tests(ROOT, "coordinator/daemon/app.py") == []
 
 
 @pytest.mark.parametrize("module", OWN)
 def test_own_tests_are_among_those_of_the_layer_which_are_seen_to_pass(module):
-    own, layer = chosen_tests(ROOT, f"coordinator/{module}.py")
+    own, layer = chosen_tests(ROOT, f"{module}.py")
     assert [name for name in own if not name.startswith(tuple(layer))] == []
 
 
@@ -246,7 +246,7 @@ def test_every_module_that_mutants_are_drawn_from_has_tests_to_meet():
     files = [*FILES, *(str(path.relative_to(ROOT)) for path in paths)]
     assert [file for file in files if not chosen_tests(ROOT, file)] == []
     assert {"storage", "coordinator/server", "coordinator/web"} <= set(FOLDERS)
-    assert FILES == ("coordinator/life.py",)
+    assert FILES == ("coordinator/embed/life.py",)
 
 
 def test_drawn_mutants_of_the_layers_are_python_and_proofs_are_of_mutants_that_exist():

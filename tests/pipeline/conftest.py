@@ -16,9 +16,9 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipeline.lake import Lake
-    from pipeline.publish import Publication
-    from pipeline.segment_files import Lacking
+    from groupkeeper.pipeline.log.segment_files import Lacking
+    from groupkeeper.pipeline.tables.lake import Lake
+    from groupkeeper.pipeline.tables.publish import Publication
 
 if importlib.util.find_spec("pyspark") is None:
     # `make test` needs nothing but Python; `make test-pipeline` brings Spark
@@ -59,7 +59,7 @@ SMALL_DATA = {
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Return the session, with settings for small data. The commands ask for theirs in this process
     and get this one, which they would set up for large data again."""
-    from pipeline import session as jobs
+    from groupkeeper.pipeline.spark import session as jobs
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jobs, "_SETTINGS", {**jobs._SETTINGS, **SMALL_DATA})
@@ -89,7 +89,7 @@ class Site:
 
     def seal(self, events: Iterable[dict], segment_events: int = 10**9) -> list[Path]:
         """Write events, each log's in order, as sealed segments of so many events."""
-        from storage.manifest import write_segments
+        from groupkeeper.storage.event_log.manifest import write_segments
 
         sealed = []
         held = list(events)
@@ -98,13 +98,13 @@ class Site:
         return [self.log_dir / segment.file for segment in sealed]
 
     def ingest(self) -> list[Lacking]:
-        from pipeline.ingest import ingest
+        from groupkeeper.pipeline.tables.ingest import ingest
 
         return ingest(self.spark, str(self.log_dir), self.lake)
 
     def run(self, **options) -> Publication:
         """Do what `groupkeeper pipeline run` does."""
-        from pipeline.publish import publish
+        from groupkeeper.pipeline.tables.publish import publish
 
         self.ingest()
         return publish(self.spark, self.lake, **options)
@@ -128,7 +128,7 @@ def site(spark: SparkSession, tmp_path: Path) -> Site:
 
 
 def a_site(spark: SparkSession, folder: Path) -> Site:
-    from pipeline.lake import Lake
+    from groupkeeper.pipeline.tables.lake import Lake
 
     (folder / "log").mkdir(parents=True)
     return Site(spark, folder / "log", Lake(str(folder / "lake")))

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from coordinator.core import events as core
-from coordinator.core.records import CommittedPartition, CommittedTopic, OffsetsCommitted
-from storage.event_codec import Stamp, event_dict
-from storage.segment_lines import EventDict
+from groupkeeper.coordinator.core import events as core
+from groupkeeper.coordinator.core.records import (
+    CommittedPartition,
+    CommittedTopic,
+    OffsetsCommitted,
+)
+from groupkeeper.storage.codec.events import Stamp, event_dict
+from groupkeeper.storage.segment_lines import EventDict
 
 DAY_MS = 24 * 60 * 60 * 1000
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import (
     ChangeTopics,
     Client,
     DeleteGroup,
@@ -22,8 +22,8 @@ from coordinator.core.requests import (
     OffsetCommit,
     OffsetDelete,
 )
-from storage.memory import MemoryOffsetStorage
-from storage.segment_lines import EventDict
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.coordinator import World, a_coordinator
 from tests.helpers.faulty_storage import FaultyStorage
 from tests.helpers.virtual_loop import START_WALL_MS, VirtualClock, run_virtual

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pipeline.bronze import read_events, read_segments
-from pipeline.schema import EVENT_SCHEMA
-from storage.segments import read_segment
+from groupkeeper.pipeline.log.schema import EVENT_SCHEMA
+from groupkeeper.pipeline.tables.bronze import read_events, read_segments
+from groupkeeper.storage.event_log.segments import read_segment
 from tests.helpers.released_data import DATA
 from tests.pipeline.events import commit
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.charts import Span
+from groupkeeper.pipeline.reports.charts import Span
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from pipeline.coverage import IN_NO_SNAPSHOT, Coverage, Gap, HeldSegment
+from groupkeeper.pipeline.log.coverage import IN_NO_SNAPSHOT, Coverage, Gap, HeldSegment
 
 ONE, TWO, THREE = date(2026, 11, 1), date(2026, 11, 2), date(2026, 11, 3)
 

@@ -7,10 +7,16 @@ from collections.abc import Iterable, Iterator
 import pytest
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType, StructType
 
-from pipeline import schema
-from pipeline.schema import EVENT_SCHEMA, PARTITION_SCHEMA
-from storage.event_schema import COMMON_FIELDS, EVENT_SCHEMA_VERSION, KINDS, Field, FieldType
-from storage.segment_lines import ROW_FIELDS
+from groupkeeper.pipeline.log import schema
+from groupkeeper.pipeline.log.schema import EVENT_SCHEMA, PARTITION_SCHEMA
+from groupkeeper.storage.event_log.schema import (
+    COMMON_FIELDS,
+    EVENT_SCHEMA_VERSION,
+    KINDS,
+    Field,
+    FieldType,
+)
+from groupkeeper.storage.segment_lines import ROW_FIELDS
 
 SMALL_INTEGERS = {"shard", "partition", "leader_epoch", "generation", "members"}
 """32 bits are enough for them."""

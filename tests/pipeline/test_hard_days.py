@@ -11,14 +11,14 @@ from itertools import count
 
 import pytest
 
-from coordinator.core import events as core
-from pipeline import silver
-from pipeline.bronze import with_store
-from pipeline.publish import GOLD_TABLES
-from pipeline.report import Scope
-from pipeline.report_jobs import REPORTS, write_reports
-from pipeline.schema import EVENT_SCHEMA
-from storage.segment_lines import EventDict
+from groupkeeper.coordinator.core import events as core
+from groupkeeper.pipeline.log.schema import EVENT_SCHEMA
+from groupkeeper.pipeline.reports.jobs import REPORTS, write_reports
+from groupkeeper.pipeline.reports.report import Scope
+from groupkeeper.pipeline.tables import silver
+from groupkeeper.pipeline.tables.bronze import with_store
+from groupkeeper.pipeline.tables.publish import GOLD_TABLES
+from groupkeeper.storage.segment_lines import EventDict
 from tests.pipeline.conftest import a_site
 from tests.pipeline.events import DAY_MS, at, commit
 from tests.pipeline.histories import a_history

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import ingest
-from pipeline.bronze import read_bronze, read_coverage, read_events
-from pipeline.lake import Lake
-from pipeline.run import run
-from storage.manifest import MANIFEST
+from groupkeeper.pipeline.run import run
+from groupkeeper.pipeline.tables import ingest
+from groupkeeper.pipeline.tables.bronze import read_bronze, read_coverage, read_events
+from groupkeeper.pipeline.tables.lake import Lake
+from groupkeeper.storage.event_log.manifest import MANIFEST
 from tests.pipeline.conftest import Site, a_site
 from tests.pipeline.events import DAY_MS, commit
 from tests.pipeline.restore.conftest import command

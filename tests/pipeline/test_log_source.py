@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from pipeline.log_source import FORMAT, SOURCE_SCHEMA, EventLogSource, MissingEvents
-from pipeline.offsets import offsets_as_of
-from pipeline.schema import BRONZE_SCHEMA
-from storage.event_log import read_events
+from groupkeeper.pipeline.log.schema import BRONZE_SCHEMA
+from groupkeeper.pipeline.log.source import FORMAT, SOURCE_SCHEMA, EventLogSource, MissingEvents
+from groupkeeper.pipeline.tables.offsets import offsets_as_of
+from groupkeeper.storage.event_log.reader import read_events
 from tests.helpers.daemon import Daemon
 from tests.helpers.printed_docs import ROOT
 from tests.helpers.records import commit

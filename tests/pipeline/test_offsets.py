@@ -5,11 +5,16 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import functions as F
 
-from coordinator.core import events as core
-from pipeline.bronze import distinct_events, read_events, read_segments, with_store
-from pipeline.offsets import offsets_as_of
-from pipeline.restore import coverage_of_log
-from pipeline.schema import EVENT_SCHEMA
+from groupkeeper.coordinator.core import events as core
+from groupkeeper.pipeline.log.schema import EVENT_SCHEMA
+from groupkeeper.pipeline.restore.restore import coverage_of_log
+from groupkeeper.pipeline.tables.bronze import (
+    distinct_events,
+    read_events,
+    read_segments,
+    with_store,
+)
+from groupkeeper.pipeline.tables.offsets import offsets_as_of
 from tests.helpers.sample_events import rendered
 from tests.pipeline.conftest import a_site
 from tests.pipeline.events import at, commit

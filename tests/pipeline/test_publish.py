@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
-from coordinator.core import events as core
-from pipeline import bronze, ingest, lake, publish
-from pipeline.bronze import read_events
-from pipeline.report import Scope
-from pipeline.report_jobs import write_reports
-from pipeline.run import main, told
-from pipeline.schema import NOTE_SCHEMA
-from pipeline.session import SPARK_ERRORS
-from storage.segments import read_segment
-from storage.snapshots import OffsetsAsOf, SnapshotLog
+from groupkeeper.coordinator.core import events as core
+from groupkeeper.pipeline.log.schema import NOTE_SCHEMA
+from groupkeeper.pipeline.reports.jobs import write_reports
+from groupkeeper.pipeline.reports.report import Scope
+from groupkeeper.pipeline.run import main, told
+from groupkeeper.pipeline.spark.session import SPARK_ERRORS
+from groupkeeper.pipeline.tables import bronze, ingest, lake, publish
+from groupkeeper.pipeline.tables.bronze import read_events
+from groupkeeper.storage.event_log.segments import read_segment
+from groupkeeper.storage.event_log.snapshots import OffsetsAsOf, SnapshotLog
 from tests.pipeline.conftest import SMALL_DATA, a_site
 from tests.pipeline.events import DAY_MS, at, commit
 from tests.pipeline.restore.conftest import command

@@ -6,13 +6,18 @@ from datetime import date
 
 import pytest
 
-from coordinator.core import events as core
-from pipeline.bronze import read_bronze, read_events
-from pipeline.offsets import offsets_as_of
-from pipeline.report import Scope
-from pipeline.report_jobs import write_reports
-from pipeline.restore import coverage_of_log, events_of_log, group_as_of, require_whole
-from pipeline.run import told
+from groupkeeper.coordinator.core import events as core
+from groupkeeper.pipeline.reports.jobs import write_reports
+from groupkeeper.pipeline.reports.report import Scope
+from groupkeeper.pipeline.restore.restore import (
+    coverage_of_log,
+    events_of_log,
+    group_as_of,
+    require_whole,
+)
+from groupkeeper.pipeline.run import told
+from groupkeeper.pipeline.tables.bronze import read_bronze, read_events
+from groupkeeper.pipeline.tables.offsets import offsets_as_of
 from tests.pipeline.conftest import Site, a_site
 from tests.pipeline.events import DAY_MS, at, commit
 

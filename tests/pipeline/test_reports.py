@@ -15,17 +15,18 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from coordinator.cli.main import app
-from coordinator.cli.tables import ReportName
-from coordinator.core import events as core
-from pipeline import charts, page, report_rebalances
-from pipeline.lake import Lake
-from pipeline.publish import GOLD_TABLES, HELD_BACK, UNDER_WAY
-from pipeline.report import NoTables, Scope, buckets
-from pipeline.report_jobs import REPORTS, write_reports
-from pipeline.report_schema import GOLD_SCHEMAS, MEMBER_SESSIONS_SCHEMA
-from pipeline.run import told
-from pipeline.schema import PUBLICATION_SCHEMA
+from groupkeeper.coordinator.cli.main import app
+from groupkeeper.coordinator.cli.pipeline.tables import ReportName
+from groupkeeper.coordinator.core import events as core
+from groupkeeper.pipeline.log.schema import PUBLICATION_SCHEMA
+from groupkeeper.pipeline.reports import charts, page
+from groupkeeper.pipeline.reports import rebalances as report_rebalances
+from groupkeeper.pipeline.reports.jobs import REPORTS, write_reports
+from groupkeeper.pipeline.reports.report import NoTables, Scope, buckets
+from groupkeeper.pipeline.reports.schema import GOLD_SCHEMAS, MEMBER_SESSIONS_SCHEMA
+from groupkeeper.pipeline.run import told
+from groupkeeper.pipeline.tables.lake import Lake
+from groupkeeper.pipeline.tables.publish import GOLD_TABLES, HELD_BACK, UNDER_WAY
 from tests.helpers.printed_docs import ROOT
 from tests.pipeline.conftest import a_site
 from tests.pipeline.events import DAY_MS, at, commit
@@ -413,11 +414,14 @@ def test_a_line_ends_where_nothing_is_known_any_more():
 
 
 def test_the_daemon_imports_nothing_of_the_pipeline():
-    asks = "import sys, coordinator.app, coordinator.cli.main; print(*sorted(sys.modules))"
+    ours = "groupkeeper.coordinator.daemon.app, groupkeeper.coordinator.cli.main"
+    asks = f"import sys, {ours}; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", asks], cwd=ROOT, capture_output=True, text=True)
-    names = {name.partition(".")[0] for name in done.stdout.split()}
-    assert "coordinator" in names
-    assert not names & {"pipeline", "pyspark", "pandas", "pyarrow", "numpy"}
+    modules = set(done.stdout.split())
+    assert "groupkeeper.coordinator" in modules
+    assert "groupkeeper.pipeline" not in modules
+    names = {name.partition(".")[0] for name in modules}
+    assert not names & {"pyspark", "pandas", "pyarrow", "numpy"}
 
 
 def test_the_commands_say_what_they_need_and_where_it_goes():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import date
 
-from pipeline import gold
-from pipeline.bronze import with_day, with_store
-from pipeline.offsets import offset_changes
-from pipeline.schema import ENDS_SCHEMA, EVENT_SCHEMA, STANDING_SCHEMA
+from groupkeeper.pipeline.log.schema import ENDS_SCHEMA, EVENT_SCHEMA, STANDING_SCHEMA
+from groupkeeper.pipeline.tables import gold
+from groupkeeper.pipeline.tables.bronze import with_day, with_store
+from groupkeeper.pipeline.tables.offsets import offset_changes
 from tests.pipeline.events import DAY_MS, commit
 
 FIRST, SECOND = date(1970, 1, 1), date(1970, 1, 2)

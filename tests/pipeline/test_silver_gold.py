@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core import events as core
-from pipeline.publish import COMPUTATION
+from groupkeeper.coordinator.core import events as core
+from groupkeeper.pipeline.tables.publish import COMPUTATION
 from tests.pipeline.conftest import a_site
 from tests.pipeline.events import DAY_MS, at, commit
 

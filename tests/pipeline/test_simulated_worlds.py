@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import pytest
 from pyspark.sql import functions as F
 
-from pipeline.bronze import read_segments, with_store
-from pipeline.offsets import offsets_as_of
-from storage.segment_lines import EventDict
+from groupkeeper.pipeline.tables.bronze import read_segments, with_store
+from groupkeeper.pipeline.tables.offsets import offsets_as_of
+from groupkeeper.storage.segment_lines import EventDict
 from tests.pipeline.conftest import a_site
 from tests.pipeline.histories import Offsets, told
 from tests.simulation import worlds

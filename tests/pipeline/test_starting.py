@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkRuntimeError
 
-from pipeline import run
-from pipeline.lake_lock import only_writer
-from pipeline.launch import STDERR, SparkNotStarted, start
+from groupkeeper.pipeline import run
+from groupkeeper.pipeline.spark.launch import STDERR, SparkNotStarted, start
+from groupkeeper.pipeline.tables.lake_lock import only_writer
 
 
 def says(text: str) -> None:

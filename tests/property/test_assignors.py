@@ -11,9 +11,9 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from coordinator.core.assignors.registry import ASSIGNORS
-from coordinator.core.assignors.sticky import StickyAssignor
-from coordinator.core.assignors.types import MemberSubscription, TopicPartition
+from groupkeeper.coordinator.core.assignors.registry import ASSIGNORS
+from groupkeeper.coordinator.core.assignors.sticky import StickyAssignor
+from groupkeeper.coordinator.core.assignors.types import MemberSubscription, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,7 +13,7 @@ from kio.schema.index import schema_name_map
 from kio.serial import entity_reader
 from kio.static.constants import EntityType
 
-from protocol.consumer_protocol import (
+from groupkeeper.protocol.consumer_protocol import (
     MAX_NAMES,
     ConsumerAssignment,
     ConsumerProtocolError,

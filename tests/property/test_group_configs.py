@@ -5,20 +5,20 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core.cluster import ClusterShard
-from coordinator.core.errors import ErrorCode
-from coordinator.core.group_configs import CONFIG_KEYS, config_error, to_settings
-from coordinator.core.limits import CoreLimits
-from coordinator.core.records import GroupConfigs
-from coordinator.core.requests import (
+from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
+from groupkeeper.coordinator.core.cluster.settings import CONFIG_KEYS, config_error, to_settings
+from groupkeeper.coordinator.core.cluster.shard import ClusterShard
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.records import GroupConfigs
+from groupkeeper.coordinator.core.requests import (
     AlterGroupConfigs,
     AlterGroupConfigsResult,
     Client,
     GroupConfigChange,
     Now,
 )
-from coordinator.core.routing import shard_of
-from coordinator.group_configs import GroupConfigStore
+from groupkeeper.coordinator.core.routing import shard_of
 
 SHARDS = 4
 LIMITS = CoreLimits(max_configured_groups=3)

@@ -12,10 +12,10 @@ from collections import Counter
 
 import pytest
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import DeleteGroup, OffsetFetch
-from coordinator.service import GroupCoordinator
-from storage.persistent import OffsetAndMetadata, PersistentOffsetStorage
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import DeleteGroup, OffsetFetch
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.storage.backends.host import OffsetAndMetadata, PersistentOffsetStorage
 from tests.helpers.coordinator import CLIENT, a_commit, a_config
 from tests.helpers.dict_store import ThreadedDictStore
 from tests.helpers.faulty_storage import Gate

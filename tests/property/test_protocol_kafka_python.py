@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from protocol.codec import read_request, request_class, response_class, write_response
-from protocol.versions import API_BY_KEY, ApiKey
+from groupkeeper.protocol.codec import read_request, request_class, response_class, write_response
+from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
 from tests.helpers.kafka_python import message_class
 from tests.helpers.wire_entities import (
     FEW,

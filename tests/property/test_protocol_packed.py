@@ -9,11 +9,11 @@ from aiokafka.protocol import commit as aiokafka_commit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import packed, packed_replies
-from protocol.codec import read_request, request_class, response_class, uuid_to_topic_id
-from protocol.errors import ProtocolError
-from protocol.packing import printed_topic_id
-from protocol.versions import ApiKey
+from groupkeeper.protocol import packed, packed_replies
+from groupkeeper.protocol.codec import read_request, request_class, response_class, uuid_to_topic_id
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.packing import printed_topic_id
+from groupkeeper.protocol.versions import ApiKey
 from tests.helpers.kio_replies import build, write_response
 from tests.helpers.wire_entities import entities, kio_bytes
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.serial import entity_reader
 
-from protocol.codec import read_request, request_class
+from groupkeeper.protocol.codec import read_request, request_class
 from tests.helpers.wire_entities import (
     FEW,
     encode,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.codec import request_class, response_class, write_response
-from protocol.reader import read_entity
-from protocol.versions import API_BY_KEY
-from protocol.writer import Row, Written, element_class, entities_writer, write_entity
+from groupkeeper.protocol.codec import request_class, response_class, write_response
+from groupkeeper.protocol.reader import read_entity
+from groupkeeper.protocol.versions import API_BY_KEY
+from groupkeeper.protocol.writer import Row, Written, element_class, entities_writer, write_entity
 from tests.helpers import kio_replies
 from tests.helpers.wire_entities import (
     FEW,

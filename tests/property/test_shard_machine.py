@@ -14,10 +14,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.events import MemberEvicted
-from coordinator.core.records import GroupRemoved
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.cluster.image import TopicInfo
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import MemberEvicted
+from groupkeeper.coordinator.core.records import GroupRemoved
+from groupkeeper.coordinator.core.requests import (
     Heartbeat,
     JoinGroup,
     JoinGroupResult,
@@ -25,7 +26,6 @@ from coordinator.core.requests import (
     OffsetCommitResult,
     SyncGroup,
 )
-from coordinator.core.topic_image import TopicInfo
 from tests.helpers.shard_driver import (
     PAYMENTS,
     SESSION_MS,

@@ -15,7 +15,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core.records import (
+from groupkeeper.coordinator.core.records import (
     AdoptedTopic,
     CommittedPartition,
     CommittedTopic,
@@ -33,10 +33,10 @@ from coordinator.core.records import (
     TopicRecord,
     TopicRemoved,
 )
-from storage.base import Batch, ShardAppend
-from storage.event_codec import Stamp
-from storage.keyed import KeyedRecords
-from storage.record_codec import (
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import Batch, ShardAppend
+from groupkeeper.storage.codec.events import Stamp
+from groupkeeper.storage.codec.records import (
     decode_payload,
     decode_record,
     decode_saved,
@@ -44,7 +44,7 @@ from storage.record_codec import (
     encode_record,
     encode_saved,
 )
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.storage.keyed import KeyedRecords
 from tests.helpers.record_model import RecordModel
 from tests.helpers.storage_owner import SHARDS, Owner
 from tests.helpers.writer_connection import connecting

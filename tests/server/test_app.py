@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.errors import ErrorCode
 from tests.helpers.daemon import ROOT, Daemon
 from tests.helpers.raw_client import RawClient
 
@@ -256,7 +256,7 @@ import ctypes, os, sys
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, PR_CAPBSET_DROP = 1, 2, 24
 for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
     ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # refused to who is not root
-os.execv(sys.executable, [sys.executable, "-m", "coordinator", "serve", "--config", *sys.argv[1:]])
+os.execv(sys.executable, [sys.executable, "-m", "groupkeeper", "serve", "--config", *sys.argv[1:]])
 """
 """Runs a daemon that no file opens itself to but by its mode."""
 
@@ -321,7 +321,7 @@ def test_a_start_that_fails_says_so_to_people_in_the_console_form(make):
 
 
 def test_every_metric_that_is_defined_is_shown_by_a_daemon_on_sqlite(make):
-    from coordinator.metrics import DEFINITIONS
+    from groupkeeper.coordinator.daemon.metrics import DEFINITIONS
 
     daemon = make(topics={"orders": 1}).start()
     page = daemon.get("/metrics")[1]
@@ -335,7 +335,7 @@ def test_the_soft_limit_of_open_files_is_raised_to_what_the_connections_need(mak
     code = (
         "import resource, os, sys; hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1];"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard)); os.execv(sys.executable,"
-        f" [sys.executable, '-m', 'coordinator', 'serve', '--config', {str(daemon.config_file)!r}])"
+        f" [sys.executable, '-m', 'groupkeeper', 'serve', '--config', {str(daemon.config_file)!r}])"
     )
     daemon.write_config()
     with daemon.log_file.open("ab") as log:

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import Heartbeat, OffsetCommitResult
-from coordinator.server.refusals import LINES_PER_WINDOW, WINDOW_S, RefusalLog
-from coordinator.server.stats import CloseReason
-from protocol.frames import FrameError
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import Heartbeat, OffsetCommitResult
+from groupkeeper.coordinator.server.refusals import LINES_PER_WINDOW, WINDOW_S, RefusalLog
+from groupkeeper.coordinator.server.stats import CloseReason
+from groupkeeper.protocol.frames import FrameError
 from tests.helpers.connections import Peer, commit, fake, heartbeat, make_listener
 from tests.helpers.handling import make_services
 from tests.helpers.raw_client import encode_request
@@ -178,7 +178,7 @@ async def test_api_versions_above_ours_is_answered_and_the_connection_goes_on() 
 
 async def test_a_reply_that_would_be_too_large_closes_the_connection() -> None:
     def answer(_: Any) -> Any:
-        from coordinator.core.requests import OffsetFetchResult
+        from groupkeeper.coordinator.core.requests import OffsetFetchResult
 
         rows = [(i, i, -1, "x" * 50, ErrorCode.NONE) for i in range(50)]
         return OffsetFetchResult(ErrorCode.NONE, [("orders", "", rows)])

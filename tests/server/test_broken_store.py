@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordinator.app import IMPATIENT_AFTER_S
-from coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.daemon.app import IMPATIENT_AFTER_S
 from tests.helpers.faulty_server import FaultyDaemon, wait_until
 from tests.helpers.group_view import commit, committed
 from tests.helpers.raw_client import RawClient

@@ -12,12 +12,17 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import Heartbeat, JoinGroupResult, OffsetFetchResult, Request
-from coordinator.server.budget import STALLED_TICKS, TICK_S, cost_bytes
-from coordinator.server.connection import Connection
-from coordinator.server.listener import Listener
-from coordinator.server.stats import CloseReason
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import (
+    Heartbeat,
+    JoinGroupResult,
+    OffsetFetchResult,
+    Request,
+)
+from groupkeeper.coordinator.server.budget import STALLED_TICKS, TICK_S, cost_bytes
+from groupkeeper.coordinator.server.connection import Connection
+from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.stats import CloseReason
 from tests.helpers.connections import Peer, commit, heartbeat, join, make_listener
 from tests.helpers.handling import make_services
 from tests.helpers.raw_client import encode_request

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from coordinator.cli.main import app
-from protocol.consumer_protocol import (
+from groupkeeper.coordinator.cli.main import app
+from groupkeeper.protocol.consumer_protocol import (
     ConsumerAssignment,
     Subscription,
     encode_assignment,
@@ -143,7 +143,7 @@ def test_a_group_whose_id_would_act_on_the_terminal_is_shown_on_a_line_of_its_ow
 
 def test_what_the_terminal_has_no_letter_for_is_escaped(groupkeeper):
     groupkeeper.commit("grün", {("orders", 0): 1})
-    program = [sys.executable, "-m", "coordinator", "group"]
+    program = [sys.executable, "-m", "groupkeeper", "group"]
     for command in (["list"], ["describe", "grün"]):
         done = subprocess.run(
             [*program, *command, "--server", groupkeeper.bootstrap],
@@ -194,7 +194,7 @@ def test_a_standard_output_that_is_full_is_told_in_one_line(groupkeeper):
     command = [
         sys.executable,
         "-m",
-        "coordinator",
+        "groupkeeper",
         "group",
         "list",
         "--server",

@@ -11,7 +11,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from typer.testing import CliRunner
 
-from coordinator.cli.main import app
+from groupkeeper.coordinator.cli.main import app
 from tests.helpers.scripted_broker import ScriptedBroker
 
 LIST_OFFSETS, METADATA, OFFSET_FETCH, FIND_COORDINATOR = 2, 3, 9, 10

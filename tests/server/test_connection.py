@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import (
     Heartbeat,
     JoinGroupResult,
     OffsetCommit,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import JoinGroupResult
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import JoinGroupResult
 from tests.helpers.connections import Peer, fake, heartbeat, join, make_listener
 
 JOINED = JoinGroupResult(ErrorCode.NOT_COORDINATOR, "m")

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import uvloop
 
-from coordinator.handlers.services import Services
-from coordinator.server.limits import ServerLimits
-from coordinator.server.listener import Listener
-from coordinator.service import CoordinatorConfig, GroupCoordinator
-from coordinator.topics import ConfiguredTopic, Topics
-from storage.memory import MemoryOffsetStorage
+from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
+from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.handlers.services import Services
+from groupkeeper.coordinator.server.limits import ServerLimits
+from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from tests.helpers.connections import commit, heartbeat
 from tests.helpers.handling import decode
 from tests.helpers.raw_client import encode_request

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.errors import ErrorCode
 from tests.helpers.group_view import commit, committed
 from tests.helpers.raw_client import RawClient
 from tests.helpers.servers import Groupkeeper

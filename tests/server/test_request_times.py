@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from coordinator.callback_watch import CallbackWatch
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import JoinGroupResult, OffsetCommitResult
-from coordinator.histogram import Histogram
-from coordinator.server.limits import ServerLimits
-from coordinator.server.listener import Listener
-from protocol.versions import ApiKey
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import JoinGroupResult, OffsetCommitResult
+from groupkeeper.coordinator.runtime.histogram import Histogram
+from groupkeeper.coordinator.server.limits import ServerLimits
+from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.watch import CallbackWatch
+from groupkeeper.protocol.versions import ApiKey
 from tests.helpers.connections import Peer, commit, fake, heartbeat, join
 from tests.helpers.handling import make_services
 from tests.helpers.virtual_loop import turns

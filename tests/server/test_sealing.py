@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.event_log import read_events
-from storage.log_check import verify
+from groupkeeper.storage.event_log.check import verify
+from groupkeeper.storage.event_log.reader import read_events
 from tests.helpers.daemon import ROOT, Daemon
 from tests.helpers.failpoint_daemon import SEALING_POINTS
 from tests.helpers.raw_client import RawClient
@@ -178,7 +178,7 @@ def test_the_daemon_tells_how_far_it_is_behind_and_samples_ends(daemon: SealingD
 
 
 def test_a_person_watches_a_group(daemon: SealingDaemon) -> None:
-    command = f"-m coordinator log tail -g g --follow --config {daemon.config_file}"
+    command = f"-m groupkeeper log tail -g g --follow --config {daemon.config_file}"
     tail = subprocess.Popen(
         [sys.executable, *command.split()],
         cwd=daemon.directory,

@@ -1,4 +1,4 @@
-"""coordinator.testing: what other people's tests stand on."""
+"""The server in the process of a test: what other people's tests stand on."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
-from coordinator.testing import GroupkeeperServer, SyncGroupkeeperServer, TestingError
+from groupkeeper.coordinator.testkit.server import (
+    GroupkeeperServer,
+    SyncGroupkeeperServer,
+    TestingError,
+)
 from tests.helpers.printed_docs import ROOT
 from tests.helpers.raw_client import RawClient
 
-COMMAND_LINE = ("typer", "click", "coordinator.cli", "pydantic", "uvloop")
+COMMAND_LINE = ("typer", "click", "groupkeeper.coordinator.cli", "pydantic", "uvloop")
 HTTP = (
-    "coordinator.web",
+    "groupkeeper.coordinator.web",
     "http.client",
     "http.server",
     "prometheus_client",
@@ -31,7 +35,7 @@ NOT_FOR_TESTS = (*COMMAND_LINE, *HTTP)
 
 FRESH = f"""
 import sys
-from coordinator.testing import SyncGroupkeeperServer
+from groupkeeper.coordinator.testkit.server import SyncGroupkeeperServer
 with SyncGroupkeeperServer(topics={{"orders": 1}}) as server:
     server.commit("g", {{("orders", 0): 1}})
     assert server.committed("g") == {{("orders", 0): 1}}

@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
-from coordinator.faults import MAX_MS
-from coordinator.testing import GroupkeeperServer, ServerOptions, SyncGroupkeeperServer
+from groupkeeper.coordinator.testkit.faults import MAX_MS
+from groupkeeper.coordinator.testkit.server import (
+    GroupkeeperServer,
+    ServerOptions,
+    SyncGroupkeeperServer,
+)
 
 NOT_WHOLE = "must be a whole number, not"
 NO_STRING = "must be a string, not"

@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.testing import GroupkeeperServer, SyncGroupkeeperServer, TestingError
+from groupkeeper.coordinator.testkit.server import (
+    GroupkeeperServer,
+    SyncGroupkeeperServer,
+    TestingError,
+)
 from tests.helpers.raw_client import RawClient
 
 SESSION_MS = 10_000

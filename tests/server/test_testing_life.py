@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.testing import GroupkeeperServer, TestingError
+from groupkeeper.coordinator.testkit.server import GroupkeeperServer, TestingError
 
 DAY_MS = 24 * 60 * 60 * 1000
 OFFSETS = {("orders", 0): 7}

@@ -6,8 +6,8 @@ import asyncio
 import struct
 from typing import Any
 
-from coordinator.faults import Delays, FaultyConnection, Gate
-from coordinator.testing import GroupkeeperServer
+from groupkeeper.coordinator.testkit.faults import Delays, FaultyConnection, Gate
+from groupkeeper.coordinator.testkit.server import GroupkeeperServer
 from tests.helpers.connections import Peer, heartbeat, make_listener
 from tests.helpers.raw_client import decode_response, encode_request
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from coordinator.callback_watch import CallbackWatch
-from coordinator.core.errors import ErrorCode
-from coordinator.server.limits import ServerLimits
-from coordinator.server.listener import Listener
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.server.limits import ServerLimits
+from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.watch import CallbackWatch
 from tests.helpers.connections import Peer
 from tests.helpers.handling import make_services
 from tests.helpers.raw_client import encode_request

@@ -8,12 +8,12 @@ import signal
 
 import pytest
 
-from coordinator.address import Address
-from coordinator.process import bind, bound_address, listen
-from coordinator.web.gate import MAX_SCRAPES
-from coordinator.web.pages import make_pages
-from coordinator.web.port import HttpPort, Reports
-from coordinator.web.server import WebServer
+from groupkeeper.coordinator.daemon.address import Address
+from groupkeeper.coordinator.daemon.process import bind, bound_address, listen
+from groupkeeper.coordinator.web.gate import MAX_SCRAPES
+from groupkeeper.coordinator.web.pages import make_pages
+from groupkeeper.coordinator.web.port import HttpPort, Reports
+from groupkeeper.coordinator.web.server import WebServer
 
 
 class State:
@@ -146,7 +146,7 @@ async def test_who_connects_waits_while_the_pages_cannot_be_made(monkeypatch):
         return make(port)
 
     monkeypatch.setattr(HttpPort, "_make_server", fail_once)
-    monkeypatch.setattr("coordinator.web.port.RETRY_S", 0.0)
+    monkeypatch.setattr("groupkeeper.coordinator.web.port.RETRY_S", 0.0)
     port, address = http_port()
     port.start()
     assert (await get(address.port, "/healthz"))[0] == 200

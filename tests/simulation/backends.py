@@ -13,14 +13,14 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import storage.sqlite
-from storage import sqlite_schema
-from storage.base import CLUSTER_SHARD, OffsetStorage, StorageError, StoreIdentity
-from storage.event_log import read_events
-from storage.file_lock import FileLock
-from storage.record_codec import decode_payload
-from storage.segment_lines import EventDict
-from storage.sqlite import SqliteOffsetStorage
+import groupkeeper.storage.backends.sqlite.store
+from groupkeeper.storage.backends.sqlite import schema as sqlite_schema
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import CLUSTER_SHARD, OffsetStorage, StorageError, StoreIdentity
+from groupkeeper.storage.codec.records import decode_payload
+from groupkeeper.storage.event_log.reader import read_events
+from groupkeeper.storage.file_lock import FileLock
+from groupkeeper.storage.segment_lines import EventDict
 from tests.simulation.history import Durable
 from tests.simulation.store import Misfortune, SharedMemory
 
@@ -108,8 +108,8 @@ class SqliteBackend:
         self.path = Path(self._folder.name) / "world.db"
         self._life: SqliteLife | None = None
         self._log_ids = 0
-        self._thread = storage.sqlite.JobThread
-        storage.sqlite.JobThread = Jobs  # type: ignore[assignment, misc]
+        self._thread = groupkeeper.storage.backends.sqlite.store.JobThread
+        groupkeeper.storage.backends.sqlite.store.JobThread = Jobs  # type: ignore[assignment, misc]
 
     def open_life(self, fate: Misfortune) -> OffsetStorage:
         self._life = SqliteLife(self, self._world, fate)
@@ -150,7 +150,7 @@ class SqliteBackend:
         if self._life is not None:
             self._life.die()
         self._folder.cleanup()
-        storage.sqlite.JobThread = self._thread  # type: ignore[misc]
+        groupkeeper.storage.backends.sqlite.store.JobThread = self._thread  # type: ignore[misc]
 
 
 class SqliteLife(SqliteOffsetStorage):

@@ -11,30 +11,32 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from coordinator.core import membership, offset_commit, offset_fetch
-from coordinator.core.errors import ErrorCode
-from coordinator.core.group import Group
-from coordinator.core.records import GroupRecord, OffsetsCommitted, OffsetsRemoved
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.classic import membership
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.groups.group import Group
+from groupkeeper.coordinator.core.offsets import commit as offset_commit
+from groupkeeper.coordinator.core.offsets import fetch as offset_fetch
+from groupkeeper.coordinator.core.records import GroupRecord, OffsetsCommitted, OffsetsRemoved
+from groupkeeper.coordinator.core.requests import (
     Heartbeat,
     OffsetFetch,
     OffsetFetchResult,
     SyncGroup,
 )
-from coordinator.core.shard import _HANDLERS
-from coordinator.core.state import ShardState
-from coordinator.runtime import slot as slots
-from coordinator.runtime.lane import Lane
-from coordinator.runtime.owner import ShardOwner
-from coordinator.runtime.slot import Slot
-from coordinator.server.connection import Connection
-from storage.base import Lease, ShardAppend, ShardId
-from storage.event_codec import Stamp
-from storage.log_clock import LogClock
-from storage.memory import MemoryOffsetStorage
-from storage.sqlite_fold import FoldWork, _LargeGroup
-from storage.sqlite_fold_write import FoldWriter
-from storage.sqlite_keyed import LoadedKeys
+from groupkeeper.coordinator.core.shard import _HANDLERS
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.runtime import slot as slots
+from groupkeeper.coordinator.runtime.lane import Lane
+from groupkeeper.coordinator.runtime.owner import ShardOwner
+from groupkeeper.coordinator.runtime.slot import Slot
+from groupkeeper.coordinator.server.connection import Connection
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.backends.sqlite.fold import FoldWork, _LargeGroup
+from groupkeeper.storage.backends.sqlite.fold_write import FoldWriter
+from groupkeeper.storage.backends.sqlite.keyed import LoadedKeys
+from groupkeeper.storage.base import Lease, ShardAppend, ShardId
+from groupkeeper.storage.codec.events import Stamp
+from groupkeeper.storage.event_log.clock import LogClock
 from tests.simulation.breakages_of_accounts import ACCOUNTS
 from tests.simulation.breakages_of_members import MEMBERS
 from tests.simulation.breakages_of_requests import REQUESTS
@@ -91,7 +93,7 @@ def append_without_load(patch: Patch) -> None:
     async def nothing(*_: Any) -> None:
         pass
 
-    patch.setattr("coordinator.runtime.owner.load_records", nothing)
+    patch.setattr("groupkeeper.coordinator.runtime.owner.load_records", nothing)
 
 
 def answered_twice(patch: Patch) -> None:
@@ -294,7 +296,10 @@ def load_loses_a_slice(patch: Patch) -> None:
 
 def fold_runs_ahead(patch: Patch) -> None:
     """SQLite: the log is taken for folded up to a row that is not."""
-    patch.setattr("storage.sqlite_fold.FoldMap.folded_row", lambda self, last_row: last_row)
+    patch.setattr(
+        "groupkeeper.storage.backends.sqlite.fold.FoldMap.folded_row",
+        lambda self, last_row: last_row,
+    )
 
 
 def fold_fails_silently(patch: Patch) -> None:
@@ -319,7 +324,7 @@ def part_counts_as_its_group(patch: Patch) -> None:
 
 
 def group_has_no_bound(patch: Patch) -> None:
-    patch.setattr("coordinator.core.offset_commit.too_much", lambda *_: set())
+    patch.setattr("groupkeeper.coordinator.core.offsets.commit.too_much", lambda *_: set())
 
 
 def load_leaves_keys_out_of_their_table(patch: Patch) -> None:

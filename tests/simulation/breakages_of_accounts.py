@@ -12,18 +12,20 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from coordinator.core import deletion, membership, rebalance, topic_sweep
-from coordinator.core.errors import ErrorCode
-from coordinator.core.events import Event, MemberEvicted, OffsetDeleted, OffsetExpired
-from coordinator.core.group import Group, Member
-from coordinator.core.lost_offsets import StoredOffset
-from coordinator.core.requests import Heartbeat, LeaveGroupResult
-from coordinator.core.state import ShardState
-from coordinator.runtime import lane
-from coordinator.runtime.lane import Append, Lane
-from coordinator.runtime.owner import ShardOwner
-from coordinator.runtime.refusals import LOADING_ANSWER
-from coordinator.runtime.slot import Slot, Write
+from groupkeeper.coordinator.core.classic import membership, rebalance
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import Event, MemberEvicted, OffsetDeleted, OffsetExpired
+from groupkeeper.coordinator.core.groups.group import Group, Member
+from groupkeeper.coordinator.core.groups.lost_offsets import StoredOffset
+from groupkeeper.coordinator.core.offsets import deletion
+from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
+from groupkeeper.coordinator.core.requests import Heartbeat, LeaveGroupResult
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.runtime import lane
+from groupkeeper.coordinator.runtime.lane import Append, Lane
+from groupkeeper.coordinator.runtime.owner import ShardOwner
+from groupkeeper.coordinator.runtime.refusals import LOADING_ANSWER
+from groupkeeper.coordinator.runtime.slot import Slot, Write
 
 Patch = pytest.MonkeyPatch
 

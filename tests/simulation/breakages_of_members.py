@@ -10,14 +10,15 @@ from typing import Any, Final
 
 import pytest
 
-from coordinator.core import membership, offset_commit, rebalance
-from coordinator.core.errors import ErrorCode
-from coordinator.core.events import Event, MemberEvicted
-from coordinator.core.group import Group
-from coordinator.core.requests import LeaveGroupResult
-from coordinator.core.state import ShardState
-from coordinator.runtime.owner import ShardOwner
-from coordinator.runtime.slot import Slot
+from groupkeeper.coordinator.core.classic import membership, rebalance
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import Event, MemberEvicted
+from groupkeeper.coordinator.core.groups.group import Group
+from groupkeeper.coordinator.core.offsets import commit as offset_commit
+from groupkeeper.coordinator.core.requests import LeaveGroupResult
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.runtime.owner import ShardOwner
+from groupkeeper.coordinator.runtime.slot import Slot
 
 Patch = pytest.MonkeyPatch
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import pytest
 
-from coordinator.core import offset_commit
-from coordinator.handlers.gather import Gather
-from coordinator.runtime.group_loading import GroupLoader
-from coordinator.runtime.owner import ShardOwner
-from coordinator.server.connection import Connection
+from groupkeeper.coordinator.core.offsets import commit as offset_commit
+from groupkeeper.coordinator.handlers.gather import Gather
+from groupkeeper.coordinator.runtime.group_loading import GroupLoader
+from groupkeeper.coordinator.runtime.owner import ShardOwner
+from groupkeeper.coordinator.server.connection import Connection
 
 Patch = pytest.MonkeyPatch
 

@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from coordinator.core import retention
-from coordinator.core.records import OffsetsCommitted
-from coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.offsets import retention
+from groupkeeper.coordinator.core.records import OffsetsCommitted
+from groupkeeper.coordinator.core.state import ShardState
 
 Patch = pytest.MonkeyPatch
 

@@ -11,14 +11,15 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from coordinator.core import joining, membership, offset_commit, rebalance
-from coordinator.core.deadlines import DeadlineKind, Deadlines
-from coordinator.core.group import Group
-from coordinator.core.requests import GroupState, Heartbeat, JoinGroup, OffsetCommit
-from coordinator.core.shard import _HANDLERS
-from coordinator.core.state import ShardState
-from coordinator.runtime.alarm import Alarm
-from coordinator.runtime.lane import Lane
+from groupkeeper.coordinator.core.classic import joining, membership, rebalance
+from groupkeeper.coordinator.core.deadlines import DeadlineKind, Deadlines
+from groupkeeper.coordinator.core.groups.group import Group
+from groupkeeper.coordinator.core.offsets import commit as offset_commit
+from groupkeeper.coordinator.core.requests import GroupState, Heartbeat, JoinGroup, OffsetCommit
+from groupkeeper.coordinator.core.shard import _HANDLERS
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.runtime.alarm import Alarm
+from groupkeeper.coordinator.runtime.lane import Lane
 
 Patch = pytest.MonkeyPatch
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from coordinator.core.group_configs import GroupSettings
-from coordinator.core.invariants import check, check_alarm, session_queued_at
-from coordinator.core.limits import CoreLimits
-from coordinator.core.records import Record
-from coordinator.core.requests import Now, Request
-from coordinator.core.shard import Shard
-from coordinator.core.step import Step, Ticket
-from coordinator.core.topic_image import TopicImage
-from coordinator.runtime.shards import ClusterRunner, MakeShard
-from storage.base import CLUSTER_SHARD, LeaseEpoch, ShardId
+from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.cluster.settings import GroupSettings
+from groupkeeper.coordinator.core.invariants import check, check_alarm, session_queued_at
+from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.records import Record
+from groupkeeper.coordinator.core.requests import Now, Request
+from groupkeeper.coordinator.core.shard import Shard
+from groupkeeper.coordinator.core.step import Step, Ticket
+from groupkeeper.coordinator.runtime.shards import ClusterRunner, MakeShard
+from groupkeeper.storage.base import CLUSTER_SHARD, LeaseEpoch, ShardId
 from tests.simulation.history import Durable
 from tests.simulation.identities import Sent, check_identity
 from tests.simulation.leftovers import Leftovers

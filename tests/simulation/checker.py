@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.events import GroupDeleted, OffsetDeleted, OffsetExpired
-from coordinator.core.records import GroupRecord, SavedMember
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import GroupDeleted, OffsetDeleted, OffsetExpired
+from groupkeeper.coordinator.core.records import GroupRecord, SavedMember
+from groupkeeper.coordinator.core.requests import (
     AlterGroupConfigs,
     ChangeTopics,
     DeleteGroup,
@@ -24,8 +24,8 @@ from coordinator.core.requests import (
     OffsetFetch,
     SyncGroup,
 )
-from protocol.consumer_protocol import decode_assignment, subscribed_topics
-from storage.segment_lines import EventDict
+from groupkeeper.protocol.consumer_protocol import decode_assignment, subscribed_topics
+from groupkeeper.storage.segment_lines import EventDict
 from tests.simulation.history import NOTHING, Durable, OffsetKey, Op, Stored
 
 NONE = ErrorCode.NONE

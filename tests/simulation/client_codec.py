@@ -11,8 +11,8 @@ from typing import Any, Final
 from kio.index import load_response_schema
 from kio.serial import entity_reader
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import (
     Heartbeat,
     JoinGroup,
     JoinGroupMember,

@@ -8,8 +8,8 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import (
     Client,
     Heartbeat,
     JoinGroup,
@@ -20,9 +20,9 @@ from coordinator.core.requests import (
     OffsetFetch,
     SyncGroup,
 )
-from coordinator.core.routing import shard_of
-from coordinator.core.shard import Shard
-from protocol.consumer_protocol import (
+from groupkeeper.coordinator.core.routing import shard_of
+from groupkeeper.coordinator.core.shard import Shard
+from groupkeeper.protocol.consumer_protocol import (
     ConsumerAssignment,
     Subscription,
     decode_assignment,

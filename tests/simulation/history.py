@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from coordinator.core.events import (
+from groupkeeper.coordinator.core.cluster.image import TopicInfo
+from groupkeeper.coordinator.core.events import (
     Assignment,
     Event,
     GroupDeleted,
@@ -20,7 +21,7 @@ from coordinator.core.events import (
     OffsetDeleted,
     OffsetExpired,
 )
-from coordinator.core.records import (
+from groupkeeper.coordinator.core.records import (
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
@@ -34,8 +35,7 @@ from coordinator.core.records import (
     TopicRecord,
     TopicRemoved,
 )
-from coordinator.core.topic_image import TopicInfo
-from storage.base import Batch, LeaseEpoch, ShardId
+from groupkeeper.storage.base import Batch, LeaseEpoch, ShardId
 from tests.simulation.ledger import Ledger
 from tests.simulation.patience import Timeouts
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.group import Group
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.groups.group import Group
+from groupkeeper.coordinator.core.requests import (
     GroupState,
     Heartbeat,
     JoinGroup,
@@ -19,8 +19,8 @@ from coordinator.core.requests import (
     Result,
     SyncGroup,
 )
-from coordinator.core.state import ShardState
-from coordinator.core.step import Step
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.step import Step
 
 _NOT_JUDGED = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 """Of partitions that there are not: neither group nor member is looked at."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from coordinator.core.events import (
+from groupkeeper.coordinator.core.events import (
     CommitRejected,
     EndOffset,
     Event,
@@ -20,9 +20,9 @@ from coordinator.core.events import (
     MemberFenced,
     ShardLoaded,
 )
-from coordinator.core.records import Record
-from coordinator.core.step import Step
-from storage.base import Batch, LeaseEpoch, ShardId
+from groupkeeper.coordinator.core.records import Record
+from groupkeeper.coordinator.core.step import Step
+from groupkeeper.storage.base import Batch, LeaseEpoch, ShardId
 from tests.simulation.tickets import WatchedTicket
 
 _OF_THE_RUNTIME = (CommitRejected, MemberFenced, ShardLoaded, EndOffset, LogStarted)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from coordinator.core.group import CONSUMER, Group
-from coordinator.core.records import SavedOffset
-from coordinator.core.requests import GroupState, Now
-from coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.groups.group import CONSUMER, Group
+from groupkeeper.coordinator.core.records import SavedOffset
+from groupkeeper.coordinator.core.requests import GroupState, Now
+from groupkeeper.coordinator.core.state import ShardState
 from tests.simulation.patience import LATE_MS
 
 Leftover: TypeAlias = tuple[str, str, int]

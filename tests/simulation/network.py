@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from coordinator.server.connection import Connection
+from groupkeeper.coordinator.server.connection import Connection
 from tests.simulation.client_codec import MANY_GROUPS, Versions, correlation_id_of, decode, encode
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from coordinator.callback_watch import CallbackWatch
-from coordinator.core.routing import shard_of
-from coordinator.handlers.services import Services
-from coordinator.runtime.clock import LoopClock
-from coordinator.runtime.slot import Slot
-from coordinator.server.listener import Listener
-from coordinator.topics import ConfiguredTopic, Topics
-from storage.base import CLUSTER_SHARD
+from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
+from groupkeeper.coordinator.core.routing import shard_of
+from groupkeeper.coordinator.handlers.services import Services
+from groupkeeper.coordinator.runtime.clock import LoopClock
+from groupkeeper.coordinator.runtime.slot import Slot
+from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.watch import CallbackWatch
+from groupkeeper.storage.base import CLUSTER_SHARD
 from tests.helpers.virtual_loop import virtual_timer
 from tests.simulation.checked_shard import CheckedShard, checked_makers
 from tests.simulation.history import Durable

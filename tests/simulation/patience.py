@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import NamedTuple, TypeAlias
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.events import MemberEvicted, RebalanceEnd
-from coordinator.core.group import Group, Member
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import MemberEvicted, RebalanceEnd
+from groupkeeper.coordinator.core.groups.group import Group, Member
+from groupkeeper.coordinator.core.requests import (
     GroupState,
     Heartbeat,
     JoinGroup,
@@ -26,8 +26,8 @@ from coordinator.core.requests import (
     Result,
     SyncGroup,
 )
-from coordinator.core.state import ShardState
-from coordinator.core.step import Step
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.step import Step
 
 LATE_MS = 1_100
 """How late a timer may ring: a clock that adds one second after a stall, and the turn of the loop

@@ -4,10 +4,10 @@ load makes another of it where it is not, or has made one.
 
 from __future__ import annotations
 
-from coordinator.core.group import CONSUMER, Group
-from coordinator.core.records import GroupRecord
-from coordinator.core.requests import GroupState
-from protocol.consumer_protocol import ConsumerProtocolError, subscribed_topics
+from groupkeeper.coordinator.core.groups.group import CONSUMER, Group
+from groupkeeper.coordinator.core.records import GroupRecord
+from groupkeeper.coordinator.core.requests import GroupState
+from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, subscribed_topics
 
 
 def check_rest(group: Group) -> None:

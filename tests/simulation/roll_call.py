@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.events import MemberEvicted, MemberJoin, MemberLeave, RebalanceEnd
-from coordinator.core.requests import Heartbeat, LeaveGroupResult, Request, Result
-from coordinator.core.state import ShardState
-from coordinator.core.step import Step
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import MemberEvicted, MemberJoin, MemberLeave, RebalanceEnd
+from groupkeeper.coordinator.core.requests import Heartbeat, LeaveGroupResult, Request, Result
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.step import Step
 
 _GOOD_NEWS = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
 """To a heartbeat."""

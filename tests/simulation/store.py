@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from copy import deepcopy
 from random import Random
 
-from coordinator.core.records import Record, SavedGroup
-from storage.base import (
+from groupkeeper.coordinator.core.records import Record, SavedGroup
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.base import (
     Lease,
     LeaseEpoch,
     OffsetStorage,
@@ -24,8 +25,7 @@ from storage.base import (
     StoreIdentity,
     StoreRefused,
 )
-from storage.memory import MemoryOffsetStorage
-from storage.record_codec import group_of
+from groupkeeper.storage.codec.records import group_of
 from tests.simulation.history import Durable
 
 

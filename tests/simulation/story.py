@@ -6,15 +6,15 @@ from itertools import pairwise
 
 import pytest
 
-from coordinator.core.records import (
+from groupkeeper.coordinator.core.records import (
     CommittedPartition,
     CommittedTopic,
     GroupRecord,
     OffsetsCommitted,
     SavedMember,
 )
-from protocol.consumer_protocol import ConsumerAssignment, encode_assignment
-from storage.base import Batch
+from groupkeeper.protocol.consumer_protocol import ConsumerAssignment, encode_assignment
+from groupkeeper.storage.base import Batch
 from tests.simulation.checker import check_history
 from tests.simulation.history import Durable, Op
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.requests import Client, Heartbeat, Now
-from coordinator.core.shard import Shard
-from coordinator.core.topic_image import TopicImage
+from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.requests import Client, Heartbeat, Now
+from groupkeeper.coordinator.core.shard import Shard
 from tests.helpers.virtual_loop import virtual_time
 from tests.simulation.checked_shard import CheckedShard
 from tests.simulation.node import SHARDS

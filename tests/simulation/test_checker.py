@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.events import (
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import (
     Assignment,
     LostPartition,
     LostTopic,
     OffsetDeleted,
 )
-from coordinator.core.records import (
+from groupkeeper.coordinator.core.records import (
     GroupRemoved,
     OffsetsRemoved,
 )
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.requests import (
     ChangeTopics,
     ChangeTopicsResult,
     Client,

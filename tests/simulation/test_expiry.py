@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.events import LostPartition, LostTopic, OffsetExpired
-from coordinator.core.records import (
+from groupkeeper.coordinator.core.events import LostPartition, LostTopic, OffsetExpired
+from groupkeeper.coordinator.core.records import (
     CommittedPartition,
     CommittedTopic,
     GroupConfigs,
@@ -15,8 +15,8 @@ from coordinator.core.records import (
     OffsetsRemoved,
     SavedMember,
 )
-from protocol.consumer_protocol import Subscription, encode_subscription
-from storage.base import Batch
+from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
+from groupkeeper.storage.base import Batch
 from tests.simulation.checker import check_expired
 from tests.simulation.history import Durable
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core import offset_commit
-from coordinator.core.errors import ErrorCode
-from coordinator.core.group import Group
-from coordinator.core.requests import JoinProtocol
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.groups.group import Group
+from groupkeeper.coordinator.core.offsets import commit as offset_commit
+from groupkeeper.coordinator.core.requests import JoinProtocol
 from tests.helpers.shard_driver import a_member, stable
 from tests.simulation.world_shard_driver import WorldShardDriver
 

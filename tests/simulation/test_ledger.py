@@ -7,10 +7,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.events import MemberFenced, MemberLeave
-from coordinator.core.records import OffsetsRemoved
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import MemberFenced, MemberLeave
+from groupkeeper.coordinator.core.records import OffsetsRemoved
+from groupkeeper.coordinator.core.requests import (
     Heartbeat,
     JoinGroupResult,
     LeaveGroup,
@@ -20,8 +20,8 @@ from coordinator.core.requests import (
     SyncGroup,
     SyncGroupResult,
 )
-from coordinator.core.step import Reply, Step
-from storage.base import Batch
+from groupkeeper.coordinator.core.step import Reply, Step
+from groupkeeper.storage.base import Batch
 from tests.helpers.shard_driver import CLIENT, a_join
 from tests.simulation.history import Durable
 from tests.simulation.tickets import OpenTickets, WatchedTicket

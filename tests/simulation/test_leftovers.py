@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core import retention
-from coordinator.core.group_configs import GroupSettings
-from coordinator.core.requests import JoinProtocol, Now
-from protocol.consumer_protocol import Subscription, encode_subscription
+from groupkeeper.coordinator.core.cluster.settings import GroupSettings
+from groupkeeper.coordinator.core.offsets import retention
+from groupkeeper.coordinator.core.requests import JoinProtocol, Now
+from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
 from tests.helpers.shard_driver import a_member, a_stable_group, stable
 from tests.simulation.patience import LATE_MS
 from tests.simulation.world_shard_driver import WorldShardDriver

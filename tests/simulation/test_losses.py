@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.events import GroupDeleted, LostPartition, LostTopic, OffsetDeleted
-from coordinator.core.records import (
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import (
+    GroupDeleted,
+    LostPartition,
+    LostTopic,
+    OffsetDeleted,
+)
+from groupkeeper.coordinator.core.records import (
     CommittedPartition,
     CommittedTopic,
     GroupRemoved,
@@ -15,8 +20,13 @@ from coordinator.core.records import (
     TopicRecord,
     TopicRemoved,
 )
-from coordinator.core.requests import Client, DeleteGroup, OffsetDelete, OffsetDeleteResult
-from storage.base import Batch
+from groupkeeper.coordinator.core.requests import (
+    Client,
+    DeleteGroup,
+    OffsetDelete,
+    OffsetDeleteResult,
+)
+from groupkeeper.storage.base import Batch
 from tests.simulation.checker import check_losses
 from tests.simulation.history import Durable, Op
 

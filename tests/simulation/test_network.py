@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import Client, OffsetCommit
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import Client, OffsetCommit
 from tests.helpers.virtual_loop import virtual_time
 from tests.simulation.call import Disconnected
 from tests.simulation.client_codec import NEW, encode

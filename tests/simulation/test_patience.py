@@ -8,13 +8,13 @@ import re
 
 import pytest
 
-from coordinator.core import rebalance
-from coordinator.core.deadlines import Deadline
-from coordinator.core.errors import ErrorCode
-from coordinator.core.events import MemberEvicted, RebalanceEnd
-from coordinator.core.group import Group
-from coordinator.core.group_configs import GroupSettings
-from coordinator.core.requests import Now
+from groupkeeper.coordinator.core.classic import rebalance
+from groupkeeper.coordinator.core.cluster.settings import GroupSettings
+from groupkeeper.coordinator.core.deadlines import Deadline
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import MemberEvicted, RebalanceEnd
+from groupkeeper.coordinator.core.groups.group import Group
+from groupkeeper.coordinator.core.requests import Now
 from tests.helpers.shard_driver import a_member, a_stable_group, completing, stable
 from tests.simulation.breakages_of_members import static_members_are_put_out
 from tests.simulation.checked_shard import CheckedShard

@@ -7,13 +7,18 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from coordinator.core import membership, rebalance
-from coordinator.core.errors import ErrorCode
-from coordinator.core.events import MemberEvicted, MemberLeave
-from coordinator.core.group import Group
-from coordinator.core.requests import DeleteGroup, Heartbeat, LeaveGroupResult, LeavingMember
-from coordinator.core.state import ShardState
-from coordinator.core.step import Reply, Step
+from groupkeeper.coordinator.core.classic import membership, rebalance
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import MemberEvicted, MemberLeave
+from groupkeeper.coordinator.core.groups.group import Group
+from groupkeeper.coordinator.core.requests import (
+    DeleteGroup,
+    Heartbeat,
+    LeaveGroupResult,
+    LeavingMember,
+)
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.step import Reply, Step
 from tests.helpers.shard_driver import (
     CLIENT,
     SESSION_MS,

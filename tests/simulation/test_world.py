@@ -7,8 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import Client, OffsetCommit
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import Client, OffsetCommit
 from tests.helpers.virtual_loop import virtual_time
 from tests.simulation.network import Direct
 from tests.simulation.node import TOPIC

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import Heartbeat, ListGroups, Request, SyncGroup
-from coordinator.core.step import Step, Ticket
-from coordinator.service import GroupCoordinator
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import Heartbeat, ListGroups, Request, SyncGroup
+from groupkeeper.coordinator.core.step import Step, Ticket
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 
 _TRY_AGAIN = frozenset(
     {

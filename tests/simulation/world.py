@@ -15,11 +15,11 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
-from coordinator.core.cluster import ClusterShard
-from coordinator.core.errors import ErrorCode
-from coordinator.core.events import Event, MemberEvicted, OffsetExpired
-from coordinator.core.limits import CoreLimits
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.cluster.shard import ClusterShard
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import Event, MemberEvicted, OffsetExpired
+from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.requests import (
     Client,
     Heartbeat,
     JoinGroup,
@@ -27,12 +27,12 @@ from coordinator.core.requests import (
     Request,
     SyncGroup,
 )
-from coordinator.core.routing import shard_of
-from coordinator.core.shard import Shard
-from coordinator.runtime.settings import CoordinatorConfig
-from coordinator.runtime.slot import Slot
-from coordinator.server.limits import ServerLimits
-from storage.base import CLUSTER_SHARD
+from groupkeeper.coordinator.core.routing import shard_of
+from groupkeeper.coordinator.core.shard import Shard
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+from groupkeeper.coordinator.runtime.slot import Slot
+from groupkeeper.coordinator.server.limits import ServerLimits
+from groupkeeper.storage.base import CLUSTER_SHARD
 from tests.helpers.virtual_loop import START_WALL_MS, VirtualLoop
 from tests.simulation.backends import Backend, MemoryBackend, SqliteBackend
 from tests.simulation.call import Call

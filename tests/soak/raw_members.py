@@ -12,7 +12,7 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any
 
-from protocol.consumer_protocol import (
+from groupkeeper.protocol.consumer_protocol import (
     ConsumerAssignment,
     Subscription,
     decode_assignment,

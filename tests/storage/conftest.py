@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.base import OffsetStorage
-from storage.event_log import read_events
-from storage.memory import MemoryOffsetStorage
-from storage.segment_lines import EventDict
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import OffsetStorage
+from groupkeeper.storage.event_log.reader import read_events
+from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.sqlite_bench import Bench
 from tests.helpers.storage_owner import Owner
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from coordinator.cli.event_view import colour_of, line_of
-from coordinator.cli.main import app
-from storage.manifest import MANIFEST, reconcile, remove, write_segments
+from groupkeeper.coordinator.cli.event_view import colour_of, line_of
+from groupkeeper.coordinator.cli.main import app
+from groupkeeper.storage.event_log.manifest import MANIFEST, reconcile, remove, write_segments
 from tests.helpers.printed_docs import ROOT
 from tests.helpers.records import commit
 from tests.helpers.sample_events import rendered, rendered_snapshot
@@ -267,7 +267,7 @@ def test_a_reader_that_goes_ends_a_command_without_a_word(
     os.close(nobody_reads)
     with os.fdopen(pipe, "wb") as output:
         done = subprocess.run(
-            [sys.executable, "-m", "coordinator", *command, *where.get(command[-1], [])],
+            [sys.executable, "-m", "groupkeeper", *command, *where.get(command[-1], [])],
             cwd=ROOT,
             stdout=output,
             stderr=subprocess.PIPE,

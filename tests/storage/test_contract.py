@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.events import GroupCreated, MemberJoin, RebalanceStart
-from coordinator.core.records import (
+from groupkeeper.coordinator.core.events import GroupCreated, MemberJoin, RebalanceStart
+from groupkeeper.coordinator.core.records import (
     GroupConfigs,
     GroupRecord,
     GroupRemoved,
@@ -17,7 +17,7 @@ from coordinator.core.records import (
     TopicRecord,
     TopicRemoved,
 )
-from storage.base import Batch, StorageError, StoreIdentity, StoreRefused
+from groupkeeper.storage.base import Batch, StorageError, StoreIdentity, StoreRefused
 from tests.helpers.records import TOPIC_ID, commit, group_record
 from tests.helpers.storage_owner import IDENTITY, SHARDS
 from tests.storage.conftest import Store

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from storage import full_disk
-from storage.base import StorageError, StoreBusy
-from storage.full_disk import explained, is_full
-from storage.log_check import verify
-from storage.sealing import SealSettings
+from groupkeeper.storage.backends.sqlite import full_disk
+from groupkeeper.storage.backends.sqlite.full_disk import explained, is_full
+from groupkeeper.storage.base import StorageError, StoreBusy
+from groupkeeper.storage.event_log.check import verify
+from groupkeeper.storage.event_log.sealing import SealSettings
 from tests.helpers.records import commit
 from tests.helpers.sealed_store import DAY_MS, SealedStore, until
 
@@ -26,7 +26,7 @@ def no_room() -> None:
 @pytest.fixture
 async def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SealedStore:
     """Three days, a segment each, closed."""
-    monkeypatch.setattr("storage.sealed_sqlite.RETRY_S", 0.01)
+    monkeypatch.setattr("groupkeeper.storage.backends.sqlite.sealed.RETRY_S", 0.01)
     store = SealedStore(tmp_path)
     owner = await store.owner()
     for number in range(3):

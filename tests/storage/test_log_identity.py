@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from storage.log_chain import Chain, MissingEnd
-from storage.log_check import verify
-from storage.log_retention import LogRetention
-from storage.manifest import MANIFEST, read_manifest
-from storage.sealing import SealSettings
-from storage.segment_digest import digest_holds
-from storage.segments import BROKEN_PREFIX, LogBegin
-from storage.sqlite_log import read_note
+from groupkeeper.storage.backends.sqlite.log import read_note
+from groupkeeper.storage.event_log.chain import Chain, MissingEnd
+from groupkeeper.storage.event_log.check import verify
+from groupkeeper.storage.event_log.manifest import MANIFEST, read_manifest
+from groupkeeper.storage.event_log.retention import LogRetention
+from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.event_log.segment_digest import digest_holds
+from groupkeeper.storage.event_log.segments import BROKEN_PREFIX, LogBegin
 from tests.helpers.records import commit
 from tests.helpers.sealed_store import DAY_MS, SealedStore
 

@@ -10,22 +10,27 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from coordinator.commit_log import entries_of
-from coordinator.core.events import (
+from groupkeeper.coordinator.core.events import (
     GroupCreated,
     LostPartition,
     LostTopic,
     OffsetDeleted,
     OffsetExpired,
 )
-from coordinator.core.records import OffsetsRemoved
-from storage.log_check import verify
-from storage.log_retention import LogRetention
-from storage.manifest import MANIFEST, read_manifest
-from storage.sealing import SealSettings
-from storage.segment_lines import EventDict
-from storage.segments import SegmentError, segment_names
-from storage.snapshots import MAX_PASS_OFFSETS, OffsetsAsOf, SnapshotLog, parse_snapshot_log
+from groupkeeper.coordinator.core.records import OffsetsRemoved
+from groupkeeper.coordinator.embed.commit_log import entries_of
+from groupkeeper.storage.event_log.check import verify
+from groupkeeper.storage.event_log.manifest import MANIFEST, read_manifest
+from groupkeeper.storage.event_log.retention import LogRetention
+from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.event_log.segments import SegmentError, segment_names
+from groupkeeper.storage.event_log.snapshots import (
+    MAX_PASS_OFFSETS,
+    OffsetsAsOf,
+    SnapshotLog,
+    parse_snapshot_log,
+)
+from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.records import TOPIC_ID, commit
 from tests.helpers.sealed_store import DAY_MS, NOON_MS, Crash, SealedStore, until
 from tests.helpers.storage_owner import Owner
@@ -285,7 +290,7 @@ def test_the_manifest_keeps_what_was_lost_when_it_is_written_anew(
 ) -> None:
     damage(min(store.log_dir.glob("dt=*/events-*")))
     retention(store).run(log_ids(store))
-    monkeypatch.setattr("storage.manifest.REWRITE_LINES", 1)
+    monkeypatch.setattr("groupkeeper.storage.event_log.manifest.REWRITE_LINES", 1)
     store.now_ms += DAY_MS
     retention(store).run(log_ids(store))
     manifest = read_manifest(store.log_dir)

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.records import GroupRecord, SavedGroup, SavedOffset
-from coordinator.core.routing import shard_of
-from coordinator.messages import OffsetCommitData
-from coordinator.offset_manager import OffsetManager
-from coordinator.service import CoordinatorConfig, GroupCoordinator
-from storage.base import StorageError, StoreIdentity, StoreRefused
-from storage.memory import MemoryOffsetStorage
-from storage.offset_store import DEFAULT_IDENTITY, OffsetStore
-from storage.persistent import OffsetAndMetadata, PersistentOffsetStorage
+from groupkeeper.coordinator.core.records import GroupRecord, SavedGroup, SavedOffset
+from groupkeeper.coordinator.core.routing import shard_of
+from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.embed.messages import OffsetCommitData
+from groupkeeper.coordinator.embed.offset_manager import OffsetManager
+from groupkeeper.storage.backends.host import OffsetAndMetadata, PersistentOffsetStorage
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.base import StorageError, StoreIdentity, StoreRefused
+from groupkeeper.storage.offset_store import DEFAULT_IDENTITY, OffsetStore
 from tests.helpers.dict_store import DictStore
 from tests.helpers.faulty_storage import FaultyStorage, Gate, fail, fence, lie, slow
 from tests.helpers.printed_docs import ROOT

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from storage.log_check import verify
+from groupkeeper.storage.event_log.check import verify
 from tests.helpers.released_data import DATA, opened, told
 
 VERSIONS = sorted(path.name for path in DATA.iterdir())

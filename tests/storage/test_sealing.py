@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from coordinator.core.events import GroupCreated, OffsetDeleted
-from storage.base import StorageError
-from storage.event_log import group_history, read_events
-from storage.log_check import verify
-from storage.manifest import MANIFEST, read_manifest
-from storage.segments import SegmentError
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.coordinator.core.events import GroupCreated, OffsetDeleted
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import StorageError
+from groupkeeper.storage.event_log.check import verify
+from groupkeeper.storage.event_log.manifest import MANIFEST, read_manifest
+from groupkeeper.storage.event_log.reader import group_history, read_events
+from groupkeeper.storage.event_log.segments import SegmentError
 from tests.helpers.records import commit, group_record
 from tests.helpers.sealed_store import DAY_MS, NOON_MS, SealedStore, until
 from tests.helpers.storage_owner import Owner

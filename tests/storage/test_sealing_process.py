@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.file_lock import FileLock
-from storage.log_check import verify
-from storage.sealed_sqlite import SealedSqliteStorage
-from storage.sealing import SealSettings
-from storage.sealing_process import (
+from groupkeeper.storage.backends.sqlite.sealed import SealedSqliteStorage
+from groupkeeper.storage.event_log.check import verify
+from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.event_log.sealing_process import (
     ANSWER_S,
     COMMAND,
     SealingFailed,
@@ -23,6 +22,7 @@ from storage.sealing_process import (
     _encode,
     serve,
 )
+from groupkeeper.storage.file_lock import FileLock
 from tests.helpers.records import commit
 from tests.helpers.sealed_store import SealedStore, until
 from tests.helpers.storage_owner import Owner
@@ -142,7 +142,7 @@ async def test_a_store_whose_sealing_hangs_is_closed_all_the_same(tmp_path: Path
 async def test_a_store_is_served_while_an_earlier_process_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.sealed_sqlite.RETRY_S", 0.05)
+    monkeypatch.setattr("groupkeeper.storage.backends.sqlite.sealed.RETRY_S", 0.05)
     lock = FileLock(tmp_path / "store.db.sealing")
     settings = SealSettings(directory=tmp_path / "log", segment_bytes=1)
     storage = SealedSqliteStorage(tmp_path / "store.db", settings, poll_s=0.01, in_process=False)
@@ -174,7 +174,7 @@ def test_one_that_has_not_noticed_yet_is_waited_for(
     sealing: SealingProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = FileLock(tmp_path / "store.db.sealing")
-    monkeypatch.setattr("storage.sealing_process.LOCK_S", 0.0)
+    monkeypatch.setattr("groupkeeper.storage.event_log.sealing_process.LOCK_S", 0.0)
     answers = io.BytesIO()
     serve(iter([_encode(sealing._task), b'{"call":"settle"}']), answers)
     assert b"the process that sealed for the last daemon still holds" in answers.getvalue()
@@ -229,7 +229,7 @@ def test_it_finds_its_modules_where_the_daemon_did(tmp_path: Path) -> None:
         process.close()
     finally:
         os.chdir(where)
-    assert COMMAND[1:] == ("-m", "storage.sealing_process")
+    assert COMMAND[1:] == ("-m", "groupkeeper.storage.event_log.sealing_process")
 
 
 async def _open_and_close(store: SealedStore) -> None:

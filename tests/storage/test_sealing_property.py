@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.core.events import GroupCreated
-from storage.log_check import verify
+from groupkeeper.coordinator.core.events import GroupCreated
+from groupkeeper.storage.event_log.check import verify
 from tests.helpers.records import commit
 from tests.helpers.sealed_store import DAY_MS, SealedStore, until
 from tests.helpers.storage_owner import Owner

@@ -9,15 +9,15 @@ from contextlib import closing, suppress
 
 import pytest
 
-from coordinator.core.records import (
+from groupkeeper.coordinator.core.records import (
     GroupRemoved,
     OffsetsCommitted,
     TopicRecord,
     TopicRemoved,
 )
-from storage.base import Batch, StorageError
-from storage.event_log import read_events
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import Batch, StorageError
+from groupkeeper.storage.event_log.reader import read_events
 from tests.helpers.records import commit, group_record
 from tests.helpers.sqlite_bench import (
     DELETE_GROUPS,

@@ -8,9 +8,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from coordinator.core.records import GroupRemoved, PartitionEnd, Record, TopicRecord, TopicRemoved
-from storage.event_log import read_events
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.coordinator.core.records import (
+    GroupRemoved,
+    PartitionEnd,
+    Record,
+    TopicRecord,
+    TopicRemoved,
+)
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.event_log.reader import read_events
 from tests.helpers.records import commit, group_record
 from tests.helpers.spying_connection import Spy
 from tests.helpers.storage_owner import Owner

@@ -7,13 +7,13 @@ import sqlite3
 import pytest
 from structlog.testing import capture_logs
 
-from coordinator.core.records import (
+from groupkeeper.coordinator.core.records import (
     GroupRemoved,
     OffsetsRemoved,
     TopicRecord,
     TopicRemoved,
 )
-from storage.base import Batch, Lease
+from groupkeeper.storage.base import Batch, Lease
 from tests.helpers.records import commit
 from tests.helpers.sqlite_bench import (
     INSERT_GROUPS,

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from storage.base import StoreRefused
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import StoreRefused
 from tests.helpers.records import commit
 from tests.helpers.storage_owner import IDENTITY, Owner
 
 HOLDER = """
 import asyncio, sys
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from tests.helpers.records import commit
 from tests.helpers.storage_owner import Owner
 
@@ -35,7 +35,7 @@ asyncio.run(hold())
 
 READER = """
 import sys
-from storage.event_log import read_events
+from groupkeeper.storage.event_log.reader import read_events
 
 for line in sys.stdin:
     print([event["seq"] for event in read_events(sys.argv[1])], flush=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from storage.base import StorageError, StoreBusy, StoreIdentity, StoreRefused
-from storage.sqlite import SqliteOffsetStorage
-from storage.sqlite_schema import MIGRATIONS, connect_writer, migrate, prepare
+from groupkeeper.storage.backends.sqlite.schema import MIGRATIONS, connect_writer, migrate, prepare
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import StorageError, StoreBusy, StoreIdentity, StoreRefused
 from tests.helpers.record_model import Key
 from tests.helpers.records import commit
 from tests.helpers.storage_owner import IDENTITY, Owner

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordinator.core.events import GroupCreated
-from storage import file_lock, store_files
-from storage.base import Batch, StorageError, StoreBusy, StoreRefused
-from storage.event_log import read_events
-from storage.file_lock import FileLock
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.coordinator.core.events import GroupCreated
+from groupkeeper.storage import file_lock
+from groupkeeper.storage.backends.sqlite import store_files
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import Batch, StorageError, StoreBusy, StoreRefused
+from groupkeeper.storage.event_log.reader import read_events
+from groupkeeper.storage.file_lock import FileLock
 from tests.helpers.records import commit
 from tests.helpers.storage_owner import IDENTITY, SHARDS, Owner
 
@@ -40,7 +41,7 @@ connection.close()
 
 FORKER = """
 import asyncio, os, sys
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from tests.helpers.storage_owner import Owner
 
 async def hold():
@@ -57,8 +58,8 @@ SPARING = """
 import asyncio, os, sys
 from contextlib import closing
 from pathlib import Path
-from storage import file_lock
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.storage import file_lock
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from tests.helpers.storage_owner import Owner
 
 def held(path):

@@ -8,12 +8,16 @@ from tempfile import mkdtemp
 
 import pytest
 
-from coordinator.cli.store_history import MissingEvents, copy_group, gaps_before
-from coordinator.core.events import GroupCreated
-from storage.log_retention import LogRetention
-from storage.manifest import MANIFEST
-from storage.sealing import SealSettings
-from storage.segments import read_segment, segment_names
+from groupkeeper.coordinator.cli.pipeline.store_history import (
+    MissingEvents,
+    copy_group,
+    gaps_before,
+)
+from groupkeeper.coordinator.core.events import GroupCreated
+from groupkeeper.storage.event_log.manifest import MANIFEST
+from groupkeeper.storage.event_log.retention import LogRetention
+from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.event_log.segments import read_segment, segment_names
 from tests.helpers.records import commit
 from tests.helpers.sealed_store import DAY_MS, NOON_MS, SealedStore, until
 

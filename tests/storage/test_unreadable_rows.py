@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.messages import OffsetCommitData, OffsetCommitRequest
-from coordinator.service import GroupCoordinator
-from storage.base import StoreRefused
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.embed.messages import OffsetCommitData, OffsetCommitRequest
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import StoreRefused
 from tests.helpers.coordinator import a_config
 
 COPY = """INSERT INTO log (first_seq, count, payload)

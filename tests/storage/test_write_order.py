@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from storage import manifest
-from storage.log_check import verify
-from storage.log_retention import LogRetention
-from storage.manifest import MANIFEST
-from storage.sealing import SealSettings
-from storage.segments import segment_names
+from groupkeeper.storage.event_log import manifest
+from groupkeeper.storage.event_log.check import verify
+from groupkeeper.storage.event_log.manifest import MANIFEST
+from groupkeeper.storage.event_log.retention import LogRetention
+from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.event_log.segments import segment_names
 from tests.helpers.power_cut import PowerCut
 from tests.helpers.records import commit
 from tests.helpers.sealed_store import DAY_MS, SealedStore, until

@@ -17,9 +17,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pipeline.cluster import Endpoint
-from pipeline.offsets_dump import dump, read_partition
-from pipeline.plan import Committed, Partition
+from groupkeeper.pipeline.kafka_history.dump import dump, read_partition
+from groupkeeper.pipeline.restore.cluster import Endpoint
+from groupkeeper.pipeline.restore.plan import Committed, Partition
 from tests.helpers.ecosystem import JDK, kafka_jars, need
 from tests.helpers.kafka_life import a_static_member, a_transaction, members_come_and_go
 from tests.helpers.real_kafka import RealKafka

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from protocol.codec import read_request, request_class
-from protocol.errors import ProtocolError
-from protocol.packed import read_heartbeat, read_offset_commit, read_offset_fetch
-from protocol.versions import ApiKey
+from groupkeeper.protocol.codec import read_request, request_class
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.packed import read_heartbeat, read_offset_commit, read_offset_fetch
+from groupkeeper.protocol.versions import ApiKey
 from tests.helpers.wire_entities import (
     Mark,
     encode,

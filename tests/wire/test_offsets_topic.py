@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.offsets_topic import (
+from groupkeeper.protocol.offsets_topic import (
     ENTITIES,
     GroupKey,
     GroupValue,
@@ -29,7 +29,7 @@ from protocol.offsets_topic import (
     decode_offset,
     encode,
 )
-from protocol.reader import read_entity
+from groupkeeper.protocol.reader import read_entity
 
 LINES = Path(__file__).with_name("offsets_topic").joinpath("records.jsonl").read_text()
 RECORDS = [json.loads(line) for line in LINES.splitlines()]

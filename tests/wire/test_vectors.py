@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from kio.serial import entity_reader
 
-from protocol.codec import read_request, request_class, response_class, write_response
-from protocol.headers import has_flexible_response_header, read_request_header
-from protocol.packed import read_heartbeat, read_offset_commit, read_offset_fetch
-from protocol.reader import read_entity
-from protocol.versions import API_BY_KEY, ApiKey
+from groupkeeper.protocol.codec import read_request, request_class, response_class, write_response
+from groupkeeper.protocol.headers import has_flexible_response_header, read_request_header
+from groupkeeper.protocol.packed import read_heartbeat, read_offset_commit, read_offset_fetch
+from groupkeeper.protocol.reader import read_entity
+from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
 from tests.helpers.wire_entities import plain, response_values
 
 LIMIT = 1000

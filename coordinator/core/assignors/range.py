@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coordinator.core.assignors.types import (
+from groupkeeper.coordinator.core.assignors.types import (
     Assignment,
     MemberSubscription,
     TopicPartition,

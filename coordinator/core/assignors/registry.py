@@ -1,6 +1,6 @@
 """The assignors that come with the coordinator, by name.
 
-Third-party ones are looked up in ``coordinator/assignor_plugins.py``: reading the installed
+Third-party ones are looked up in ``coordinator/embed/assignor_plugins.py``: reading the installed
 distributions is I/O, and the core does none.
 """
 
@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from coordinator.core.assignors.range import RangeAssignor
-from coordinator.core.assignors.roundrobin import RoundRobinAssignor
-from coordinator.core.assignors.sticky import StickyAssignor
-from coordinator.core.assignors.types import PartitionAssignor
+from groupkeeper.coordinator.core.assignors.range import RangeAssignor
+from groupkeeper.coordinator.core.assignors.roundrobin import RoundRobinAssignor
+from groupkeeper.coordinator.core.assignors.sticky import StickyAssignor
+from groupkeeper.coordinator.core.assignors.types import PartitionAssignor
 
 ASSIGNORS: Final[Mapping[str, PartitionAssignor]] = MappingProxyType(
     {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from coordinator.core.assignors.types import (
+from groupkeeper.coordinator.core.assignors.types import (
     Assignment,
     MemberSubscription,
     TopicPartition,

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator.core.assignors.flow import Flow
-from coordinator.core.assignors.take_back import take_back_moves
+from groupkeeper.coordinator.core.assignors.flow import Flow
+from groupkeeper.coordinator.core.assignors.take_back import take_back_moves
 
 EFFORT: Final = 2_000_000
 """Exchanges that the last pass looks at before it leaves the moves as they are: about a second. A

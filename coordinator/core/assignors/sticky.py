@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from coordinator.core.assignors.shares import Pool, shares_of
-from coordinator.core.assignors.types import (
+from groupkeeper.coordinator.core.assignors.shares import Pool, shares_of
+from groupkeeper.coordinator.core.assignors.types import (
     Assignment,
     MemberSubscription,
     TopicPartition,

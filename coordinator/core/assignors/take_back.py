@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coordinator.core.assignors.flow import Flow
+from groupkeeper.coordinator.core.assignors.flow import Flow
 
 
 def take_back_moves(flow: Flow, effort: int) -> None:

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import Any
 from uuid import UUID
 
-from protocol.versions import APIS, Api
+from groupkeeper.protocol.versions import APIS, Api
 from tests.conformance.kafka import settings
 from tests.conformance.kafka.allowed import decision_of
 from tests.conformance.kafka.comparison import CLOSED, ON_TIME, PARKED, Comparison

@@ -19,7 +19,7 @@ from tests.helpers.ecosystem import Unavailable
 from tests.helpers.servers import Groupkeeper
 
 if TYPE_CHECKING:
-    from pipeline.cluster import Cluster
+    from groupkeeper.pipeline.restore.cluster import Cluster
     from tests.helpers.real_kafka import RealKafka
 
 if importlib.util.find_spec("pyspark") is None:
@@ -71,7 +71,7 @@ def group(request: pytest.FixtureRequest) -> str:
 
 def open_cluster(bootstrap: str) -> Cluster:
     """An administrator's clients."""
-    from pipeline.cluster import Endpoint
+    from groupkeeper.pipeline.restore.cluster import Endpoint
 
     return Endpoint(bootstrap).open("tests")
 
@@ -99,7 +99,7 @@ class Answer:
 
 def command(*arguments: object, code: int | None = 0) -> Answer:
     """Run ``groupkeeper pipeline …`` in this process, which has the one Spark session."""
-    from coordinator.cli.main import app
+    from groupkeeper.coordinator.cli.main import app
 
     result = CliRunner().invoke(app, ["pipeline", *map(str, arguments)])
     if result.exception is not None and not isinstance(result.exception, SystemExit):

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cluster import Endpoint
-from pipeline.offsets_dump import DumpError, dump, open_dump
-from pipeline.offsets_history import decode_file
-from pipeline.plan import Committed, Partition
+from groupkeeper.pipeline.kafka_history.dump import DumpError, dump, open_dump
+from groupkeeper.pipeline.kafka_history.history import decode_file
+from groupkeeper.pipeline.restore.cluster import Endpoint
+from groupkeeper.pipeline.restore.plan import Committed, Partition
 from tests.helpers.kafka_life import OpenTransaction, a_consumer
 from tests.pipeline.restore.conftest import SASL_PORT, a_moment, command, open_cluster
 

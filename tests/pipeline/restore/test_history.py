@@ -8,10 +8,15 @@ from datetime import date, timedelta
 
 import pytest
 
-from coordinator.cli.plan_view import read_plan
-from coordinator.core.records import CommittedPartition, CommittedTopic, OffsetsCommitted
-from pipeline.plan import Committed, Partition
-from pipeline.restore import (
+from groupkeeper.coordinator.cli.pipeline.plan_view import read_plan
+from groupkeeper.coordinator.core.records import (
+    CommittedPartition,
+    CommittedTopic,
+    OffsetsCommitted,
+)
+from groupkeeper.pipeline.log.segment_files import ABSENT
+from groupkeeper.pipeline.restore.plan import Committed, Partition
+from groupkeeper.pipeline.restore.restore import (
     IncompleteHistory,
     RestoreError,
     coverage_of_lake,
@@ -21,12 +26,11 @@ from pipeline.restore import (
     group_as_of,
     require_whole,
 )
-from pipeline.segment_files import ABSENT
-from storage.event_codec import Stamp, event_dict
-from storage.log_retention import LogRetention
-from storage.manifest import MANIFEST
-from storage.sealing import SealSettings
-from storage.snapshots import OffsetsAsOf, SnapshotLog
+from groupkeeper.storage.codec.events import Stamp, event_dict
+from groupkeeper.storage.event_log.manifest import MANIFEST
+from groupkeeper.storage.event_log.retention import LogRetention
+from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.event_log.snapshots import OffsetsAsOf, SnapshotLog
 from tests.helpers.records import commit
 from tests.helpers.sealed_store import DAY_MS, SealedStore, until
 from tests.pipeline.restore.conftest import command, open_cluster

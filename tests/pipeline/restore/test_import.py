@@ -8,11 +8,11 @@ from base64 import b64encode
 
 from pyspark.sql import functions as F
 
-from pipeline.bronze import read_coverage, read_events
-from pipeline.lake import Lake
-from pipeline.offsets import offsets_as_of
-from pipeline.plan import Committed, Partition
-from protocol.offsets_topic import ENTITIES, encode
+from groupkeeper.pipeline.restore.plan import Committed, Partition
+from groupkeeper.pipeline.tables.bronze import read_coverage, read_events
+from groupkeeper.pipeline.tables.lake import Lake
+from groupkeeper.pipeline.tables.offsets import offsets_as_of
+from groupkeeper.protocol.offsets_topic import ENTITIES, encode
 from tests.helpers.kafka_life import (
     a_new_consumer,
     a_static_member,

@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from pipeline.apply import Result, apply
-from pipeline.cluster import Endpoint
-from pipeline.migrate import Route, Step, plan_migration, run_plan, source_drift
-from pipeline.plan import Committed, Partition
+from groupkeeper.pipeline.restore.apply import Result, apply
+from groupkeeper.pipeline.restore.cluster import Endpoint
+from groupkeeper.pipeline.restore.migrate import Route, Step, plan_migration, run_plan, source_drift
+from groupkeeper.pipeline.restore.plan import Committed, Partition
 from tests.pipeline.restore.conftest import TOPICS, command, open_cluster
 
 GROUPS = int(os.environ.get("MIGRATE_GROUPS", "200"))

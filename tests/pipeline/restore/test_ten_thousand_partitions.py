@@ -7,8 +7,8 @@ import time
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from pipeline.apply import Purpose, Result, apply, make_plan
-from pipeline.plan import Committed, Kind, Partition
+from groupkeeper.pipeline.restore.apply import Purpose, Result, apply, make_plan
+from groupkeeper.pipeline.restore.plan import Committed, Kind, Partition
 from tests.pipeline.restore.conftest import open_cluster
 
 PARTITIONS = 10_000

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.errors import ErrorCode
-from coordinator.core.records import SavedOffset
-from coordinator.core.requests import ListedGroup, ListGroupsResult, OffsetFetchResult
-from coordinator.core.stored_topics import StoredTopics
-from coordinator.core.topic_image import TopicImage, TopicInfo
-from coordinator.handlers.slices import SLICE_BYTES
-from protocol.packing import printed_topic_id
+from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.records import SavedOffset
+from groupkeeper.coordinator.core.requests import ListedGroup, ListGroupsResult, OffsetFetchResult
+from groupkeeper.coordinator.core.stored_topics import StoredTopics
+from groupkeeper.coordinator.handlers.slices import SLICE_BYTES
+from groupkeeper.protocol.packing import printed_topic_id
 from tests.helpers.handling import FakeChannel, FakeTopics, begin, make_services, versions_of
 
 WIDE = 7_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.asking import read_response, write_request
-from protocol.errors import ProtocolError
+from groupkeeper.protocol.asking import read_response, write_request
+from groupkeeper.protocol.errors import ProtocolError
 from tests.helpers.kio_replies import respond
 from tests.helpers.raw_client import encode_request
 

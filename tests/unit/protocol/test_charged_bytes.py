@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.codec import read_request
-from protocol.errors import ProtocolError
-from protocol.headers import read_request_header
-from protocol.packed import read_offset_commit, read_offset_fetch
-from protocol.reader import BYTES_AN_ELEMENT, FREE_BYTES
-from protocol.versions import ApiKey
+from groupkeeper.protocol.codec import read_request
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.headers import read_request_header
+from groupkeeper.protocol.packed import read_offset_commit, read_offset_fetch
+from groupkeeper.protocol.reader import BYTES_AN_ELEMENT, FREE_BYTES
+from groupkeeper.protocol.versions import ApiKey
 from tests.helpers.raw_client import encode_request
 
 ALLOWED = 1_000

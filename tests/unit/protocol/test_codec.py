@@ -6,16 +6,16 @@ from uuid import UUID
 
 import pytest
 
-from protocol.codec import (
+from groupkeeper.protocol.codec import (
     request_class,
     response_class,
     uuid_to_topic_id,
     write_elements,
     write_response,
 )
-from protocol.reader import java_text
-from protocol.versions import ApiKey
-from protocol.writer import Row, Written
+from groupkeeper.protocol.reader import java_text
+from groupkeeper.protocol.versions import ApiKey
+from groupkeeper.protocol.writer import Row, Written
 
 
 def test_a_response_is_a_whole_frame() -> None:

@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from protocol.frames import FrameError, FrameSplitter
+from groupkeeper.protocol.frames import FrameError, FrameSplitter
 
 
 def framed(body: bytes) -> bytes:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from protocol.errors import ProtocolError
-from protocol.headers import (
+from groupkeeper.protocol.errors import ProtocolError
+from groupkeeper.protocol.headers import (
     MAX_REMEMBERED_BYTES,
     HeaderReader,
     RequestHeader,
@@ -16,7 +16,7 @@ from protocol.headers import (
     read_request_header,
     response_header,
 )
-from protocol.versions import ApiKey
+from groupkeeper.protocol.versions import ApiKey
 
 
 def frame(

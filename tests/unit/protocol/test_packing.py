@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.packing import MANY_PIECES, framed, framed_pieces
+from groupkeeper.protocol.packing import MANY_PIECES, framed, framed_pieces
 
 
 @pytest.mark.parametrize("count", [1, MANY_PIECES - 1, MANY_PIECES, MANY_PIECES + 1])

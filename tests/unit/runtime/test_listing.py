@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from coordinator.core import admin
-from coordinator.core.errors import ErrorCode
-from coordinator.core.requests import (
+from groupkeeper.coordinator.core.classic import admin
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import (
     Client,
     DeleteGroup,
     ListedGroup,
@@ -19,9 +19,9 @@ from coordinator.core.requests import (
     Now,
     Request,
 )
-from coordinator.runtime import listing
-from coordinator.runtime.listing import Collected, Listing, Listings
-from coordinator.runtime.slot import Ticket
+from groupkeeper.coordinator.runtime import listing
+from groupkeeper.coordinator.runtime.listing import Collected, Listing, Listings
+from groupkeeper.coordinator.runtime.slot import Ticket
 from tests.helpers.coordinator import RecordingTicket, a_coordinator
 from tests.helpers.virtual_loop import VirtualClock, VirtualLoop, turns, virtual_time, virtual_timer
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from coordinator.core.records import TopicRecord
-from storage.base import (
+from groupkeeper.coordinator.core.records import TopicRecord
+from groupkeeper.storage.base import (
     CLUSTER_SHARD,
     Batch,
     OffsetStorage,

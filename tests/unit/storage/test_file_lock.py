@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.base import StorageError, StoreBusy
-from storage.file_lock import FORBIDDEN, cannot_open
+from groupkeeper.storage.base import StorageError, StoreBusy
+from groupkeeper.storage.file_lock import FORBIDDEN, cannot_open
 
 
 @pytest.mark.parametrize("number", sorted(FORBIDDEN))

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from storage.base import StoreRefused
-from storage.memory import MemoryOffsetStorage
-from storage.open import open_storage
-from storage.sealed_memory import SealedMemoryStorage
-from storage.sealed_sqlite import SealedSqliteStorage
-from storage.sealing import SealSettings
-from storage.sqlite import SqliteOffsetStorage
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.backends.sealed_memory import SealedMemoryStorage
+from groupkeeper.storage.backends.sqlite.sealed import SealedSqliteStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import StoreRefused
+from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.open import open_storage
 
 
 def test_memory() -> None:

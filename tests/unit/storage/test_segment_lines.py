@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.segment_lines import decode_line, encode_line
+from groupkeeper.storage.segment_lines import decode_line, encode_line
 from tests.helpers.sample_events import rendered, rendered_snapshot
 
 EVENTS = [*rendered(), *rendered_snapshot()]

@@ -1,0 +1,65 @@
+"""The extras of this distribution: which packages each brings, and the command that installs it.
+
+``pyproject.toml`` names the distributions, ``docs/installing.md`` says what each extra is for.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+Extra: TypeAlias = Literal["server", "admin", "pipeline"]
+
+_ADMIN: Final = ("confluent_kafka", "kafka", "typer")
+
+BRINGS: Final[dict[Extra, tuple[str, ...]]] = {
+    "server": ("prometheus_client", "starlette", "typer", "uvicorn", "uvloop"),
+    "admin": _ADMIN,
+    "pipeline": (*_ADMIN, "pandas", "pyarrow", "pyspark"),
+}
+"""What each extra brings, by import name."""
+
+
+class _Source(NamedTuple):
+    path: Path
+    is_editable: bool
+
+
+def lacking(extra: Extra) -> str | None:
+    """Return one line if a package of the extra is missing: which one, and what installs it."""
+    missing = [name for name in BRINGS[extra] if find_spec(name) is None]
+    if not missing:
+        return None
+    return f"{', '.join(missing)}: not installed; run: {_advice(extra)}"
+
+
+def _advice(extra: Extra) -> str:
+    import shlex
+
+    source = _source()
+    if source is None:
+        return f"{sys.executable} -m pip install '.[{extra}]', in a checkout of groupkeeper"
+    option = ["-e"] if source.is_editable else []
+    return shlex.join([sys.executable, "-m", "pip", "install", *option, f"{source.path}[{extra}]"])
+
+
+def _source() -> _Source | None:
+    """Return the checkout that this was installed from (PEP 610), if it is still there."""
+    # late: a daemon that lacks nothing does not wait for these imports
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
+    home = Path(__file__).resolve().parents[2]
+    try:
+        told = json.loads(distribution("groupkeeper").read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:
+        told = {}
+    url = urlsplit(told.get("url", ""))
+    found = [_Source(home, is_editable=True)]
+    if url.scheme == "file":
+        is_editable = told.get("dir_info", {}).get("editable", False)
+        found.insert(0, _Source(Path(unquote(url.path)), is_editable))
+    return next((each for each in found if (each.path / "pyproject.toml").is_file()), None)

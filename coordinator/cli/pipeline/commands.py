@@ -1,0 +1,53 @@
+"""``groupkeeper pipeline``: the jobs over the event log."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import typer
+from typer.core import TyperCommand
+
+from groupkeeper.coordinator.cli.extras import Extra, lacking
+from groupkeeper.coordinator.cli.failing import USAGE, fail
+from groupkeeper.coordinator.cli.pipeline import migrate, tables
+from groupkeeper.coordinator.cli.stopping import stoppable
+
+WITHOUT_SPARK: Final = {"dump-offsets"}
+"""Commands that need Kafka's clients alone. So does ``restore --plan``, which makes no plan."""
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+class _Job(TyperCommand):
+    """Says what is missing before it runs (its help needs nothing), and ends when it is told to."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run, if what the extra brings is there."""
+        extra = self._extra(ctx)
+        if (lack := lacking(extra)) is not None:
+            java = "Java 17 is needed too (Debian: openjdk-17-jre-headless). "
+            fail(f"{java if extra == 'pipeline' else ''}{lack}", USAGE)
+        with stoppable():
+            return super().invoke(ctx)
+
+    def _extra(self, ctx: Any) -> Extra:
+        applies = self.name == "restore" and ctx.params["plan"] is not None
+        return "admin" if applies or self.name in WITHOUT_SPARK else "pipeline"
+
+
+@app.callback()
+def pipeline() -> None:
+    """The event log's jobs: tables, reports, restore, migration, import.
+
+    They need the extra `pipeline`, and Java. `restore --plan` and `dump-offsets` need the extra
+    `admin` alone.
+    """
+
+
+tables.register(app)
+migrate.register(app)
+for _command in app.registered_commands:
+    _command.cls = _Job

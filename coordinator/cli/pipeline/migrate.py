@@ -1,0 +1,374 @@
+"""``groupkeeper pipeline migrate``, ``dump-offsets`` and ``import``: groups come and go."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+import typer
+
+from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
+from groupkeeper.coordinator.cli.group import Output, OutputOption
+from groupkeeper.coordinator.cli.pipeline.options import (
+    TABLES,
+    ApplyOption,
+    ClientConfigOption,
+    DataOption,
+    MasterOption,
+    PlanOption,
+    PlanOutOption,
+    ServerOption,
+    TimeoutOption,
+    UndoOption,
+)
+from groupkeeper.coordinator.cli.pipeline.plan_view import (
+    AT_SOURCE,
+    AT_TARGET,
+    as_json,
+    counted,
+    print_facts_of,
+    print_outcomes,
+    print_plan,
+    write_plan,
+)
+from groupkeeper.coordinator.cli.pipeline.restore import (
+    NO_DATA,
+    PLANS,
+    SPARK_MEMORY,
+    now_ms,
+    opened_plan,
+    read_properties,
+    refuse_with_plan,
+    restore_command,
+    tell,
+)
+from groupkeeper.coordinator.cli.pipeline.spark import failures_told, start_spark
+from groupkeeper.coordinator.cli.pipeline.tables import the_only_writer
+from groupkeeper.coordinator.cli.plain_text import plain
+
+if TYPE_CHECKING:
+    from groupkeeper.pipeline.kafka_history.dump import Dump
+    from groupkeeper.pipeline.restore.apply import Outcome
+    from groupkeeper.pipeline.restore.cluster import Endpoint
+    from groupkeeper.pipeline.restore.migrate import Migration
+    from groupkeeper.pipeline.restore.plan import Plan
+
+
+def migrate_command(  # noqa: PLR0913  the options of a command
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="HOST:PORT", help="The coordinator they leave.")
+    ] = None,
+    server: ServerOption = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option("--group", metavar="PATTERN", help="Only groups like this: billing-*."),
+    ] = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="FROM=TO", help="A topic is called otherwise there."),
+    ] = None,
+    data: DataOption = None,
+    plan: PlanOption = None,
+    undo: UndoOption = False,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Say what is not as the plan has it; with --from, also what moved on there.",
+        ),
+    ] = False,
+    apply: ApplyOption = False,
+    out: PlanOutOption = None,
+    output: OutputOption = Output.TABLE,
+    client_config: ClientConfigOption = None,
+    source_config: Annotated[
+        Path | None,
+        typer.Option("--from-config", metavar="FILE", help="As --client-config, for --from."),
+    ] = None,
+    master: MasterOption = None,
+    timeout: TimeoutOption = 30.0,
+) -> None:
+    """Bring the groups of one coordinator to another, offsets and metadata as they are.
+
+    Writes a plan and prints it; --apply carries it out, now or later with --plan FILE, many groups
+    at a time. Groups with members at the target are refused. --plan FILE --undo --apply takes it
+    back. Exits 1 when a group was refused, or could not be planned.
+    """
+    from groupkeeper.pipeline.restore.cluster import Endpoint
+
+    properties = read_properties(client_config)
+    from_properties = read_properties(source_config) if source_config else properties
+    away = None if source is None else Endpoint(source, from_properties, timeout)
+    spark_master = master
+    left_out: list[Outcome] = []
+    _check_options(plan, (verify, undo, apply), source)
+    if plan is not None:
+        refuse_with_plan({"--group": group, "--map": topics, "--data": data, "--out": out})
+    if plan is None:
+        if away is None or server is None:
+            fail("name --from and --server, or with --plan FILE a plan that was made", USAGE)
+        target = Endpoint(server, properties, timeout)
+        migration = _planned(away, target, data, (topics, group), spark_master)
+        made = migration.plan
+        path = out or Path(f"migration-{made.id}.json")
+        write_plan(made, path)
+        _tell_before(migration)
+        left_out = migration.left_out()
+    else:
+        made, path = opened_plan(plan, undo), plan
+        target = Endpoint(server or made.content.server, properties, timeout)
+    if verify:
+        _verify(made, path, (target, away), spark_master, output)
+        return
+    if output is Output.TABLE:
+        print_plan(made)
+        print()
+    outcomes = _run(made, target, apply, spark_master)
+    again = (path, target.address, client_config)
+    tell(made, again, outcomes + left_out, apply, output)
+
+
+def _check_options(
+    plan: Path | None,
+    what: tuple[bool, bool, bool],
+    source: str | None,
+) -> None:
+    verify, undo, apply = what
+    if plan is None and (verify or undo):
+        fail("--verify and --undo are about a plan that was made: name it with --plan FILE", USAGE)
+    if verify and apply:
+        fail("--verify only looks: leave out --apply, or --verify", USAGE)
+    if plan is not None and source is not None and not verify:
+        fail("with --plan, --from is what --verify looks at: add --verify, or leave it out", USAGE)
+
+
+def _planned(
+    source: Endpoint,
+    target: Endpoint,
+    data: str | None,
+    selection: tuple[list[str] | None, list[str] | None],
+    master: str | None,
+) -> Migration:
+    from groupkeeper.pipeline.restore.cluster import ClusterError
+    from groupkeeper.pipeline.restore.migrate import Route, plan_migration
+
+    renamed, patterns = selection
+    records = None if data == NO_DATA else target if data is None else target._replace(address=data)
+    route = Route(source, target, records, _topic_map(renamed or ()))
+    try:
+        for each in (source, target, records):
+            if each is not None:  # whether they answer: Spark takes its time
+                each.open(PLANS).close()
+        spark = _spark(master)
+        typer.echo("groupkeeper: reading the groups", err=True)
+        with failures_told():
+            migration = plan_migration(spark, route, now_ms(), patterns or ())
+    except ClusterError as error:
+        fail(str(error), FAILED)
+    if not migration.plan.content.groups:
+        if not migration.failed:
+            like = f" like {' or '.join(patterns)}" if patterns else ""
+            fail(
+                f"{source.address}: no group there{like} has a committed offset to move",
+                NOTHING_MATCHED,
+            )
+        name, why = next(iter(sorted(migration.failed.items())))
+        others = f" (and {len(migration.failed) - 1} more)" if len(migration.failed) > 1 else ""
+        fail(f"no group could be planned, no plan was written. {name}{others}: {why}", FAILED)
+    return migration
+
+
+def _topic_map(pairs: Any) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        name, is_there, to = pair.partition("=")
+        if not (name and is_there and to):
+            fail(f"--map {pair}: say FROM=TO, two names of topics", USAGE)
+        found[name] = to
+    return found
+
+
+def _tell_before(migration: Migration) -> None:
+    """Say what a person should know before anything is applied."""
+    if migration.empty:
+        has = "has" if len(migration.empty) == 1 else "have"
+        typer.echo(
+            f"groupkeeper: {counted(len(migration.empty), 'group')} {has} no committed offset, and "
+            "nothing to be moved: left out",
+            err=True,
+        )
+    if migration.active:
+        has = "has" if len(migration.active) == 1 else "have"
+        more = ", ..." if len(migration.active) > GROUPS_NAMED else ""
+        some = plain(", ".join(migration.active[:GROUPS_NAMED]) + more)
+        typer.echo(
+            f"groupkeeper: {counted(len(migration.active), 'group')} {has} members at the source "
+            f"({some}), who commit on. Stop them and plan again before you apply; whether any "
+            "offset moved on is told by --plan FILE --verify --from",
+            err=True,
+        )
+
+
+GROUPS_NAMED: Final = 3
+"""Groups that a message names."""
+
+
+def _run(made: Plan, target: Endpoint, apply: bool, master: str | None) -> list[Outcome]:
+    """Check or apply a plan."""
+    from groupkeeper.pipeline.restore.migrate import Step, run_plan
+
+    step = Step.APPLY if apply else Step.CHECK
+    spark = _spark(master)
+    with failures_told():
+        outcomes: list[Outcome] = run_plan(spark, target, made, step)
+    return outcomes
+
+
+def _verify(
+    made: Plan,
+    path: Path,
+    servers: tuple[Endpoint, Endpoint | None],
+    master: str | None,
+    output: Output,
+) -> None:
+    """Say what is not as the plan has it, there and where it came from. Changes nothing."""
+    from groupkeeper.pipeline.restore.migrate import Step, run_plan, source_drift
+
+    target, source = servers
+    spark = _spark(master)
+    with failures_told():
+        there = run_plan(spark, target, made, Step.VERIFY)
+        here = [] if source is None else source_drift(spark, source, made)
+    places = (target.address, None if source is None else source.address)
+    tell_verified(made, path, places, (there, here), output)
+
+
+def tell_verified(
+    made: Plan,
+    path: Path,
+    places: tuple[str, str | None],
+    outcomes: tuple[list[Outcome], list[Outcome]],
+    output: Output,
+) -> None:
+    """Print what a look at the target, and at the source where it is named, found."""
+    there, here = outcomes
+    target, source = places
+    if output is Output.JSON:
+        at_source = [msgspec.to_builtins(outcome) for outcome in here]
+        print(as_json(made, path, there, applied=False, source_outcomes=at_source))
+    else:
+        print_facts_of(made)
+        print(f"\nAt the target, {target}:")
+        print_outcomes(there, AT_TARGET)
+        if source is not None:
+            print(f"\nAt the source, {source}:")
+            print_outcomes(here, AT_SOURCE)
+        print("\nNothing was changed: --verify only looks.")
+    if not all(outcome.is_well for outcome in there + here):
+        raise typer.Exit(FAILED)
+
+
+def dump_command(
+    server: Annotated[
+        str, typer.Option("--server", metavar="HOST:PORT", help="A broker of the Kafka cluster.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="An empty directory for the dump.")
+    ],
+    client_config: ClientConfigOption = None,
+    timeout: TimeoutOption = 30.0,
+) -> None:
+    """Read a Kafka cluster's __consumer_offsets into files.
+
+    What transactions sent counts from their commit; what is open still is left out, and told.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from groupkeeper.pipeline.kafka_history.dump import DumpError, dump
+    from groupkeeper.pipeline.restore.cluster import ClusterError, Endpoint
+
+    bar = Progress(
+        TextColumn("reading __consumer_offsets"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=Console(stderr=True),
+    )
+    source = Endpoint(server, read_properties(client_config), timeout)
+    try:
+        source.check()
+        with bar:
+            task = bar.add_task("read", total=None)
+            done = dump(
+                source,
+                out,
+                now_ms(),
+                progress=lambda read, of: bar.update(task, completed=read, total=of),
+            )
+    except (ClusterError, DumpError) as error:
+        fail(str(error), FAILED)
+    _tell_open(done)
+    print(
+        f"{counted(done.records, 'record')} of {counted(len(done.partitions), 'partition')} in "
+        f"{out}. "
+        f"Next: groupkeeper pipeline import {out} --tables DIR"
+    )
+
+
+def _tell_open(done: Dump) -> None:
+    """Say what was left out because nobody knows yet whether it will count."""
+    if not done.open:
+        return
+    transactions = {each.producer_id for each in done.open}
+    groups = sorted({group for each in done.open for group in each.groups})
+    more = ", ..." if len(groups) > GROUPS_NAMED else ""
+    some = plain(", ".join(groups[:GROUPS_NAMED]) + more)
+    has = "has" if len(transactions) == 1 else "have"
+    typer.echo(
+        f"groupkeeper: {counted(len(transactions), 'transaction')} {has} not ended there: "
+        f"{counted(sum(each.offsets for each in done.open), 'offset')} of "
+        f"{counted(len(groups), 'group')} ({some}) left out. dump.json names all of them; dump "
+        "again when they have ended",
+        err=True,
+    )
+
+
+def import_command(
+    dump: Annotated[Path, typer.Argument(metavar="DUMP", help="What dump-offsets wrote.")],
+    tables: Annotated[str, TABLES],
+    skip_unreadable: Annotated[
+        bool, typer.Option("--skip-unreadable", help="Leave out records that cannot be read.")
+    ] = False,
+    master: MasterOption = None,
+) -> None:
+    """Bring a Kafka cluster's history into bronze; once more changes nothing."""
+    from groupkeeper.pipeline.kafka_history.dump import DumpError, open_dump
+
+    try:
+        open_dump(dump)  # before Spark, which takes its time
+        from groupkeeper.pipeline.kafka_history.importing import import_dump
+        from groupkeeper.pipeline.tables.lake import Lake
+
+        with the_only_writer(tables), failures_told():
+            done = import_dump(_spark(master), dump, Lake(tables), skip_unreadable=skip_unreadable)
+    except DumpError as error:
+        fail(str(error), FAILED)
+    print(
+        f"{counted(done.events, 'event')} out of {counted(done.records, 'record')} in {tables}, as "
+        f"batch {done.batch_id}. Next: groupkeeper pipeline restore --tables {tables}"
+    )
+
+
+@functools.cache
+def _spark(master: str | None) -> Any:
+    return start_spark("migrate", master, SPARK_MEMORY)
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands, and restore, to ``groupkeeper pipeline``."""
+    app.command("restore")(restore_command)
+    app.command("migrate")(migrate_command)
+    app.command("dump-offsets")(dump_command)
+    app.command("import")(import_command)

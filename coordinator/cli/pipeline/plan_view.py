@@ -1,0 +1,195 @@
+"""A plan and how it went, as a person and as a program read it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import typer
+
+from groupkeeper.coordinator.cli.failing import FAILED, USAGE, fail
+from groupkeeper.coordinator.cli.group import print_facts, print_table
+from groupkeeper.coordinator.cli.plain_text import plain
+
+if TYPE_CHECKING:
+    from groupkeeper.pipeline.restore.apply import Outcome
+    from groupkeeper.pipeline.restore.plan import Change, Plan
+
+ROWS_SHOWN: Final = 100
+"""Rows of a table; the file has all of them."""
+GROUPS_NAMED: Final = 10
+"""Messages about single groups."""
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a plan file, or end with what is wrong with it."""
+    from groupkeeper.pipeline.restore.plan import PlanError, decode
+
+    try:
+        return decode(path.read_bytes())
+    except OSError as error:
+        fail(f"{path}: {error.strerror or error}", USAGE)
+    except PlanError as error:
+        fail(f"{path}: {error}", FAILED)
+
+
+def write_plan(plan: Plan, path: Path) -> None:
+    """Write a plan file; one that is there already is never replaced."""
+    try:
+        with path.open("xb") as file:
+            file.write(plan.encode() + b"\n")
+    except FileExistsError:
+        fail(f"{path} is there already: name another file (--out)", USAGE)
+    except OSError as error:
+        fail(f"{path}: {error.strerror or error}", FAILED)
+
+
+def moment(ts_ms: int) -> str:
+    """Print a time: UTC, to the second, or to the millisecond where that counts."""
+    at = datetime.fromtimestamp(ts_ms / 1000, UTC)
+    text = at.isoformat(timespec="milliseconds" if ts_ms % 1000 else "seconds")
+    return text.replace("+00:00", "Z")
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number with what it counts: 1 group, 2,000 groups."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def print_facts_of(plan: Plan) -> None:
+    """Print what a plan is, without its partitions."""
+    content = plan.content
+    facts = {
+        "PLAN": f"{plan.id} ({content.kind}, made {moment(content.created_ms)})",
+        "GROUPS": _groups(plan),
+        "SERVER": content.server,
+        "SOURCE": content.source,
+        "CLAMPED TO": content.data,
+    }
+    if content.as_of_ms is not None:
+        facts["AS OF"] = moment(content.as_of_ms)
+    if content.undoes is not None:
+        facts["TAKES BACK"] = content.undoes
+    print_facts(facts)
+
+
+def print_plan(plan: Plan) -> None:
+    """Print what a plan would do, one row a partition; of many, the first."""
+    print_facts_of(plan)
+    content = plan.content
+    changes = [(group.group, each) for group in content.groups for each in group.changes]
+    shown = [(group, each) for group, each in changes if each.changes or each.wanted is not None]
+    if shown:
+        print()
+        many = len(content.groups) > 1
+        names = ["TOPIC", "PARTITION", "CURRENT", "TARGET", "DELTA", "CLAMP"]
+        rows = [(group, *_row(each)) if many else _row(each) for group, each in shown[:ROWS_SHOWN]]
+        print_table(["GROUP", *names] if many else names, rows)
+        if len(shown) > ROWS_SHOWN:
+            print(f"... and {len(shown) - ROWS_SHOWN} more; the plan's file has them all")
+    print()
+    print(summary(plan))
+
+
+def _groups(plan: Plan) -> str:
+    names = [group.group for group in plan.content.groups]
+    return names[0] if len(names) == 1 else str(len(names))
+
+
+def _row(each: Change) -> tuple[object, ...]:
+    def value(offset: int | None, metadata: str) -> object:
+        return "none" if offset is None else f"{offset} {metadata!r}" if metadata else offset
+
+    current, target = each.current, each.target
+    delta = "-" if each.delta is None else f"{each.delta:+}" if each.delta else "0"
+    clamp = {
+        "none": "",
+        "log_start": f"log starts at {each.log_start}, {each.wanted} is gone",
+        "log_end": f"log ends at {each.log_end}, {each.wanted} is beyond",
+        "no_partition": "no such partition, left alone",
+    }[each.clamp]
+    return (
+        each.topic,
+        each.partition,
+        value(None, "") if current is None else value(current.offset, current.metadata),
+        value(None, "") if target is None else value(target.offset, target.metadata),
+        delta,
+        clamp,
+    )
+
+
+def summary(plan: Plan) -> str:
+    """Sum a plan up in a sentence or two."""
+    changes = [each for group in plan.content.groups for each in group.changes]
+    to_do = [each for each in changes if each.changes]
+    again = -sum(each.delta for each in to_do if each.delta is not None and each.delta < 0)
+    skipped = sum(each.delta for each in to_do if each.delta is not None and each.delta > 0)
+    clamped = sum(each.clamp in ("log_start", "log_end") for each in changes)
+    absent = sum(each.clamp == "no_partition" for each in changes)
+    verb = "changes" if len(to_do) == 1 else "change"
+    parts = [f"{len(to_do):,} of {counted(len(changes), 'partition')} {verb}"]
+    if again:
+        parts.append(f"{_messages(again)} read again")
+    if skipped:
+        parts.append(f"{_messages(skipped)} skipped")
+    if clamped:
+        parts.append(f"{clamped:,} clamped to what the log holds")
+    if absent:
+        parts.append(f"{absent:,} left alone")
+    return ", ".join(parts) + "."
+
+
+def _messages(number: int) -> str:
+    return f"{counted(number, 'message')} {'is' if number == 1 else 'are'}"
+
+
+Words = Mapping[str, str]
+"""What is said of the groups of each result, after "1 group " and "2 groups "."""
+
+CARRIED_OUT: Final[Words] = {
+    "applied": "changed, and read back as planned",
+    "done_before": "already as planned, nothing to do",
+    "pending": "ready to be changed",
+    "refused": "REFUSED",
+    "failed": "FAILED",
+}
+AT_TARGET: Final[Words] = {
+    "done_before": "as planned",
+    "refused": "NOT as planned",
+    "failed": "could not be looked at",
+}
+AT_SOURCE: Final[Words] = {
+    "done_before": "unchanged since the plan was made",
+    "refused": "moved on since the plan was made",
+    "failed": "could not be looked at",
+}
+
+
+def print_outcomes(outcomes: Sequence[Outcome], words: Words = CARRIED_OUT) -> None:
+    """Print how it went, and of each group that needs a person, why."""
+    counts = Counter(str(outcome.result) for outcome in outcomes)
+    for result, text in words.items():
+        if counts[result]:
+            print(f"{counted(counts[result], 'group')} {text}")
+    bad = [outcome for outcome in outcomes if not outcome.is_well]
+    for outcome in bad[:GROUPS_NAMED]:
+        typer.echo(f"groupkeeper: {plain(f'{outcome.group}: {outcome.message}')}", err=True)
+    if len(bad) > GROUPS_NAMED:
+        more = counted(len(bad) - GROUPS_NAMED, "group")
+        typer.echo(f"groupkeeper: and {more} more; -o json names them all", err=True)
+
+
+def as_json(plan: Plan, path: Path, outcomes: Sequence[Outcome], **more: Any) -> str:
+    """Render everything for a program."""
+    content = {
+        "file": str(path),
+        "outcomes": [msgspec.to_builtins(outcome) for outcome in outcomes],
+        **more,
+        **json.loads(plan.encode()),
+    }
+    return json.dumps(content, indent=2)

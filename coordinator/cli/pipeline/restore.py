@@ -1,0 +1,494 @@
+"""``groupkeeper pipeline restore``: a group's committed offsets as they stood at a moment."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeAlias
+
+import typer
+
+from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
+from groupkeeper.coordinator.cli.group import Output, OutputOption
+from groupkeeper.coordinator.cli.pipeline.options import (
+    LOG_DIR,
+    TABLES,
+    ApplyOption,
+    ClientConfigOption,
+    DataOption,
+    MasterOption,
+    PlanOption,
+    PlanOutOption,
+    ServerOption,
+    TimeoutOption,
+    UndoOption,
+)
+from groupkeeper.coordinator.cli.pipeline.plan_view import (
+    as_json,
+    moment,
+    print_outcomes,
+    print_plan,
+    read_plan,
+    write_plan,
+)
+from groupkeeper.coordinator.cli.pipeline.spark import failures_told, start_spark
+from groupkeeper.coordinator.cli.pipeline.tables import is_nowhere
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from groupkeeper.pipeline.restore.apply import Outcome
+    from groupkeeper.pipeline.restore.cluster import Cluster, Endpoint
+    from groupkeeper.pipeline.restore.plan import Change, Partition, Plan
+    from groupkeeper.pipeline.restore.restore import IncompleteHistory, Standing
+    from groupkeeper.storage.event_log.segments import Segment
+
+NO_DATA: Final = "none"
+"""``--data none``: no cluster holds the records, so nothing is clamped."""
+
+SPARK_MEMORY: Final = "1g"
+
+PLANS: Final = "groupkeeper-plan"
+"""The client id of whoever only reads; what is written bears the plan's."""
+
+_UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def restore_command(  # noqa: PLR0913  the options of a command
+    group: Annotated[str | None, typer.Option("--group", help="The group to restore.")] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="TIME",
+            help="The moment to go back to: 2026-11-21T20:15:00Z (no zone: UTC), or 15m for a "
+            "quarter of an hour ago (s, m, h, d).",
+        ),
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            "--store",
+            metavar="FILE",
+            help="The daemon's SQLite file: up to this moment. With --log-dir, where its segments "
+            "were moved.",
+        ),
+    ] = None,
+    log: Annotated[Path | None, LOG_DIR] = None,
+    tables: Annotated[str | None, TABLES] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")
+    ] = None,
+    server: ServerOption = None,
+    data: DataOption = None,
+    plan: PlanOption = None,
+    undo: UndoOption = False,
+    apply: ApplyOption = False,
+    accept_gaps: Annotated[
+        bool,
+        typer.Option(
+            "--accept-gaps", help="Plan though events are missing that may have changed the group."
+        ),
+    ] = False,
+    out: PlanOutOption = None,
+    output: OutputOption = Output.TABLE,
+    client_config: ClientConfigOption = None,
+    master: MasterOption = None,
+    timeout: TimeoutOption = 30.0,
+) -> None:
+    """Bring a group's committed offsets back to what they were at a moment.
+
+    Writes a plan and prints it; --apply carries it out, now or later with --plan FILE. The group
+    must be empty, and the history up to the moment whole. --plan FILE --undo --apply takes it
+    back. Exits 1 when it was refused.
+    """
+    properties = read_properties(client_config)
+    if plan is not None:
+        refuse_with_plan(
+            {
+                "--group": group,
+                "--as-of": as_of,
+                "--store": store,
+                "--log-dir": log,
+                "--tables": tables,
+                "--topic": topic,
+                "--data": data,
+                "--accept-gaps": accept_gaps,
+                "--out": out,
+            }
+        )
+        again = (plan, server, client_config)
+        carry_out(opened_plan(plan, undo), again, properties, timeout, apply, output)
+        return
+    if undo:
+        fail("--undo takes back a plan that was applied: name it with --plan FILE", USAGE)
+    if group is None or as_of is None or server is None:
+        fail("name --group, --as-of and --server, or with --plan FILE a plan that was made", USAGE)
+    if tables is not None and (store is not None or log is not None):
+        fail(
+            "--tables names a history, and so do --store and --log-dir: leave out the one or the "
+            "others",
+            USAGE,
+        )
+    if store is None and log is None and tables is None:
+        fail("name where the history is: --store FILE, --log-dir DIR or --tables DIR", USAGE)
+    _require_history(store, log)
+    if tables is not None and is_nowhere(tables, master):
+        fail(
+            f"{tables} does not exist: is that the --out of `groupkeeper pipeline run`?",
+            NOTHING_MATCHED,
+        )
+    from groupkeeper.pipeline.restore.cluster import Endpoint
+
+    places = (store, log, tables)
+    history = _History(group, parse_moment(as_of, now_ms()), places, topic or [], accept_gaps)
+    made = _planned(history, Endpoint(server, properties, timeout), data, master)
+    path = out or Path(f"restore-{file_name(group)}-{made.id}.json")
+    write_plan(made, path)
+    carry_out(made, (path, None, client_config), properties, timeout, apply, output)
+
+
+def refuse_with_plan(given: Mapping[str, object]) -> None:
+    """Refuse what says how a plan is to be made beside one that was made: it would do nothing."""
+    if names := [name for name, value in given.items() if value]:
+        listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        fail(f"--plan names a plan that was made: leave out {listed}", USAGE)
+
+
+def _require_history(store: Path | None, log: Path | None) -> None:
+    """Refuse a place that holds no history before Spark is started, which takes its time."""
+    from groupkeeper.storage.base import StoreRefused
+    from groupkeeper.storage.event_log.reader import last_seq
+    from groupkeeper.storage.event_log.segments import segment_names
+
+    try:
+        if store is not None:
+            last_seq(store)
+        elif log is not None and not segment_names(log):
+            fail(f"{log} holds no sealed segment: is it the daemon's log.dir?", NOTHING_MATCHED)
+    except StoreRefused as error:
+        fail(f"{error}. --store names the daemon's SQLite file", FAILED)
+    except (OSError, sqlite3.Error) as error:
+        fail(f"{store or log} cannot be read: {error}", FAILED)
+
+
+Again: TypeAlias = tuple[Path, str | None, Path | None]
+"""What to name to run a plan once more: its file, --server and --client-config."""
+
+
+class _History(NamedTuple):
+    """What is wanted, and where its history is."""
+
+    group: str
+    as_of_ms: int
+    places: tuple[Path | None, Path | None, str | None]
+    """The store, the folder of segments, the tables."""
+    topics: list[str]
+    accepts_gaps: bool
+    """A person says that it may be planned without what is missing."""
+
+    def names(self, partition: Partition) -> bool:
+        """Whether a partition is of a topic that is wanted."""
+        return not self.topics or partition.topic in self.topics
+
+    def __str__(self) -> str:
+        """Name the places."""
+        return " and ".join(str(each) for each in self.places if each is not None)
+
+
+def _found(history: _History, master: str | None) -> Standing:
+    """Ask the history, by Spark."""
+    from groupkeeper.pipeline.restore.restore import IncompleteHistory, RestoreError, group_as_of
+    from groupkeeper.storage.base import StoreRefused
+    from groupkeeper.storage.event_log.segments import SegmentError
+
+    spark = start_spark("restore", master, SPARK_MEMORY)
+    typer.echo("groupkeeper: reading the history", err=True)
+    with TemporaryDirectory(prefix="groupkeeper-") as scratch, failures_told():
+        try:
+            events = _events(history, spark, Path(scratch))
+            found = group_as_of(events, history.group, history.as_of_ms, history.topics)
+        except IncompleteHistory as error:
+            fail(str(error), FAILED)
+        except RestoreError as error:
+            fail(str(error), NOTHING_MATCHED)
+        except StoreRefused as error:
+            fail(f"{error}. --store names the daemon's SQLite file", FAILED)
+        except SegmentError as error:
+            fail(
+                f"{error}. Put a good copy of the file in its place; where there is none, move it "
+                "away, and --accept-gaps plans without what was in it",
+                FAILED,
+            )
+        except (OSError, sqlite3.Error) as error:
+            fail(f"{history} cannot be read: {error}", FAILED)
+    unknown = [each for each in sorted(found.unknown) if history.names(each)]
+    if unknown:
+        names = ", ".join(f"{each.topic}-{each.partition}" for each in unknown)
+        typer.echo(
+            f"groupkeeper: what was committed at that moment to {names} is not known, for Kafka's "
+            "compaction may have taken it before the import: left alone",
+            err=True,
+        )
+    if history.places[0] is None and found.last_ts_ms < history.as_of_ms:
+        typer.echo(
+            f"groupkeeper: the history ends at {moment(found.last_ts_ms)}, before the moment that "
+            "was asked for: what came after it is not known here (is it sealed yet? --store FILE "
+            "reads what is not)",
+            err=True,
+        )
+    return found
+
+
+def _events(history: _History, spark: SparkSession, scratch: Path) -> DataFrame:
+    """Read the events, and see that none is missing. Raises RestoreError."""
+    from groupkeeper.pipeline.restore import restore
+
+    events: DataFrame
+    store, log, tables = history.places
+    if store is not None:
+        return _events_of_store(store, history, spark, scratch)
+    if log is not None:
+        wrong = wrong_segments(log)
+        events = restore.events_of_log(spark, log, {each.file: wrong[each] for each in wrong})
+        # one that is all after the moment is not read, and yet nothing is missing without it
+        before = [each for each in wrong if each.first_ts_ms <= history.as_of_ms]
+        coverage = restore.coverage_of_log(log, {each.file: wrong[each] for each in before})
+    else:
+        assert tables is not None  # one of the three is named
+        events = restore.events_of_lake(spark, tables)
+        coverage = restore.coverage_of_lake(spark, tables)
+    try:
+        restore.require_whole(events, coverage, history.as_of_ms, history)
+    except restore.IncompleteHistory as error:
+        _accept(error, history)
+    return events
+
+
+def wrong_segments(log: Path) -> dict[Segment, str]:
+    """Say of each segment that is not what the manifest lists, or else its name says, what is
+    wrong.
+    """
+    from groupkeeper.pipeline.log.segment_files import ABSENT, lost_problem
+    from groupkeeper.storage.event_log.manifest import listed_and_found
+    from groupkeeper.storage.event_log.segments import file_problem
+
+    manifest = listed_and_found(log)
+    found = {each: lost_problem(each.damaged) for each in manifest.damaged.values()}
+    for segment in manifest.segments.values():
+        is_there = (log / segment.file).exists()
+        problem = file_problem if segment.sha256 else _problem_of_content
+        found[segment] = problem(log, segment) if is_there else ABSENT
+    return {segment: problem for segment, problem in found.items() if problem}
+
+
+def _problem_of_content(log: Path, segment: Segment) -> str:
+    """Read a segment whole of which the manifest tells nothing; "" where nothing is wrong."""
+    from groupkeeper.storage.event_log.segments import SegmentError, describe
+
+    try:
+        describe(log, segment.name)
+    except SegmentError as error:
+        return f"is not in the manifest, and {str(error).removeprefix(f'{log / segment.file}: ')}"
+    return ""
+
+
+def _accept(error: IncompleteHistory, history: _History) -> None:
+    """Go on without what is missing, and say so, where a person wants that; else raise."""
+    if not history.accepts_gaps:
+        raise error
+    typer.echo(f"groupkeeper: {error.what}; planned without them (--accept-gaps)", err=True)
+
+
+def _events_of_store(
+    store: Path, history: _History, spark: SparkSession, scratch: Path
+) -> DataFrame:
+    """Read sealed segments and what is not sealed yet, as one stream. Raises RestoreError."""
+    from groupkeeper.coordinator.cli.pipeline.store_history import copy_group, gaps_before
+    from groupkeeper.pipeline.log.coverage import missing_text
+    from groupkeeper.pipeline.restore.restore import IncompleteHistory, events_of_log
+
+    log_dir = history.places[1]
+    gaps = copy_group(store, log_dir, history.group, scratch)
+    missing = gaps_before(store, log_dir, gaps, history.as_of_ms) if gaps else []
+    if missing:
+        texts = [missing_text(*each) for each in missing]
+        _accept(IncompleteHistory(texts, history), history)
+    if not any(scratch.iterdir()):
+        fail(f"{store} knows nothing of group {history.group!r}", NOTHING_MATCHED)
+    events: DataFrame = events_of_log(spark, scratch)
+    return events
+
+
+def _planned(history: _History, target: Endpoint, data: str | None, master: str | None) -> Plan:
+    from groupkeeper.pipeline.restore.apply import Purpose, make_plan
+    from groupkeeper.pipeline.restore.cluster import ClusterError
+    from groupkeeper.pipeline.restore.plan import Kind
+
+    try:
+        with ExitStack() as stack:
+            # first whether they answer: Spark takes its time
+            cluster = stack.enter_context(target.open(PLANS))
+            records: Cluster | None = cluster
+            if data == NO_DATA:
+                records = None
+            elif data is not None and data != target.address:
+                records = stack.enter_context(target._replace(address=data).open(PLANS))
+            found = _found(history, master)
+            purpose = Purpose(
+                Kind.RESTORE,
+                f"log {found.store} in {history}, up to {moment(found.last_ts_ms)}",
+                now_ms(),
+                history.as_of_ms,
+            )
+            wanted = {history.group: found.offsets}
+
+            def removes(partition: Partition) -> bool:
+                return history.names(partition) and partition not in found.unknown
+
+            plan = make_plan(cluster, wanted, records, purpose, removes=removes)
+    except ClusterError as error:
+        fail(str(error), FAILED)
+    touched = {each.topic for group in plan.content.groups for each in group.changes}
+    for topic in sorted(set(history.topics) - touched - {each.topic for each in found.unknown}):
+        none = f"{history.group!r} has no offset of topic {topic!r}, neither then nor now"
+        typer.echo(f"groupkeeper: {none}: is its name right?", err=True)
+    return plan
+
+
+def opened_plan(path: Path, undo: bool) -> Plan:
+    """Read a plan, or the one that takes it back: always the same one."""
+    plan = read_plan(path)
+    return plan.undo(plan.content.created_ms) if undo else plan
+
+
+def carry_out(
+    plan: Plan,
+    again: Again,
+    properties: dict[str, str],
+    timeout: float,
+    apply: bool,
+    output: Output,
+) -> None:
+    """Show a plan and check it, or apply it. Ends with 1 where a person is needed."""
+    from groupkeeper.pipeline.restore.apply import apply as apply_groups
+    from groupkeeper.pipeline.restore.apply import check
+    from groupkeeper.pipeline.restore.cluster import ClusterError, Endpoint
+
+    if output is Output.TABLE:
+        print_plan(plan)
+        print()
+    endpoint = Endpoint(again[1] or plan.content.server, properties, timeout)
+    try:
+        with endpoint.open(plan.client_id) as cluster:
+            step = apply_groups if apply else check
+            outcomes = list(step(cluster, plan.content.groups))
+    except ClusterError as error:
+        fail(str(error), FAILED)
+    tell(plan, again, outcomes, apply, output)
+
+
+def tell(plan: Plan, again: Again, outcomes: list[Outcome], apply: bool, output: Output) -> None:
+    """Print how it went, and what comes next."""
+    if output is Output.JSON:
+        print(as_json(plan, again[0], outcomes, applied=apply))
+    else:
+        print_outcomes(outcomes)
+        # an undo has no file of its own: it is made of the plan's
+        undo = " --undo" if plan.content.undoes is not None else ""
+        back = "" if undo else " --undo"
+        command = _command(plan, again)
+        results = {str(outcome.result) for outcome in outcomes}
+        if "pending" in results:
+            print(f"Nothing was changed. To do it: {command}{undo} --apply")
+        elif "applied" in results:
+            print(f"To take it back: {command}{back} --apply")
+        elif results == {"done_before"} and not any(_changes(plan)):
+            print("Nothing was changed: nothing was to be done.")
+        elif results == {"done_before"}:
+            print(f"Nothing was changed: all is done. To take it back: {command}{back} --apply")
+        else:
+            print("Nothing was changed.")
+    if not all(outcome.is_well for outcome in outcomes):
+        raise typer.Exit(FAILED)
+
+
+def _changes(plan: Plan) -> Iterator[Change]:
+    return (each for group in plan.content.groups for each in group.to_do)
+
+
+def _command(plan: Plan, again: Again) -> str:
+    """What a person types to run a plan once more, at the server where it was run."""
+    path, server, client_config = again
+    elsewhere = server if server != plan.content.server else None
+    options = {"--plan": path, "--server": elsewhere, "--client-config": client_config}
+    given = [f"{name} {shlex.quote(str(value))}" for name, value in options.items() if value]
+    return " ".join(["groupkeeper pipeline", command_of(plan), *given])
+
+
+def command_of(plan: Plan) -> str:
+    """Name the command that a plan belongs to; an undo belongs to that of what it takes back."""
+    return "restore" if plan.content.as_of_ms is not None else "migrate"
+
+
+# --- small things ---------------------------------------------------------------------------------
+
+
+def now_ms() -> int:
+    """Return the wall clock."""
+    return int(datetime.now(UTC).timestamp() * 1000)
+
+
+def parse_moment(text: str, now: int) -> int:
+    """Read a moment: ISO 8601, or how long ago. Ends where it is neither."""
+    ago = re.fullmatch(r"(\d+)([smhd])(?: ago)?", text.strip())
+    if ago:
+        return _since_1970(text, now - int(ago[1]) * _UNITS_MS[ago[2]])
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        fail(f"--as-of {text}: say 2026-11-21T20:15:00Z, or 15m for 15 minutes ago", USAGE)
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    found = int(at.timestamp() * 1000)
+    if found > now:
+        fail(f"--as-of {text}: {moment(found)} has not come yet", USAGE)
+    return _since_1970(text, found)
+
+
+def _since_1970(text: str, at_ms: int) -> int:
+    if at_ms < 0:
+        fail(f"--as-of {text}: that is before 1970, and no log tells of it", USAGE)
+    return at_ms
+
+
+def read_properties(path: Path | None) -> dict[str, str]:
+    """Read a file of ``name=value`` lines, as Kafka's own tools take with --command-config."""
+    if path is None:
+        return {}
+    found = {}
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        fail(f"{path}: {error.strerror or error}", USAGE)
+    except UnicodeDecodeError:
+        fail(f"{path}: holds bytes that are no text: is it the right file?", USAGE)
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if text and not text.startswith("#"):
+            name, is_there, value = text.partition("=")
+            if not is_there:
+                fail(f"{path}, line {number}: not of the form name=value", USAGE)
+            found[name.strip()] = value.strip()
+    return found
+
+
+def file_name(text: str) -> str:
+    """Make a part of a file's name out of any text."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:80]

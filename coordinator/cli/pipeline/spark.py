@@ -1,0 +1,45 @@
+"""Spark for the commands that need it: started, and its failures told in one line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from groupkeeper.coordinator.cli.failing import FAILED, fail
+from groupkeeper.coordinator.cli.stopping import signals_kept
+
+
+def start_spark(name: str, master: str | None, memory: str) -> Any:
+    """Start Spark, or say what is missing; for every command of this family."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        fail("this needs Java 17, and there is no java on the PATH", FAILED)
+    typer.echo("  starting Spark", err=True)
+    from groupkeeper.pipeline.spark.failure import why
+    from groupkeeper.pipeline.spark.launch import SparkNotStarted
+    from groupkeeper.pipeline.spark.session import SPARK_ERRORS, spark_session
+
+    given = (f"--master {master}" if master else "", f"--memory {memory}")
+    try:
+        with signals_kept():
+            return spark_session(name, master=master, driver_memory=memory)
+    except SparkNotStarted as error:
+        fail(f"{error} ({', '.join(each for each in given if each)})", FAILED)
+    except SPARK_ERRORS as error:
+        fail(f"Spark cannot start: {why(error)} ({', '.join(filter(None, given))})", FAILED)
+
+
+@contextmanager
+def failures_told() -> Iterator[None]:
+    """End the command with one line where a job of Spark's fails."""
+    from groupkeeper.pipeline.spark.failure import why
+    from groupkeeper.pipeline.spark.session import SPARK_ERRORS
+
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        fail(why(error), FAILED)

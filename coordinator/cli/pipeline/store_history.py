@@ -1,0 +1,113 @@
+"""What a store tells of one group, and what it lacks of what came before a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from groupkeeper.storage.backends.sqlite import log as sqlite_log
+from groupkeeper.storage.backends.sqlite.schema import connect_reader
+from groupkeeper.storage.event_log.manifest import listed_and_found, write_segments
+from groupkeeper.storage.event_log.reader import read_events
+from groupkeeper.storage.event_log.segments import Segment
+from groupkeeper.storage.event_log.settling import own_damaged, own_segments, own_snapshots
+from groupkeeper.storage.event_log.snapshots import parse_snapshot_log
+
+_BUSY_TIMEOUT_S: Final = 5.0
+
+
+class MissingEvents(NamedTuple):
+    """Events that are neither in rows nor in files."""
+
+    log_id: str
+    """The log that they belong to, or, where it changed there, the one after them."""
+    first_seq: int
+    last_seq: int
+
+
+class _Files(NamedTuple):
+    """What is listed of the files of a store: what no snapshot knows, its newest snapshot, then its
+    segments, by seq.
+    """
+
+    segments: Sequence[Segment]
+    log_id: str
+    """Of the newest row."""
+
+    def before(self, seq: int) -> Segment | None:
+        return next((each for each in self.segments if each.last_seq == seq - 1), None)
+
+    def of(self, seq: int) -> Segment | None:
+        """The segment that is listed to hold an event, there or not."""
+        held = (s for s in self.segments if s.first_seq <= seq <= s.last_seq)
+        return next((s for s in held if parse_snapshot_log(s.log_id) is None), None)
+
+    def after(self, seq: int) -> str:
+        """The log that goes on above a seq."""
+        return next((e.log_id for e in self.segments if e.first_seq == seq + 1), self.log_id)
+
+
+def copy_group(
+    store: Path, log_dir: Path | None, group: str, target: Path
+) -> list[tuple[int, int]]:
+    """Write the events of a group as segments; return the seqs that the store lacks.
+
+    Files and rows are read as one stream; a file that is listed and missing may have held events of
+    the group, unless the list of its groups says that it did not. Raises SegmentError, OSError,
+    sqlite3.Error.
+    """
+    gaps: list[tuple[int, int]] = []
+    events = read_events(
+        store,
+        log_dir=log_dir,
+        group_id=group,
+        tell_gap=lambda first_seq, last_seq: gaps.append((first_seq, last_seq)),
+        passes_absent=True,
+    )
+    write_segments(target, events)
+    return gaps
+
+
+def gaps_before(
+    store: Path, log_dir: Path | None, gaps: Sequence[tuple[int, int]], as_of_ms: int
+) -> list[MissingEvents]:
+    """Return the gaps that may hold something of before a moment: of a file that is missing the
+    manifest says when it begins, of anything else no more is known than what comes before it.
+    """
+    files = _files(store, log_dir)
+    found = []
+    for first_seq, last_seq in gaps:
+        absent = files.of(first_seq)
+        if _surely_began_ms(absent, files.before(first_seq)) <= as_of_ms:
+            log_id = files.after(last_seq) if absent is None else absent.log_id
+            found.append(MissingEvents(log_id, first_seq, last_seq))
+    return found
+
+
+def _surely_began_ms(absent: Segment | None, before: Segment | None) -> int:
+    """Before this moment nothing of a gap was written."""
+    if absent is not None:
+        return absent.first_ts_ms
+    if before is None:
+        return 0
+    # of one without a line in the manifest no more is known than its day
+    return before.last_ts_ms if before.sha256 else before.first_ts_ms
+
+
+def _files(store: Path, log_dir: Path | None) -> _Files:
+    with closing(connect_reader(store, _BUSY_TIMEOUT_S)) as connection:
+        connection.execute("BEGIN")
+        note = sqlite_log.read_note(connection)
+        below_seq = sqlite_log.first_seq(connection)
+        log_id = sqlite_log.read_head(connection).log_id
+    place = log_dir or note.log_dir
+    if place is None:
+        return _Files([], log_id)
+    manifest = listed_and_found(Path(place))
+    snapshots = own_snapshots(manifest, note.log_ids)[-1:]
+    through = max((each.last_seq for each in snapshots), default=0)
+    segments = own_segments(manifest, note.log_ids)
+    needed = [s for s in segments if s.last_seq > through and s.first_seq < below_seq]
+    return _Files([*own_damaged(manifest, note.log_ids), *snapshots, *needed], log_id)

@@ -1,0 +1,176 @@
+"""``groupkeeper pipeline run`` and ``report``: tables and reports from the event log, on Spark.
+
+Nothing of Spark is imported before one of these commands is called.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from groupkeeper.coordinator.cli.failing import BUSY, FAILED, NOTHING_MATCHED, USAGE, fail
+from groupkeeper.coordinator.cli.pipeline.options import (
+    LOG_DIR,
+    TABLES_OR_OUT,
+    MasterOption,
+    MemoryOption,
+    literal,
+)
+from groupkeeper.coordinator.cli.pipeline.spark import failures_told, start_spark
+
+
+class ReportName(StrEnum):
+    """The reports that there are."""
+
+    LAG = "lag"
+    REBALANCES = "rebalances"
+    AUDIT = "audit"
+
+
+_LOG_DIR = "groupkeeper-log"
+_OUT = "groupkeeper-tables"
+
+
+def run_command(
+    log_dir: Annotated[str, LOG_DIR] = _LOG_DIR,
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            callback=literal,
+            help="Where the tables lie; made when it is not there.",
+        ),
+    ] = _OUT,
+    master: MasterOption = None,
+    memory: MemoryOption = "2g",
+    continuous: Annotated[
+        bool, typer.Option("--continuous", help="Go on for ever, a minute at a time.")
+    ] = False,
+    accept_gap: Annotated[
+        list[datetime] | None,
+        typer.Option(
+            "--accept-gap",
+            metavar="DAY",
+            formats=["%Y-%m-%d"],
+            help="Publish this day, and later ones, although events of it are missing; repeatable.",
+        ),
+    ] = None,
+) -> None:
+    """Read what was sealed since the last run, and publish the days that changed.
+
+    Exits 1 when days are held back because events are missing, or a file is not what it should be;
+    5 while another job writes these tables. Ctrl-C and SIGTERM end it.
+    """
+    if is_nowhere(log_dir, master):
+        fail(f"{log_dir} does not exist", FAILED)
+    accepted = [moment.date() for moment in accept_gap or ()]
+    with the_only_writer(out):
+        spark = start_spark("pipeline", master, memory)
+        from groupkeeper.pipeline.run import run
+
+        with failures_told():
+            whole = run(spark, log_dir, out, continuous=continuous, accept_gaps=accepted, say=_say)
+    if not whole:
+        raise typer.Exit(FAILED)
+
+
+def report_command(  # noqa: PLR0913  the options of a command
+    names: Annotated[
+        list[ReportName] | None,
+        typer.Argument(metavar="[NAME]...", help="lag, rebalances, audit; without one, all."),
+    ] = None,
+    tables: Annotated[str, TABLES_OR_OUT] = _OUT,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to", metavar="DIR", help="Where the files go; <tables>/reports if not given."
+        ),
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="GROUP", help="One group alone.")
+    ] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option("--since", metavar="DAY", formats=["%Y-%m-%d"], help="The first day, UTC."),
+    ] = None,
+    until: Annotated[
+        datetime | None,
+        typer.Option("--until", metavar="DAY", formats=["%Y-%m-%d"], help="The last day."),
+    ] = None,
+    master: MasterOption = None,
+    memory: MemoryOption = "2g",
+) -> None:
+    """Write reports: a page for people, and Parquet, CSV and JSON.
+
+    Exits 4 when there is nothing to report.
+    """
+    folder = to if to is not None else Path(tables) / "reports"
+    if to is None and "://" in tables:
+        fail("--to is needed: the reports are written to a folder of this machine", USAGE)
+    if is_nowhere(tables, master):
+        fail(
+            f"{tables} does not exist: is that the --out of `groupkeeper pipeline run`?",
+            NOTHING_MATCHED,
+        )
+    spark = start_spark("report", master, memory)
+    from groupkeeper.pipeline.reports.jobs import REPORTS, write_reports
+    from groupkeeper.pipeline.reports.report import NoTables, Scope
+    from groupkeeper.pipeline.tables.lake import Lake
+
+    scope = Scope(
+        spark, Lake(tables), since.date() if since else None, until.date() if until else None, group
+    )
+    try:
+        with failures_told():
+            written = write_reports(scope, names or list(REPORTS), folder, _say)
+    except NoTables as error:
+        fail(str(error), NOTHING_MATCHED)
+    for path in written:
+        print(path)
+    if not written:
+        fail(f"there is nothing to report; the pages in {folder} say why", NOTHING_MATCHED)
+
+
+@contextmanager
+def the_only_writer(tables: str) -> Iterator[None]:
+    """Hold the lock of some tables, or end with what is in the way."""
+    from groupkeeper.pipeline.tables.lake_lock import TablesBusy, only_writer
+
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(only_writer(tables))
+        except TablesBusy as error:
+            fail(str(error), BUSY)
+        except OSError as error:
+            fail(f"{tables}: tables cannot be written there: {error.strerror}", FAILED)
+        yield
+
+
+def is_nowhere(folder: str, master: str | None) -> bool:
+    """Tell whether a folder is known not to exist before Spark is started, which knows of other
+    addresses, and elsewhere what a path means.
+    """
+    from groupkeeper.pipeline.tables.lake_lock import local_folder
+
+    is_here = (master or "local").startswith("local") and "HADOOP_CONF_DIR" not in os.environ
+    path = local_folder(folder) if is_here else None
+    return path is not None and not path.exists()
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to ``groupkeeper pipeline``."""
+    app.command("run")(run_command)
+    app.command("report")(report_command)
+
+
+def _say(what: str) -> None:
+    """Tell a person who waits; standard output is for what was asked for."""
+    typer.echo(f"  {what}", err=True)

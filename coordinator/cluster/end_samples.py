@@ -1,0 +1,87 @@
+"""Samples of the partitions' ends for the event log: what lag is computed from (design 3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, Protocol
+
+from groupkeeper.coordinator.core.events import EndOffset, EndPartition, EndTopic
+
+if TYPE_CHECKING:
+    from groupkeeper.coordinator.core.cluster.image import TopicImage
+    from groupkeeper.coordinator.core.events import Event
+
+SAMPLE_PARTITIONS: Final = 1_000
+"""Partitions that are looked at in one turn of the loop, and that one event tells of at most."""
+
+
+class KnowsEnds(Protocol):
+    """The topics, as far as their ends are concerned."""
+
+    @property
+    def image(self) -> TopicImage:
+        """Which topics there are."""
+        ...
+
+    def end_offset(self, topic_id: str, partition: int) -> int:
+        """The end of a partition."""
+        ...
+
+
+class EndSampler:
+    """Tells the ends that changed since they were last told; after a load, all that are above 0."""
+
+    def __init__(
+        self,
+        topics: KnowsEnds,
+        write: Callable[[list[Event]], bool],
+        loads: Callable[[], int],
+    ) -> None:
+        """``write`` takes events and tells whether it did; ``loads`` counts loads of the shards,
+        for what was on its way when one began may be lost.
+        """
+        self._topics = topics
+        self._write = write
+        self._loads = loads
+        self._loads_seen = -1
+        self._told: dict[tuple[str, int], int] = {}
+
+    async def run(self, interval_ms: int) -> None:
+        """Sample for ever."""
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            for _ in self.sample():
+                await asyncio.sleep(0)
+
+    def sample(self) -> Iterator[None]:
+        """Take one sample; yields after each portion, for the loop to turn."""
+        if self._loads_seen != self._loads():
+            self._loads_seen = self._loads()
+            self._told.clear()
+        portion: list[tuple[str, str, int, int]] = []
+        looked_at = 0
+        by_id = self._topics.image.by_id
+        self._told = {key: end for key, end in self._told.items() if key[0] in by_id}
+        for topic_id, info in list(by_id.items()):
+            for partition in range(info.partitions):
+                end = self._topics.end_offset(topic_id, partition)
+                if end != self._told.get((topic_id, partition), 0):
+                    portion.append((info.name, topic_id, partition, end))
+                looked_at += 1
+                if looked_at % SAMPLE_PARTITIONS == 0:
+                    self._tell(portion)
+                    portion = []
+                    yield
+        self._tell(portion)
+
+    def _tell(self, portion: list[tuple[str, str, int, int]]) -> None:
+        if not portion:
+            return
+        topics: dict[tuple[str, str], list[EndPartition]] = {}
+        for name, topic_id, partition, end in portion:
+            topics.setdefault((name, topic_id), []).append(EndPartition(partition, end))
+        event = EndOffset(topics=[EndTopic(*key, rows) for key, rows in topics.items()])
+        if self._write([event]):
+            for _, topic_id, partition, end in portion:
+                self._told[topic_id, partition] = end

@@ -1,0 +1,65 @@
+"""What is set for single groups, as far as it is durable (spec 12).
+
+Configs live as records in the cluster shard. What stands here is for those who read them: handlers
+the strings, each shard of groups what they mean for its own groups. Knows nothing of the runtime:
+that feeds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from groupkeeper.coordinator.core.cluster.settings import GroupSettings, to_settings
+from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.records import GroupConfigs, Record
+from groupkeeper.coordinator.core.routing import shard_of
+
+
+class GroupConfigStore:
+    """Configs of groups by group, and their settings by shard."""
+
+    def __init__(self, shards: int, limits: CoreLimits) -> None:
+        """Start empty; ``shards`` tells which shard a group belongs to."""
+        self.limits = limits
+        """What holds for a group that set nothing."""
+        self._shards = shards
+        self._configs: dict[str, Mapping[str, str]] = {}
+        self._settings: dict[int, Mapping[str, GroupSettings]] = {}
+
+    def of(self, group_id: str) -> Mapping[str, str]:
+        """Return what is set for a group, by key."""
+        return self._configs.get(group_id, {})
+
+    def groups(self) -> list[str]:
+        """List the groups that have configs of their own."""
+        return list(self._configs)
+
+    def settings(self, shard_id: int) -> Mapping[str, GroupSettings]:
+        """Return what is set for groups of a shard: a value, replaced as a whole."""
+        return self._settings.get(shard_id, {})
+
+    def replace(self, configs: Mapping[str, Mapping[str, str]]) -> set[int]:
+        """Take the configs of a load; returns the shards for whose groups something changed."""
+        changed = {g: configs.get(g, {}) for g in configs.keys() | self._configs.keys()}
+        return self._take(changed)
+
+    def apply(self, records: Iterable[Record]) -> set[int]:
+        """Take durable records of the cluster shard; returns as ``replace`` does."""
+        found = [record for record in records if isinstance(record, GroupConfigs)]
+        return self._take({record.group_id: record.configs for record in found})
+
+    def _take(self, changed: Mapping[str, Mapping[str, str]]) -> set[int]:
+        by_shard: dict[int, dict[str, GroupSettings]] = {}
+        for group_id, configs in changed.items():
+            if configs == self.of(group_id):
+                continue
+            shard_id = shard_of(group_id, self._shards)
+            settings = by_shard.setdefault(shard_id, dict(self.settings(shard_id)))
+            if configs:
+                self._configs[group_id] = configs
+                settings[group_id] = to_settings(configs)
+            else:
+                del self._configs[group_id]
+                del settings[group_id]
+        self._settings |= by_shard
+        return set(by_shard)

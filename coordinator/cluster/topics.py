@@ -1,0 +1,240 @@
+"""The topics of static mode: their image, and the end of each partition (design 1).
+
+Topics live as records in the cluster shard; what stands here is what is durable of them. An end is
+the largest offset that any group ever committed, or that the config names. It only grows, when an
+append is durable, and it goes with the topic. Knows nothing of the runtime: that feeds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol, TypeAlias
+
+import structlog
+
+from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
+from groupkeeper.coordinator.core.cluster.shard import ClusterShard
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.records import OffsetsCommitted, Record, TopicRecord, TopicRemoved
+from groupkeeper.coordinator.core.requests import (
+    ChangeTopics,
+    ChangeTopicsResult,
+    Client,
+    NewTopic,
+    Now,
+    Result,
+)
+from groupkeeper.coordinator.core.values import int32, int64, text
+
+log = structlog.get_logger(__name__)
+
+OURSELVES = Client("groupkeeper", "", "User:groupkeeper")
+_RETRY_S = 0.2
+
+PartitionKey: TypeAlias = tuple[str, int]
+"""(topic id, partition)."""
+
+
+class ConfiguredTopic(NamedTuple):
+    """A topic that must exist."""
+
+    name: str
+    partitions: int
+    end_offset: int = 0
+    """The least end of each of its partitions."""
+
+
+class _Resolves(Protocol):
+    def resolve(self, result: Result) -> None: ...
+
+
+Submit: TypeAlias = Callable[[ChangeTopics, _Resolves], None]
+
+
+def mint_topic_id() -> str:
+    """Return a new topic id in Kafka's printed form; like Kafka, none that begins with a dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+        if not text.startswith("-"):
+            return text
+
+
+class Topics:
+    """Topics and ends, as far as they are durable."""
+
+    def __init__(
+        self,
+        configured: Iterable[ConfiguredTopic] = (),
+        mint: Callable[[], str] = mint_topic_id,
+    ) -> None:
+        """Start empty; the configured topics are made by ``ensure_configured``. Raises TypeError or
+        ValueError for what is no topic, no name or no number.
+        """
+        if not isinstance(configured, Iterable):
+            raise _no_topic(configured)
+        self.image = TopicImage.of()
+        self._configured = {topic.name: topic for topic in map(_checked, configured)}
+        self._mint = mint
+        self._submit: Submit | None = None
+        self._ends: dict[str, dict[int, int]] = {}
+        self.rewinds = 0
+        """Durable commits of a partition that were lower than what they replaced."""
+
+    # --- For handlers -----------------------------------------------------------------------------
+
+    def end_offset(self, topic_id: str, partition: int) -> int:
+        """Return the partition's end: ListOffsets LATEST and Fetch's high watermark."""
+        end = self._ends.get(topic_id, {}).get(partition, 0)
+        info = self.image.by_id.get(topic_id)
+        configured = self._configured.get(info.name) if info is not None else None
+        return end if configured is None else max(end, configured.end_offset)
+
+    def change(self, request: ChangeTopics, ticket: _Resolves) -> None:
+        """Create, grow or delete topics; answered once it is durable and every shard knows it."""
+        assert self._submit is not None, "not bound to a coordinator"
+        self._submit(request, ticket)
+
+    async def change_and_wait(self, request: ChangeTopics) -> ChangeTopicsResult:
+        """Do the same for those who can wait."""
+        answer = _Answer()
+        self.change(request, answer)
+        return await answer.future
+
+    # --- For the coordinator ----------------------------------------------------------------------
+
+    def bind(self, submit: Submit) -> None:
+        """Tell where changes go."""
+        self._submit = submit
+
+    async def ensure_configured(self) -> None:
+        """Create and grow what the config names; nothing is ever cut or deleted on that ground."""
+        self._tell_differences()
+        while request := self._missing():
+            result = await self.change_and_wait(request)
+            _refuse_wrong(result)
+            if result.error is not ErrorCode.NONE:
+                await asyncio.sleep(_RETRY_S)  # the store failed: its shard is loaded again
+
+    def check(self, limits: CoreLimits) -> None:
+        """Raise ValueError where the configured topics could not all be made in an empty store."""
+        wanted = tuple(NewTopic(t.name, t.partitions, t.name) for t in self._configured.values())
+        step = ClusterShard(limits).handle(ChangeTopics(OURSELVES, wanted), None, Now(0, 0))
+        for reply in step.replies:
+            _refuse_wrong(reply.result)
+
+    def replace(self, topics: Mapping[str, TopicInfo]) -> bool:
+        """Take the topics of a load; tells whether the image changed."""
+        if topics == self.image.by_name:
+            return False
+        self._set_image(TopicImage.of(*topics.values()))
+        return True
+
+    def apply(self, records: Iterable[Record]) -> bool:
+        """Take durable records of the cluster shard; tells whether the image changed."""
+        by_name = dict(self.image.by_name)
+        for record in records:
+            if isinstance(record, TopicRecord):
+                info = TopicInfo(record.name, record.topic_id, record.partitions)
+                by_name[record.name] = info
+            elif isinstance(record, TopicRemoved):
+                by_name.pop(record.name, None)
+        return self.replace(by_name)
+
+    def committed(self, record: OffsetsCommitted) -> None:
+        """Take a durable commit: ends grow."""
+        for topic in record.topics:
+            if topic.topic_id not in self.image.by_id:
+                continue  # deleted while the commit was on its way
+            ends = self._ends.setdefault(topic.topic_id, {})
+            end_of = ends.get
+            for part in topic.partitions:
+                offset = part.offset
+                partition = part.partition
+                if offset > end_of(partition, 0):
+                    ends[partition] = offset
+                elif offset < part.previous_offset:
+                    self.rewinds += 1
+
+    def raise_ends(self, found: Mapping[PartitionKey, int]) -> None:
+        """Take the ends of a shard that was loaded; none is ever lowered."""
+        for (topic_id, partition), end in found.items():
+            if topic_id in self.image.by_id:
+                ends = self._ends.setdefault(topic_id, {})
+                if end > ends.get(partition, 0):
+                    ends[partition] = end
+
+    def _set_image(self, image: TopicImage) -> None:
+        gone = self.image.by_id.keys() - image.by_id.keys()
+        self.image = image
+        for topic_id in gone:
+            self._ends.pop(topic_id, None)
+
+    def _missing(self) -> ChangeTopics | None:
+        wanted = self._configured.values()
+        stored = self.image.by_name
+        create = [
+            NewTopic(t.name, t.partitions, self._mint()) for t in wanted if t.name not in stored
+        ]
+        grow = [
+            (t.name, t.partitions)
+            for t in wanted
+            if t.name in stored and stored[t.name].partitions < t.partitions
+        ]
+        if not create and not grow:
+            return None
+        return ChangeTopics(OURSELVES, tuple(create), tuple(grow))
+
+    def _tell_differences(self) -> None:
+        for info in self.image.by_name.values():
+            wanted = self._configured.get(info.name)
+            if wanted is None:
+                log.info("topic_not_in_config", topic=info.name, partitions=info.partitions)
+            elif wanted.partitions < info.partitions:
+                log.info(
+                    "topic_has_more_partitions_than_config",
+                    topic=info.name,
+                    partitions=info.partitions,
+                    configured=wanted.partitions,
+                )
+
+
+def _refuse_wrong(result: Result) -> None:
+    assert isinstance(result, ChangeTopicsResult)
+    for change in (*result.created, *result.grown):
+        if change.error is not ErrorCode.NONE:
+            raise ValueError(f"topic {change.name!r} of the config: {change.message}")
+
+
+def _checked(topic: ConfiguredTopic) -> ConfiguredTopic:
+    """Tell now what would otherwise go wrong in the core, and be tried again for ever."""
+    if not isinstance(topic, ConfiguredTopic):
+        raise _no_topic(topic)
+    name, partitions, end_offset = topic
+    return ConfiguredTopic(
+        text("topic", name),
+        int32(f"the partitions of {name}", partitions),
+        int64(f"the end offset of {name}", end_offset),
+    )
+
+
+def _no_topic(given: object) -> TypeError:
+    return TypeError(
+        "Topics takes a list of ConfiguredTopic(name, partitions), and a GroupCoordinator names "
+        f"with their numbers of partitions without it, not {given!r}"
+    )
+
+
+class _Answer:
+    """A ticket for those who await."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[ChangeTopicsResult] = asyncio.get_running_loop().create_future()
+
+    def resolve(self, result: Result) -> None:
+        assert isinstance(result, ChangeTopicsResult)
+        if not self.future.done():
+            self.future.set_result(result)

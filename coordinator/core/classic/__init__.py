@@ -1,0 +1,1 @@
+"""The classic protocol: joining, membership, rebalance, and what an administrator sees."""

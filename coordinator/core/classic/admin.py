@@ -1,0 +1,133 @@
+"""ListGroups and DescribeGroups (spec 11.1 and 11.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.groups.group import CONSUMER, Group, Member
+from groupkeeper.coordinator.core.requests import (
+    DescribedMember,
+    DescribeGroup,
+    DescribeGroupResult,
+    GroupState,
+    ListedGroup,
+    ListGroups,
+    ListGroupsResult,
+    Now,
+)
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.step import Ticket
+from groupkeeper.coordinator.core.waiting import AwaitedMember, Waiting
+from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, subscribed_topics
+
+MAX_TOPICS_READ = 2_000
+"""Names that are read of all subscriptions of a group to show what it waits for; lists that repeat
+not counted. The answer has room for less, and reading them holds the loop for 0.5 ms."""
+
+MAX_LISTED = 2_000
+"""Groups in one answer: to list them holds the loop for 1 ms, and to write them out for another."""
+
+CLASSIC = "classic"
+"""The type of a group whose members agree among themselves (JoinGroup, SyncGroup)."""
+
+
+def list_groups(shard: ShardState, request: ListGroups, ticket: Ticket) -> None:
+    """List this shard's groups; filters that match nothing are no error. Of many, some, and the
+    names of those that are left.
+    """
+    among: Collection[str] = shard.groups if request.among is None else request.among
+    left: tuple[str, ...] = ()
+    if len(among) > MAX_LISTED:
+        names = tuple(among)
+        among, left = names[:MAX_LISTED], names[MAX_LISTED:]
+    groups = tuple(
+        ListedGroup(group.group_id, group.protocol_type or "", group.state, CLASSIC)
+        for group in [shard.groups[name] for name in among if name in shard.groups]
+        if (not request.states or group.state.lower() in request.states)
+        and (not request.types or CLASSIC in request.types)
+    )
+    shard.reply(ticket, ListGroupsResult(ErrorCode.NONE, groups, left=left))
+
+
+def describe_group(shard: ShardState, request: DescribeGroup, ticket: Ticket) -> None:
+    """Describe one group; an absent one is Dead and GROUP_ID_NOT_FOUND."""
+    group = shard.groups.get(request.group_id)
+    if group is None:
+        message = f"Group {request.group_id} not found."
+        result = DescribeGroupResult(
+            ErrorCode.GROUP_ID_NOT_FOUND, request.group_id, message=message
+        )
+    else:
+        waiting = _waiting(group, shard.now) if request.with_waiting else None
+        result = _description(group, waiting)
+    shard.reply(ticket, result)
+
+
+def _description(group: Group, waiting: Waiting | None) -> DescribeGroupResult:
+    # Metadata and the protocol are shown only where they mean something: in a Stable group.
+    is_stable = group.state is GroupState.STABLE
+    return DescribeGroupResult(
+        ErrorCode.NONE,
+        group.group_id,
+        group.state,
+        group.protocol_type or "",
+        (group.protocol_name or "") if is_stable else "",
+        tuple(
+            DescribedMember(
+                m.member_id,
+                m.group_instance_id,
+                m.client.client_id,
+                m.client.client_host,
+                m.metadata(group.protocol_name) if is_stable else b"",
+                m.assignment,
+            )
+            for m in group.members.values()
+        ),
+        waiting=waiting,
+    )
+
+
+def _waiting(group: Group, now: Now) -> Waiting:
+    """Say who is awaited, since when and until when, and what the members subscribe to."""
+    awaited: list[Member] = []
+    handed_out: list[str] = []
+    until_at: int | None = None
+    if group.state is GroupState.PREPARING_REBALANCE:
+        awaited = [m for m in group.members.values() if m.parked_join is None]
+        handed_out = list(group.pending_members)
+        until_at = group.join_phase.at
+    elif group.pending_sync:
+        awaited = [group.members[member_id] for member_id in sorted(group.pending_sync)]
+        until_at = group.sync_phase.at
+    return Waiting(
+        tuple(
+            [AwaitedMember(m.member_id, m.client.client_id, m.client.client_host) for m in awaited]
+            + [AwaitedMember(member_id, "", "") for member_id in handed_out]
+        ),
+        None if until_at is None else group.state_timestamp_ms,
+        None if until_at is None else now.wall_ms + until_at - now.monotonic_ms,
+        _topics(group),
+    )
+
+
+def _topics(group: Group) -> tuple[str, ...]:
+    if group.protocol_type != CONSUMER:
+        return ()
+    found: set[str] = set()
+    seen: set[bytes] = set()
+    left = MAX_TOPICS_READ
+    for member in group.members.values():
+        metadata = member.protocols[0].metadata if member.protocols else b""
+        if metadata in seen:
+            continue
+        seen.add(metadata)
+        if left <= 0:
+            break
+        left -= 1
+        with suppress(ConsumerProtocolError):
+            topics = subscribed_topics(metadata, left)
+            left -= len(topics)
+            found.update(topics)
+    return tuple(sorted(found))

@@ -1,0 +1,53 @@
+"""The ``assignment`` event: what each member of a new generation holds, readable where it can be
+read.
+"""
+
+from __future__ import annotations
+
+from groupkeeper.coordinator.core.events import Assignment
+from groupkeeper.coordinator.core.groups.group import CONSUMER, Group, encoded_bytes
+from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, decode_assignment
+
+MAX_DECODED_BYTES = 256 * 1024
+"""Above this an assignment is only measured: reading it would hold up everyone else's requests."""
+
+DECODED_GROWTH = 6
+"""How much longer an assignment can get by being written out (a control character in a name)."""
+
+
+def assignment_event(group: Group, max_step_bytes: int) -> Assignment:
+    """Describe the assignment that the leader of this generation has made.
+
+    The group's record is in the same step, so what is left of ``max_step_bytes`` bounds the event.
+    """
+    assigned = sum(len(m.assignment) for m in group.members.values())
+    room = max_step_bytes - encoded_bytes(assigned) - 2 * group.size_bytes
+    is_small = assigned <= min(MAX_DECODED_BYTES, room // DECODED_GROWTH)
+    partitions: dict[str, dict[str, list[int]]] | None = None
+    if group.protocol_type == CONSUMER and is_small:
+        partitions = _decoded(group)
+    opaque = None
+    if partitions is None:
+        opaque = {m.member_id: len(m.assignment) for m in group.members.values()}
+    return Assignment(
+        group=group.group_id,
+        generation=group.generation_id,
+        member_id=group.leader_id or "",
+        protocol_type=group.protocol_type or "",
+        protocol_name=group.protocol_name,
+        partitions=partitions,
+        opaque_bytes=opaque,
+    )
+
+
+def _decoded(group: Group) -> dict[str, dict[str, list[int]]] | None:
+    decoded: dict[str, dict[str, list[int]]] = {}
+    for member in group.members.values():
+        if not member.assignment:
+            decoded[member.member_id] = {}
+            continue
+        try:
+            decoded[member.member_id] = decode_assignment(member.assignment).partitions
+        except ConsumerProtocolError:
+            return None
+    return decoded

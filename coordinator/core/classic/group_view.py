@@ -1,0 +1,64 @@
+"""ReadGroup: all that is known of one group, for hosts that embed us. No API of the wire."""
+
+from __future__ import annotations
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.groups.group import Group, Member
+from groupkeeper.coordinator.core.requests import (
+    GroupView,
+    MemberView,
+    Now,
+    ReadGroup,
+    ReadGroupResult,
+)
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.step import Ticket
+
+
+def read_group(shard: ShardState, request: ReadGroup, ticket: Ticket) -> None:
+    """Show a group as it is now, in every state alike."""
+    group = shard.groups.get(request.group_id)
+    if group is None:
+        result = ReadGroupResult(ErrorCode.GROUP_ID_NOT_FOUND)
+    else:
+        result = ReadGroupResult(ErrorCode.NONE, _view(group, shard.now))
+    shard.reply(ticket, result)
+
+
+def _view(group: Group, now: Now) -> GroupView:
+    return GroupView(
+        group.group_id,
+        group.state,
+        group.protocol_type,
+        group.protocol_name,
+        group.leader_id,
+        group.generation_id,
+        group.state_timestamp_ms,
+        tuple(_member_view(group, member, now) for member in group.members.values()),
+    )
+
+
+def _member_view(group: Group, member: Member, now: Now) -> MemberView:
+    return MemberView(
+        member.member_id,
+        member.group_instance_id,
+        member.client,
+        member.metadata(group.protocol_name),
+        member.assignment,
+        member.session_timeout_ms,
+        member.rebalance_timeout_ms,
+        member.parked_join is not None,
+        member.member_id in group.pending_sync,
+        _last_heard_ms(member, now),
+        member.join_time_ms,
+    )
+
+
+def _last_heard_ms(member: Member, now: Now) -> int | None:
+    """When the session that runs was begun; none runs while a join is parked."""
+    if member.session.at is None:
+        return None
+    begun_ms = member.session.at - member.session_length_ms
+    heard_ms = now.wall_ms - (now.monotonic_ms - begun_ms)
+    # The two clocks round differently: a member must not look as if it was heard of before it came.
+    return heard_ms if member.join_time_ms is None else max(heard_ms, member.join_time_ms)

@@ -1,0 +1,365 @@
+"""JoinGroup: who may enter a group, and what its entering sets off (spec 6.3 and 6.9)."""
+
+from __future__ import annotations
+
+from groupkeeper.coordinator.core.classic import rebalance
+from groupkeeper.coordinator.core.classic.request_events import note_created, note_fenced
+from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import MemberJoin, quoted_reason
+from groupkeeper.coordinator.core.groups.group import Group, Member, member_bytes, metadata_bytes
+from groupkeeper.coordinator.core.groups.transitions import (
+    AFTER_JOIN,
+    REJOIN_ACTION,
+    STATIC_REJOIN_ACTION,
+    RejoinAction,
+    StaticRejoinAction,
+)
+from groupkeeper.coordinator.core.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
+from groupkeeper.coordinator.core.requests import (
+    GroupState,
+    JoinGroup,
+    JoinGroupResult,
+    JoinProtocol,
+)
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.step import Ticket
+
+
+def join_group(shard: ShardState, request: JoinGroup, ticket: Ticket) -> None:
+    """Answer a JoinGroup, or park it until its join phase ends."""
+    limits = shard.limits
+    if request.group_id == "":
+        _refuse(shard, request, ticket, ErrorCode.INVALID_GROUP_ID)
+        return
+    timeout_ms = request.session_timeout_ms
+    if not limits.min_session_timeout_ms <= timeout_ms <= limits.max_session_timeout_ms:
+        _refuse(shard, request, ticket, ErrorCode.INVALID_SESSION_TIMEOUT)
+        return
+    group = shard.groups.get(request.group_id)
+    if group is None:
+        if request.member_id != "":
+            _refuse(shard, request, ticket, ErrorCode.UNKNOWN_MEMBER_ID)
+            return
+        group = Group(request.group_id, shard.tally)
+        if group.size_bytes > min(limits.max_step_bytes, limits.max_group_bytes):
+            shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
+            return
+        if not shard.census.admits():
+            shard.reply(ticket, JoinGroupResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, ""))
+            return
+        _create(shard, group, request)
+    _join(shard, group, request, ticket)
+
+
+def _create(shard: ShardState, group: Group, request: JoinGroup) -> None:
+    """The group exists from here on, even if this join is refused below (edge 5)."""
+    group.state_timestamp_ms = shard.now.wall_ms
+    shard.enter(group)
+    shard.note_groups()
+    shard.record_group(group)
+    note_created(shard, request)
+
+
+def _join(shard: ShardState, group: Group, request: JoinGroup, ticket: Ticket) -> None:
+    protocols = _without_duplicates(request.protocols)
+    if not _has_room(shard, group, request.member_id):
+        _turn_away(shard, group, request, ticket)
+    elif not group.supports(request.protocol_type, protocols):
+        _refuse(shard, request, ticket, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    elif not _fits(shard, group, request, protocols):
+        # Refused before anything is changed: its record could not be stored (design 2.2).
+        shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
+    elif not shard.census.admits_metadata(
+        metadata_bytes(protocols), _added_bytes(group, request, protocols)
+    ):
+        # Clients look for the coordinator again and repeat the join after their back-off.
+        shard.reply(ticket, JoinGroupResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, ""))
+    elif request.member_id == "":
+        _join_unknown(shard, group, request, protocols, ticket)
+    elif request.member_id in group.pending_members:
+        _join_pending(shard, group, request, protocols, ticket)
+    else:
+        error = group.identity_error(request.member_id, request.group_instance_id)
+        if error is not ErrorCode.NONE:
+            note_fenced(shard, request, group.generation_id, error)
+            _refuse(shard, request, ticket, error)
+            return
+        _rejoin(shard, group, group.members[request.member_id], request, protocols, ticket)
+
+
+def _refuse(shard: ShardState, request: JoinGroup, ticket: Ticket, error: ErrorCode) -> None:
+    """Answer an error that echoes the member id of the request."""
+    shard.reply(ticket, JoinGroupResult(error, request.member_id))
+
+
+def _without_duplicates(protocols: tuple[JoinProtocol, ...]) -> tuple[JoinProtocol, ...]:
+    """Keep the first of each name: Kafka never answers a joiner that repeats one (edge 21)."""
+    unique = {p.name: p for p in reversed(protocols)}
+    if len(unique) == len(protocols):
+        return protocols
+    return tuple(p for p in protocols if unique[p.name] is p)
+
+
+# --- limits ---
+
+
+def _has_room(shard: ShardState, group: Group, member_id: str) -> bool:
+    """``group.max.size``, by state (spec 6.3.1; Kafka: acceptJoiningMember)."""
+    limit = shard.limits.group_max_size
+    if group.state in (GroupState.EMPTY, GroupState.DEAD):
+        return True
+    member = group.members.get(member_id)
+    if group.state is GroupState.PREPARING_REBALANCE:
+        # The limit may have been lowered: then the slowest to come back stay outside.
+        is_parked = member is not None and member.parked_join is not None
+        return is_parked or group.parked_joins < limit
+    return member is not None or len(group.members) < limit
+
+
+def _turn_away(shard: ShardState, group: Group, request: JoinGroup, ticket: Ticket) -> None:
+    """Too many members: this one is answered so, and is no member any longer."""
+    shard.reply(ticket, JoinGroupResult(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
+    pending = group.pending_members.pop(request.member_id, None)
+    if pending is not None:
+        shard.deadlines.clear(pending)
+    member = group.members.get(request.member_id)
+    if member is not None:
+        rebalance.evict(shard, group, member, "group_max_size")
+    if pending is not None or member is not None:
+        rebalance.try_complete_join_phase(shard, group)
+
+
+def _fits(
+    shard: ShardState, group: Group, request: JoinGroup, protocols: tuple[JoinProtocol, ...]
+) -> bool:
+    """Whether the group's record, with this member in it, can be stored. The group's offsets do not
+    count: what was committed must keep no consumer out of its group.
+    """
+    added = member_bytes(
+        request.new_member_id, request.group_instance_id, request.client.client_id, protocols
+    )
+    member = group.members.get(request.member_id)
+    if member is not None:
+        added -= member.size_bytes()
+    limits = shard.limits
+    return group.size_bytes + added <= min(limits.max_step_bytes, limits.max_group_bytes)
+
+
+def _added_bytes(group: Group, request: JoinGroup, protocols: tuple[JoinProtocol, ...]) -> int:
+    """How much more metadata the members hold after this join."""
+    added = metadata_bytes(protocols)
+    member = group.members.get(request.member_id)
+    return added if member is None else added - metadata_bytes(member.protocols)
+
+
+# --- newcomers ---
+
+
+def _join_unknown(
+    shard: ShardState,
+    group: Group,
+    request: JoinGroup,
+    protocols: tuple[JoinProtocol, ...],
+    ticket: Ticket,
+) -> None:
+    """A join without a member id: a newcomer, or a static member that comes back."""
+    if request.group_instance_id is not None:
+        old_id = group.static_members.get(request.group_instance_id)
+        if old_id is not None:
+            _replace_static(shard, group, group.members[old_id], request, protocols, ticket)
+        else:
+            _add(shard, group, request.new_member_id, request, protocols, ticket)
+    elif request.requires_known_member_id:
+        # KIP-394: a client that dies before its second join must not hold up the rebalance, so the
+        # first join only hands out an id; the member exists once it comes back with it.
+        pending = Deadline(DeadlineKind.SESSION, (group.group_id, request.new_member_id))
+        group.pending_members[request.new_member_id] = pending
+        shard.deadlines.arm(pending, shard.now.monotonic_ms + request.session_timeout_ms)
+        shard.reply(ticket, JoinGroupResult(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id))
+    else:
+        _add(shard, group, request.new_member_id, request, protocols, ticket)
+
+
+def _join_pending(
+    shard: ShardState,
+    group: Group,
+    request: JoinGroup,
+    protocols: tuple[JoinProtocol, ...],
+    ticket: Ticket,
+) -> None:
+    """The second join of KIP-394."""
+    if request.group_instance_id is not None:
+        # Kafka throws here: an id is only ever handed out to a dynamic member (edge 11).
+        shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
+        return
+    shard.deadlines.clear(group.pending_members.pop(request.member_id))
+    _add(shard, group, request.member_id, request, protocols, ticket)
+
+
+def _add(
+    shard: ShardState,
+    group: Group,
+    member_id: str,
+    request: JoinGroup,
+    protocols: tuple[JoinProtocol, ...],
+    ticket: Ticket,
+) -> None:
+    """Take a newcomer in and park its join (spec 6.3.2)."""
+    member = Member(group.group_id, member_id, request.group_instance_id, request.client)
+    member.protocols = protocols
+    member.session_timeout_ms = request.session_timeout_ms
+    member.rebalance_timeout_ms = request.rebalance_timeout_ms
+    member.is_new = True
+    member.join_time_ms = shard.now.wall_ms
+    if not group.members:
+        group.protocol_type = request.protocol_type
+    group.add(member)
+    shard.note_metadata()
+    if group.state is GroupState.PREPARING_REBALANCE and group.is_initial_rebalance:
+        group.new_member_added = True
+    group.park_join(member, ticket)
+    # A new member whose client gave up would otherwise stay for as long as its join is parked.
+    rebalance.begin_session(shard, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
+    _note_join(shard, group, member, request, replaces=None)
+    rebalance.follow_up(shard, group, AFTER_JOIN[group.state], "member_join", member_id)
+
+
+def _note_join(
+    shard: ShardState, group: Group, member: Member, request: JoinGroup, replaces: str | None
+) -> None:
+    shard.event(
+        MemberJoin(
+            group=group.group_id,
+            generation=group.generation_id,
+            member_id=member.member_id,
+            instance_id=member.group_instance_id,
+            client_id=request.client.client_id,
+            client_host=request.client.client_host,
+            principal=request.client.principal,
+            protocols=[p.name for p in member.protocols],
+            session_timeout_ms=member.session_timeout_ms,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            replaces=replaces,
+            reason=quoted_reason(request.reason),
+        )
+    )
+
+
+# --- members that come back ---
+
+
+def _rejoin(
+    shard: ShardState,
+    group: Group,
+    member: Member,
+    request: JoinGroup,
+    protocols: tuple[JoinProtocol, ...],
+    ticket: Ticket,
+) -> None:
+    """The join of a member, by REJOIN_ACTION."""
+    is_leader = member.member_id == group.leader_id
+    changed = member.protocols != protocols
+    action = REJOIN_ACTION[group.state, is_leader, changed]
+    if action is RejoinAction.REFUSE:
+        _refuse(shard, request, ticket, ErrorCode.UNKNOWN_MEMBER_ID)
+        return
+    if action is RejoinAction.ANSWER:
+        shard.reply(ticket, rebalance.generation_result(group, member))
+        return
+    _update(group, member, request, protocols)
+    shard.note_metadata()
+    superseded = group.park_join(member, ticket)
+    if superseded is not None:
+        # The client gave up waiting and asked again: one of the two is answered with success.
+        result = JoinGroupResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+        shard.reply(superseded, result)
+    if action is RejoinAction.REBALANCE:
+        reason = "member_changed" if changed else "leader_rejoin"
+        rebalance.prepare(shard, group, reason, member.member_id)
+    else:
+        rebalance.try_complete_join_phase(shard, group)
+
+
+def _update(
+    group: Group, member: Member, request: JoinGroup, protocols: tuple[JoinProtocol, ...]
+) -> None:
+    group.set_protocols(member, protocols)
+    member.session_timeout_ms = request.session_timeout_ms
+    member.rebalance_timeout_ms = request.rebalance_timeout_ms
+
+
+def _replace_static(
+    shard: ShardState,
+    group: Group,
+    old: Member,
+    request: JoinGroup,
+    protocols: tuple[JoinProtocol, ...],
+    ticket: Ticket,
+) -> None:
+    """A static member came back without its id (KIP-345): a new id takes the old one's place."""
+    leader_before = group.leader_id
+    member = _take_over(shard, group, old, request, protocols)
+    action = STATIC_REJOIN_ACTION[group.state]
+    if action is StaticRejoinAction.KEEP and group.select_protocol() == group.protocol_name:
+        # No rebalance, even if the subscription changed: its bytes are saved, nothing is
+        # reassigned.
+        shard.record_group(group)
+        shard.reply(ticket, _static_result(group, member, request, leader_before))
+        return
+    group.park_join(member, ticket)
+    if action is StaticRejoinAction.PARK:
+        rebalance.try_complete_join_phase(shard, group)
+    else:
+        rebalance.prepare(shard, group, "static_member_rejoin", member.member_id)
+
+
+def _take_over(
+    shard: ShardState,
+    group: Group,
+    old: Member,
+    request: JoinGroup,
+    protocols: tuple[JoinProtocol, ...],
+) -> Member:
+    """Move a static member's place to its new id; whatever the old id has parked is fenced."""
+    member = Member(group.group_id, request.new_member_id, old.group_instance_id, old.client)
+    member.protocols = protocols
+    member.rebalance_timeout_ms = request.rebalance_timeout_ms
+    member.assignment = old.assignment
+    member.join_time_ms = shard.now.wall_ms
+    rebalance.fence_parked(shard, group, old)
+    shard.deadlines.clear(old.session)
+    # Until its first heartbeat the session is as long as the old one's: Kafka restarts it before
+    # it takes the new timeouts (updateStaticMemberThenRebalanceOrCompleteJoin).
+    member.session_timeout_ms = old.session_timeout_ms
+    rebalance.restart_session(shard, member)
+    member.session_timeout_ms = request.session_timeout_ms
+    group.replace(old, member)
+    shard.note_metadata()
+    _note_join(shard, group, member, request, replaces=old.member_id)
+    return member
+
+
+def _static_result(
+    group: Group, member: Member, request: JoinGroup, leader_before: str | None
+) -> JoinGroupResult:
+    """The answer to a static member that came back and keeps its generation (KIP-814, edges 53,
+    54).
+    """
+    if request.supports_skip_assignment:
+        leads = member.member_id == group.leader_id
+        leader, members = group.leader_id, group.members_for_leader() if leads else ()
+    else:
+        # An old client would take itself for the leader and assign: it is told the id it had
+        # before.
+        leads, leader, members = False, leader_before, ()
+    return JoinGroupResult(
+        ErrorCode.NONE,
+        member.member_id,
+        group.generation_id,
+        group.protocol_type,
+        group.protocol_name,
+        leader or "",
+        leads,
+        members,
+    )

@@ -1,0 +1,263 @@
+"""SyncGroup, Heartbeat and LeaveGroup, and the end of a member's session (spec 6.4 to 6.7)."""
+
+from __future__ import annotations
+
+from groupkeeper.coordinator.core.classic import rebalance
+from groupkeeper.coordinator.core.classic.assignment_event import assignment_event
+from groupkeeper.coordinator.core.classic.request_events import note_fenced
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import MemberLeave, quoted_reason
+from groupkeeper.coordinator.core.groups.group import Group, Member, encoded_bytes
+from groupkeeper.coordinator.core.groups.transitions import (
+    AFTER_LEAVE,
+    HEARTBEAT_ANSWER,
+    SYNC_ACTION,
+    SYNC_REFUSAL,
+    MembershipChange,
+    SyncAction,
+)
+from groupkeeper.coordinator.core.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
+from groupkeeper.coordinator.core.requests import (
+    EndSession,
+    GroupState,
+    Heartbeat,
+    LeaveGroup,
+    LeaveGroupResult,
+    LeavingMember,
+    LeftMember,
+    SyncGroup,
+    SyncGroupResult,
+)
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.step import Ticket
+
+
+def _generation_error(
+    group: Group, member_id: str, group_instance_id: str | None, generation_id: int
+) -> ErrorCode:
+    """Whether a request speaks for a member in the current generation; identity is looked at
+    first.
+    """
+    error = group.identity_error(member_id, group_instance_id)
+    if not error and generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error
+
+
+# --- Heartbeat ---
+
+
+def heartbeat(shard: ShardState, request: Heartbeat, ticket: Ticket) -> None:
+    """Answer a Heartbeat; NONE and REBALANCE_IN_PROGRESS need not wait for earlier writes (design
+    2.3).
+    """
+    if request.group_id == "":
+        shard.reply(ticket, ErrorCode.INVALID_GROUP_ID)
+        return
+    group = shard.groups.get(request.group_id)
+    if group is None:
+        shard.reply(ticket, ErrorCode.UNKNOWN_MEMBER_ID)
+        return
+    error = _generation_error(
+        group, request.member_id, request.group_instance_id, request.generation_id
+    )
+    if error:
+        note_fenced(shard, request, request.generation_id, error)
+        shard.reply(ticket, error)
+        return
+    answer = HEARTBEAT_ANSWER[group.state]
+    if rebalance.restart_session(shard, group.members[request.member_id]):
+        shard.step.sets_alarm = True
+    shard.reply(ticket, answer, waits=False)
+
+
+# --- SyncGroup ---
+
+
+def sync_group(shard: ShardState, request: SyncGroup, ticket: Ticket) -> None:
+    """Answer a SyncGroup, or park it until the leader's has arrived."""
+    group = shard.groups.get(request.group_id)
+    error = _sync_error(group, request)
+    if error is not ErrorCode.NONE:
+        if group is not None and error is not ErrorCode.REBALANCE_IN_PROGRESS:
+            note_fenced(shard, request, request.generation_id, error)
+        shard.reply(ticket, SyncGroupResult(error))
+        return
+    assert group is not None, "no group is an error"
+    member = group.members[request.member_id]
+    if SYNC_ACTION[group.state] is SyncAction.ANSWER:
+        rebalance.synced(shard, group, member)
+        shard.reply(ticket, rebalance.sync_result(group, member, ErrorCode.NONE))
+        return
+    is_leader = member.member_id == group.leader_id
+    if is_leader and not _fits(shard, group, request):
+        shard.reply(ticket, SyncGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR))
+        return
+    _park_sync(shard, group, member, ticket)
+    if is_leader:
+        _store_assignment(shard, group, request)
+
+
+def _sync_error(group: Group | None, request: SyncGroup) -> ErrorCode:
+    """The checks of spec 6.4 in their order."""
+    if request.group_id == "":
+        return ErrorCode.INVALID_GROUP_ID
+    if group is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error = _generation_error(
+        group, request.member_id, request.group_instance_id, request.generation_id
+    )
+    if error is not ErrorCode.NONE:
+        return error
+    for told, known in (
+        (request.protocol_type, group.protocol_type),
+        (request.protocol_name, group.protocol_name),
+    ):
+        if told is not None and known is not None and told != known:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return SYNC_REFUSAL.get(group.state, ErrorCode.NONE)
+
+
+def _park_sync(shard: ShardState, group: Group, member: Member, ticket: Ticket) -> None:
+    superseded, member.parked_sync = member.parked_sync, ticket
+    if superseded is not None:
+        shard.reply(superseded, SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
+    rebalance.synced(shard, group, member)
+
+
+def _fits(shard: ShardState, group: Group, request: SyncGroup) -> bool:
+    """Whether the group's record, with these assignments in it, can be stored (and its event
+    beside). The group's offsets do not count, as where a member joins.
+    """
+    assigned = sum(
+        encoded_bytes(len(data))
+        for member_id, data in dict(request.assignments).items()
+        if member_id in group.members
+    )
+    limits = shard.limits
+    size = assigned + group.size_bytes
+    return size + group.size_bytes <= limits.max_step_bytes and size <= limits.max_group_bytes
+
+
+def _store_assignment(shard: ShardState, group: Group, request: SyncGroup) -> None:
+    """The leader's assignment makes the group Stable: whoever it leaves out gets nothing (edge
+    32).
+    """
+    assigned = dict(request.assignments)
+    for member in group.members.values():
+        member.assignment = assigned.get(member.member_id, b"")
+    group.transition_to(GroupState.STABLE, shard.now.wall_ms)
+    shard.record_group(group)
+    shard.event(assignment_event(group, shard.limits.max_step_bytes))
+    for member in group.members.values():
+        if member.parked_sync is not None:
+            rebalance.answer_sync(shard, group, member, ErrorCode.NONE)
+
+
+# --- LeaveGroup ---
+
+
+def leave_group(shard: ShardState, request: LeaveGroup, ticket: Ticket) -> None:
+    """Take members out, each judged on its own; what follows for the group comes once, at the
+    end.
+    """
+    if request.group_id == "":
+        shard.reply(ticket, LeaveGroupResult(ErrorCode.INVALID_GROUP_ID))
+        return
+    group = shard.groups.get(request.group_id)
+    left = tuple(
+        LeftMember(
+            leaving.member_id,
+            leaving.group_instance_id,
+            ErrorCode.UNKNOWN_MEMBER_ID
+            if group is None
+            else _leave(shard, group, leaving, request),
+        )
+        for leaving in request.members
+    )
+    shard.reply(ticket, LeaveGroupResult(ErrorCode.NONE, left))
+    gone = [member for member in left if member.error is ErrorCode.NONE]
+    if group is not None and gone:
+        change = AFTER_LEAVE[group.state]
+        rebalance.follow_up(shard, group, change, "member_leave", gone[0].member_id)
+
+
+def _leave(
+    shard: ShardState, group: Group, leaving: LeavingMember, request: LeaveGroup
+) -> ErrorCode:
+    """One entry of the batch (spec 6.6)."""
+    member_id = leaving.member_id
+    if member_id == "":
+        # Administrative removal names the instance alone.
+        known = group.static_members.get(leaving.group_instance_id or "")
+        if leaving.group_instance_id is None or known is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        member_id = known
+    elif member_id in group.pending_members:
+        shard.deadlines.clear(group.pending_members.pop(member_id))
+        return ErrorCode.NONE
+    else:
+        error = group.identity_error(member_id, leaving.group_instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+    member = group.members[member_id]
+    shard.event(
+        MemberLeave(
+            group=group.group_id,
+            generation=group.generation_id,
+            member_id=member_id,
+            instance_id=member.group_instance_id,
+            client_id=request.client.client_id,
+            client_host=request.client.client_host,
+            principal=request.client.principal,
+            reason=quoted_reason(leaving.reason),
+        )
+    )
+    rebalance.remove_member(shard, group, member)
+    return ErrorCode.NONE
+
+
+# --- sessions ---
+
+
+def session_due(shard: ShardState, group: Group, member_id: str) -> None:
+    """Nothing was heard of a member, or of a handed-out id, for its session timeout (spec 6.7)."""
+    member = group.members.get(member_id)
+    is_parked = member is not None and (
+        member.parked_join is not None or member.parked_sync is not None
+    )
+    if member is not None and is_parked and not member.is_new:
+        return  # it waits for us: its session starts again with the answer
+    _lose(shard, group, member_id)
+
+
+def end_session(shard: ShardState, request: EndSession, ticket: Ticket) -> None:
+    """Evict a member at once, one that waits for us too."""
+    group, member_id = shard.groups.get(request.group_id), request.member_id
+    if group is None or (member_id not in group.members and member_id not in group.pending_members):
+        shard.reply(ticket, ErrorCode.UNKNOWN_MEMBER_ID)
+        return
+    pending = group.pending_members.get(member_id)
+    if pending is not None:
+        shard.deadlines.clear(pending)
+    shard.reply(ticket, ErrorCode.NONE)
+    _lose(shard, group, member_id)
+
+
+def _lose(shard: ShardState, group: Group, member_id: str) -> None:
+    """A member, or a handed-out id, was silent for too long: the group goes on without it."""
+    if group.pending_members.pop(member_id, None) is not None:
+        rebalance.try_complete_join_phase(shard, group)
+        return
+    member = group.members.get(member_id)
+    if member is None:
+        return
+    is_first = member.is_new and member.session_length_ms == NEW_MEMBER_JOIN_TIMEOUT_MS
+    reason = "new_member_timeout" if is_first else "session_timeout"
+    rebalance.evict(shard, group, member, reason)
+    change = AFTER_LEAVE[group.state]
+    if change is not MembershipChange.TRY_COMPLETE:
+        rebalance.follow_up(shard, group, change, reason, member_id)
+    elif group.all_joined():
+        # Even during the initial delay (Kafka: removeMemberAndUpdateGroup).
+        rebalance.complete_join_phase(shard, group)

@@ -1,0 +1,286 @@
+"""The cluster shard (-1): topics of static mode with their ids, and the configs of groups.
+
+Same manners as ``Shard``: requests and time in, steps out, hard state changed by ``apply`` alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TypeAlias, TypeVar
+
+from groupkeeper.coordinator.core.cluster.changes import alter_configs
+from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
+from groupkeeper.coordinator.core.cluster.names import (
+    CLUSTER_TOPIC,
+    OFFSETS_TOPIC,
+    metric_name,
+    topic_name_error,
+)
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import AdminAction
+from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.records import (
+    GroupConfigs,
+    Record,
+    SavedGroup,
+    TopicRecord,
+    TopicRemoved,
+)
+from groupkeeper.coordinator.core.requests import (
+    AlterGroupConfigs,
+    ChangeTopics,
+    ChangeTopicsResult,
+    NewTopic,
+    Now,
+    Request,
+    TopicChange,
+)
+from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES, Reply, Step, Ticket
+
+T = TypeVar("T")
+Named: TypeAlias = tuple[str | None, str]
+"""A topic to delete: (name, ""), or (None, topic id)."""
+
+
+class ClusterShard:
+    """The topics of static mode, and what is set for single groups."""
+
+    def __init__(self, limits: CoreLimits) -> None:
+        """Start with nothing."""
+        self.limits = limits
+        self.topics: dict[str, TopicInfo] = {}
+        self.ids: dict[str, str] = {}
+        """Topic id -> name."""
+        self.metric_names: Counter[str] = Counter()
+        """A name as metrics print it -> how many topics have it: several that came in one request
+        may (``_Change``).
+        """
+        self.partition_count = 0
+        self.configs: dict[str, dict[str, str]] = {}
+        """Group id -> key -> value; a group without configs is not there."""
+
+    def image(self) -> TopicImage:
+        """The topics as they are now."""
+        return TopicImage.of(*self.topics.values())
+
+    def apply(self, record: Record) -> None:
+        """Change topics or configs: the one place that does, live and on load alike."""
+        if isinstance(record, TopicRecord):
+            self._forget(record.name)
+            info = TopicInfo(record.name, record.topic_id, record.partitions)
+            self.topics[record.name] = info
+            self.ids[record.topic_id] = record.name
+            self.metric_names[metric_name(record.name)] += 1
+            self.partition_count += record.partitions
+        elif isinstance(record, TopicRemoved):
+            self._forget(record.name)
+        elif isinstance(record, GroupConfigs):
+            if record.configs:
+                self.configs[record.group_id] = record.configs
+            else:
+                self.configs.pop(record.group_id, None)
+        else:
+            raise TypeError(f"{type(record).__name__} does not belong to the cluster shard")
+
+    def _forget(self, name: str) -> None:
+        info = self.topics.pop(name, None)
+        if info is not None:
+            del self.ids[info.topic_id]
+            in_metrics = metric_name(name)
+            self.metric_names[in_metrics] -= 1
+            if self.metric_names[in_metrics] == 0:
+                del self.metric_names[in_metrics]
+            self.partition_count -= info.partitions
+
+    def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
+        """Take a request; each topic or group in it is judged on its own, in its order."""
+        if isinstance(request, AlterGroupConfigs):
+            return self._alter_configs(request, ticket)
+        assert isinstance(request, ChangeTopics), "no other request goes to the cluster shard"
+        return self._change_topics(request, ticket)
+
+    def _alter_configs(self, request: AlterGroupConfigs, ticket: Ticket) -> Step:
+        result, records, events = alter_configs(self.configs, request, self.limits)
+        step = Step(replies=[Reply(ticket, result)])
+        if not request.validate_only:
+            step.records.extend(records)
+            step.record_bytes = SMALL_RECORD_BYTES * len(records)
+            step.events.extend(events)
+            for record in records:
+                self.apply(record)
+        return step
+
+    def _change_topics(self, request: ChangeTopics, ticket: Ticket) -> Step:
+        change = _Change(self, request)
+        result = ChangeTopicsResult(
+            ErrorCode.NONE,
+            tuple(change.create(topic) for topic in request.create),
+            tuple(change.grow(name, count) for name, count in request.grow),
+            change.delete(request.delete),
+        )
+        step = Step(replies=[Reply(ticket, result)])
+        if not request.validate_only:
+            step.records.extend(change.records)
+            step.record_bytes = SMALL_RECORD_BYTES * len(change.records)
+            for record in change.records:
+                step.events.append(_event(request, record))
+        return step
+
+    def expire(self, now: Now) -> Step:
+        """Nothing of this shard ever falls due."""
+        return Step()
+
+    def next_deadline(self) -> int | None:
+        """Nothing of this shard ever falls due."""
+        return None
+
+    def loaded(self, now: Now) -> Step:
+        """End a load; there is no live state to make."""
+        return Step()
+
+    def parked_tickets(self) -> list[Ticket]:
+        """Nothing is ever parked here."""
+        return []
+
+    def saved(self, group_id: str) -> SavedGroup | None:
+        """There are no groups here."""
+        return None
+
+
+class _Change:
+    """One ChangeTopics under way. Validating works on a copy, so that it sees its own changes."""
+
+    def __init__(self, shard: ClusterShard, request: ChangeTopics) -> None:
+        self.records: list[Record] = []
+        self._limits = shard.limits
+        self._target = shard
+        if request.validate_only:
+            self._target = ClusterShard(shard.limits)
+            for info in shard.topics.values():
+                self._target.apply(TopicRecord(info.name, info.topic_id, info.partitions))
+        self._repeated = _repeated(topic.name for topic in request.create)
+        self._created: Counter[str] = Counter()
+        """How many topics of this request have a name as metrics print it."""
+
+    def _apply(self, record: Record) -> None:
+        self._target.apply(record)
+        self.records.append(record)
+
+    def create(self, topic: NewTopic) -> TopicChange:
+        error, message = self._create_error(topic)
+        if error is ErrorCode.NONE:
+            self._apply(TopicRecord(topic.name, topic.topic_id, topic.partitions))
+            self._created[metric_name(topic.name)] += 1
+            return TopicChange(topic.name, topic.topic_id, topic.partitions, error, None)
+        return TopicChange(topic.name, "", -1, error, message)
+
+    def _create_error(self, topic: NewTopic) -> tuple[ErrorCode, str | None]:
+        wrong_name = topic_name_error(topic.name)
+        if topic.name in self._repeated:
+            return ErrorCode.INVALID_REQUEST, "Duplicate topic name."
+        if topic.name == CLUSTER_TOPIC:
+            return ErrorCode.INVALID_REQUEST, f"Nobody may create {CLUSTER_TOPIC}."
+        if wrong_name is not None:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, wrong_name
+        if topic.name in self._target.topics:
+            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists."
+        if topic.name == OFFSETS_TOPIC:
+            # Kafka's answer, with which tools that copy or restore topics pass over it.
+            message = f"The name {OFFSETS_TOPIC} is taken: offsets are in the storage here."
+            return ErrorCode.TOPIC_ALREADY_EXISTS, message
+        in_metrics = metric_name(topic.name)
+        if self._collides(in_metrics):
+            message = f"Topic '{topic.name}' collides with another: metrics call both {in_metrics}"
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, message
+        if topic.refusal is not None:
+            return topic.refusal
+        if topic.partitions < 1:
+            return ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0."
+        return self._room_error(topic.partitions)
+
+    def _collides(self, in_metrics: str) -> bool:
+        """Say whether a topic that was there before the request has this name in metrics. Two of
+        one request may have the same (ReplicationControlManager.validateNewTopicNames).
+        """
+        there = self._target.metric_names[in_metrics]
+        return in_metrics == OFFSETS_TOPIC or there > self._created[in_metrics]
+
+    def _room_error(self, more: int) -> tuple[ErrorCode, str | None]:
+        """Metadata lists every partition, so their number is limited."""
+        limit = self._limits.max_partitions
+        if self._target.partition_count + more > limit:
+            return ErrorCode.POLICY_VIOLATION, f"More than {limit} partitions in all."
+        return ErrorCode.NONE, None
+
+    def grow(self, name: str, count: int) -> TopicChange:
+        info = self._target.topics.get(name)
+        if info is None:
+            return TopicChange(name, "", -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+        if count <= info.partitions:
+            message = f"The topic has {info.partitions} partitions: it can only grow."
+            return TopicChange(name, "", -1, ErrorCode.INVALID_PARTITIONS, message)
+        error, no_room = self._room_error(count - info.partitions)
+        if error is not ErrorCode.NONE:
+            return TopicChange(name, "", -1, error, no_room)
+        self._apply(TopicRecord(name, info.topic_id, count))
+        return TopicChange(name, info.topic_id, count, ErrorCode.NONE, None)
+
+    def delete(self, asked: tuple[Named, ...]) -> tuple[TopicChange, ...]:
+        """Delete what is named once. A topic that is named by name and by id stays, and both get
+        the answer to the name (ControllerApis.deleteTopics).
+        """
+        repeated = _repeated(asked)
+        ids = {topic_id for name, topic_id in asked if name is None}
+        found = [self._find(*named) for named in asked]
+        both_ways = {
+            info.topic_id
+            for named, info in zip(asked, found, strict=True)
+            if info and named == (info.name, "") and named not in repeated and info.topic_id in ids
+        }
+        answers = []
+        for named, info in zip(asked, found, strict=True):
+            if named in repeated:
+                change = TopicChange(*named, -1, ErrorCode.INVALID_REQUEST, "Duplicate topic.")
+            elif info is None:
+                by_id = named[0] is None
+                error = (
+                    ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
+                change = TopicChange(*named, -1, error, "This server does not host it.")
+            elif info.topic_id in both_ways:
+                message = "The topic of this name is named by its id, too."
+                change = TopicChange(*info[:2], -1, ErrorCode.INVALID_REQUEST, message)
+            else:
+                self._apply(TopicRemoved(info.name))
+                change = TopicChange(*info, ErrorCode.NONE, None)
+            answers.append(change)
+        return tuple(answers)
+
+    def _find(self, name: str | None, topic_id: str) -> TopicInfo | None:
+        return self._target.topics.get(self._target.ids.get(topic_id, "") if name is None else name)
+
+
+def _repeated(names: Iterable[T]) -> set[T]:
+    seen: set[T] = set()
+    repeated: set[T] = set()
+    for name in names:
+        (repeated if name in seen else seen).add(name)
+    return repeated
+
+
+def _event(request: ChangeTopics, record: Record) -> AdminAction:
+    client = request.client
+    if isinstance(record, TopicRecord):
+        action, target, detail = "set_topic", record.name, f"partitions={record.partitions}"
+    else:
+        assert isinstance(record, TopicRemoved), "a change of topics makes no other record"
+        action, target, detail = "delete_topic", record.name, ""
+    return AdminAction(
+        client_id=client.client_id,
+        client_host=client.client_host,
+        principal=client.principal,
+        action=action,
+        target=target,
+        detail=detail,
+    )

@@ -1,0 +1,65 @@
+"""Offsets that go, as the log keeps them: with their last values, so that they can be restored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from groupkeeper.coordinator.core.events import LostPartition, LostTopic
+from groupkeeper.coordinator.core.records import SavedOffset
+
+StoredOffset: TypeAlias = tuple[str, int, SavedOffset]
+"""(topic, partition, what is stored)."""
+
+
+def lost_topics(offsets: Iterable[StoredOffset]) -> list[LostTopic]:
+    """Group offsets that go by topic; offsets of different topics of one name stay apart."""
+    topics: dict[tuple[str, str], list[LostPartition]] = {}
+    for topic, partition, stored in offsets:
+        topics.setdefault((topic, stored.topic_id), []).append(
+            LostPartition(
+                partition,
+                stored.offset,
+                stored.leader_epoch,
+                stored.metadata,
+                stored.commit_time_ms,
+            )
+        )
+    return [LostTopic(topic, topic_id, parts) for (topic, topic_id), parts in topics.items()]
+
+
+OFFSET_BYTES = 320
+"""An upper bound of what an offset that goes adds to a step, its strings not counted."""
+
+GROUP_BYTES = 1_024
+"""The same for its group."""
+
+
+class Portion:
+    """What still fits into a step that removes offsets."""
+
+    def __init__(self, max_offsets: int, max_bytes: int) -> None:
+        """Start empty."""
+        self._offsets = max_offsets
+        self._bytes = max_bytes
+        self._is_empty = True
+
+    def has_room(self) -> bool:
+        """Whether it is worth looking at one more group."""
+        return self._offsets > 0 and self._bytes > 0
+
+    def looked_at(self, count: int) -> None:
+        """Looking costs time, too."""
+        self._offsets -= count
+
+    def take(self, group_id: str, lost: Sequence[StoredOffset]) -> Sequence[StoredOffset]:
+        """The offsets of a group that fit; of the first group at least one, so that all goes on."""
+        self._bytes -= GROUP_BYTES + 12 * len(group_id)
+        for at, (topic, _, stored) in enumerate(lost):
+            size = OFFSET_BYTES + 12 * len(topic) + 6 * len(stored.metadata)
+            if size > self._bytes and not self._is_empty:
+                self._bytes = 0
+                return lost[:at]
+            self._bytes -= size
+            self._is_empty = False
+        return lost

@@ -1,0 +1,154 @@
+"""The rules of a classic group's states, as tables that the code reads and the documentation
+prints.
+
+Spec 6.2 to 6.9 (Kafka: ClassicGroupState, GroupMetadataManager). What depends on more than the
+state stands beside the table that it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import GroupState
+
+EMPTY = GroupState.EMPTY
+PREPARING = GroupState.PREPARING_REBALANCE
+COMPLETING = GroupState.COMPLETING_REBALANCE
+STABLE = GroupState.STABLE
+DEAD = GroupState.DEAD
+
+PREDECESSORS: Final[Mapping[GroupState, frozenset[GroupState]]] = {
+    EMPTY: frozenset({PREPARING}),
+    PREPARING: frozenset({STABLE, COMPLETING, EMPTY}),
+    COMPLETING: frozenset({PREPARING}),
+    STABLE: frozenset({COMPLETING}),
+    DEAD: frozenset({EMPTY, PREPARING, COMPLETING, STABLE, DEAD}),
+}
+"""From where each state may be entered (spec 6.2)."""
+
+HEARTBEAT_ANSWER: Final[Mapping[GroupState, ErrorCode]] = {
+    EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
+    PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
+    COMPLETING: ErrorCode.NONE,  # members heartbeat between join and sync
+    STABLE: ErrorCode.NONE,
+    DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+"""To a member of the right generation; NONE and REBALANCE_IN_PROGRESS restart its session (spec
+6.5).
+"""
+
+
+class SyncAction(Enum):
+    """What a SyncGroup of a member of the right generation leads to."""
+
+    REFUSE = "answer the error of SYNC_REFUSAL"
+    PARK = "park; the leader's brings the assignment and makes the group Stable"
+    ANSWER = "answer the stored assignment"
+
+
+SYNC_ACTION: Final[Mapping[GroupState, SyncAction]] = {
+    EMPTY: SyncAction.REFUSE,
+    PREPARING: SyncAction.REFUSE,
+    COMPLETING: SyncAction.PARK,
+    STABLE: SyncAction.ANSWER,
+    DEAD: SyncAction.REFUSE,
+}
+"""Spec 6.4 step 5."""
+
+SYNC_REFUSAL: Final[Mapping[GroupState, ErrorCode]] = {
+    EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
+    PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
+    DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+
+
+class RejoinAction(Enum):
+    """What the JoinGroup of a member leads to."""
+
+    REFUSE = "UNKNOWN_MEMBER_ID"
+    PARK = "update the member, park, complete if all are there"
+    ANSWER = "answer the current generation at once"
+    REBALANCE = "update the member, start a rebalance"
+
+
+REJOIN_ACTION: Final[Mapping[tuple[GroupState, bool, bool], RejoinAction]] = {
+    # (state, is the leader, protocols changed)
+    (PREPARING, False, False): RejoinAction.PARK,
+    (PREPARING, False, True): RejoinAction.PARK,
+    (PREPARING, True, False): RejoinAction.PARK,
+    (PREPARING, True, True): RejoinAction.PARK,
+    # The join's answer may have been lost: it is given again.
+    (COMPLETING, False, False): RejoinAction.ANSWER,
+    (COMPLETING, True, False): RejoinAction.ANSWER,
+    (COMPLETING, False, True): RejoinAction.REBALANCE,
+    (COMPLETING, True, True): RejoinAction.REBALANCE,
+    (STABLE, False, False): RejoinAction.ANSWER,
+    (STABLE, False, True): RejoinAction.REBALANCE,
+    # A leader rejoins to have a new assignment made, for instance when topics changed.
+    (STABLE, True, False): RejoinAction.REBALANCE,
+    (STABLE, True, True): RejoinAction.REBALANCE,
+    (EMPTY, False, False): RejoinAction.REFUSE,
+    (EMPTY, False, True): RejoinAction.REFUSE,
+    (EMPTY, True, False): RejoinAction.REFUSE,
+    (EMPTY, True, True): RejoinAction.REFUSE,
+    (DEAD, False, False): RejoinAction.REFUSE,
+    (DEAD, False, True): RejoinAction.REFUSE,
+    (DEAD, True, False): RejoinAction.REFUSE,
+    (DEAD, True, True): RejoinAction.REFUSE,
+}
+"""Spec 6.3, "Existing member rejoining, by state"."""
+
+
+class StaticRejoinAction(Enum):
+    """What the JoinGroup of a static member without a member id leads to."""
+
+    KEEP = "keep the generation where the chosen protocol stays, else rebalance"
+    REBALANCE = "start a rebalance"
+    PARK = "park, complete if all are there"
+
+
+STATIC_REJOIN_ACTION: Final[Mapping[GroupState, StaticRejoinAction]] = {
+    STABLE: StaticRejoinAction.KEEP,
+    COMPLETING: StaticRejoinAction.REBALANCE,  # the leader may be assigning to the old id
+    PREPARING: StaticRejoinAction.PARK,
+}
+"""Spec 6.9. An Empty group has no members, static ones included."""
+
+
+class MembershipChange(Enum):
+    """What follows when members were added or removed."""
+
+    PREPARE = "start a rebalance"
+    TRY_COMPLETE = "complete the join phase if all are there"
+    NOTHING = "nothing"
+
+
+AFTER_JOIN: Final[Mapping[GroupState, MembershipChange]] = {
+    EMPTY: MembershipChange.PREPARE,
+    PREPARING: MembershipChange.TRY_COMPLETE,
+    COMPLETING: MembershipChange.PREPARE,
+    STABLE: MembershipChange.PREPARE,
+    DEAD: MembershipChange.NOTHING,
+}
+AFTER_LEAVE: Final[Mapping[GroupState, MembershipChange]] = {
+    EMPTY: MembershipChange.NOTHING,
+    PREPARING: MembershipChange.TRY_COMPLETE,
+    COMPLETING: MembershipChange.PREPARE,
+    STABLE: MembershipChange.PREPARE,
+    DEAD: MembershipChange.NOTHING,
+}
+
+COMMIT_ANSWER: Final[Mapping[GroupState, ErrorCode]] = {
+    EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,  # whatever the generation: edge 63
+    PREPARING: ErrorCode.NONE,  # of the generation that ends: KIP-429 commits while rebalancing
+    COMPLETING: ErrorCode.REBALANCE_IN_PROGRESS,
+    STABLE: ErrorCode.NONE,
+    DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+"""To a commit that names the right member and generation (spec 7.2)."""
+
+COMMIT_EXTENDS_SESSION: Final[frozenset[GroupState]] = frozenset({PREPARING, STABLE})
+"""Spec 7.1 step 7; Kafka's OffsetMetadataManager.validateOffsetCommit."""

@@ -1,0 +1,1 @@
+"""Offsets in the core: commit, fetch, retention, deletion."""

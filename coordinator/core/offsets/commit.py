@@ -1,0 +1,457 @@
+"""OffsetCommit (spec 7.1 to 7.3; Kafka's KafkaApis and OffsetMetadataManager.commitOffset)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Final, TypeAlias
+
+from groupkeeper.coordinator.core.classic import rebalance
+from groupkeeper.coordinator.core.classic.request_events import note_created
+from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import CommitRejected
+from groupkeeper.coordinator.core.groups.group import Group
+from groupkeeper.coordinator.core.groups.group_bytes import OffsetKey, too_much
+from groupkeeper.coordinator.core.groups.transitions import (
+    COMMIT_ANSWER,
+    COMMIT_EXTENDS_SESSION,
+    EMPTY,
+)
+from groupkeeper.coordinator.core.offsets.ends import lowered_ends
+from groupkeeper.coordinator.core.records import (
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    CommittedPartition,
+    CommittedTopic,
+    OffsetsCommitted,
+    SavedOffset,
+)
+from groupkeeper.coordinator.core.requests import (
+    CommitPartition,
+    CommittedTopicResult,
+    OffsetCommit,
+    OffsetCommitResult,
+)
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.step import Ticket
+
+PARTITION_BYTES = 96
+"""An upper bound of one encoded partition of a commit, its metadata not counted."""
+
+TOPIC_BYTES = 96
+"""An upper bound of one encoded topic of a commit beside its name and its partitions."""
+
+NO_RETENTION: Final = -1
+"""A commit that names no retention of its own."""
+
+_OK = OffsetCommitResult(ErrorCode.NONE)
+
+
+def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> None:
+    """Store offsets; each partition is judged on its own, group and member once for all."""
+    group = shard.groups.get(request.group_id)
+    error = _member_error(group, request)
+    if error:
+        _refuse(shard, group, request, ticket, error)
+        return
+    judged = _judge(shard, group, request)
+    errors = judged.errors
+    if judged.topics:
+        if judged.size_bytes > shard.limits.max_step_bytes:
+            # Kafka's answer to a record that is too large (spec 4.3).
+            _reply_commit(shard, request, ticket, errors, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
+        # Saved, they take less than twice of what they take as a record: most commits need no more.
+        held_bytes = 0 if group is None else group.saved_bytes()
+        if 2 * judged.size_bytes > shard.limits.max_group_bytes - held_bytes:
+            _refuse_too_much(shard, group, judged, request)
+        if judged.topics:
+            if group is None and not shard.census.admits():
+                error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+                _reply_commit(shard, request, ticket, errors, error)
+                return
+            _store(shard, group, judged, request)
+    elif not _reaches_group(request, errors):
+        # No group is created, and no session goes on (spec 7.1 step 4).
+        _reply_each(shard, request, ticket, errors)
+        return
+    if group is not None and group.state in COMMIT_EXTENDS_SESSION:
+        member = group.members[request.member_id]
+        shard.step.sets_alarm = rebalance.restart_session(shard, member)
+    if errors or judged.has_bare_topics:
+        _reply_each(shard, request, ticket, errors)
+    else:
+        shard.reply(ticket, _OK)
+
+
+_Errors: TypeAlias = dict[tuple[int, int], ErrorCode]
+"""(index of the topic, index of the partition) -> why it was not stored."""
+
+_EARLY: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+"""The errors of partitions that never reach the group: Kafka's reply lists them first."""
+
+
+def _member_error(group: Group | None, request: OffsetCommit) -> ErrorCode:
+    """Who may commit: the table of spec 7.2."""
+    generation_id = request.generation_id
+    if group is None:
+        return ErrorCode.NONE if generation_id < 0 else request.absent_group_error
+    if group.state is EMPTY:  # whoever it says it is: edge 62
+        return ErrorCode.NONE if generation_id < 0 else COMMIT_ANSWER[group.state]
+    error = group.identity_error(request.member_id, request.group_instance_id)
+    if error:
+        return error
+    if generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    return COMMIT_ANSWER[group.state]
+
+
+class _Judged:
+    """What is left of a request after each partition was judged."""
+
+    __slots__ = ("errors", "has_bare_topics", "lowers", "size_bytes", "topics")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.topics: list[CommittedTopic] = []
+        """What is to be stored."""
+        self.size_bytes = size_bytes
+        """An upper bound of its record, encoded."""
+        self.errors: _Errors = {}
+        self.lowers = False
+        """Some offset is below the one that it replaces, or holds no end and that one did."""
+        self.has_bare_topics = False
+        """Some topic is named without a partition."""
+
+    def add(self, info: TopicInfo, committed: list[CommittedPartition]) -> None:
+        """Store these, if the group has room for them; their metadata is not counted."""
+        name, topic_id, _ = info
+        self.topics.append(CommittedTopic(name, topic_id, committed))
+        self.size_bytes += TOPIC_BYTES + 6 * len(name) + PARTITION_BYTES * len(committed)
+
+    def keep_all_but(self, refused: set[OffsetKey]) -> None:
+        """Leave offsets out of what is to be stored."""
+        kept = [
+            (topic, [p for p in topic.partitions if (topic.topic, p.partition) not in refused])
+            for topic in self.topics
+        ]
+        self.topics = [
+            CommittedTopic(topic.topic, topic.topic_id, parts) for topic, parts in kept if parts
+        ]
+
+
+def _judge(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Judged:
+    """Judge each partition, in one walk: every commit takes it (spec 7.1 steps 2, 3, 5 and 6)."""
+    judged = _Judged(_fixed_bytes(request))
+    rules = (
+        shard.limits.offset_metadata_max_bytes,
+        group is not None
+        and request.generation_id >= 0
+        and shard.settings_of(group).commit_monotonic,
+    )
+    stored = _NOTHING if group is None else group.offsets
+    by_id = request.by_topic_id
+    topics = request.topics
+    overlays: dict[str, _Overlay] = {}
+    is_topic_twice = len(topics) > 1 and len(set(map(_TOPIC, topics))) < len(topics)
+    for topic_at, (name, topic_id, partitions) in enumerate(topics):
+        if not partitions:
+            judged.has_bare_topics = True
+            continue
+        info = shard.image.find(name, topic_id, by_id=by_id)
+        if info is None:
+            judged.errors.update({(topic_at, at): _absent(by_id) for at in range(len(partitions))})
+            continue
+        before = stored.get(info.name, _NO_PARTITIONS)
+        if not info.topic_id and _has_ids(before):
+            judged.lowers = True  # in a host without topics: what held the end of a topic goes
+        count = len(partitions)
+        if is_topic_twice or (count > 1 and len(set(map(_INDEX, partitions))) < count):
+            before = overlays.setdefault(info.name, _Overlay(before))
+        elif committed := _goes_on(before, info, partitions):
+            judged.add(info, committed)
+            continue
+        _judge_topic(judged, rules, before, info, topic_at, partitions)
+    return judged
+
+
+def _has_ids(stored: dict[int, SavedOffset]) -> bool:
+    """Whether there were topics when some of these were committed."""
+    return any(offset.topic_id for offset in stored.values())
+
+
+_NOTHING: Final[Mapping[str, dict[int, SavedOffset]]] = {}
+_NO_PARTITIONS: Final[dict[int, SavedOffset]] = {}
+_INDEX: Final = itemgetter(0)
+"""The partition of a CommitPartition."""
+_TOPIC: Final = itemgetter(0, 1)
+"""The name and the id of a CommitTopic."""
+
+_Rules: TypeAlias = tuple[int, bool]
+"""A partition is judged by: the limit of its metadata, whether offsets may only grow."""
+
+
+def _goes_on(
+    before: dict[int, SavedOffset], info: TopicInfo, partitions: list[CommitPartition]
+) -> list[CommittedPartition]:
+    """Take the partitions of a topic if all of them go on from what is stored of the same topic,
+    without metadata: nearly every commit does. Nothing: they are to be judged one by one.
+    """
+    committed: list[CommittedPartition] = []
+    _, topic_id, count = info
+    find = before.get
+    add = committed.append
+    for partition, offset, leader_epoch, metadata in partitions:
+        stored = find(partition)  # whose number was found good before, so it is not negative
+        if stored is None or metadata or partition >= count or stored.topic_id != topic_id:
+            return []
+        previous = stored.offset
+        if offset < previous:
+            return []
+        add(CommittedPartition(partition, offset, previous, leader_epoch, ""))
+    return committed
+
+
+def _judge_topic(
+    judged: _Judged,
+    rules: _Rules,
+    before: dict[int, SavedOffset],
+    info: TopicInfo,
+    topic_at: int,
+    partitions: list[CommitPartition],
+) -> None:
+    """Take the partitions of one topic that are to be stored; the others get their errors."""
+    committed: list[CommittedPartition] = []
+    _, topic_id, count = info
+    metadata_limit, is_monotonic = rules
+    metadata_length = 0
+    errors = judged.errors
+    find = before.get
+    overlay = before if type(before) is _Overlay else None
+    for at, (partition, offset, leader_epoch, metadata) in enumerate(partitions):
+        if not 0 <= partition < count:
+            errors[topic_at, at] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            continue
+        if metadata:
+            length = len(metadata)
+            if 2 * length > metadata_limit and _too_long(metadata, metadata_limit):
+                errors[topic_at, at] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            metadata_length += length
+        stored = find(partition)
+        # What was stored for a topic of this name that was deleted says nothing of this one.
+        previous = (
+            NO_OFFSET
+            if stored is None or (stored.topic_id != topic_id and stored.topic_id and topic_id)
+            else stored.offset
+        )
+        if offset < previous:
+            if is_monotonic:
+                # Clients take this code for a failed commit, not for lost membership.
+                errors[topic_at, at] = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+                continue
+            judged.lowers = True
+        part = CommittedPartition(partition, offset, previous, leader_epoch, metadata or "")
+        committed.append(part)
+        if overlay is not None:
+            overlay.put(part, info)
+    if committed:
+        judged.add(info, committed)
+        judged.size_bytes += 6 * metadata_length
+
+
+def _reaches_group(request: OffsetCommit, errors: _Errors) -> bool:
+    """Whether a partition is left that the group has to do with, once those that do not exist are
+    rejected; else neither group nor member is looked at (spec 7.1 step 4).
+    """
+    early = sum([error in _EARLY for error in errors.values()])
+    return early < sum([len(partitions) for _, _, partitions in request.topics])
+
+
+def _refuse_too_much(
+    shard: ShardState, group: Group | None, judged: _Judged, request: OffsetCommit
+) -> None:
+    """Refuse the offsets that would make the group larger than a group may be."""
+    if group is None:
+        group = Group(request.group_id, shard.tally)
+    room_bytes = shard.limits.max_group_bytes - group.saved_bytes()
+    refused = too_much(group.offsets, judged.topics, room_bytes)
+    if not refused:
+        return
+    for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
+        info = shard.image.find(name, topic_id, by_id=request.by_topic_id)
+        for at, part in enumerate(partitions):
+            if info is not None and (info.name, part[0]) in refused:
+                error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+                judged.errors.setdefault((topic_at, at), error)
+    judged.keep_all_but(refused)
+
+
+class _Overlay(dict[int, SavedOffset]):
+    """What is stored of a topic as a commit sees it that names a partition twice: the last wins."""
+
+    def put(self, part: CommittedPartition, info: TopicInfo) -> None:
+        self[part.partition] = SavedOffset(
+            part.offset, part.leader_epoch, part.metadata, NO_TIMESTAMP, NO_TIMESTAMP, info.topic_id
+        )
+
+
+def _too_long(metadata: str, limit: int) -> bool:
+    """``offset.metadata.max.bytes`` counts UTF-16 units, of which a character has one or two."""
+    length = len(metadata)
+    if length > limit or metadata.isascii():
+        return length > limit
+    return 2 * length > limit and len(metadata.encode("utf-16-le", "surrogatepass")) > 2 * limit
+
+
+def _fixed_bytes(request: OffsetCommit) -> int:
+    """An upper bound of the encoded record without its topics; no character takes more than six
+    bytes in JSON.
+    """
+    text = len(request.group_id) + len(request.member_id) + len(request.client.client_id)
+    return 512 + 6 * text
+
+
+def _store(shard: ShardState, group: Group | None, judged: _Judged, request: OffsetCommit) -> None:
+    if group is None:
+        note_created(shard, request)
+    client = request.client
+    wall_ms = shard.now.wall_ms
+    record = OffsetsCommitted(
+        request.group_id,
+        request.generation_id,
+        request.member_id,
+        request.group_instance_id,
+        client.client_id,
+        client.client_host,
+        client.principal,
+        wall_ms,
+        _expire_time_ms(wall_ms, request.retention_ms),
+        judged.topics,
+    )
+    lowered = lowered_ends(shard, record) if judged.lowers else []
+    shard.record(record, judged.size_bytes)
+    if group is None:
+        shard.note_groups()
+    for end in lowered:
+        shard.record(end)
+
+
+def _expire_time_ms(wall_ms: int, retention_ms: int) -> int:
+    """When the retention of a commit's own is over. -1 alone is none; what is over before there was
+    time, or would be after it as Kafka counts, in 64 bits, is over now (spec 7.3).
+    """
+    if retention_ms == NO_RETENTION:
+        return NO_TIMESTAMP
+    expire_time_ms = wall_ms + retention_ms
+    return expire_time_ms if 0 <= expire_time_ms < 2**63 else 0
+
+
+def _refuse(
+    shard: ShardState, group: Group | None, request: OffsetCommit, ticket: Ticket, error: ErrorCode
+) -> None:
+    """Answer a commit that its group or member may not make."""
+    errors = _not_existing(shard.image, request)
+    if _reaches_group(request, errors):
+        if group is not None:
+            _note_rejected(shard, group, request, error)
+        _reply_commit(shard, request, ticket, errors, error)
+    else:
+        _reply_each(shard, request, ticket, errors)
+
+
+def _not_existing(image: TopicImage, request: OffsetCommit) -> _Errors:
+    """Reject the partitions that do not exist (spec 7.1 steps 2 and 3)."""
+    errors: _Errors = {}
+    by_id = request.by_topic_id
+    for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
+        info = image.find(name, topic_id, by_id=by_id)
+        count = 0 if info is None else info.partitions
+        error = _absent(by_id) if info is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for at, part in enumerate(partitions):
+            if not 0 <= part[0] < count:
+                errors[topic_at, at] = error
+    return errors
+
+
+def _absent(by_id: bool) -> ErrorCode:
+    return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _note_rejected(
+    shard: ShardState, group: Group, request: OffsetCommit, error: ErrorCode
+) -> None:
+    client = request.client
+    shard.event(
+        CommitRejected(
+            group=group.group_id,
+            generation=request.generation_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            client_id=client.client_id,
+            client_host=client.client_host,
+            principal=client.principal,
+            api="OffsetCommit",
+            error=error.name,
+        )
+    )
+
+
+def _reply_commit(
+    shard: ShardState, request: OffsetCommit, ticket: Ticket, errors: _Errors, error: ErrorCode
+) -> None:
+    """Answer one error to every partition that has none of its own."""
+    if not errors and all(partitions for _, _, partitions in request.topics):
+        shard.reply(ticket, OffsetCommitResult(error))
+        return
+    for topic_at, (_, _, partitions) in enumerate(request.topics):
+        for partition_at in range(len(partitions)):
+            errors.setdefault((topic_at, partition_at), error)
+    _reply_each(shard, request, ticket, errors)
+
+
+def _reply_each(shard: ShardState, request: OffsetCommit, ticket: Ticket, errors: _Errors) -> None:
+    """Answer partition by partition."""
+    topics = _rejected_first(shard.image, request, errors)
+    shard.reply(ticket, OffsetCommitResult(ErrorCode.NONE, topics))
+
+
+def _rejected_first(
+    image: TopicImage, request: OffsetCommit, errors: _Errors
+) -> list[CommittedTopicResult]:
+    """The reply in Kafka's order: topics with early rejections first, and these first within a
+    topic. One that does not exist is among them where it has no partitions, too; one that exists is
+    left out then.
+
+    Where there are such, a topic appears once, even if the request repeats it; else it appears as
+    the request has it (Kafka: OffsetCommitResponse.Builder.merge).
+    """
+    by_id = request.by_topic_id
+    absent = {
+        topic_at
+        for topic_at, (name, topic_id, partitions) in enumerate(request.topics)
+        if not partitions and image.find(name, topic_id, by_id=by_id) is None
+    }
+    if not absent and _EARLY.isdisjoint(errors.values()):
+        return _as_requested(request, errors)
+    results: dict[tuple[str, str], list[tuple[int, ErrorCode]]] = {}
+    for early in (True, False):
+        for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
+            if topic_at in absent:
+                results.setdefault((name, topic_id), [])
+            for partition_at, partition in enumerate(partitions):
+                error = errors.get((topic_at, partition_at), ErrorCode.NONE)
+                if (error in _EARLY) is early:
+                    results.setdefault((name, topic_id), []).append((partition[0], error))
+    return [(name, topic_id, parts) for (name, topic_id), parts in results.items()]
+
+
+def _as_requested(request: OffsetCommit, errors: _Errors) -> list[CommittedTopicResult]:
+    results: list[CommittedTopicResult] = []
+    for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
+        if not partitions:
+            continue
+        told = [errors.get((topic_at, at), ErrorCode.NONE) for at in range(len(partitions))]
+        numbers = [partition[0] for partition in partitions]
+        results.append((name, topic_id, list(zip(numbers, told, strict=True))))
+    return results

@@ -1,0 +1,188 @@
+"""OffsetDelete and DeleteGroups (spec 7.5 and 11.3). What goes leaves its last value in the log.
+
+What is more than a step may hold goes in portions: the client is answered
+COORDINATOR_LOAD_IN_PROGRESS, which makes it ask again, until the rest fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.events import GroupDeleted, OffsetDeleted
+from groupkeeper.coordinator.core.groups.group import CONSUMER, Group
+from groupkeeper.coordinator.core.groups.lost_offsets import Portion, StoredOffset, lost_topics
+from groupkeeper.coordinator.core.offsets.ends import held_end
+from groupkeeper.coordinator.core.records import GroupRemoved, PartitionEnd
+from groupkeeper.coordinator.core.requests import (
+    Client,
+    DeleteGroup,
+    GroupState,
+    OffsetDelete,
+    OffsetDeleteResult,
+)
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.core.step import Ticket
+
+Rows: TypeAlias = list[tuple[int, ErrorCode]]
+"""Partitions of one topic, and what becomes of each."""
+
+MAX_DELETED_BYTES: Final = 8 * 1024 * 1024
+"""What one step deletes, encoded: some 25,000 offsets, which hold the loop for 40 ms."""
+
+
+def delete_group(shard: ShardState, request: DeleteGroup, ticket: Ticket) -> None:
+    """Remove an Empty group with all of its offsets; ids that are pending in it go too."""
+    group = shard.groups.get(request.group_id)
+    if group is None:
+        shard.reply(ticket, ErrorCode.GROUP_ID_NOT_FOUND)
+        return
+    if group.state is not GroupState.EMPTY:
+        shard.reply(ticket, ErrorCode.NON_EMPTY_GROUP)
+        return
+    lost = list(group.stored_offsets())
+    fits = _portion(shard, group, lost)
+    if len(fits) < len(lost):
+        _remove(shard, group, fits, request.client, "group_deleted")
+        shard.reply(ticket, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return
+    for pending in group.pending_members.values():
+        shard.deadlines.clear(pending)
+    ends = _held_ends(shard, lost)
+    shard.record(GroupRemoved(request.group_id))
+    shard.note_groups()
+    for end in ends:
+        shard.record(end)
+    if lost:
+        _note_lost(shard, group, lost, request.client, "group_deleted")
+    shard.event(
+        GroupDeleted(
+            group=request.group_id,
+            generation=group.generation_id,
+            client_id=request.client.client_id,
+            client_host=request.client.client_host,
+            principal=request.client.principal,
+            api="DeleteGroups",
+            reason="deleted",
+            offsets=len(lost),
+        )
+    )
+    shard.reply(ticket, ErrorCode.NONE)
+
+
+def delete_offsets(shard: ShardState, request: OffsetDelete, ticket: Ticket) -> None:
+    """Remove offsets, judged one by one; what was never stored is deleted too (edge 79)."""
+    group = shard.groups.get(request.group_id)
+    error = _group_error(group, request.group_id)
+    if error is not ErrorCode.NONE:
+        shard.reply(ticket, OffsetDeleteResult(error))
+        return
+    assert group is not None, "an absent group is an error"
+    unknown, judged = _judge(shard, group, request)
+    lost: dict[tuple[str, int], StoredOffset] = {}
+    for topic, rows in judged:
+        for partition, error in rows:
+            stored = group.offsets.get(topic, {}).get(partition)
+            if error is ErrorCode.NONE and stored is not None:
+                lost[topic, partition] = (topic, partition, stored)
+    if lost:
+        going = list(lost.values())
+        fits = _portion(shard, group, going)
+        _remove(shard, group, fits, request.client, "deleted")
+        if len(fits) < len(going):
+            shard.reply(ticket, OffsetDeleteResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+            return
+    shard.reply(ticket, OffsetDeleteResult(ErrorCode.NONE, _merged(unknown, judged)))
+
+
+def _group_error(group: Group | None, group_id: str) -> ErrorCode:
+    if group_id == "":
+        return ErrorCode.INVALID_GROUP_ID
+    if group is None:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+        # What members of another protocol type consume cannot be known (edge 78).
+        return ErrorCode.NON_EMPTY_GROUP
+    return ErrorCode.NONE
+
+
+def _judge(
+    shard: ShardState, group: Group, request: OffsetDelete
+) -> tuple[dict[str, Rows], list[tuple[str, Rows]]]:
+    """Say what is unknown of each topic, and what becomes of the rest, entry by entry."""
+    image = shard.image
+    unknown: dict[str, Rows] = {}
+    judged: list[tuple[str, Rows]] = []
+    for topic, partitions in request.topics:
+        info = image.find(topic, "", by_id=False)
+        count = 0 if info is None else info.partitions
+        known = [p for p in partitions if image.accepts_any or 0 <= p < count]
+        if info is None or len(known) < len(partitions):
+            missing = [p for p in partitions if not 0 <= p < count]
+            rows = [(p, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for p in missing]
+            unknown.setdefault(topic, []).extend(rows)
+        if known:
+            subscribed = _subscribes(group, topic)
+            error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+            judged.append((topic, [(p, error) for p in known]))
+    return unknown, judged
+
+
+def _merged(
+    unknown: dict[str, Rows], judged: Sequence[tuple[str, Rows]]
+) -> tuple[tuple[str, Rows], ...]:
+    """What is unknown stands first, each topic once; where nothing is, the answer is as asked
+    (OffsetDeleteResponse.Builder.merge).
+    """
+    if not unknown:
+        return tuple(judged)
+    for topic, rows in judged:
+        unknown.setdefault(topic, []).extend(rows)
+    return tuple(unknown.items())
+
+
+def _subscribes(group: Group, topic: str) -> bool:
+    """Every topic counts while it is not known what the members subscribe to (edge 77)."""
+    if group.state is GroupState.EMPTY:
+        return False
+    return group.subscribed_topics is None or topic in group.subscribed_topics
+
+
+def _portion(
+    shard: ShardState, group: Group, lost: Sequence[StoredOffset]
+) -> Sequence[StoredOffset]:
+    most_bytes = min(shard.limits.max_step_bytes, MAX_DELETED_BYTES)
+    return Portion(len(lost), most_bytes).take(group.group_id, lost)
+
+
+def _remove(
+    shard: ShardState, group: Group, lost: Sequence[StoredOffset], client: Client, reason: str
+) -> None:
+    ends = _held_ends(shard, lost)
+    shard.record_removed(group, lost)
+    for end in ends:
+        shard.record(end)
+    _note_lost(shard, group, lost, client, reason)
+
+
+def _held_ends(shard: ShardState, lost: Sequence[StoredOffset]) -> list[PartitionEnd]:
+    ends = (held_end(shard, o.topic_id, partition, o.offset) for _, partition, o in lost)
+    return [end for end in ends if end is not None]
+
+
+def _note_lost(
+    shard: ShardState, group: Group, lost: Sequence[StoredOffset], client: Client, reason: str
+) -> None:
+    shard.event(
+        OffsetDeleted(
+            group=group.group_id,
+            generation=group.generation_id,
+            client_id=client.client_id,
+            client_host=client.client_host,
+            principal=client.principal,
+            api="DeleteGroups" if reason == "group_deleted" else "OffsetDelete",
+            topics=lost_topics(lost),
+            reason=reason,
+        )
+    )

@@ -1,0 +1,45 @@
+"""Where a partition ends in static mode: at the largest offset ever committed (design 1, LATEST).
+
+A stored offset holds the end of its partition by itself. Only when the one that does is lowered or
+goes is the end kept in a record of its own.
+"""
+
+from __future__ import annotations
+
+from groupkeeper.coordinator.core.records import NO_OFFSET, OffsetsCommitted, PartitionEnd
+from groupkeeper.coordinator.core.state import ShardState
+
+
+def held_end(shard: ShardState, topic_id: str, partition: int, offset: int) -> PartitionEnd | None:
+    """The record that keeps the end when an offset goes that holds it; None: this one does not."""
+    if not topic_id or offset < shard.end_of(topic_id, partition):
+        return None
+    if shard.saved_ends.get((topic_id, partition), NO_OFFSET) >= offset:
+        return None
+    return PartitionEnd(topic_id, partition, offset)
+
+
+def lowered_ends(shard: ShardState, record: OffsetsCommitted) -> list[PartitionEnd]:
+    """The ends that only the offsets held which this commit is about to lower or replace."""
+    lowered = []
+    for topic in record.topics:
+        for part in topic.partitions:
+            end = None
+            if not topic.topic_id:
+                end = _end_of_known_topic(shard, record.group_id, topic.topic, part.partition)
+            elif part.offset < part.previous_offset:
+                end = held_end(shard, topic.topic_id, part.partition, part.previous_offset)
+            if end is not None:
+                lowered.append(end)
+    return lowered
+
+
+def _end_of_known_topic(
+    shard: ShardState, group_id: str, topic: str, partition: int
+) -> PartitionEnd | None:
+    """A commit of a host without topics has no topic id, and so cannot hold the end of the topic
+    whose offset it replaces.
+    """
+    group = shard.groups.get(group_id)
+    stored = None if group is None else group.offsets.get(topic, {}).get(partition)
+    return None if stored is None else held_end(shard, stored.topic_id, partition, stored.offset)

@@ -1,0 +1,130 @@
+"""The periodic pass over all groups: offsets that nobody needs any more go, and groups with nothing
+left.
+
+Spec 6.11 and 7.6 (KIP-211; Kafka's OffsetMetadataManager.cleanupExpiredOffsets). A pass is cut to
+steps of a bounded size; what remains is due at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from groupkeeper.coordinator.core.deadlines import NEXT_PORTION_MS
+from groupkeeper.coordinator.core.events import GroupDeleted, OffsetExpired
+from groupkeeper.coordinator.core.groups.group import CONSUMER, Group
+from groupkeeper.coordinator.core.groups.lost_offsets import Portion, StoredOffset, lost_topics
+from groupkeeper.coordinator.core.offsets.ends import held_end
+from groupkeeper.coordinator.core.records import GroupRemoved, SavedOffset
+from groupkeeper.coordinator.core.requests import GroupState
+from groupkeeper.coordinator.core.state import ShardState
+
+MAX_OFFSETS_PER_STEP = 2_000
+"""Offsets that one step looks at (a group is looked at as a whole)."""
+
+
+def arm(shard: ShardState) -> None:
+    """Begin the wait for the next pass."""
+    at = shard.now.monotonic_ms + shard.limits.retention_check_interval_ms
+    shard.deadlines.arm(shard.retention, at)
+
+
+def retention_due(shard: ShardState) -> None:
+    """Look at the next portion of groups; after the last one, wait for the next pass."""
+    if not shard.retention_left:
+        shard.retention_left = list(shard.groups)
+    portion = Portion(MAX_OFFSETS_PER_STEP, shard.limits.max_step_bytes)
+    while shard.retention_left and portion.has_room():
+        group = shard.groups.get(shard.retention_left[-1])
+        if group is None or _look_at(shard, group, portion):
+            shard.retention_left.pop()
+    if shard.retention_left:
+        shard.deadlines.arm(shard.retention, shard.now.monotonic_ms + NEXT_PORTION_MS)
+    else:
+        arm(shard)
+
+
+class _Rule(NamedTuple):
+    """When the offsets of a group expire."""
+
+    retention_ms: int
+    base_ms: int | None
+    """Retention counts from here; None: from each offset's commit time."""
+    kept_topics: frozenset[str]
+    """Topics that are being consumed: their offsets stay."""
+
+
+_NOTHING_KEPT: frozenset[str] = frozenset()
+
+
+def _rule(shard: ShardState, group: Group) -> _Rule | None:
+    """The table of spec 7.6; None: nothing of this group expires now."""
+    own_ms = shard.settings_of(group).offsets_retention_ms
+    retention_ms = shard.limits.offsets_retention_ms if own_ms is None else own_ms
+    if group.protocol_type is None:
+        return _Rule(retention_ms, None, _NOTHING_KEPT)  # a simple group
+    if group.state is GroupState.EMPTY:
+        since = group.state_timestamp_ms
+        return _Rule(retention_ms, since if since >= 0 else None, _NOTHING_KEPT)
+    subscribed = group.subscribed_topics
+    if (
+        group.state is GroupState.STABLE
+        and group.protocol_type == CONSUMER
+        and subscribed is not None
+    ):
+        return _Rule(retention_ms, None, subscribed)
+    return None
+
+
+def _look_at(shard: ShardState, group: Group, portion: Portion) -> bool:
+    """Remove what expired of a group; False: the rest of it does not fit into this step."""
+    rule = _rule(shard, group)
+    expired: list[StoredOffset] = []
+    if rule is not None:
+        expired = [
+            (topic, partition, offset)
+            for topic, partition, offset in group.stored_offsets()
+            if topic not in rule.kept_topics and _is_expired(shard, rule, offset)
+        ]
+    fits = portion.take(group.group_id, expired)
+    portion.looked_at(1 + group.offset_count())
+    if fits:
+        _remove(shard, group, fits)
+    if len(fits) < len(expired):
+        return False
+    if group.state is GroupState.EMPTY and not group.offsets:
+        _remove_group(shard, group)
+    return True
+
+
+def _remove_group(shard: ShardState, group: Group) -> None:
+    """The group has nothing left; ids that are pending in it go with it (edge 12)."""
+    for pending in group.pending_members.values():
+        shard.deadlines.clear(pending)
+    shard.record(GroupRemoved(group.group_id))
+    shard.note_groups()
+    shard.event(
+        GroupDeleted(group=group.group_id, generation=group.generation_id, reason="expired")
+    )
+
+
+def _is_expired(shard: ShardState, rule: _Rule, offset: SavedOffset) -> bool:
+    wall_ms = shard.now.wall_ms
+    if offset.expire_time_ms >= 0:
+        # A commit that named its own retention (v2-4) overrides every rule of the group.
+        return offset.expire_time_ms <= wall_ms
+    base_ms = offset.commit_time_ms if rule.base_ms is None else rule.base_ms
+    return wall_ms - base_ms >= rule.retention_ms
+
+
+def _remove(shard: ShardState, group: Group, expired: Sequence[StoredOffset]) -> None:
+    ends = [held_end(shard, o.topic_id, partition, o.offset) for _, partition, o in expired]
+    shard.record_removed(group, expired)
+    for end in ends:
+        if end is not None:
+            shard.record(end)
+    shard.event(
+        OffsetExpired(
+            group=group.group_id, generation=group.generation_id, topics=lost_topics(expired)
+        )
+    )

@@ -1,0 +1,1 @@
+"""The process `groupkeeper serve`: its settings, start, stop, logs and metrics."""

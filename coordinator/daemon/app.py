@@ -1,0 +1,427 @@
+"""The composition root: the only file that knows all parts, and the life of the process.
+
+start:  bind both ports -> answer HTTP -> open and load the store -> listen for Kafka -> READY
+stop:   stop accepting -> answer what is parked, write what waits -> close the store -> exit 0
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import structlog
+
+from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
+from groupkeeper.coordinator.daemon.address import parse_address
+from groupkeeper.coordinator.daemon.broker_configs import broker_configs
+from groupkeeper.coordinator.daemon.config import Settings, absolute_storage_url, setting_names
+from groupkeeper.coordinator.daemon.config_load import ConfigError
+from groupkeeper.coordinator.daemon.exposition import Exposition
+from groupkeeper.coordinator.daemon.group_metrics import GroupWalk
+from groupkeeper.coordinator.daemon.logs import configure_logging, set_log_level
+from groupkeeper.coordinator.daemon.process import (
+    CannotGoOn,
+    Connections,
+    DescriptorProbe,
+    LoopLag,
+    StartFailed,
+    bind,
+    bound_address,
+    calm_collector,
+    give_back_large_buffers,
+    listen,
+    raise_file_limit,
+)
+from groupkeeper.coordinator.daemon.sources import loop_sources, metric_sources
+from groupkeeper.coordinator.daemon.systemd import READY, STOPPING, Systemd, reloading
+from groupkeeper.coordinator.daemon.watched_loop import WatchedLoop
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.handlers.services import Endpoint, Services
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+from groupkeeper.coordinator.server.limits import ServerLimits
+from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.refusals import HttpRefusals
+from groupkeeper.coordinator.server.watch import CallbackWatch
+from groupkeeper.coordinator.version import VERSION
+from groupkeeper.coordinator.web.port import HttpPort, Reports
+from groupkeeper.storage.base import OffsetStorage, StorageError
+from groupkeeper.storage.event_log.sealing import FOR_EVER, SealSettings
+from groupkeeper.storage.open import open_storage
+
+STOP_SHARE = 0.85
+"""Of ``drain_timeout_ms``: for writing what waits, the fold and the store. The rest is for replies
+on their way and a scrape that still runs."""
+REPLIES_SHARE = 0.1
+IMPATIENT_AFTER_S = 1.0
+"""A further signal within this time is the same one: a supervisor signals the process group, and
+`make` passes on what it got as well. Later it is a person who does not want to wait."""
+
+_log = structlog.stdlib.get_logger("groupkeeper")
+
+
+def run(settings: Settings, reread: Callable[[], Settings]) -> None:
+    """Run the daemon to its end; raises StartFailed. ``reread`` serves SIGHUP."""
+    configure_logging(settings.logging)
+    calm_collector()
+    give_back_large_buffers()
+    watch = CallbackWatch(_tell_slow)
+    with asyncio.Runner(loop_factory=lambda: WatchedLoop(watch)) as runner:
+        runner.run(_live(settings, reread, watch))
+
+
+async def _live(settings: Settings, reread: Callable[[], Settings], watch: CallbackWatch) -> None:
+    daemon = Daemon(settings, reread, watch)
+    try:
+        await daemon.run()
+    except StartFailed:
+        raise
+    except Exception as error:
+        if daemon.has_been_ready:
+            raise
+        _log.exception("start_crashed")
+        raise StartFailed(f"a bug of ours: {error!r}; please report it") from error
+
+
+def _tell_slow(callback: str, cpu_s: float, took_s: float) -> None:
+    _log.warning(
+        "slow_callback",
+        callback=callback,
+        cpu_ms=round(cpu_s * 1000),
+        took_ms=round(took_s * 1000),
+    )
+
+
+def _tell_no_descriptors() -> None:
+    _log.error(
+        "no_file_descriptor_is_free",
+        consequence="newcomers on both ports are closed, and the store may fail",
+        advice="raise the limit of open files (ulimit -n, LimitNOFILE=)",
+    )
+
+
+def coordinator_config(settings: Settings) -> CoordinatorConfig:
+    """Translate the settings for the coordinator."""
+    return CoordinatorConfig(
+        min_session_timeout_ms=settings.group.min_session_timeout_ms,
+        max_session_timeout_ms=settings.group.max_session_timeout_ms,
+        initial_rebalance_delay_ms=settings.group.initial_rebalance_delay_ms,
+        group_max_size=settings.group.max_size,
+        max_groups=settings.group.max_groups,
+        max_metadata_bytes=settings.kafka.max_buffered_bytes,
+        offset_metadata_max_bytes=settings.offsets.metadata_max_bytes,
+        offsets_retention_ms=settings.offsets.retention_minutes * 60_000,
+        retention_check_interval_ms=settings.offsets.retention_check_interval_ms,
+        cluster_id=settings.kafka.cluster_id,
+        shards=settings.offsets.topic_num_partitions,
+        owner=f"{socket.gethostname()}:{os.getpid()}",
+        append_timeout_ms=settings.storage.append_timeout_ms,
+        max_group_bytes=settings.storage.max_group_bytes,
+        drain_timeout_ms=int(settings.daemon.drain_timeout_ms * STOP_SHARE),
+        end_offset_interval_ms=settings.log.end_offset_interval_ms,
+    )
+
+
+def seal_settings(settings: Settings) -> SealSettings | None:
+    """Translate the settings for sealing; None where events stay in the store."""
+    log = settings.log
+    is_memory = settings.storage.url == "memory:"
+    if log.sealing == "off" or (log.sealing == "auto" and is_memory):
+        return None
+    minutes = log.retention_minutes
+    return SealSettings(
+        directory=Path(log.dir).absolute(),
+        segment_bytes=log.segment_bytes,
+        segment_ms=log.segment_ms,
+        retention_ms=FOR_EVER if minutes < 0 else minutes * 60_000,
+    )
+
+
+def allowed_connections(settings: Settings) -> Connections:
+    """Raise the limit of open files, and return how many connections each port may have."""
+    kafka, http = settings.kafka.max_connections, settings.http.max_connections
+    allowed = raise_file_limit(kafka, http)
+    if allowed != (kafka, http):
+        _log.warning(
+            "fewer_connections_than_configured",
+            max_connections=allowed.kafka,
+            configured=kafka,
+            http_max_connections=allowed.http,
+            advice="raise the hard limit of open files (ulimit -Hn, LimitNOFILE=)",
+        )
+    return allowed
+
+
+def server_limits(settings: Settings, max_connections: int) -> ServerLimits:
+    """Translate the settings for the Kafka port."""
+    kafka = settings.kafka
+    return ServerLimits(
+        max_frame_bytes=kafka.max_frame_bytes,
+        max_connections=max_connections,
+        max_connections_per_address=kafka.max_connections_per_address,
+        connections_max_idle_ms=kafka.connections_max_idle_ms,
+        max_waiting_bytes=kafka.max_waiting_bytes,
+        max_waiting_requests=kafka.max_waiting_requests,
+        max_buffered_bytes=kafka.max_buffered_bytes,
+    )
+
+
+class Daemon:
+    """One life of the process."""
+
+    def __init__(
+        self, settings: Settings, reread: Callable[[], Settings], watch: CallbackWatch
+    ) -> None:
+        """Make the parts, inside the running loop; nothing is opened before ``run``."""
+        self._settings = settings
+        self._reread = reread
+        self._started_s = time.monotonic()
+        self._stopping = asyncio.Event()
+        self._told_to_stop_s: float | None = None
+        self._phase: str | None = "loading"
+        """Why groups are not served, while the daemon itself is the reason."""
+        self.has_been_ready = False
+        self._failure = ""
+        """Why it stops without being told to."""
+        self._http_socket = bind(parse_address(settings.http.listen), "http.listen")
+        listen(self._http_socket, "http.listen")
+        self._kafka_socket = bind(parse_address(settings.kafka.listen), "kafka.listen")
+        self._storage = _open_storage(settings)
+        self._topics = topics = Topics(
+            ConfiguredTopic(topic.name, topic.partitions, topic.end_offset)
+            for topic in settings.static.topics
+        )
+        self._coordinator = GroupCoordinator(self._storage, coordinator_config(settings), topics)
+        self._coordinator.when_store_is_taken(self._store_taken)
+        self._watch = watch
+        allowed = allowed_connections(settings)
+        limits = server_limits(settings, allowed.kafka)
+        self._listener = Listener(self._services(topics), limits, watch=watch)
+        self._lag = LoopLag()
+        self._descriptors = DescriptorProbe(_tell_no_descriptors)
+        self._systemd = Systemd()
+        self._http_refusals = HttpRefusals(asyncio.get_running_loop().time)
+        self._web = HttpPort(
+            self._http_socket,
+            self._reports(),
+            max_connections=allowed.http,
+            request_timeout_ms=settings.http.request_timeout_ms,
+            refuse=self._http_refusals,
+        )
+
+    async def run(self) -> None:
+        """Start, serve until told to stop, drain. Raises StartFailed, also where the daemon has to
+        stop because somebody else writes to its store.
+        """
+        self._handle_signals()
+        self._web.start()
+        self._lag.start()
+        self._descriptors.start()
+        try:
+            if await self._load():
+                listen(self._kafka_socket, "kafka.listen")
+                await self._listener.start(self._kafka_socket)
+                self._phase = None
+                self.has_been_ready = True
+                self._tell_ready()
+                self._web.serve()
+                self._systemd.start_watchdog()
+                check = asyncio.create_task(self._check_storage())
+                await self._stopping.wait()
+                check.cancel()
+        finally:
+            await self._drain()
+        if self._failure:
+            raise CannotGoOn(self._failure)
+
+    def _services(self, topics: Topics) -> Services:
+        kafka, static = self._settings.kafka, self._settings.static
+        advertised = Endpoint(*parse_address(kafka.advertised)) if kafka.advertised else None
+        return Services(
+            coordinator=self._coordinator,
+            topics=topics,
+            broker_configs=broker_configs(self._settings),
+            node_id=kafka.node_id,
+            cluster_id=kafka.cluster_id,
+            advertised=advertised,
+            auto_create_topics=static.auto_create_topics,
+            num_partitions=static.num_partitions,
+            max_request_elements=kafka.max_request_elements,
+            max_reply_bytes=kafka.max_reply_bytes,
+        )
+
+    def _reports(self) -> Reports:
+        backend = urlsplit(self._settings.storage.url).scheme
+        sources = metric_sources(self._listener.stats, self._coordinator, self._storage, backend)
+        sources |= loop_sources(self._lag, self._watch)
+        sources |= {
+            "http_connections": lambda: len(self._web),
+            "http_refused": self._http_refusals.by_reason,
+            "descriptor_shortages": lambda: self._descriptors.shortages,
+        }
+        metrics, topics = self._settings.metrics, self._topics
+        walk = None
+        if metrics.groups != "off":
+            walk = GroupWalk(
+                self._coordinator.live_groups,
+                lambda: topics.image.by_name.values(),
+                topics.end_offset,
+                metrics.groups,
+            )
+        exposition = Exposition(sources, metrics.max_series, walk)
+        return Reports(metrics=exposition.page, not_ready=self._why_not_ready)
+
+    def _why_not_ready(self) -> str | None:
+        if self._phase is not None:
+            return self._phase
+        if not self._coordinator.is_ready:
+            return (
+                self._coordinator.refusal or "the store failed; its shards are being loaded again"
+            )
+        return None
+
+    # --- start ------------------------------------------------------------------------------------
+
+    async def _load(self) -> bool:
+        """Open and load the store; False when told to stop meanwhile."""
+        loading = asyncio.create_task(self._coordinator.start())
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait([loading, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not loading.done():
+            loading.cancel()
+            await asyncio.wait([loading])
+            return False
+        try:
+            loading.result()
+        except StorageError as error:
+            raise StartFailed(_of_store(error)) from error
+        except ValueError as error:
+            raise StartFailed(str(error)) from error
+        # what was loaded lives long: the collector need not walk a million offsets again and again
+        gc.freeze()
+        return True
+
+    def _tell_ready(self) -> None:
+        self._systemd.tell(READY, f"serving Kafka on {bound_address(self._kafka_socket)}")
+        _log.info(
+            "ready",
+            version=VERSION,
+            kafka=str(bound_address(self._kafka_socket)),
+            http=str(bound_address(self._http_socket)),
+            storage=absolute_storage_url(self._settings.storage.url),
+            groups=sum(self._coordinator.groups_by_state().values()),
+            start_ms=round((time.monotonic() - self._started_s) * 1000),
+        )
+
+    async def _check_storage(self) -> None:
+        """Look the store over after an unclean end, beside the work."""
+        try:
+            problem = await self._storage.check_after_unclean_end()
+        except StorageError as error:
+            problem = str(error)
+        if problem is not None:
+            _log.error("store_damaged", problem=problem)
+
+    # --- signals ----------------------------------------------------------------------------------
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, signal.Signals(number).name)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+
+    def _stop(self, name: str) -> None:
+        now_s = time.monotonic()
+        if self._told_to_stop_s is not None:
+            if now_s - self._told_to_stop_s < IMPATIENT_AFTER_S:
+                return
+            _log.warning("stopped_at_once", signal=name)
+            os._exit(1)
+        _log.info("stopping", signal=name)
+        self._told_to_stop_s = now_s
+        self._begin_stop("stopping")
+
+    def _store_taken(self) -> None:
+        self._failure = self._coordinator.refusal
+        _log.error("store_taken", problem=self._failure)
+        self._begin_stop(self._failure)
+
+    def _begin_stop(self, phase: str) -> None:
+        self._systemd.tell(STOPPING, "answering what is parked, writing what waits")
+        self._phase = phase
+        self._stopping.set()
+        limit_s = self._settings.daemon.drain_timeout_ms / 1000
+        asyncio.get_running_loop().call_later(limit_s, self._give_up)
+
+    def _give_up(self) -> None:
+        # what was not written was not acknowledged, so this is clean enough to be called so
+        _log.warning("drain_cut", timeout_ms=self._settings.daemon.drain_timeout_ms)
+        os._exit(1 if self._failure else 0)
+
+    def _reload(self) -> None:
+        if self._phase is not None:  # READY would end more than the reload
+            self._read_again()
+            return
+        self._systemd.tell(reloading())
+        self._read_again()
+        self._systemd.tell(READY)
+
+    def _read_again(self) -> None:
+        try:
+            new = self._reread()
+        except ConfigError as error:
+            _log.error("settings_not_reloaded", problems=error.problems)
+            return
+        set_log_level(new.logging)
+        old = self._settings
+        changed = [name for name in setting_names() if _value(new, name) != _value(old, name)]
+        waiting = [name for name in changed if name != "logging.level"]
+        _log.warning("settings_reloaded", log_level=new.logging.level, needs_restart=waiting)
+
+    # --- stop -------------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        limit_ms = self._settings.daemon.drain_timeout_ms
+        self._listener.stop_accepting()
+        try:
+            await self._coordinator.stop()
+        except StorageError as error:
+            _log.warning("store_not_closed", problem=str(error))
+        await self._listener.wait_answered(limit_ms / 1000 * REPLIES_SHARE)
+        self._listener.close_all()
+        self._kafka_socket.close()
+        await self._web.stop()
+        self._lag.stop()
+        self._descriptors.stop()
+        self._systemd.stop_watchdog()
+        _log.info("stopped")
+
+
+def _open_storage(settings: Settings) -> OffsetStorage:
+    try:
+        return open_storage(
+            settings.storage.url,
+            append_timeout_ms=settings.storage.append_timeout_ms,
+            seal=seal_settings(settings),
+            seal_in_process=False,
+        )
+    except StorageError as error:
+        raise StartFailed(_of_store(error)) from error
+
+
+def _of_store(error: StorageError) -> str:
+    """Name the setting that a problem of the store has to do with, unless it says so itself."""
+    text = str(error)
+    return text if text.startswith(("storage.", "log.", "kafka.")) else f"storage.url: {text}"
+
+
+def _value(settings: Settings, name: str) -> object:
+    section, key = name.split(".")
+    return getattr(getattr(settings, section), key)

@@ -1,0 +1,71 @@
+"""Our settings under the names that a broker has for them: what DescribeConfigs tells of us.
+
+Only what is in force here is told. A broker has some 300 keys more, of logs, quotas, security and
+of group types that are not served: to invent values for them would mislead whoever reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from groupkeeper.coordinator.core.cluster.settings import ConfigKind
+from groupkeeper.coordinator.daemon.config import Settings
+from groupkeeper.coordinator.handlers.services import BrokerConfig
+
+_INT, _LONG = ConfigKind.INT, ConfigKind.LONG
+_BOOLEAN, _LIST = ConfigKind.BOOLEAN, ConfigKind.LIST
+
+
+class _Known(NamedTuple):
+    name: str
+    kind: ConfigKind
+    read: Callable[[Settings], int | bool | str]
+
+
+_KNOWN: Final = (
+    _Known("node.id", _INT, lambda s: s.kafka.node_id),
+    _Known("broker.id", _INT, lambda s: s.kafka.node_id),
+    _Known("listeners", _LIST, lambda s: f"PLAINTEXT://{s.kafka.listen}"),
+    _Known(
+        "advertised.listeners",
+        _LIST,
+        lambda s: f"PLAINTEXT://{s.kafka.advertised}" if s.kafka.advertised else "",
+    ),
+    _Known("socket.request.max.bytes", _INT, lambda s: s.kafka.max_frame_bytes),
+    _Known("max.connections", _INT, lambda s: s.kafka.max_connections),
+    _Known("max.connections.per.ip", _INT, lambda s: s.kafka.max_connections_per_address),
+    _Known("connections.max.idle.ms", _LONG, lambda s: s.kafka.connections_max_idle_ms),
+    _Known("auto.create.topics.enable", _BOOLEAN, lambda s: s.static.auto_create_topics),
+    _Known("num.partitions", _INT, lambda s: s.static.num_partitions),
+    _Known("default.replication.factor", _INT, lambda _: 1),
+    _Known("delete.topic.enable", _BOOLEAN, lambda _: True),
+    _Known("group.coordinator.rebalance.protocols", _LIST, lambda _: "classic"),
+    _Known("group.min.session.timeout.ms", _INT, lambda s: s.group.min_session_timeout_ms),
+    _Known("group.max.session.timeout.ms", _INT, lambda s: s.group.max_session_timeout_ms),
+    _Known("group.initial.rebalance.delay.ms", _INT, lambda s: s.group.initial_rebalance_delay_ms),
+    _Known("group.max.size", _INT, lambda s: s.group.max_size),
+    _Known("offset.metadata.max.bytes", _INT, lambda s: s.offsets.metadata_max_bytes),
+    _Known("offsets.retention.minutes", _INT, lambda s: s.offsets.retention_minutes),
+    _Known(
+        "offsets.retention.check.interval.ms",
+        _LONG,
+        lambda s: s.offsets.retention_check_interval_ms,
+    ),
+    _Known("offsets.commit.timeout.ms", _INT, lambda s: s.storage.append_timeout_ms),
+    _Known("offsets.topic.num.partitions", _INT, lambda s: s.offsets.topic_num_partitions),
+)
+
+
+def broker_configs(settings: Settings) -> tuple[BrokerConfig, ...]:
+    """Translate the settings in force; the defaults are ours."""
+    defaults = Settings.model_construct()  # without what the environment says
+    return tuple(
+        BrokerConfig(name, kind, value, _text(read(defaults)))
+        for name, kind, read in _KNOWN
+        if (value := _text(read(settings)))
+    )
+
+
+def _text(value: int | bool | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,81 @@
+"""The page of ``/metrics``: read on the loop, a little at a time, and rendered off it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from groupkeeper.coordinator.daemon.group_metrics import GroupWalk, Snapshot
+from groupkeeper.coordinator.daemon.metrics import DEFINITIONS, Definition, Source, Value, series_of
+from groupkeeper.coordinator.runtime.histogram import Histogram
+from groupkeeper.coordinator.runtime.loading import Slicer
+
+if TYPE_CHECKING:
+    from groupkeeper.coordinator.daemon.rendering import Renderer
+
+SLICE_MS: Final = 1.0
+"""Of one turn of the loop, for reading groups; with the piece under way it stays below 2 ms."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """All numbers of one scrape, which nobody changes any more."""
+
+    values: list[tuple[Definition, Value]]
+    groups: Snapshot
+
+
+class Exposition:
+    """Makes the page. One scrape at a time: others wait for it."""
+
+    def __init__(
+        self, sources: Mapping[str, Source], max_series: int, walk: GroupWalk | None = None
+    ) -> None:
+        """Take the sources, by the name of their definition, and what reads groups, if anything."""
+        unknown = sources.keys() - {definition.name for definition in DEFINITIONS}
+        assert not unknown, f"not defined: {unknown}"
+        self._sources = sources
+        self._max_series = max_series
+        self._walk = walk
+        self._turn = asyncio.Lock()
+        self._renderer: Renderer | None = None
+
+    async def page(self) -> bytes:
+        """Return the page in Prometheus' text format. Holds the loop for 2 ms a turn at most."""
+        async with self._turn:
+            reading = self.read()
+            if self._walk is not None:
+                slicer = Slicer(SLICE_MS)
+                for _ in self._walk.fill(reading.groups):
+                    await slicer.pause()
+            return await asyncio.to_thread(self.render, reading)
+
+    def read(self) -> Reading:
+        """Read every source once; to be called on the loop."""
+        values: list[tuple[Definition, Value]] = []
+        for definition in DEFINITIONS:
+            source = self._sources.get(definition.name)
+            if source is not None:
+                values.append((definition, _copied(source())))
+        own = sum(series_of(value) for _, value in values)
+        return Reading(values, Snapshot(room=max(0, self._max_series - own)))
+
+    def render(self, reading: Reading) -> bytes:
+        """Render a reading; to be called in any thread, by one caller at a time."""
+        if self._renderer is None:
+            # late: after a crash all groups wait for the imports of a start
+            from groupkeeper.coordinator.daemon.rendering import Renderer
+
+            self._renderer = Renderer(self._max_series)
+        return self._renderer.page(reading.values, reading.groups)
+
+
+def _copied(value: Value) -> Value:
+    """Return what the loop does not change while another thread renders it."""
+    if isinstance(value, Histogram):
+        return value.copy()
+    if isinstance(value, Mapping):
+        return {k: v.copy() if isinstance(v, Histogram) else v for k, v in value.items()}
+    return value

@@ -1,0 +1,72 @@
+"""What the daemon says: structlog over the standard library, one line an event, on standard error.
+
+Modules log with ``structlog.stdlib.get_logger()`` or plain ``logging``; both come out alike.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+import structlog
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor, WrappedLogger
+
+    from groupkeeper.coordinator.daemon.config import LoggingSettings
+
+
+def configure_logging(settings: LoggingSettings) -> None:
+    """Send everything to standard error in the format asked for; replaces an earlier set-up."""
+    console = settings.format == "console" or (settings.format == "auto" and sys.stderr.isatty())
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    ending: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    if console:
+        ending.append(
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), timestamp_key="time")
+        )
+    else:
+        ending += [
+            structlog.processors.format_exc_info,
+            _readable_order,
+            structlog.processors.JSONRenderer(),
+        ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()], processors=ending
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    set_log_level(settings)
+    # uvicorn would log every scrape; what goes wrong there it says at WARNING
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def set_log_level(settings: LoggingSettings) -> None:
+    """Change the level alone, which SIGHUP does in a running daemon."""
+    logging.getLogger().setLevel(settings.level.upper())
+
+
+def _readable_order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    first = {name: event.pop(name) for name in ("time", "level", "event") if name in event}
+    return {**first, **event}

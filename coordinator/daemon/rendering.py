@@ -1,0 +1,140 @@
+"""The text of ``/metrics``: what a scrape read becomes Prometheus' format, in a thread of its own.
+
+Apart from ``exposition``, so that a start does not wait for the import of prometheus_client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, cast
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from groupkeeper.coordinator.daemon.group_metrics import FAMILIES, Family, Row, Snapshot
+from groupkeeper.coordinator.daemon.metrics import (
+    DEFINITIONS,
+    NAMESPACE,
+    Definition,
+    Series,
+    Value,
+    series_of,
+)
+from groupkeeper.coordinator.runtime.histogram import Histogram
+from groupkeeper.storage.event_log.sealing import Pacer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Renderer:
+    """Renders one reading after the other; counts what had no room."""
+
+    def __init__(self, max_series: int) -> None:
+        """Have no series dropped yet."""
+        self._max_series = max_series
+        self._dropped = 0
+        self._process = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self._process)
+
+    def page(self, values: Sequence[tuple[Definition, Value]], groups: Snapshot) -> bytes:
+        """Render a reading; to be called in any thread, by one caller at a time."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Families(lambda: self._families(values, groups)))
+        return generate_latest(registry) + generate_latest(self._process)
+
+    def _families(
+        self, values: Sequence[tuple[Definition, Value]], groups: Snapshot
+    ) -> Iterator[Metric]:
+        """Stop adding series at the cap; what is ours goes first."""
+        pacer = Pacer()
+        left = self._max_series
+        for definition, value in values:
+            family, shown, dropped = _family(definition, value, left)
+            left -= shown
+            self._dropped += dropped
+            yield family
+            pacer.tick()
+        self._dropped += groups.dropped
+        definition = next(d for d in DEFINITIONS if d.name == "metrics_dropped_series")
+        yield _family(definition, float(self._dropped), 1)[0]
+        for described in FAMILIES:
+            rows = groups.rows[described.name]
+            if rows:
+                yield _PacedFamily(described, rows, pacer)
+
+
+class _Families(Collector):
+    """What a registry collects: the families of one reading."""
+
+    def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
+        self._families = families
+
+    def describe(self) -> Iterable[Metric]:
+        """Name nothing in advance: registering must not render."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        return self._families()
+
+
+class _PacedFamily(Metric):
+    """A metric of many series, which are made one by one and with pauses for the loop's sake."""
+
+    def __init__(self, family: Family, rows: list[Row], pacer: Pacer) -> None:
+        super().__init__(family.name, family.help, "gauge")
+        self.samples = _PacedSamples(family, rows, pacer)  # type: ignore[assignment]
+
+
+class _PacedSamples:
+    def __init__(self, family: Family, rows: list[Row], pacer: Pacer) -> None:
+        self._family = family
+        self._rows = rows
+        self._pacer = pacer
+
+    def __iter__(self) -> Iterator[Sample]:
+        name, names = self._family.name, self._family.labels
+        for labels, value in self._rows:
+            yield Sample(name, dict(zip(names, labels, strict=True)), value)
+            self._pacer.tick()
+
+
+def _family(definition: Definition, value: Value, room: int) -> tuple[Metric, int, int]:
+    """Return the metric with at most ``room`` series, and how many were shown and left out."""
+    name = f"{NAMESPACE}_{definition.name}"
+    series: Series = value if isinstance(value, Mapping) else {(): value}
+    if definition.kind == "histogram":
+        return _histogram_family(name, definition, series, room)
+    family = (CounterMetricFamily if definition.kind == "counter" else GaugeMetricFamily)(
+        name, definition.help, labels=definition.labels
+    )
+    for labels, number in islice(series.items(), room):
+        family.add_metric(list(labels), cast("float", number))
+    shown = min(len(series), room)
+    return family, shown, len(series) - shown
+
+
+def _histogram_family(
+    name: str, definition: Definition, series: Series, room: int
+) -> tuple[Metric, int, int]:
+    family = HistogramMetricFamily(name, definition.help, labels=definition.labels)
+    shown = dropped = 0
+    for labels, histogram in series.items():
+        assert isinstance(histogram, Histogram)
+        bounds = [*map(str, histogram.bounds), "+Inf"]
+        size = series_of(histogram)
+        if shown + size > room:  # half a histogram is a wrong one
+            dropped += size
+            continue
+        buckets = zip(bounds, map(float, accumulate(histogram.counts)), strict=True)
+        family.add_metric(list(labels), list(buckets), histogram.total)
+        shown += size
+    return family, shown, dropped

@@ -1,0 +1,155 @@
+"""Where the numbers of /metrics come from: each source reads plain integers of its part."""
+
+from __future__ import annotations
+
+import platform
+import time
+from typing import TYPE_CHECKING
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.version import VERSION
+from groupkeeper.protocol.versions import ApiKey
+
+if TYPE_CHECKING:
+    from groupkeeper.coordinator.daemon.metrics import Series, Source
+    from groupkeeper.coordinator.daemon.process import LoopLag
+    from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+    from groupkeeper.coordinator.runtime.stats import Stats
+    from groupkeeper.coordinator.server.stats import ServerStats
+    from groupkeeper.coordinator.server.watch import CallbackWatch
+    from groupkeeper.storage.base import OffsetStorage
+
+_STORE_GAUGES = {
+    "log_last_seq": "last_seq",
+    "log_bytes": "database_bytes",
+    "log_unsealed_rows": "unsealed_rows",
+    "log_open_segment_age_seconds": "open_segment_age_s",
+    "log_segments_sealed": "segments_sealed",
+    "log_segments_damaged": "segments_damaged",
+    "log_sealing_cpu_seconds": "sealing_cpu_s",
+    "log_sealing_failures": "sealing_failures",
+    "storage_wal_bytes": "wal_bytes",
+    "storage_fold_failures": "fold_failures",
+}
+"""Metric -> key of ``OffsetStorage.stats``; a backend that has no such number shows none."""
+
+
+def metric_sources(
+    server: ServerStats,
+    coordinator: GroupCoordinator,
+    storage: OffsetStorage,
+    backend: str,
+) -> dict[str, Source]:
+    """Return every source but those of the loop, by the name of its metric."""
+    started = time.time()
+    return {
+        "build_info": lambda: {(VERSION, platform.python_version()): 1.0},
+        "start_time_seconds": lambda: started,
+        "ready": lambda: float(coordinator.is_ready),
+        **_server_sources(server),
+        **_group_sources(coordinator),
+        **_runtime_sources(coordinator.stats),
+        **_storage_sources(coordinator, storage, backend),
+    }
+
+
+def loop_sources(lag: LoopLag, watch: CallbackWatch) -> dict[str, Source]:
+    """Return the sources that tell of the event loop, by the name of their metric."""
+    return {
+        "event_loop_lag_seconds": lambda: lag.seconds,
+        "event_loop_callback_cpu_seconds": lambda: watch.cpu_seconds,
+        "slow_callbacks": lambda: watch.slow,
+    }
+
+
+def _server_sources(stats: ServerStats) -> dict[str, Source]:
+    return {
+        "connections": lambda: stats.connections_open,
+        "connections_accepted": lambda: stats.connections_accepted,
+        "connections_closed": lambda: _by_reason(stats.closed),
+        "buffered_bytes": lambda: stats.buffered_bytes,
+        "reading_paused": lambda: stats.reading_paused,
+        "received_bytes": lambda: stats.bytes_in,
+        "sent_bytes": lambda: stats.bytes_out,
+        "requests": lambda: _requests(stats),
+        "request_duration_seconds": lambda: {
+            (_api_name(key),): histogram for key, histogram in stats.request_times().items()
+        },
+    }
+
+
+def _group_sources(coordinator: GroupCoordinator) -> dict[str, Source]:
+    return {
+        "groups": lambda: {
+            ("classic", state.value): float(count)
+            for state, count in coordinator.groups_by_state().items()
+        },
+        "groups_refused": lambda: coordinator.groups_refused,
+        "members": coordinator.member_count,
+        "offsets": coordinator.offset_count,
+        "offset_rewinds": lambda: 0 if coordinator.topics is None else coordinator.topics.rewinds,
+    }
+
+
+def _runtime_sources(stats: Stats) -> dict[str, Source]:
+    return {
+        "requests_refused": lambda: {
+            ("loading",): stats.refused_loading,
+            ("overload",): stats.refused_overload,
+        },
+        "rebalances": lambda: _by_reason(stats.rebalances),
+        "group_rebalance_duration_seconds": lambda: stats.rebalance_seconds,
+        "members_evicted": lambda: _by_reason(stats.members_evicted),
+        "offset_commits": lambda: {
+            ("accepted",): stats.commits_accepted,
+            ("rejected",): stats.commits_rejected,
+        },
+        "offsets_expired": lambda: stats.offsets_expired,
+        "storage_flush_duration_seconds": lambda: stats.append_seconds,
+        "storage_flush_batch_size": lambda: stats.append_requests,
+        "storage_failures": lambda: stats.appends_failed,
+        "storage_loads": lambda: stats.loads,
+        "storage_load_failures": lambda: stats.loads_failed,
+        "storage_load_duration_seconds": lambda: stats.load_ms_last / 1000,
+        "internal_errors": lambda: stats.bugs + stats.tickets_failed,
+        "events_dropped": lambda: stats.events_dropped,
+    }
+
+
+def _storage_sources(
+    coordinator: GroupCoordinator, storage: OffsetStorage, backend: str
+) -> dict[str, Source]:
+    def number(key: str) -> Source:
+        def read() -> Series:
+            value = storage.stats().get(key)
+            return {} if value is None else {(): value}
+
+        return read
+
+    return {
+        "storage_up": lambda: {(backend,): float(coordinator.is_ready)},
+        "storage_unfolded_requests": storage.unfolded,
+        **{metric: number(key) for metric, key in _STORE_GAUGES.items()},
+    }
+
+
+def _by_reason(counts: dict[str, int]) -> Series:
+    return {(reason,): float(count) for reason, count in counts.items()}
+
+
+def _requests(stats: ServerStats) -> Series:
+    return {
+        (_api_name(key), str(version), _error_name(error)): float(count)
+        for (key, version, error), count in stats.requests.items()
+    }
+
+
+def _api_name(key: int) -> str:
+    return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
+
+
+def _error_name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)

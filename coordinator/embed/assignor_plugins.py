@@ -1,0 +1,64 @@
+"""Assignors of other distributions, found through the entry point group ``groupkeeper.assignors``.
+
+In the other distribution's pyproject.toml, with a class that needs no arguments or an instance::
+
+    [project.entry-points."groupkeeper.assignors"]
+    mine = "my_package.assignor:MyAssignor"
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final, cast
+
+from groupkeeper.coordinator.core.assignors.registry import ASSIGNORS, UnknownAssignorError
+from groupkeeper.coordinator.core.assignors.types import PartitionAssignor
+
+ENTRY_POINT_GROUP: Final = "groupkeeper.assignors"
+"""Where other distributions announce theirs; the entry point's name is the assignor's name."""
+
+
+class AssignorPluginError(RuntimeError):
+    """An installed distribution announces an assignor that cannot be used."""
+
+
+def get_assignor(name: str) -> PartitionAssignor:
+    """Return the assignor of that name, ours or another distribution's.
+
+    Only the entry point of that name is imported, so a broken one hurts nobody who does not ask
+    for it. Ours come first: an installed package must not change what ``range`` means.
+    """
+    if name in ASSIGNORS:
+        return ASSIGNORS[name]
+    found = entry_points(group=ENTRY_POINT_GROUP, name=name)
+    if not found:
+        known = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+        raise UnknownAssignorError(name, {**ASSIGNORS, **known})
+    # an editable install may be listed twice; two different ones need a person to choose
+    if len({point.value for point in found}) > 1:
+        homes = ", ".join(sorted(_home(point) for point in found))
+        raise AssignorPluginError(f"more than one assignor is named {name!r}: {homes}")
+    return _load(next(iter(found)))
+
+
+def installed_assignors() -> list[str]:
+    """Return the names of all assignors, ours and others', without importing any."""
+    return sorted({*ASSIGNORS, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+
+
+def _load(point: EntryPoint) -> PartitionAssignor:
+    try:
+        loaded = point.load()
+        assignor = loaded() if isinstance(loaded, type) else loaded
+    except Exception as error:
+        raise AssignorPluginError(f"{_home(point)} cannot be loaded: {error}") from error
+    if getattr(assignor, "name", None) != point.name:
+        raise AssignorPluginError(f"{_home(point)} does not bear its entry point's name")
+    if not callable(getattr(assignor, "assign", None)):
+        raise AssignorPluginError(f"{_home(point)} has no method assign")
+    return cast("PartitionAssignor", assignor)
+
+
+def _home(point: EntryPoint) -> str:
+    distribution = point.dist.name if point.dist is not None else "an unnamed distribution"
+    return f"{point.value} of {distribution}"

@@ -1,0 +1,500 @@
+"""GroupCoordinator: the coordinator in one object, without a wire.
+
+``submit`` is what the daemon uses for every request; the async methods are for hosts that embed us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from groupkeeper.coordinator.cluster.end_samples import EndSampler
+from groupkeeper.coordinator.cluster.feed import ClusterFeed, NoTopics
+from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
+from groupkeeper.coordinator.cluster.topics import Topics
+from groupkeeper.coordinator.core.assignors.types import Assignment, TopicPartition
+from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
+from groupkeeper.coordinator.core.events import Event
+from groupkeeper.coordinator.core.groups.group import Group
+from groupkeeper.coordinator.core.records import NO_OFFSET, OffsetsAdopted
+from groupkeeper.coordinator.core.requests import (
+    AlterGroupConfigs,
+    ChangeTopics,
+    DeleteGroup,
+    GroupState,
+    ListGroups,
+    ListGroupsResult,
+    OffsetDeleteResult,
+    ReadGroup,
+    ReadGroupResult,
+    Request,
+)
+from groupkeeper.coordinator.core.routing import shard_of
+from groupkeeper.coordinator.core.shard import Shard
+from groupkeeper.coordinator.core.values import checked
+from groupkeeper.coordinator.embed.group_assignment import assign
+from groupkeeper.coordinator.embed.group_metadata import GroupMetadata, group_metadata
+from groupkeeper.coordinator.embed.life import Life
+from groupkeeper.coordinator.embed.messages import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from groupkeeper.coordinator.embed.parts import as_topics, check_parts
+from groupkeeper.coordinator.embed.translation import (
+    NOBODY,
+    commit_from_core,
+    commit_to_core,
+    delete_to_core,
+    fetch_from_core,
+    fetch_to_core,
+    heartbeat_to_core,
+    join_from_core,
+    join_to_core,
+    leave_from_core,
+    leave_to_core,
+    sync_from_core,
+    sync_to_core,
+)
+from groupkeeper.coordinator.runtime.clock import Clock, LoopClock
+from groupkeeper.coordinator.runtime.group_limit import GroupLimit
+from groupkeeper.coordinator.runtime.group_loading import GroupLoader
+from groupkeeper.coordinator.runtime.listing import Collected, Listings, TakesGroups
+from groupkeeper.coordinator.runtime.owner import Observer, ShardOwner
+from groupkeeper.coordinator.runtime.refusals import loading_answer
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+from groupkeeper.coordinator.runtime.shards import (
+    ClusterRunner,
+    MakeShard,
+    group_shards,
+    make_cluster_shard,
+)
+from groupkeeper.coordinator.runtime.slot import Slot, Ticket
+from groupkeeper.coordinator.runtime.stats import Stats
+from groupkeeper.coordinator.runtime.tickets import Awaited, Closed, Many, ManyTicket, Submits
+from groupkeeper.storage.base import CLUSTER_SHARD, LoadsGroups, OffsetStorage
+
+if TYPE_CHECKING:
+    from groupkeeper.coordinator.embed.commit_log import OffsetCommitLog
+
+MAX_ROUTED_GROUPS: Final = 100_000
+"""Groups whose shard is remembered; the hash of an id costs more than the rest of a heartbeat."""
+
+MAX_ROUTED_CHARS: Final = 128
+"""A longer id is not remembered, but hashed each time: at up to 4 bytes a character, what is
+remembered takes 65 MB at the most."""
+
+LISTED_AT_ONCE: Final = 100
+"""Groups that a listing for a host reads in one go."""
+
+
+class GroupCoordinator:
+    """Groups and offsets over a storage."""
+
+    def __init__(
+        self,
+        storage: OffsetStorage,
+        config: CoordinatorConfig | None = None,
+        topics: Topics | Mapping[str, int] | None = None,
+        *,
+        clock: Clock | None = None,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Put the parts together; nothing runs before ``start``.
+
+        Without ``topics`` every topic and partition is taken to exist; names with their numbers of
+        partitions will do where nothing else is to be said of them. Raises TypeError where
+        something else is passed, ValueError for topics that there cannot be.
+        """
+        check_parts(storage, config)
+        self.config = config or CoordinatorConfig()
+        self.topics = topics = as_topics(topics, self.config)
+        self.group_configs = GroupConfigStore(self.config.shards, self.config)
+        """What is durably set for single groups."""
+        self._storage = storage
+        own_clock = LoopClock() if clock is None else None
+        self._clock: Clock = clock or cast("Clock", own_clock)
+        self._listings = Listings(self._clock, timer)
+        makers: dict[int, MakeShard] = {}
+        observer: Observer = NoTopics()
+        if topics is not None:
+            makers[CLUSTER_SHARD] = make_cluster_shard
+            observer = ClusterFeed(
+                topics,
+                self.group_configs,
+                lambda image: self._owner.push_image(image),
+                lambda shard_id, settings: self._owner.push_settings(shard_id, settings),
+            )
+            topics.bind(self._submit_to_cluster)
+        self._census = GroupLimit(
+            self.config.max_groups,
+            lambda: self._clock.now().monotonic_ms / 1000,
+            self.config.max_metadata_bytes,
+        )
+        make_groups = group_shards(self._census, are_topics_stored=storage.limits.keeps_topics)
+        makers |= dict.fromkeys(range(self.config.shards), make_groups)
+        self._owner = ShardOwner(storage, self.config, self._clock, observer, makers, timer)
+        self._places: dict[int, Submits] = dict(self._owner.slots)
+        self._routed: dict[str, Submits] = {}
+        self._group_loader: GroupLoader | None = None
+        if isinstance(storage, LoadsGroups):
+            self._group_loader = GroupLoader(
+                storage, self._owner, self.config, self._clock, self._group_read, timer
+            )
+            # A load may have left out a group that was there: who names it next has it read.
+            self._owner.before_answers = self._routed.clear
+        self._end_sampler: EndSampler | None = None
+        if topics is not None and self.config.end_offset_interval_ms > 0:
+            self._end_sampler = EndSampler(topics, self._ride, lambda: self._owner.stats.loads)
+        self._sampling: asyncio.Task[None] | None = None
+        self._life = Life(
+            storage,
+            self.config,
+            self._owner,
+            own_clock,
+            loaded=self._loaded,
+            stopping=self._stopping,
+        )
+
+    # --- Life -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the store, take the leases and load; returns when every shard answers.
+
+        Raises StoreRefused where a person has to act, and StorageError where the store cannot be
+        opened: it may be called again then. A store that is busy (a full disk, a database that
+        somebody holds) and failures of a load are tried again for as long as it takes. There is one
+        life: RuntimeError where it was started, or stopped, be it meanwhile. Who cancels it, or is
+        refused when the store is open, is left with a coordinator that has stopped.
+        """
+        await self._life.start()
+
+    async def stop(self, timeout_ms: int | None = None) -> None:
+        """Refuse what is parked, make durable what waits, fold what fits, release and close: all of
+        it within the time given (``drain_timeout_ms``), whatever the store does. A ``start`` that
+        is under way ends with RuntimeError.
+
+        Every call waits for the same end, which the first one has begun; who is cancelled leaves it
+        going on.
+        """
+        await self._life.stop(self.config.drain_timeout_ms if timeout_ms is None else timeout_ms)
+
+    async def _loaded(self) -> None:
+        """Every shard answers: bring in what is configured, and begin to look at the ends."""
+        if self.topics is not None:
+            await self.topics.ensure_configured()
+        if self._end_sampler is not None:
+            sampling = self._end_sampler.run(self.config.end_offset_interval_ms)
+            self._sampling = asyncio.get_running_loop().create_task(sampling)
+
+    def _stopping(self) -> None:
+        """Refuse what comes from now on, and what waits for a group to be read."""
+        self._places = dict.fromkeys(self._places, Closed())
+        self._routed.clear()
+        if self._group_loader is not None:
+            self._group_loader.stop()
+        if self._sampling is not None and self._end_sampler is not None:
+            self._sampling.cancel()
+            for _ in self._end_sampler.sample():  # the ends that the log is left with
+                pass
+
+    def _ride(self, events: list[Event]) -> bool:
+        """Let events of the cluster go with the next append; False where its shard is away."""
+        slot = self._owner.slots[CLUSTER_SHARD]
+        if slot.shard is None:
+            return False
+        slot.lane.ride(slot, events)
+        return True
+
+    def next_deadline(self) -> int | None:
+        """When the next session, rebalance or retention is due by the clock that was passed in
+        (monotonic ms), perhaps too early; None: nothing waits.
+        """
+        return self._owner.next_deadline()
+
+    async def clock_moved(self) -> None:
+        """For whoever passed in a clock and moved it: do what is due by now, and return once that
+        is durable.
+        """
+        await self._owner.clock_moved()
+
+    @property
+    def is_ready(self) -> bool:
+        """Every shard answers."""
+        return self.not_ready is None
+
+    @property
+    def not_ready(self) -> str | None:
+        """Why groups are not served, in one line; None when they are."""
+        if not self._life.is_running:
+            return "the coordinator is not running"
+        if self.refusal:
+            return self.refusal
+        loading = self._owner.loading_count()
+        return f"{loading} of {len(self._owner.slots)} shards are loading" if loading else None
+
+    @property
+    def refusal(self) -> str:
+        """Why a person has to act before groups are served again; "" where nobody has to."""
+        return self._owner.refusal
+
+    def when_store_is_taken(self, call: Callable[[], None]) -> None:
+        """Have something called once somebody else writes to a store that is ours alone
+        (``StorageLimits.sole_owner``). The coordinator answers no group from then on, so that the
+        two do not take turns; ``not_ready`` tells why, and what is left is to stop it.
+        """
+        self._owner.store_taken = call
+
+    @property
+    def stats(self) -> Stats:
+        """What was counted since the start."""
+        return self._owner.stats
+
+    # --- Requests ---------------------------------------------------------------------------------
+
+    def submit(self, request: Request, ticket: Ticket) -> None:
+        """Begin a request. The ticket is resolved exactly once: before this returns where nothing
+        has to be waited for, else later. Before ``start`` every shard answers as one that loads.
+        """
+        try:
+            place = self._routed[request.group_id]  # type: ignore[union-attr]
+        except KeyError:
+            place = self._route(request.group_id)  # type: ignore[union-attr]
+        except AttributeError:
+            self._submit_to_all(request, ticket)
+            return
+        place.submit(request, ticket, self._clock.now())
+
+    def submit_listing(self, request: ListGroups, taker: TakesGroups) -> Callable[[], None]:
+        """Begin a listing of the groups of all shards, whose ticket takes them part by part; return
+        what cancels it.
+        """
+        places = [self._places[shard_id] for shard_id in range(self.config.shards)]
+        if isinstance(places[0], Closed):  # all are, and no shard is skipped: none is asked
+            taker.resolve(ListGroupsResult(ErrorCode.NOT_COORDINATOR))
+            return lambda: None
+        return self._listings.begin(request, taker, places)
+
+    def submit_all(self, requests: Sequence[Request], ticket: ManyTicket) -> None:
+        """Begin several requests and answer them together, in their order: an OffsetFetch of many
+        groups, a DescribeGroups.
+        """
+        Many(len(requests), ticket).begin(self.submit, requests)
+
+    def _route(self, group_id: str) -> Submits:
+        place = self._places[shard_of(group_id, self.config.shards)]
+        if self._group_loader is not None and isinstance(place, Slot):
+            place = self._group_loader.place_of(group_id, place)
+        self._remember(group_id, place)
+        return place
+
+    def _remember(self, group_id: str, place: Submits) -> None:
+        if len(group_id) > MAX_ROUTED_CHARS:
+            return
+        if len(self._routed) >= MAX_ROUTED_GROUPS:
+            self._routed.clear()  # groups that live come back; those that do not were the problem
+        self._routed[group_id] = place
+
+    def _group_read(self, group_id: str, slot: Slot | None) -> None:
+        """A group that had to be read is there (``slot``), or could not be read."""
+        if slot is None:
+            self._routed.pop(group_id, None)
+        else:
+            self._remember(group_id, slot)
+
+    def _submit_to_all(self, request: Request, ticket: Ticket) -> None:
+        """Take what names no group."""
+        if isinstance(request, ListGroups):
+            self.submit_listing(request, Collected(ticket))
+        else:
+            self._submit_to_cluster(request, ticket)
+
+    def _submit_to_cluster(self, request: Request, ticket: Ticket) -> None:
+        is_for_cluster = isinstance(request, ChangeTopics | AlterGroupConfigs)
+        assert is_for_cluster, f"no route for {type(request).__name__}"
+        place = self._places.get(CLUSTER_SHARD, Closed())  # a host without topics has no controller
+        if isinstance(request, ChangeTopics) and request.delete and self._lack_topic_ids():
+            self.stats.refused_loading += 1
+            self._owner.slots[CLUSTER_SHARD].settle([(ticket, loading_answer(request))])
+            return
+        place.submit(request, ticket, self._clock.now())
+
+    def _lack_topic_ids(self) -> bool:
+        """Whether a deletion has to wait: the ids that offsets take are durable before it, so that
+        it finds them by these, also after a crash. An append of another lane may still fail.
+        """
+        slot = self._owner.slots.get(CLUSTER_SHARD)
+        cluster = None if slot is None else slot.shard
+        if not isinstance(cluster, ClusterRunner):
+            return False  # no controller, or one that is loading: it answers so by itself
+        return (
+            self._owner.loading_count() > 0
+            or any(shard.lacks_topic_ids(cluster.topics) for shard in self._shards())
+            or any(lane.is_writing(OffsetsAdopted) for lane in self._owner.lanes)
+        )
+
+    # --- For hosts that embed us ------------------------------------------------------------------
+
+    async def join_group(self, request: JoinGroupRequest) -> JoinGroupResponse:
+        """Enter a group, or its next generation; waits for the join phase to end."""
+        return join_from_core(await self._ask(join_to_core(request, self.config)))
+
+    async def sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse:
+        """Fetch a member's assignment; waits for the leader's."""
+        return sync_from_core(await self._ask(sync_to_core(request)))
+
+    async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        """Say that a member is alive. REBALANCE_IN_PROGRESS: it is to join again."""
+        return HeartbeatResponse(error_code=await self._ask(heartbeat_to_core(request)))
+
+    async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        """Take a member out of its group; the others rebalance at once."""
+        return leave_from_core(await self._ask(leave_to_core(request)))
+
+    async def commit_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        """Store offsets; those without an error are durable when this returns."""
+        return commit_from_core(request, await self._ask(commit_to_core(request)))
+
+    async def fetch_offsets(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        """Read committed offsets. Raises GroupError where the group cannot be read now."""
+        return fetch_from_core(await self._ask(fetch_to_core(request)))
+
+    async def get_committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
+        """Return one committed offset, None where there is none. Raises GroupError.
+
+        A committed -1 is None as well: it says on the wire that there is none.
+        """
+        request = OffsetFetchRequest(group_id=group_id, topics={topic: [partition]})
+        found = (await self.fetch_offsets(request)).offsets[topic][partition]
+        if found.error_code is not ErrorCode.NONE:
+            raise GroupError(found.error_code)
+        return None if found.offset == NO_OFFSET else found.offset
+
+    async def get_group(self, group_id: str) -> GroupMetadata | None:
+        """Return a group and its members, None where there is no such group. Raises GroupError."""
+        (group,) = await self._read_groups([checked(group_id, str, "group_id")])
+        return group
+
+    async def list_groups(self) -> list[GroupMetadata]:
+        """Return all groups. Raises GroupError where a shard loads, was lost or is closed."""
+        listing: ListGroupsResult = await self.ask(ListGroups())
+        if listing.error is not ErrorCode.NONE:
+            raise GroupError(listing.error)
+        if not listing.is_whole:  # on the wire that is Kafka's answer; a host is told
+            raise GroupError(ErrorCode.NOT_COORDINATOR)
+        ids = [group.group_id for group in listing.groups]
+        groups: list[GroupMetadata] = []
+        for start in range(0, len(ids), LISTED_AT_ONCE):
+            found = await self._read_groups(ids[start : start + LISTED_AT_ONCE])
+            groups += [group for group in found if group is not None]  # else it went meanwhile
+            await asyncio.sleep(0)
+        return groups
+
+    async def perform_assignment(
+        self, group_id: str, partitions: Sequence[TopicPartition]
+    ) -> Assignment:
+        """Deal partitions to the members with the assignor that they have chosen; for hosts that
+        assign themselves, between the leader's JoinGroup and its SyncGroup. Raises GroupError.
+        """
+        group = await self.get_group(group_id)
+        if group is None:
+            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND)
+        return assign(group, partitions)
+
+    async def delete_groups(self, *group_ids: str) -> dict[str, ErrorCode]:
+        """Delete Empty groups with their offsets; each is judged on its own, and once."""
+        ids = list(dict.fromkeys(checked(group_ids, list[str], "group_ids")))
+        codes = await self._ask_all([DeleteGroup(group_id, NOBODY) for group_id in ids])
+        return dict(zip(ids, codes, strict=True))
+
+    async def delete_offsets(
+        self, group_id: str, partitions: Mapping[str, Iterable[int]]
+    ) -> dict[str, dict[int, ErrorCode]]:
+        """Delete offsets of topics that no member subscribes to; each is judged on its own. Raises
+        GroupError where the group as a whole refuses.
+        """
+        result: OffsetDeleteResult = await self.ask(delete_to_core(group_id, partitions))
+        if result.error is not ErrorCode.NONE:
+            raise GroupError(result.error)
+        return {topic: dict(rows) for topic, rows in result.topics}
+
+    def commit_log(self, group_id: str, since_ms: int = 0) -> AsyncIterator[OffsetCommitLog]:
+        """Iterate the history of a group's offsets, oldest first, from a moment on (wall clock).
+
+        Raises StorageError where the storage keeps no events.
+        """
+        # late: no daemon reads it
+        from groupkeeper.coordinator.embed.commit_log import read_commit_log
+
+        return read_commit_log(self._storage, group_id, since_ms)
+
+    async def ask(self, request: Request) -> Any:
+        """Submit a request of the core and wait for its result. Raises RuntimeError before
+        ``start`` and in another event loop, and TypeError for a value of another type than the
+        request has, as do the methods above that ask.
+        """
+        return await self._ask(checked(request, type(request)))
+
+    async def _ask(self, request: Request) -> Any:
+        """Ask what is known to be right."""
+        self._life.check_started()
+        ticket = Awaited()
+        self.submit(request, ticket)
+        return await ticket.future
+
+    async def _ask_all(self, requests: Sequence[Request]) -> list[Any]:
+        self._life.check_started()
+        ticket = Awaited()
+        self.submit_all(requests, ticket)
+        return cast("list[Any]", await ticket.future)
+
+    async def _read_groups(self, group_ids: Sequence[str]) -> list[GroupMetadata | None]:
+        results: list[ReadGroupResult] = await self._ask_all([ReadGroup(g) for g in group_ids])
+        for result in results:
+            if result.error not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+                raise GroupError(result.error)
+        return [None if r.group is None else group_metadata(r.group) for r in results]
+
+    # --- For metrics ------------------------------------------------------------------------------
+
+    def groups_by_state(self) -> dict[GroupState, int]:
+        """Count the groups in each state."""
+        counts = dict.fromkeys(GroupState, 0)
+        for shard in self._shards():
+            for state, count in shard.groups_by_state().items():
+                counts[state] += count
+        return counts
+
+    def offset_count(self) -> int:
+        """Count the committed offsets."""
+        return sum(shard.offset_count() for shard in self._shards())
+
+    def member_count(self) -> int:
+        """Count the members."""
+        return sum(shard.member_count() for shard in self._shards())
+
+    @property
+    def groups_refused(self) -> int:
+        """Requests that would have created one group more than ``max_groups``."""
+        return self._census.refused
+
+    def live_groups(self) -> Iterator[Mapping[str, Group]]:
+        """Iterate over the groups of each shard that answers; they change as the loop goes on."""
+        for shard in self._shards():
+            yield shard.groups
+
+    def _shards(self) -> Iterator[Shard]:
+        for slot in self._owner.slots.values():
+            if isinstance(slot.shard, Shard):
+                yield slot.shard

@@ -1,0 +1,134 @@
+"""A group and its members, as a host is shown them: a copy of one moment, free to be kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from groupkeeper.coordinator.core.groups.group import CONSUMER
+from groupkeeper.coordinator.core.requests import GroupState, GroupView, MemberView
+from groupkeeper.protocol.consumer_protocol import (
+    ConsumerAssignment,
+    ConsumerProtocolError,
+    decode_assignment,
+    decode_subscription,
+)
+
+
+class MemberState(StrEnum):
+    """Where a member stands in the life of its group; derived, for the coordinator keeps none."""
+
+    JOINING = "Joining"
+    """Its JoinGroup waits for the join phase to end."""
+    AWAITING_SYNC = "AwaitingSync"
+    """The generation is complete; the leader's assignments, or its own SyncGroup, are missing."""
+    STABLE = "Stable"
+    LEAVING = "Leaving"
+    """A rebalance runs and waits for it: it is gone when that ends, unless it joins again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberMetadata:
+    """One member of a group. Times are wall-clock milliseconds."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    state: MemberState
+    subscription: list[str]
+    """Topics; empty where the bytes are not a consumer's."""
+    assignment: ConsumerAssignment | None
+    """None where there is none, or the bytes are not a consumer's."""
+    owned_partitions: dict[str, list[int]]
+    """What the member said it holds when it joined; by topic."""
+    protocol_metadata: bytes
+    last_heartbeat_ms: int | None
+    """When the member was last heard of; None where nothing is expected of it."""
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    join_time_ms: int | None
+    """None for a member that was there before the coordinator was started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMetadata:
+    """One group. Times are wall-clock milliseconds."""
+
+    group_id: str
+    state: GroupState
+    protocol_type: str
+    protocol_name: str
+    """The assignor of this generation."""
+    leader_id: str
+    generation_id: int
+    members: dict[str, MemberMetadata]
+    state_timestamp_ms: int
+    """When the group entered its state; -1 where that is not known."""
+    rebalance_timeout_ms: int
+    """The longest of its members."""
+    session_timeout_ms: int
+    """The longest of its members."""
+
+
+_STATES: Final = {
+    GroupState.EMPTY: MemberState.LEAVING,
+    GroupState.PREPARING_REBALANCE: MemberState.LEAVING,
+    GroupState.COMPLETING_REBALANCE: MemberState.AWAITING_SYNC,
+    GroupState.STABLE: MemberState.STABLE,
+    GroupState.DEAD: MemberState.LEAVING,
+}
+"""Of a member whose JoinGroup is not parked."""
+
+
+def group_metadata(view: GroupView) -> GroupMetadata:
+    """Show a group of the core."""
+    members = view.members
+    is_consumer = view.protocol_type == CONSUMER
+    return GroupMetadata(
+        group_id=view.group_id,
+        state=view.state,
+        protocol_type=view.protocol_type or "",
+        protocol_name=view.protocol_name or "",
+        leader_id=view.leader_id or "",
+        generation_id=view.generation_id,
+        members={m.member_id: _member(view.state, m, is_consumer) for m in members},
+        state_timestamp_ms=view.state_timestamp_ms,
+        rebalance_timeout_ms=max((m.rebalance_timeout_ms for m in members), default=0),
+        session_timeout_ms=max((m.session_timeout_ms for m in members), default=0),
+    )
+
+
+def _member(state: GroupState, view: MemberView, is_consumer: bool) -> MemberMetadata:
+    topics, owned = _subscription(view.metadata) if is_consumer else ([], {})
+    return MemberMetadata(
+        member_id=view.member_id,
+        group_instance_id=view.group_instance_id,
+        client_id=view.client.client_id,
+        client_host=view.client.client_host,
+        state=MemberState.JOINING if view.is_joining else _STATES[state],
+        subscription=topics,
+        assignment=_assignment(view.assignment) if is_consumer else None,
+        owned_partitions=owned,
+        protocol_metadata=view.metadata,
+        last_heartbeat_ms=view.last_heard_ms,
+        session_timeout_ms=view.session_timeout_ms,
+        rebalance_timeout_ms=view.rebalance_timeout_ms,
+        join_time_ms=view.join_time_ms,
+    )
+
+
+def _subscription(data: bytes) -> tuple[list[str], dict[str, list[int]]]:
+    try:
+        subscription = decode_subscription(data)
+    except ConsumerProtocolError:
+        return [], {}
+    return subscription.topics, subscription.owned_partitions
+
+
+def _assignment(data: bytes) -> ConsumerAssignment | None:
+    try:
+        return decode_assignment(data) if data else None
+    except ConsumerProtocolError:
+        return None

@@ -1,0 +1,204 @@
+"""The one life of a coordinator: it takes the store when it starts, and lets go of it in the end,
+whoever cancels what.
+
+The end is a task of its own. Every ``stop`` waits for the same one, and who is cancelled while he
+waits leaves it going on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from groupkeeper.coordinator.core.values import whole_number
+from groupkeeper.coordinator.embed.host_logs import log_as_the_host_does
+from groupkeeper.coordinator.runtime.clock import LoopClock
+from groupkeeper.coordinator.runtime.owner import ShardOwner
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+from groupkeeper.storage.base import OffsetStorage, StoreBusy, StoreIdentity
+from groupkeeper.storage.cancellation import is_cancelled, unless_cancelled
+
+_log = structlog.get_logger(__name__)
+
+FLUSH_SHARE: Final = 0.8
+"""Of the time of ``stop``: for what waits and the fold. The rest is for leases and the store."""
+
+
+class Life:
+    """Starts and ends what a coordinator is made of."""
+
+    def __init__(
+        self,
+        storage: OffsetStorage,
+        config: CoordinatorConfig,
+        owner: ShardOwner,
+        clock: LoopClock | None,
+        *,
+        loaded: Callable[[], Awaitable[None]],
+        stopping: Callable[[], None],
+    ) -> None:
+        """``clock`` is ours to start and stop, if any. ``loaded`` ends a start once every shard
+        answers, ``stopping`` refuses what comes from now on; it may be called more than once.
+        """
+        self._storage = storage
+        self._config = config
+        self._owner = owner
+        self._clock = clock
+        self._loaded = loaded
+        self._stopping = stopping
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Where it lives, from the start on."""
+        self._began: str | None = None
+        """Why a start is not for now."""
+        self._is_open = False
+        self._starting: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """The store is open and no stop has begun."""
+        return self._is_open and self._began == "started"
+
+    def check_started(self) -> None:
+        """Raise RuntimeError before a start: answers would be those of shards that load, a
+        heartbeat's NONE among them. Likewise in another loop.
+        """
+        if self._began is None:
+            raise RuntimeError("the coordinator was not started: await its start() first")
+        self._check_loop()
+
+    def _check_loop(self) -> None:
+        """A call from elsewhere would leave tasks and timers where nobody waits for them."""
+        if self._loop is not None and self._loop is not asyncio.get_running_loop():
+            if self._loop.is_closed():
+                held = (
+                    "its store is held until this process ends: await stop() before its loop does"
+                )
+                raise RuntimeError(
+                    "the event loop that the coordinator lived in has ended, and the coordinator "
+                    f"with it; {held if self._is_open else 'make another one over the storage'}"
+                )
+            raise RuntimeError(
+                "the coordinator lives in another event loop, the one that it was started in: pass "
+                "calls to that one with asyncio.run_coroutine_threadsafe"
+            )
+
+    # --- Start ------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the store and load; see ``GroupCoordinator.start``."""
+        if self._began:
+            raise RuntimeError(
+                f"the coordinator was {self._began} already: make another one over the storage"
+            )
+        self._began = "started"
+        self._loop = asyncio.get_running_loop()
+        log_as_the_host_does()
+        if self._clock is not None:
+            self._clock.start()
+        self._starting = self._loop.create_task(self._start())
+        self._starting.add_done_callback(self._start_ended)
+        try:
+            await asyncio.shield(self._starting)
+        except BaseException:
+            await self._start_failed()
+            raise
+
+    async def _start(self) -> None:
+        await self._open_storage()
+        if is_cancelled():  # the store did not let itself be cancelled
+            await self._storage.close()
+            raise asyncio.CancelledError
+        self._is_open = True
+        await self._owner.start()
+        await self._loaded()
+
+    def _start_ended(self, _: asyncio.Task[None]) -> None:
+        """Let the next start begin, where the store was not opened."""
+        if not self._is_open and self._ending is None:
+            self._began = self._loop = self._starting = None
+            if self._clock is not None:
+                self._clock.stop()
+
+    def _cancel_start(self) -> None:
+        """Once alone: the next time would cut short what the store does to let go."""
+        if self._starting is not None and not self._starting.cancelling():
+            self._starting.cancel()
+
+    async def _open_storage(self) -> None:
+        identity = StoreIdentity(self._config.cluster_id, self._config.shards)
+        retry_ms = self._config.retry_min_ms
+        while True:
+            try:
+                return await unless_cancelled(self._storage.open(identity))
+            except StoreBusy as error:
+                _log.error("open_failed", error=str(error), retry_ms=retry_ms)
+            await asyncio.sleep(retry_ms / 1000)
+            retry_ms = min(2 * retry_ms, self._config.retry_max_ms)
+
+    async def _start_failed(self) -> None:
+        """Leave nothing held; tell a start that ``stop`` ended from one that was cancelled."""
+        was_stopped = self._ending is not None
+        if was_stopped or self._is_open:
+            await self.stop(self._config.drain_timeout_ms)
+        elif self._starting is not None:
+            self._cancel_start()
+            await asyncio.wait([self._starting])
+        if was_stopped and not is_cancelled():
+            raise RuntimeError("the coordinator was stopped while it started") from None
+
+    # --- Stop -------------------------------------------------------------------------------------
+
+    async def stop(self, timeout_ms: int) -> None:
+        """Let go of the store within the time; see ``GroupCoordinator.stop``."""
+        self._check_loop()
+        timeout_ms = whole_number("timeout_ms", timeout_ms, least=0)
+        if self._ending is None:
+            self._began = "stopped"
+            self._stopping()
+            self._owner.drain()
+            if self._starting is None:
+                return
+            self._cancel_start()
+            self._ending = asyncio.get_running_loop().create_task(self._end(timeout_ms))
+        await asyncio.shield(self._ending)
+
+    async def _end(self, timeout_ms: int) -> None:
+        """End in the time given, also where the loop ends and cancels this: then what waits is
+        refused at once.
+        """
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + timeout_ms / 1000
+        try:
+            assert self._starting is not None
+            await asyncio.wait([self._starting], timeout=timeout_ms * FLUSH_SHARE / 1000)
+            if self._is_open:
+                left_ms = (end_s - loop.time()) * 1000
+                await self._owner.finish(int(left_ms * FLUSH_SHARE))
+        finally:
+            try:
+                await self._let_go(end_s)
+            finally:
+                if self._clock is not None:
+                    self._clock.stop()
+
+    async def _let_go(self, end_s: float) -> None:
+        """Give back leases and store by then, even a store that does not answer any more."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            await _call_until(end_s, "release", self._owner.release)
+        finally:
+            await _call_until(end_s, "close", self._storage.close)
+
+
+async def _call_until(end_s: float, name: str, call: Callable[[], Awaitable[None]]) -> None:
+    try:
+        async with asyncio.timeout_at(end_s):
+            await unless_cancelled(call())
+    except TimeoutError:  # what was not written was not acknowledged
+        _log.warning("store_let_go_unfinished", during=name)

@@ -1,0 +1,91 @@
+"""Offsets one at a time, for hosts whose consumers have no members: tools, batch jobs."""
+
+from __future__ import annotations
+
+from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
+from groupkeeper.coordinator.core.records import NO_OFFSET
+from groupkeeper.coordinator.core.values import int32, int64, text
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.embed.messages import (
+    OffsetCommitData,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+)
+
+
+class OffsetManager:
+    """Commits and reads through the coordinator, so that nothing is written behind its back.
+
+    Every method raises GroupError where the coordinator refuses.
+    """
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        """Work on a coordinator that was started. TypeError where something else is passed."""
+        if not isinstance(coordinator, GroupCoordinator):
+            raise TypeError(f"it takes the GroupCoordinator, not its storage: {coordinator!r}")
+        self._coordinator = coordinator
+
+    async def commit_offset(
+        self, group_id: str, topic: str, partition: int, offset: int, metadata: str = ""
+    ) -> None:
+        """Commit one offset; durable on return. UNKNOWN_MEMBER_ID while the group has members."""
+        topic, partition = text("topic", topic), int32("partition", partition)
+        data = OffsetCommitData(offset, metadata)
+        request = OffsetCommitRequest(group_id=group_id, offsets={topic: {partition: data}})
+        (await self._coordinator.commit_offsets(request)).raise_for_error()
+
+    async def get_offset(self, group_id: str, topic: str, partition: int) -> int | None:
+        """Return the committed offset of one partition; None where there is none, or where it is
+        -1, which says the same on the wire. Other negative offsets come back as they are.
+        """
+        topic, partition = text("topic", topic), int32("partition", partition)
+        return await self._coordinator.get_committed_offset(group_id, topic, partition)
+
+    async def get_all_offsets(self, group_id: str) -> dict[str, dict[int, int]]:
+        """Return all committed offsets of a group, by topic, then by partition: what ``get_offset``
+        has an answer for, so none of -1.
+        """
+        committed = await self._committed(group_id)
+        told = {
+            topic: {partition: offset for partition, offset in rows.items() if offset != NO_OFFSET}
+            for topic, rows in committed.items()
+        }
+        return {topic: rows for topic, rows in told.items() if rows}
+
+    async def reset_offsets(self, group_id: str) -> None:
+        """Delete all committed offsets of a group: its consumers begin where their own setting
+        says. GROUP_SUBSCRIBED_TO_TOPIC, and nothing is deleted, while members read one of them.
+        """
+        group = await self._coordinator.get_group(group_id)
+        offsets = await self._committed(group_id)
+        if not offsets:
+            return
+        subscribed = (
+            set()
+            if group is None
+            else {topic for member in group.members.values() for topic in member.subscription}
+        )
+        if subscribed & offsets.keys():
+            raise GroupError(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+        errors = await self._coordinator.delete_offsets(group_id, offsets)
+        for rows in errors.values():
+            for error in rows.values():
+                if error is not ErrorCode.NONE:
+                    raise GroupError(error)
+
+    async def _committed(self, group_id: str) -> dict[str, dict[int, int]]:
+        """Everything that stands there, also a -1."""
+        fetched = await self._coordinator.fetch_offsets(OffsetFetchRequest(group_id=group_id))
+        return {
+            topic: {partition: each.offset for partition, each in rows.items()}
+            for topic, rows in fetched.offsets.items()
+        }
+
+    def validate_offset(self, offset: int, min_offset: int, max_offset: int) -> None:
+        """Raise GroupError(OFFSET_OUT_OF_RANGE) unless the offset lies within both, inclusive."""
+        offset = int64("offset", offset)
+        if not int64("min_offset", min_offset) <= offset <= int64("max_offset", max_offset):
+            raise GroupError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not within {min_offset} and {max_offset}",
+            )

@@ -1,0 +1,1 @@
+"""The APIs of configs, one file each."""

@@ -1,0 +1,176 @@
+"""IncrementalAlterConfigs (44): set and take back configs of groups (spec 12).
+
+| version | change |
+| --- | --- |
+| 1 | flexible |
+
+Each resource is judged on its own. What the wire alone shows to be wrong is answered here, the rest
+by the cluster shard. Topics and the broker have no configs that could be changed while we run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from groupkeeper.coordinator.core.cluster.names import topic_name_error
+from groupkeeper.coordinator.core.cluster.settings import ConfigKind
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import (
+    AlterGroupConfigs,
+    AlterGroupConfigsResult,
+    GroupConfigChange,
+)
+from groupkeeper.coordinator.handlers.configs.resources import ResourceType, broker_name_error
+from groupkeeper.coordinator.handlers.configs.topic_configs import (
+    TOPIC_CONFIGS,
+    appended,
+    topic_config_error,
+)
+from groupkeeper.coordinator.handlers.reading import read
+from groupkeeper.coordinator.handlers.topic_changes import repeated
+from groupkeeper.coordinator.handlers.writing import write
+from groupkeeper.protocol.writer import Row
+
+if TYPE_CHECKING:
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+"""Kafka's AlterConfigOp.OpType."""
+
+_LIST_OPERATIONS = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
+
+
+class Refusal(NamedTuple):
+    """The answer to a resource that the cluster shard is not asked about."""
+
+    error: ErrorCode
+    message: str | None
+
+
+def handle(exchange: Exchange, services: Services) -> None:
+    """Submit what can be asked of us; answered once it is durable and every shard knows it."""
+    wire = read(exchange, services)
+    twice = repeated([(r.resource_type, r.resource_name) for r in wire.resources])
+    judged = [
+        Refusal(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        if (resource.resource_type, resource.resource_name) in twice
+        else judge(resource, services)
+        for resource in wire.resources
+    ]
+    asked = [
+        GroupConfigChange(
+            resource.resource_name,
+            tuple(
+                [
+                    (config.name, None if config.config_operation == DELETE else config.value)
+                    for config in resource.configs
+                ]
+            ),
+        )
+        for resource, refusal in zip(wire.resources, judged, strict=True)
+        if refusal is None
+    ]
+    exchange.asked = (wire.resources, judged)
+    exchange.render = render
+    if asked:
+        request = AlterGroupConfigs(exchange.client, tuple(asked), wire.validate_only)
+        services.coordinator.submit(request, exchange)
+    else:
+        exchange.resolve(AlterGroupConfigsResult(ErrorCode.NONE))
+
+
+def judge(resource: Any, services: Services) -> Refusal | None:
+    """Say what is wrong with a resource, in Kafka's order; None where the cluster shard decides."""
+    names = [config.name for config in resource.configs]
+    if len(set(names)) < len(names):
+        return Refusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [c.name for c in resource.configs if c.value is None and c.config_operation != DELETE]
+    if nulls:
+        message = f"Null value not supported for : {', '.join(nulls)}"
+        return Refusal(ErrorCode.INVALID_REQUEST, message)
+    for config in resource.configs:
+        operation = _LIST_OPERATIONS.get(config.config_operation)
+        if operation is not None and not _may_be_list(resource.resource_type, config.name):
+            message = f"Can't {operation} to key {config.name} because its type is not LIST."
+            return Refusal(ErrorCode.INVALID_CONFIG, message)
+        if config.config_operation not in (SET, DELETE, APPEND, SUBTRACT):
+            message = f"Unknown operation {config.config_operation}"
+            return Refusal(ErrorCode.INVALID_REQUEST, message)
+    if resource.resource_type == ResourceType.GROUP:
+        return None
+    if resource.resource_type == ResourceType.TOPIC:
+        return _judge_topic(resource, services)
+    return _judge_fixed(resource, services)
+
+
+def _may_be_list(kind: int, name: str) -> bool:
+    if kind == ResourceType.GROUP:
+        return False
+    config = TOPIC_CONFIGS.get(name)
+    return kind != ResourceType.TOPIC or (config is not None and config.kind is ConfigKind.LIST)
+
+
+def _judge_topic(resource: Any, services: Services) -> Refusal:
+    """Nothing is ever set for a topic, so that what sets nothing is done already."""
+    name = resource.resource_name
+    if name == "":
+        return Refusal(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    wrong_name = topic_name_error(name)
+    if wrong_name is not None:
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong_name)
+    changes = [config for config in resource.configs if config.config_operation != DELETE]
+    added = {
+        c.name: appended(c.name, c.value) if c.config_operation == APPEND else c.value
+        for c in changes
+        if c.config_operation != SUBTRACT
+    }
+    wrong = topic_config_error(added)
+    if wrong is not None:
+        return Refusal(ErrorCode.INVALID_CONFIG, wrong)
+    if name not in services.topics.image.by_name:
+        message = f"The topic '{name}' does not exist."
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    if not changes:
+        return Refusal(ErrorCode.NONE, None)
+    message = "Topics hold no records here, and so they have no configs."
+    return Refusal(ErrorCode.POLICY_VIOLATION, message)
+
+
+def _judge_fixed(resource: Any, services: Services) -> Refusal:
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == ResourceType.BROKER:
+        wrong = broker_name_error(name, services.node_id)
+        if wrong is not None:
+            return Refusal(ErrorCode.INVALID_REQUEST, wrong)
+        if not resource.configs:
+            return Refusal(ErrorCode.NONE, None)
+        message = "The settings of this server are changed in its configuration file."
+        return Refusal(ErrorCode.POLICY_VIOLATION, message)
+    known = kind in set(ResourceType)
+    message = f"{'Unsupported' if known else 'Unknown'} resource type {kind}"
+    return Refusal(ErrorCode.INVALID_REQUEST, message)
+
+
+def render(result: AlterGroupConfigsResult, exchange: Exchange) -> bytes:
+    """Render for the version asked."""
+    resources, judged = exchange.asked
+    decided = iter(result.groups)
+    answers = []
+    for resource, refusal in zip(resources, judged, strict=True):
+        if refusal is not None:
+            error, message = refusal
+        elif result.error is not ErrorCode.NONE:
+            error, message = result.error, result.error.name
+        else:
+            _, error, message = next(decided)
+        exchange.error = exchange.error or error
+        answers.append(
+            Row(
+                error_code=error,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return write(exchange, responses=answers)

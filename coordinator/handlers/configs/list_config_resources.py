@@ -1,0 +1,50 @@
+"""ListConfigResources (74): what has configs (spec 12).
+
+| version | change |
+| --- | --- |
+| 1 | resource types in request and reply; before, it listed client metrics alone |
+
+No types: all of them. A type that is not known fails the whole request, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.handlers.configs.resources import ResourceType
+from groupkeeper.coordinator.handlers.reading import read
+from groupkeeper.coordinator.handlers.writing import write
+from groupkeeper.protocol.writer import Row
+
+if TYPE_CHECKING:
+    from groupkeeper.coordinator.handlers.exchange import Exchange
+    from groupkeeper.coordinator.handlers.services import Services
+
+
+def handle(exchange: Exchange, services: Services) -> None:
+    """Answer at once, from what is durable."""
+    request = read(exchange, services)
+    asked = {ResourceType.CLIENT_METRICS.value}
+    if exchange.version >= 1:
+        asked = set(request.resource_types) or {kind.value for kind in ResourceType}
+    error = ErrorCode.NONE
+    if not asked <= {kind.value for kind in ResourceType}:
+        error, asked = ErrorCode.UNSUPPORTED_VERSION, set()
+    exchange.error = error
+    rows = [
+        Row(resource_name=name, resource_type=kind)
+        for kind, names in _names(asked, services)
+        for name in names
+    ]
+    exchange.send(write(exchange, error_code=error, config_resources=rows))
+
+
+def _names(asked: set[int], services: Services) -> list[tuple[ResourceType, list[str]]]:
+    """There are no loggers that could be configured, and no subscriptions of client metrics."""
+    found: dict[ResourceType, list[str]] = {
+        ResourceType.TOPIC: list(services.topics.image.by_name),
+        ResourceType.BROKER: [str(services.node_id)],
+        ResourceType.GROUP: services.coordinator.group_configs.groups(),
+    }
+    return [(kind, names) for kind, names in found.items() if kind in asked]

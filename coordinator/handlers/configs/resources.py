@@ -1,0 +1,29 @@
+"""What has configs: the resources that the APIs of configs name."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from groupkeeper.coordinator.core.cluster.java_text import parse_int
+
+
+class ResourceType(IntEnum):
+    """Kafka's ConfigResource.Type."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+def broker_name_error(name: str, node_id: int) -> str | None:
+    """Say what is wrong with the name of a broker; None where it is ours, or "" for all."""
+    if name == "":
+        return None
+    number = parse_int(name)
+    if number is None:
+        return f"Broker id must be an integer, but it is: {name}"
+    if number == node_id:
+        return None
+    return f"Unexpected broker id, expected {node_id} or empty string, but received {name}"

@@ -1,0 +1,71 @@
+"""How a coordinator for other people's tests is set up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from groupkeeper.coordinator.core.values import INT32_MAX, text, whole_number
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+
+_WHOLE: Final[dict[str, tuple[int, int]]] = {
+    "num_partitions": (1, INT32_MAX),
+    "initial_rebalance_delay_ms": (0, INT32_MAX),
+    "min_session_timeout_ms": (2, INT32_MAX),  # above append_timeout_ms, which is 1 at least
+    "max_session_timeout_ms": (2, INT32_MAX),
+    "group_max_size": (1, INT32_MAX),
+    "node_id": (0, INT32_MAX),
+    "port": (0, 65_535),
+}
+"""The options that are whole numbers, and the least and the most of each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """How a server for tests differs from Kafka's defaults; every name is that of the setting."""
+
+    topics: Mapping[str, int] = field(default_factory=dict)
+    """Name -> partitions."""
+    auto_create_topics: bool = False
+    """Metadata creates what a client asks for, with ``num_partitions``."""
+    num_partitions: int = 1
+    initial_rebalance_delay_ms: int = 0
+    """0: a test waits for nobody. Kafka's default is 3000."""
+    min_session_timeout_ms: int = 1_000
+    """Kafka's is 6000. Short, so that a test of an eviction need not wait."""
+    max_session_timeout_ms: int = 1_800_000
+    group_max_size: int = 2_147_483_647
+    node_id: int = 1
+    cluster_id: str = "groupkeeper"
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: a free one."""
+
+    def __post_init__(self) -> None:
+        """Refuse what could not work by the name that the test gave it."""
+        for name, (least, most) in _WHOLE.items():
+            value = whole_number(name, getattr(self, name), least=least, most=most)
+            object.__setattr__(self, name, value)
+        for name in ("cluster_id", "host"):
+            if not text(name, getattr(self, name)):
+                raise ValueError(f"{name} must not be empty")
+        if not isinstance(self.auto_create_topics, bool):
+            raise TypeError(f"auto_create_topics must be a bool, not {self.auto_create_topics!r}")
+        if not isinstance(self.topics, Mapping):
+            raise TypeError(f"topics must be names with partitions, not {self.topics!r}")
+
+    def coordinator_config(self) -> CoordinatorConfig:
+        """Translate for the coordinator."""
+        return CoordinatorConfig(
+            min_session_timeout_ms=self.min_session_timeout_ms,
+            max_session_timeout_ms=self.max_session_timeout_ms,
+            initial_rebalance_delay_ms=self.initial_rebalance_delay_ms,
+            group_max_size=self.group_max_size,
+            cluster_id=self.cluster_id,
+            # it must lie below the least session timeout; memory never takes as long
+            append_timeout_ms=min(5_000, self.min_session_timeout_ms - 1),
+            # nobody's test waits for the back-off of a store that is well again
+            retry_min_ms=10,
+            retry_max_ms=50,
+        )

@@ -1,0 +1,1 @@
+"""What a broker's `__consumer_offsets` tells, as events."""

@@ -1,0 +1,238 @@
+"""Records of ``__consumer_offsets``, made into events of the one schema (pure).
+
+Each partition of the topic becomes a log of its own, numbered from 1 in the order of its offsets; a
+group lives in one of them.
+
+What the records do not tell is not made up. A commit bears the generation of the group as it stood,
+and of its members the one that the partition was assigned to; one that counts with a transaction,
+be it after its member has left, bears the API ``TxnOffsetCommit``. A tombstone is an
+``offset_deleted`` or a ``group_deleted`` of reason ``tombstone``, for Kafka writes the same where
+an offset expires, is deleted, or goes with its topic. What the topic's compaction took is not
+there: of an offset that was committed a thousand times the broker may keep the last, and what the
+first that is left replaced is not told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from groupkeeper.pipeline.kafka_history.dump import Dump, DumpError, read_partition
+from groupkeeper.pipeline.kafka_history.transactions import RawRecord
+from groupkeeper.protocol.offsets_topic import (
+    GroupKey,
+    GroupValue,
+    OffsetKey,
+    OffsetValue,
+    RecordError,
+    decode_group,
+    decode_key,
+    decode_offset,
+)
+
+TOMBSTONE: Final = "tombstone"
+"""The reason of what went: Kafka does not tell it."""
+
+NOT_TOLD: Final = "(not told)"
+"""The member of a commit in a group of the consumer protocol, whose records are not read."""
+
+
+class _Offset(NamedTuple):
+    """What stood in a partition of a group."""
+
+    offset: int | None
+    """None where it is not known."""
+    leader_epoch: int
+    metadata: str
+    commit_time_ms: int
+    topic_id: str
+
+
+@dataclass
+class _Group:
+    """What is known of a group at one point of its history."""
+
+    value: GroupValue | None = None
+    is_classic: bool = True
+    owners: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Who of its members was assigned a partition."""
+
+
+class Decoder:
+    """The records of one partition of the topic, in their order, made into events."""
+
+    def __init__(self, log_id: str, shard: int, whole_until: int = 0) -> None:
+        """Begin an empty history; from the offset ``whole_until`` on records may be missing."""
+        self._log_id = log_id
+        self._shard = shard
+        self._seq = 0
+        self._ts_ms = 0
+        self._groups: dict[str, _Group] = {}
+        self._whole_until = whole_until
+        self._offsets: dict[OffsetKey, _Offset | None] = {}
+        """What stands, and None for what was deleted."""
+
+    def events(self, record: RawRecord) -> Iterator[dict[str, Any]]:
+        """Yield the events that a record tells of. Raises RecordError."""
+        key = decode_key(record.key)
+        if isinstance(key, OffsetKey):
+            value = None if record.value is None else decode_offset(record.value)
+            yield self._offset_event(record, key, value)
+        elif isinstance(key, GroupKey):
+            group = None if record.value is None else decode_group(record.value)
+            for each in self._group_events(key.group, group):
+                yield self._event(record, key.group, each)
+        elif key.group:
+            self._groups.setdefault(key.group, _Group()).is_classic = False
+
+    def _event(self, record: RawRecord, group: str, more: dict[str, Any]) -> dict[str, Any]:
+        self._seq += 1
+        self._ts_ms = max(self._ts_ms, record.ts_ms)
+        known = self._groups.get(group)
+        event: dict[str, Any] = {
+            "log_id": self._log_id,
+            "seq": self._seq,
+            "ts_ms": self._ts_ms,
+            "shard": self._shard,
+            "lease_epoch": 0,
+            "group": group,
+            "group_type": "classic" if known is None or known.is_classic else "consumer",
+            "generation": -1,
+            "member_id": "",
+            "client_id": "",
+            "client_host": "",
+            "principal": "",
+            "api": "",
+            **more,
+        }
+        if self._ts_ms != record.ts_ms:
+            event["clock_ms"] = record.ts_ms
+        return event
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    def _offset_event(
+        self, record: RawRecord, key: OffsetKey, value: OffsetValue | None
+    ) -> dict[str, Any]:
+        # compaction may have taken what was before it
+        is_cut_off = key not in self._offsets and record.offset >= self._whole_until
+        before = self._offsets.get(key)
+        if value is None:
+            self._offsets[key] = None
+            last = before or _Offset(None if is_cut_off else -1, -1, "", -1, "")
+            return self._event(
+                record,
+                key.group,
+                {
+                    "kind": "offset_deleted",
+                    "reason": TOMBSTONE,
+                    "topics": _topics(key, last, commit_time_ms=last.commit_time_ms),
+                },
+            )
+        now = _Offset(
+            value.offset,
+            value.leader_epoch,
+            value.metadata,
+            value.commit_timestamp,
+            value.topic_id,
+        )
+        self._offsets[key] = now
+        previous = -1 if before is None else before.offset
+        return self._event(
+            record,
+            key.group,
+            {
+                "kind": "commit",
+                "api": "TxnOffsetCommit" if record.is_transactional else "OffsetCommit",
+                **self._committer(key),
+                "commit_time_ms": value.commit_timestamp,
+                "expire_time_ms": value.expire_timestamp,
+                "topics": _topics(key, now, previous_offset=None if is_cut_off else previous),
+            },
+        )
+
+    def _committer(self, key: OffsetKey) -> dict[str, Any]:
+        """Who committed. A group with members takes commits of its members alone."""
+        group = self._groups.get(key.group)
+        if group is None or group.value is None:
+            return {} if group is None or group.is_classic else {"member_id": NOT_TOLD}
+        if not group.value.members:
+            return {}
+        found: dict[str, Any] = {"generation": group.value.generation}
+        owner = group.owners.get((key.topic, key.partition))
+        if owner is not None:
+            member = group.value.members[owner]
+            found |= {
+                "member_id": member.member_id,
+                "instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+            }
+        return found
+
+    # --- groups -----------------------------------------------------------------------------------
+
+    def _group_events(self, name: str, value: GroupValue | None) -> Iterator[dict[str, Any]]:
+        if value is None:
+            if self._groups.pop(name, None) is not None:
+                yield {"kind": "group_deleted", "reason": TOMBSTONE, "offsets": 0}
+            return
+        if name not in self._groups:
+            yield {"kind": "group_created"}
+        group = _Group(value)
+        self._groups[name] = group
+        if not value.members:
+            return
+        assigned = {member.member_id: member.assigned() for member in value.members}
+        is_consumer = value.protocol_type == "consumer" and None not in assigned.values()
+        if is_consumer:
+            for at, member in enumerate(value.members):
+                for topic, numbers in (assigned[member.member_id] or {}).items():
+                    group.owners |= dict.fromkeys(((topic, each) for each in numbers), at)
+        sizes = {member.member_id: len(member.assignment) for member in value.members}
+        yield {
+            "kind": "assignment",
+            "generation": value.generation,
+            "protocol_type": value.protocol_type,
+            "protocol_name": value.protocol,
+            "leader_id": value.leader,
+            "members": len(value.members),
+            "partitions": assigned if is_consumer else None,
+            "opaque_bytes": None if is_consumer else sizes,
+        }
+
+
+def _topics(key: OffsetKey, value: _Offset, **more: int | None) -> list[dict[str, Any]]:
+    told = {
+        "partition": key.partition,
+        "offset": value.offset,
+        "leader_epoch": value.leader_epoch,
+        "metadata": value.metadata,
+        **more,
+    }
+    partition = {name: each for name, each in told.items() if each is not None}
+    return [{"topic": key.topic, "topic_id": value.topic_id, "partitions": [partition]}]
+
+
+def log_id_of(dump: Dump, partition: int) -> str:
+    """Return the log that a partition of the topic becomes."""
+    return f"{dump.id}-{partition}"
+
+
+def decode_file(
+    directory: Path, dump: Dump, partition: int, file: str, *, skip_unreadable: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield the events of one file of a dump. Raises DumpError where a record cannot be read."""
+    whole_until = next(each.whole_until for each in dump.partitions if each.partition == partition)
+    decoder = Decoder(log_id_of(dump, partition), partition, whole_until)
+    for record in read_partition(directory / file):
+        try:
+            yield from decoder.events(record)
+        except RecordError as error:
+            if not skip_unreadable:
+                raise DumpError(
+                    f"{directory / file}: the record at offset {record.offset} cannot be read: "
+                    f"{error}. --skip-unreadable leaves such records out"
+                ) from None

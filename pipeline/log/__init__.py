@@ -1,0 +1,1 @@
+"""The event log as the pipeline reads it."""

@@ -1,0 +1,438 @@
+"""Which events bronze holds of each log: what is missing, what came twice (pure).
+
+``seq`` counts from 1 in a store, across its logs, without gaps by construction. So a number that
+is missing, between two that are there or before the first, is an event that was lost, or one whose
+segment has not arrived yet. What follows the last segment is neither: it has not been sealed;
+unless its file is known of, by a manifest or because it was refused (a segment without events). And
+what went by retention is not missing: the snapshot ``<log_id>.<seq>`` stands for the offsets of all
+up to its ``seq``, and history begins behind it; but for what retention could not read. Imported
+logs count from 1 as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from groupkeeper.pipeline.log.branches import Before, Branches, PutBack
+
+IN_NO_SNAPSHOT: Final = "no snapshot knows what it told"
+"""Is in the problem of a segment that retention could not read: what it told is missing, although
+a later snapshot stands for its seqs."""
+
+NAMED_FILES: Final = 3
+"""Files of a gap that a message names."""
+
+
+class HeldSegment(NamedTuple):
+    """What bronze holds of one segment and day; the columns of ``SEGMENT_SCHEMA``."""
+
+    log_id: str
+    segment: str
+    dt: date
+    first_seq: int
+    last_seq: int
+    events: int
+    """0: the segment ought to be there, and nothing of it is."""
+    seq_sum: int
+    batch_id: str = ""
+    file: str = ""
+    """Its path below the log's folder; "" where it came otherwise (an import)."""
+    sha256: str = ""
+    """Of the file that it was read from."""
+    problem: str = ""
+    """Why there is nothing of it: the file, and what is wrong with it."""
+    previous_log_id: str = ""
+    """The log before its own, if its log begins with it and says so (``log_started``)."""
+    began_ms: int = 0
+    """When its log began, if it says so."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every seq between the first and the last is there, once."""
+        span = self.last_seq - self.first_seq + 1
+        return self.events == span and 2 * self.seq_sum == span * (self.first_seq + self.last_seq)
+
+
+class Gap(NamedTuple):
+    """Events that are not there, and the days that they may belong to."""
+
+    log_id: str
+    first_seq: int
+    last_seq: int
+    from_day: date
+    to_day: date
+    in_log: str = ""
+    """A log that has events of these numbers and goes on: where an older copy of a store is put in
+    a new log begins in the middle of the old one."""
+    problems: tuple[str, ...] = ()
+    """What is known of the files that hold the events."""
+
+    @property
+    def is_in_no_snapshot(self) -> bool:
+        """Whether not even a snapshot that stands for its seqs knows what they told."""
+        return any(IN_NO_SNAPSHOT in problem for problem in self.problems)
+
+    def touches(self, day: date) -> bool:
+        """Whether the day may have lost events to it."""
+        return self.from_day <= day <= self.to_day
+
+    @property
+    def days_text(self) -> str:
+        """The days that it may have lost events of, for a person."""
+        if self.from_day == self.to_day:
+            return str(self.from_day)
+        return f"{self.from_day} to {self.to_day}"
+
+    def __str__(self) -> str:
+        """Say it to a person."""
+        text = missing_text(self.log_id, self.first_seq, self.last_seq)
+        if self.problems:
+            named = list(self.problems[:NAMED_FILES])
+            if more := len(self.problems[NAMED_FILES:]):
+                named.append(f"and {more} files more")
+            return f"{text} ({'; '.join(named)})"
+        if not self.in_log:
+            return text
+        return (
+            f"{text} (or in log {self.in_log}, if an older copy of its store was put in its place "
+            f"and wrote {self.log_id}: the daemon's own file knows)"
+        )
+
+
+class _Held(NamedTuple):
+    """What there is of one store."""
+
+    gaps: list[Gap]
+    """What is missing of its events, whatever a snapshot stands for."""
+    last_seq: int
+    """Of its events."""
+    snapshots: set[int]
+    """Up to where they stand for everything."""
+
+
+class Coverage:
+    """All segments that bronze holds."""
+
+    def __init__(self, segments: Iterable[HeldSegment]) -> None:
+        """Take them in any order."""
+        self.segments = sorted(set(segments), key=lambda s: (s.log_id, s.first_seq, s.last_seq))
+        self._branches = _branches(_by_base(self.segments))
+        self._limits = self._branches.limits()
+        self._counting = [part for each in self.segments if (part := self._what_counts(each))]
+        self._by_log: dict[str, list[HeldSegment]] = defaultdict(list)
+        for segment in self.segments:
+            self._by_log[segment.log_id].append(segment)
+        self._by_base = _by_base(self._counting)
+
+    def stores(self) -> dict[str, str]:
+        """Map each log to the first log of its store.
+
+        The log of a snapshot (``<log_id>.<seq>``) belongs to the log that it was taken from.
+        """
+        return {log_id: self._branches.path(base_log(log_id))[-1] for log_id in self._by_log}
+
+    def limits(self) -> dict[str, int]:
+        """Map the logs that hold what does not count to the last seq that does: an older copy of
+        their store was put in its place, and has gone on from there.
+        """
+        return {
+            log_id: 0 if base_log(log_id) != log_id else self._limits[log_id]
+            for log_id in self._by_log
+            if self._is_beyond(log_id, max(part.last_seq for part in self._by_log[log_id]))
+        }
+
+    def put_backs(self) -> list[PutBack]:
+        """Return where an older copy of a store was put in its place."""
+        return self._branches.put_backs()
+
+    def _is_beyond(self, log_id: str, seq: int) -> bool:
+        limit = self._limits.get(base_log(log_id))
+        return limit is not None and seq > limit
+
+    def _what_counts(self, segment: HeldSegment) -> HeldSegment | None:
+        """Return a segment without what is abandoned of it; None where that is all."""
+        if not self._is_beyond(segment.log_id, segment.last_seq):
+            return segment
+        last = self._limits[base_log(segment.log_id)]
+        if last < segment.first_seq or base_log(segment.log_id) != segment.log_id:
+            return None
+        events = max(segment.events - (segment.last_seq - last), 0)
+        return segment._replace(last_seq=last, events=events)
+
+    def gaps(self) -> list[Gap]:
+        """Return what is missing, by store and seq; what a snapshot stands for at the beginning of
+        a store is not.
+        """
+        by_store = self._by_store()
+        return [
+            self._explained(gap)
+            for store in sorted(by_store)
+            for gap in _gaps_of(self._events(by_store[store]), self._through(by_store[store]))
+        ]
+
+    def _explained(self, gap: Gap) -> Gap:
+        """Name the log that may hold the beginning that another one lacks."""
+        if gap.first_seq > 1:
+            return gap
+        for log_id, (first, last) in self._branches.spans.items():
+            if log_id != gap.log_id and first <= gap.last_seq < last:
+                return gap._replace(in_log=log_id)
+        return gap
+
+    def gaps_as_of(self, last_seqs: Mapping[str, int]) -> list[Gap]:
+        """Return what is missing for the offsets as they stood at a moment.
+
+        ``last_seqs`` has the last seq up to then of every log that had begun. What is missing after
+        the moment does not matter, nor what a snapshot stands for that was taken before it; nor,
+        before the horizon, what a later one stands for: nothing at all is known there.
+        """
+        missing = []
+        for _, logs in sorted(self._by_store().items()):
+            seen = {log_id: seq for log_id, seq in last_seqs.items() if base_log(log_id) in logs}
+            known = max(seen.values(), default=0)
+            through = max((seq for log_id, seq in seen.items() if log_id not in logs), default=0)
+            horizon = through if known else self._through(logs)
+            for gap in _gaps_of(self._events(logs), horizon):
+                first_seq = gap.first_seq
+                if not gap.is_in_no_snapshot:
+                    first_seq = max(first_seq, through + 1)
+                if first_seq <= gap.last_seq and first_seq - 1 <= known:
+                    missing.append(self._explained(gap._replace(first_seq=first_seq)))
+        return missing
+
+    def _by_store(self) -> dict[str, set[str]]:
+        """The logs of each store, without those of snapshots."""
+        logs: dict[str, set[str]] = defaultdict(set)
+        for log_id, store in self._stores.items():
+            logs[store].add(base_log(log_id))
+        return logs
+
+    def _events(self, logs: Collection[str]) -> list[HeldSegment]:
+        """The segments of some logs that count, without those of their snapshots."""
+        return [part for log in logs for part in self._by_base.get(log, ()) if part.log_id == log]
+
+    def _through(self, logs: Collection[str]) -> int:
+        """Up to where a snapshot stands for everything."""
+        return max(self._snapshots(logs), default=0)
+
+    def _snapshots(self, logs: Collection[str]) -> set[int]:
+        parts = (part for log in logs for part in self._by_base.get(log, ()))
+        return {part.last_seq for part in parts if part.log_id != base_log(part.log_id)}
+
+    def has_overlaps(self, days: Iterable[date]) -> bool:
+        """Tell whether an event of these days may be there twice."""
+        wanted = set(days)
+        for parts in self._by_log.values():
+            last = 0
+            for part in parts:
+                if not part.events:
+                    continue
+                if part.dt in wanted and (part.first_seq <= last or not part.is_whole):
+                    return True
+                last = max(last, part.last_seq)
+        return False
+
+    def days(self) -> list[date]:
+        """Return the days that there are events of, the oldest first."""
+        return sorted({segment.dt for segment in self.segments})
+
+    def fingerprint(self, day: date) -> str:
+        """Return what changes whenever a segment of the day is added or comes to hold more.
+
+        Not a snapshot of what is held anyway: there is a new one each day, at the end of the log.
+        """
+        held = sorted(
+            (s.log_id, s.first_seq, s.last_seq, s.events, s.sha256)
+            for s in self._counting
+            if s.dt == day and s.events and not self._tells_nothing_new(s)
+        )
+        return hashlib.sha256(repr(held).encode()).hexdigest()[:16]
+
+    def _tells_nothing_new(self, segment: HeldSegment) -> bool:
+        """Whether a segment is a snapshot, and of events that are all there, or that an earlier
+        snapshot stands for.
+        """
+        if base_log(segment.log_id) == segment.log_id:
+            return False
+        held, through = self._held[self._stores[segment.log_id]], segment.last_seq
+        earlier = max((seq for seq in held.snapshots if seq < through), default=0)
+        return held.last_seq >= through and not any(
+            gap.first_seq <= through and gap.last_seq > earlier for gap in held.gaps
+        )
+
+    @cached_property
+    def _stores(self) -> dict[str, str]:
+        return self.stores()
+
+    @cached_property
+    def _held(self) -> dict[str, _Held]:
+        """By store."""
+        held = {}
+        for store, logs in self._by_store().items():
+            events = self._events(logs)
+            last_seq = max((part.last_seq for part in events), default=0)
+            held[store] = _Held(_gaps_of(events, 0), last_seq, self._snapshots(logs))
+        return held
+
+    def events(self, day: date) -> int:
+        """Return how many events bronze holds of a day, repeated ones counted again."""
+        return sum(segment.events for segment in self.segments if segment.dt == day)
+
+
+def missing_text(log_id: str, first_seq: int, last_seq: int) -> str:
+    """Say to a person that events are missing."""
+    if first_seq == last_seq:
+        return f"event {first_seq} of log {log_id} is missing"
+    return f"events {first_seq} to {last_seq} of log {log_id} are missing"
+
+
+def base_log(log_id: str) -> str:
+    """Return the log that a snapshot was taken from; any other log is its own."""
+    base, dot, seq = log_id.rpartition(".")
+    return base if dot and seq.isdigit() else log_id
+
+
+def _by_base(segments: Iterable[HeldSegment]) -> dict[str, list[HeldSegment]]:
+    """The segments of each log, with those of its snapshots."""
+    found: dict[str, list[HeldSegment]] = defaultdict(list)
+    for segment in segments:
+        found[base_log(segment.log_id)].append(segment)
+    return found
+
+
+def _branches(by_base: Mapping[str, Sequence[HeldSegment]]) -> Branches:
+    """Find out which log each one continues.
+
+    A log that names the one before it continues that. One that does not (from before 0.2.0, or
+    without its beginning) and does not begin with 1 continues the log that ends just before it, or,
+    with a gap, the last one below, unless a snapshot of its own stands for what was before it.
+    """
+    spans = {log_id: _span(log_id, parts) for log_id, parts in by_base.items()}
+    befores: dict[str, Before] = {}
+    named = [s for parts in by_base.values() for s in parts if s.previous_log_id in by_base]
+    begins = {part.log_id: part.first_seq for part in named}
+    for part in named:
+        if begins.get(part.previous_log_id, 0) < part.first_seq:  # no log comes before itself
+            befores[part.log_id] = Before(part.previous_log_id, part.first_seq - 1, part.began_ms)
+    branches = Branches(spans, befores)
+    ends: dict[str, int] = {}
+    for (first, last), log_id in sorted((span, log_id) for log_id, span in spans.items()):
+        if log_id not in befores:
+            below = [
+                (end, other)
+                for other, end in ends.items()
+                if end < first and log_id not in branches.path(other)
+            ]
+            end, previous = max(below, default=(0, log_id))
+            has_own = end + 1 != first and _through_own(log_id, by_base[log_id]) + 1 >= first
+            if previous != log_id and not has_own:
+                befores[log_id] = Before(previous, first - 1)
+        if log_id in befores:
+            ends.pop(befores[log_id].log_id, None)
+        ends[log_id] = last
+    return branches
+
+
+def _span(log_id: str, parts: Iterable[HeldSegment]) -> tuple[int, int]:
+    """The first and the last seq of a log; of one that is all gone, where it would go on."""
+    own = [part for part in parts if part.log_id == log_id]
+    if not own:
+        through = _through_own(log_id, parts)
+        return through + 1, through
+    return min(part.first_seq for part in own), max(part.last_seq for part in own)
+
+
+def _through_own(log_id: str, parts: Iterable[HeldSegment]) -> int:
+    """Up to where a snapshot of a log stands for everything."""
+    return max((part.last_seq for part in parts if part.log_id != log_id), default=0)
+
+
+def _gaps_of(parts: list[HeldSegment], through: int) -> list[Gap]:
+    """Return the gaps of one store, whose events up to ``through`` a snapshot stands for."""
+    held = [part for part in parts if part.events]
+    gaps = _lacking(held, [part for part in parts if not part.events], through)
+    # what is told of by its file is not looked for once more; behind what a snapshot stands for
+    # nothing is missing up to its end
+    begins = min((part.first_seq for part in held), default=through + 1)
+    held += [_as_if_held(gap) for gap in gaps if gap.last_seq >= min(begins, through + 1)]
+    if not held:
+        return gaps
+    held.sort(key=lambda s: (s.first_seq, s.last_seq))
+    last, last_day = min(through, held[0].first_seq - 1), held[0].dt
+    for part in held:
+        if part.first_seq > last + 1:
+            days = sorted((last_day, part.dt))
+            gaps.append(Gap(part.log_id, last + 1, part.first_seq - 1, days[0], days[1]))
+        if part.events < part.last_seq - part.first_seq + 1:
+            gaps.append(Gap(part.log_id, part.first_seq, part.last_seq, part.dt, part.dt))
+        if part.last_seq > last:
+            last, last_day = part.last_seq, part.dt
+    if through > last:
+        gaps.append(Gap(held[-1].log_id, last + 1, through, last_day, last_day))
+    return sorted(gaps, key=lambda gap: (gap.first_seq, gap.last_seq))
+
+
+def _as_if_held(gap: Gap) -> HeldSegment:
+    events = gap.last_seq - gap.first_seq + 1
+    return HeldSegment(gap.log_id, "", gap.to_day, gap.first_seq, gap.last_seq, events, 0)
+
+
+def _lacking(
+    held: Sequence[HeldSegment], expected: Sequence[HeldSegment], through: int
+) -> list[Gap]:
+    """Return what no segment holds of those that ought to be there; one gap where they adjoin."""
+    spans = _merged(held)
+    begins = spans[0][0] if spans else through + 1
+    gaps: list[Gap] = []
+    told = 0
+    for part in sorted(expected, key=lambda s: (s.first_seq, s.last_seq)):
+        is_told = part.last_seq <= through and IN_NO_SNAPSHOT not in part.problem
+        if is_told and part.last_seq < begins:
+            continue  # retention took it: the snapshot stands for it
+        for first, last in _uncovered(max(part.first_seq, told + 1), part.last_seq, spans):
+            problems = (part.problem,) if part.problem else ()
+            gap = Gap(part.log_id, first, last, part.dt, part.dt, "", problems)
+            before = gaps[-1] if gaps else None
+            if before and (before.log_id, before.last_seq + 1) == (part.log_id, first):
+                days = sorted((before.from_day, before.to_day, part.dt))
+                gap = gap._replace(
+                    first_seq=before.first_seq,
+                    from_day=days[0],
+                    to_day=days[-1],
+                    problems=tuple(dict.fromkeys((*before.problems, *problems))),
+                )
+                gaps.pop()
+            gaps.append(gap)
+        told = max(told, part.last_seq)
+    return gaps
+
+
+def _merged(held: Iterable[HeldSegment]) -> list[tuple[int, int]]:
+    """The seqs that segments hold, as spans with something between them."""
+    spans: list[tuple[int, int]] = []
+    for first, last in sorted((part.first_seq, part.last_seq) for part in held):
+        if spans and first <= spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], last))
+        else:
+            spans.append((first, last))
+    return spans
+
+
+def _uncovered(first: int, last: int, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What lies between two seqs, both included, and in none of the spans."""
+    found = []
+    for begin, end in spans[max(bisect_right(spans, (first, first)) - 1, 0) :]:
+        if begin > last:
+            break
+        if begin > first:
+            found.append((first, begin - 1))
+        first = max(first, end + 1)
+    if first <= last:
+        found.append((first, last))
+    return found

@@ -1,0 +1,273 @@
+"""What the files of a log are said to be, and whether they are that (pure).
+
+A segment's name tells its log and seqs, its folder the day, and the manifest of the log's folder
+its size and checksum. Nothing becomes a table that is something else. What was found out of each
+file is noted (``Verdict``), so that a file is looked at again when it, or what the manifest says of
+it, changes, and not before.
+
+The manifest is read here and not by ``storage.event_log.manifest``: the pipeline knows the daemon
+by what it documents (``docs/events.md``), and a cluster that runs the wheel has none of its
+packages. A test holds the two equal.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from datetime import date
+from typing import Final, NamedTuple
+
+from groupkeeper.pipeline.log.coverage import IN_NO_SNAPSHOT, HeldSegment, base_log
+from groupkeeper.storage.event_log.schema import EVENT_SCHEMA_VERSION
+
+MANIFEST: Final = "_manifest.jsonl"
+
+ABSENT: Final = "is in the manifest and not there"
+
+_NAME: Final = re.compile(r"events-(?P<log_id>.+)-(?P<first>\d+)-(?P<last>\d+)\.jsonl\.gz")
+_DAY: Final = re.compile(r"dt=(\d{4}-\d\d-\d\d)")
+
+
+class SegmentName(NamedTuple):
+    """What a path tells."""
+
+    log_id: str
+    first_seq: int
+    last_seq: int
+    day: date | None
+    """None where it does not lie in the folder of a day."""
+
+
+class Listed(NamedTuple):
+    """What a manifest says of a segment."""
+
+    file_bytes: int = 0
+    sha256: str = ""
+    """"" where the segment is not listed."""
+    schema_version: int = 0
+
+
+class Ticket(NamedTuple):
+    """A file to look at; the columns of ``TICKET_SCHEMA``."""
+
+    file: str
+    """Its path below the log's folder."""
+    listed: Listed
+
+
+class Verdict(NamedTuple):
+    """What was found out of a file; the columns of ``VERDICT_SCHEMA``."""
+
+    file: str
+    file_bytes: int
+    modified_ms: int
+    sha256: str
+    listed_sha256: str
+    """What the manifest said then."""
+    problem: str
+    """What is wrong with it; "" for a segment that was read."""
+    batch_id: str = ""
+
+
+class Lacking(NamedTuple):
+    """A segment that ought to be there and is not, or not as it should be."""
+
+    file: str
+    problem: str
+    name: SegmentName | None
+
+    def __str__(self) -> str:
+        """Say it to a person."""
+        return f"{self.file} {self.problem}"
+
+    def as_expected(self) -> HeldSegment | None:
+        """What ``Coverage`` is to look for; None where the path does not say."""
+        if self.name is None:
+            return None
+        log_id, first, last, day = self.name
+        if day is None:
+            return None
+        if base_log(log_id) != log_id:
+            if IN_NO_SNAPSHOT in self.problem:  # all that it stood for
+                return HeldSegment(base_log(log_id), "", day, 1, last, 0, 0, problem=str(self))
+            return None  # without its snapshot a log's beginning is missing, whatever it stood for
+        file = self.file.rpartition("/")[2]
+        return HeldSegment(log_id, file, day, first, last, 0, 0, problem=str(self))
+
+
+def lost_problem(damaged: str) -> str:
+    """Say of a segment that it could not be read when its day went by retention, and why."""
+    return f"{damaged}: it was so when its day went by retention, and {IN_NO_SNAPSHOT}"
+
+
+def parse_name(file: str) -> SegmentName | None:
+    """Read the path of a segment; None where its name is none."""
+    folder, _, name = file.rpartition("/")
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    day = _DAY.fullmatch(folder.rpartition("/")[2])
+    first, last = int(found["first"]), int(found["last"])
+    return SegmentName(found["log_id"], first, last, date.fromisoformat(day[1]) if day else None)
+
+
+class ManifestLines:
+    """What the manifests below a folder say, of all files by their paths."""
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self.listed: dict[str, Listed] = {}
+        self.lost: dict[str, str] = {}
+        """What could not be read when it went by retention, and why."""
+        self.removed: set[str] = set()
+        """What went by retention."""
+        self._by_name: dict[str, Listed] = {}
+
+    def add(self, folder: str, content: bytes) -> None:
+        """Read the manifest of a folder (``""``, or a path with its slash).
+
+        Lines that are none are passed over: what they tell is in the names of the files.
+        """
+        for line in content.splitlines():
+            try:
+                said = json.loads(line)
+                if removed := said.get("removed"):
+                    self.listed.pop(folder + removed, None)
+                    self.lost.pop(folder + removed, None)
+                    self.removed.add(folder + removed)
+                    continue
+                version = said.get("schema_version") or 0
+                listed = Listed(int(said["file_bytes"]), str(said["sha256"]), int(version))
+                file = folder + str(said["file"])
+                self.listed[file] = listed
+                self.removed.discard(file)
+                self.lost.pop(file, None)
+                if damaged := said.get("damaged"):
+                    self.lost[file] = lost_problem(str(damaged))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                continue
+        self._by_name = {file.rpartition("/")[2]: each for file, each in self.listed.items()}
+
+    def of(self, file: str) -> Listed:
+        """What is said of a file, or, if it is a copy in another folder, of the one of its name."""
+        return self.listed.get(file) or self._by_name.get(file.rpartition("/")[2], Listed())
+
+
+def problem_of_file(ticket: Ticket, file_bytes: int, sha256: str) -> str:
+    """Say what is wrong with a file before it is read; "" where nothing is."""
+    listed = ticket.listed
+    if parse_name(ticket.file) is None:
+        return "has not the name of a segment"
+    if listed.schema_version > EVENT_SCHEMA_VERSION:
+        return (
+            f"was written by a newer groupkeeper (schema version {listed.schema_version}, this one "
+            f"knows {EVENT_SCHEMA_VERSION})"
+        )
+    if listed.sha256 and file_bytes != listed.file_bytes:
+        return f"has {file_bytes} bytes, the manifest says {listed.file_bytes}"
+    if listed.sha256 and sha256 != listed.sha256:
+        return "has not the checksum that the manifest says"
+    return ""
+
+
+def problem_of_events(file: str, found: Iterable[HeldSegment]) -> str:
+    """Say where the events of a file are not those that its path says; "" where they are."""
+    name, parts = parse_name(file), list(found)
+    assert name is not None, file
+    if not parts:
+        return "has no events"
+    logs, days = {part.log_id for part in parts}, {part.dt for part in parts}
+    first = min(part.first_seq for part in parts)
+    last = max(part.last_seq for part in parts)
+    if (logs, first, last) != ({name.log_id}, name.first_seq, name.last_seq):
+        of = f"log {', '.join(sorted(logs))}"
+        return f"holds events {first} to {last} of {of}, and not those that its name says"
+    if len(days) > 1 or (name.day is not None and name.day not in days):
+        return f"holds events of {', '.join(map(str, sorted(days)))}, and not those of its day"
+    if not parts[0].is_whole:
+        return f"holds {parts[0].events} events, not every one of {first} to {last} once"
+    return ""
+
+
+class Judged(NamedTuple):
+    """What bronze holds, after everything that was found out later."""
+
+    held: list[HeldSegment]
+    superseded: list[tuple[str, str]]
+    """Segment and batch of rows that do not count: another batch has the file as it is now, or it
+    turned out to be wrong."""
+
+
+def judged(rows: Iterable[HeldSegment], verdicts: Mapping[str, Verdict]) -> Judged:
+    """Tell the rows that count: of each file the newest, unless the manifest now says other content
+    than was read, which therefore was wrong.
+
+    A file that was right and is damaged since has been read: its rows stay.
+    """
+    newest: dict[str, HeldSegment] = {}
+    counting: list[HeldSegment] = []
+    superseded = []
+    for row in rows:
+        if not row.file:
+            counting.append(row)
+            continue
+        known = newest.get(row.file)
+        if known is not None and int(known.batch_id) > int(row.batch_id):
+            known, row = row, known  # the older one goes
+        if known is not None:
+            superseded.append((known.segment, known.batch_id))
+        newest[row.file] = row
+    for file, row in newest.items():
+        verdict = verdicts.get(file)
+        wanted = verdict.listed_sha256 if verdict is not None and verdict.problem else ""
+        if wanted and wanted != row.sha256:
+            superseded.append((row.segment, row.batch_id))
+        else:
+            counting.append(row)
+    return Judged(counting, superseded)
+
+
+def newest_verdicts(verdicts: Iterable[Verdict]) -> dict[str, Verdict]:
+    """Return the last verdict on each file."""
+    return {each.file: each for each in sorted(verdicts, key=lambda each: int(each.batch_id))}
+
+
+def is_new(
+    file: str, file_bytes: int, modified_ms: int, listed: Listed, known: Verdict | None
+) -> bool:
+    """Whether a file has to be looked at: it, or what the manifest says of it, is not as it was."""
+    if known is None or (file_bytes, modified_ms) != (known.file_bytes, known.modified_ms):
+        return True
+    if listed.sha256 == known.listed_sha256:
+        return False
+    # a segment gets its line after its name
+    return bool(known.problem) or bool(listed.sha256 and listed.sha256 != known.sha256)
+
+
+def lacking(
+    files: Iterable[str],
+    manifest: ManifestLines,
+    held: Iterable[HeldSegment],
+    verdicts: Mapping[str, Verdict],
+) -> list[Lacking]:
+    """Return what ought to be there and is not: listed and absent, or there and not right.
+
+    ``files`` are those that are there. What bronze has read before is not absent, and a file that
+    is not right does not matter while a good copy of it was read from elsewhere.
+    """
+    there, read, copies = set(files), set(), {}
+    for part in held:
+        read.add(part.file)
+        copies[part.segment] = part.file
+    found = [
+        Lacking(file, manifest.lost.get(file, ABSENT), parse_name(file))
+        for file in manifest.listed
+        if file not in there and file not in read
+    ]
+    for file in there - manifest.removed:
+        verdict = verdicts.get(file)
+        copy = copies.get(file.rpartition("/")[2], file)
+        if verdict is not None and verdict.problem and copy == file:
+            found.append(Lacking(file, verdict.problem, parse_name(file)))
+    return sorted(found)

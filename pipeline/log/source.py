@@ -1,0 +1,260 @@
+"""A second source: the log of a running daemon, as Spark rows, up to this moment.
+
+    spark.dataSource.register(EventLogSource)
+    spark.read.format("groupkeeper_log").load("groupkeeper.db").where("kind = 'commit'")
+    spark.readStream.format("groupkeeper_log").load("groupkeeper.db")
+
+For a look at what is going on: it reads the store's file beside the daemon, sealed segments and
+live rows as one, through one Python process. Its rows have the columns of
+``pipeline.tables.bronze.read_events``: ``pipeline.tables.offsets.offsets_as_of`` takes either.
+Tables are made of segments (``pipeline.tables.bronze``): every worker of a cluster can read them,
+and the JVM reads them itself.
+
+Options: ``path``, the SQLite file; ``log_dir``, where its segments are, if they were moved;
+``group``, one group alone; ``after_seq`` and ``since_ms``, later events alone; ``accept_gaps``,
+``true`` to read on where events are missing, which fails otherwise; ``max_events``, how many a
+batch of a stream takes at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StringType, StructField, StructType
+
+from groupkeeper.pipeline.log.schema import EVENT_SCHEMA
+from groupkeeper.storage.event_log.reader import last_seq, read_events
+
+FORMAT: Final = "groupkeeper_log"
+"""The name to ``spark.read.format`` with."""
+
+SOURCE_SCHEMA: Final = StructType([*EVENT_SCHEMA.fields, StructField("store", StringType())])
+"""Events with the store that they belong to: all of one file to one, whichever log they are of."""
+
+BATCH_EVENTS: Final = 2_000
+"""Events that go to the JVM at once."""
+
+MAX_EVENTS: Final = 200_000
+"""Events that a batch of a stream takes, unless told otherwise."""
+
+
+OPTIONS: Final = frozenset(
+    {"path", "log_dir", "group", "after_seq", "since_ms", "accept_gaps", "max_events"}
+)
+
+
+class MissingEvents(Exception):
+    """Events that were asked for are nowhere, or in a file that is not what it should be."""
+
+
+@dataclass
+class Range(InputPartition):
+    """The events above one seq, up to another."""
+
+    after_seq: int
+    last_seq: int
+
+
+class EventLogSource(DataSource):
+    """The event log of a SQLite store."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        """Take the options; raises ValueError here, for what a stream's reader raises is lost."""
+        super().__init__(options)
+        self._log = _Log(dict(options))
+
+    @classmethod
+    def name(cls) -> str:
+        """What Spark knows it by."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """Events as ``bronze.read_events`` has them, but for the columns of its files."""
+        return SOURCE_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Read what is there now."""
+        return _Reader(self._log)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Read what comes."""
+        return _StreamReader(self._log)
+
+
+class _Log:
+    """What the options say."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        unknown = sorted(options.keys() - OPTIONS)
+        if unknown:
+            raise ValueError(
+                f"{FORMAT} has no option {unknown[0]!r}: it knows {', '.join(sorted(OPTIONS))}"
+            )
+        if "path" not in options:
+            raise ValueError(f"{FORMAT} needs a path: the daemon's SQLite file")
+        self.path = _file_of(options["path"])
+        self.log_dir = options.get("log_dir")
+        self.group = options.get("group")
+        self.after_seq = _number(options, "after_seq", 0)
+        self.since_ms = _number(options, "since_ms", 0)
+        self.accepts_gaps = _is_true(options, "accept_gaps")
+        self.max_events = _number(options, "max_events", MAX_EVENTS)
+        if not self.max_events:  # no batch would hold anything, and nobody would be told
+            raise ValueError(f"{FORMAT}: max_events is at least 1")
+
+    def last_seq(self) -> int:
+        """The last event that is durable."""
+        return last_seq(self.path)
+
+    def rows(self, wanted: Range) -> Iterator[pa.RecordBatch]:
+        """Yield the events of a range, in order."""
+        schema = to_arrow_schema(SOURCE_SCHEMA)
+        events = self._events(wanted)
+        store = self._store()
+        while batch := [{**event, "store": store} for event in islice(events, BATCH_EVENTS)]:
+            yield pa.RecordBatch.from_pylist(batch, schema=schema)
+
+    def _store(self) -> str | None:
+        """Name the store by the first log that it still holds, as bronze does.
+
+        A clock that is set back begins another log, and an offset of the first one stands on.
+        """
+        with closing(
+            read_events(self.path, log_dir=self.log_dir, passes_absent=True, tell_damage=_pass_over)
+        ) as found:
+            for event in found:
+                log_id: str = event["log_id"]
+                return log_id.partition(".")[0]  # a snapshot's is ``<log_id>.<seq>``
+        return None
+
+    def _events(self, wanted: Range) -> Iterator[dict[str, Any]]:
+        """Raises MissingEvents."""
+
+        def tell_gap(first_seq: int, last_seq: int) -> None:
+            if first_seq <= wanted.last_seq and not self.accepts_gaps:
+                raise MissingEvents(
+                    f"events {first_seq} to {last_seq} are neither in {self.path} nor in its "
+                    f"segments: log_dir says where these are, if they were moved. {_ACCEPT}"
+                )
+
+        def tell_damage(_: object, what: str) -> None:
+            if not self.accepts_gaps:
+                raise MissingEvents(f"{what}. {_ACCEPT}")
+
+        found = read_events(
+            self.path,
+            wanted.after_seq,
+            log_dir=self.log_dir,
+            group_id=self.group,
+            since_ms=self.since_ms,
+            tell_gap=tell_gap,
+            passes_absent=True,
+            tell_damage=tell_damage,
+        )
+        try:
+            for event in found:
+                if event["seq"] > wanted.last_seq:
+                    return
+                yield event
+        finally:
+            found.close()
+
+
+_ACCEPT: Final = "With the option accept_gaps, what there is is read all the same"
+
+
+def _pass_over(_: object, __: str) -> None:
+    """What is damaged is told when it is asked for."""
+
+
+def _number(options: dict[str, str], name: str, default: int) -> int:
+    given = options.get(name, str(default))
+    if not given.strip().isdecimal():
+        raise ValueError(f"{FORMAT}: {name} is a whole number, and not {given!r}")
+    return int(given)
+
+
+def _is_true(options: dict[str, str], name: str) -> bool:
+    given = options.get(name, "false").strip().lower()
+    if given not in ("true", "false"):
+        raise ValueError(f"{FORMAT}: {name} is true or false, and not {given!r}")
+    return given == "true"
+
+
+def _file_of(path: str) -> str:
+    """Return the path of a store's file, also where its URL is given as in the settings."""
+    scheme, is_url, rest = path.partition(":///")
+    if is_url and scheme in ("sqlite", "file"):
+        path = rest if scheme == "sqlite" else f"/{rest}"
+    elif "://" in path:
+        raise ValueError(
+            f"{FORMAT} reads the SQLite file of a daemon, and {path.partition('://')[0]}:// is "
+            "none: `groupkeeper pipeline run` makes tables of any store's sealed segments"
+        )
+    if not Path(path).is_file():
+        raise ValueError(f"{FORMAT}: {path}: there is no such file; path names a SQLite store")
+    return path
+
+
+class _Reader(DataSourceReader):
+    """One task: a file of SQLite is read by one process at a time."""
+
+    def __init__(self, log: _Log) -> None:
+        self._log = log
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [Range(self._log.after_seq, self._log.last_seq())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Range)
+        yield from self._log.rows(partition)
+
+
+class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are seqs: ``{"seq": 17}`` is after event 17."""
+
+    def __init__(self, log: _Log) -> None:
+        self._log = log
+        self._until_seq: int | None = None
+        """Where a query ends that reads what is there when it begins; None: it goes on."""
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"seq": self._log.after_seq}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._until_seq = self._log.last_seq()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._log.max_events)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        last_seq = self._log.last_seq() if self._until_seq is None else self._until_seq
+        if isinstance(limit, ReadMaxRows):  # else all of it is asked for, whatever the options say
+            last_seq = min(last_seq, start["seq"] + limit.max_rows)
+        return {"seq": max(last_seq, start["seq"])}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        if start["seq"] >= end["seq"]:
+            return []
+        return [Range(start["seq"], end["seq"])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Range)
+        yield from self._log.rows(partition)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing is kept here: the log is."""

@@ -1,0 +1,222 @@
+"""The report on lag and commit rate: who falls behind, and how fast each group moves."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from groupkeeper.pipeline.reports import charts, page
+from groupkeeper.pipeline.reports.report import (
+    MAX_ROWS,
+    Report,
+    Rows,
+    Scope,
+    buckets,
+    collect,
+    largest,
+)
+from groupkeeper.pipeline.tables.gold import MINUTE_MS
+from groupkeeper.pipeline.tables.lake import DAY
+
+TITLE = "Lag and commit rate"
+
+_DAY_MS: Final = 24 * 60 * MINUTE_MS
+
+
+def build(scope: Scope) -> Report:
+    """Compute the report."""
+    lag, rate = scope.gold("lag_1m"), scope.gold("commit_rate_1m")
+    edges = lag.select("minute_ms").union(rate.select("minute_ms"))
+    ((first, last),) = edges.agg(F.min("minute_ms"), F.max("minute_ms")).collect()
+    is_empty = first is None
+    span, bucket_ms = buckets([0] if is_empty else [first, last])
+    found = _by_bucket(lag, rate, span, bucket_ms, _day_end_ms(scope))
+    rows = collect(found.orderBy("name", "time_ms"))
+    return Report(
+        "lag",
+        TITLE,
+        [] if is_empty else _parts(scope, rows, span, bucket_ms),
+        rows,
+        to_arrow_schema(found.schema),
+        "No group had a committed offset.",
+    )
+
+
+def _parts(scope: Scope, rows: Rows, span: charts.Span, bucket_ms: int) -> list[str]:
+    lag_lines: dict[str, list[tuple[int, float]]] = {}
+    rate_lines: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        if row["largest_lag"] is not None:
+            lag_lines.setdefault(row["name"], []).append((row["time_ms"], row["largest_lag"]))
+        rate_lines.setdefault(row["name"], []).append((row["time_ms"], row["messages_per_minute"]))
+    # the same groups in the same colours in both charts: those that are furthest behind
+    shown = largest({name: lag_lines.get(name, []) for name in rate_lines}, charts.MAX_SERIES)
+    rate_chart = charts.line_chart(
+        {name: rate_lines[name] for name in shown}, span, "messages a minute", bucket_ms
+    )
+    last, standing = _standing(scope)
+    behind = [row["lag"] for row in standing if row["lag"] is not None]
+    return [
+        page.tiles(
+            {
+                "groups": len(rate_lines),
+                "partitions with an offset": sum(row["partitions"] for row in standing),
+                "messages behind, at the end": sum(behind) if behind else "not known",
+                "commits": _commits(scope),
+            }
+        ),
+        _lag_section({name: lag_lines.get(name, []) for name in shown}, span, bucket_ms),
+        page.section(
+            "Messages a minute",
+            "How far the members of a group moved its offsets forward.",
+            rate_chart,
+        ),
+        page.section(
+            "Where each group stands",
+            f"As of {last}, the last that the tables tell of; the one furthest behind first. A lag "
+            "is empty where the end of the partition is not known.",
+            page.table(
+                [_stands(row) for row in standing[:MAX_ROWS]],
+                "No committed offset is left.",
+                total=len(standing),
+                whole="the table lag_1m",
+            ),
+        ),
+        page.section(
+            "Day by day",
+            "What each group did. Commits are requests, and so are the resets and restores "
+            "among them, and what was refused. What took offsets back, one request in the "
+            "audit, counts here with each partition, be it a rewind, a reset or a restore. "
+            "Messages are those that members moved forward over. A day without any event has no "
+            "row: nothing changed on it.",
+            page.table(
+                [_told(day) for day in _days(scope)],
+                "No complete day.",
+                total=scope.gold("group_daily").count(),
+                whole="the table group_daily",
+            ),
+        ),
+    ]
+
+
+def _day_end_ms(scope: Scope) -> Column:
+    """Until when what a day tells holds: the next one tells of itself what stands on it, or is
+    held back. Days without any event tell nothing, and what stood before them stands.
+    """
+    end_ms = (F.unix_date(F.col(DAY)).cast("long") + 1) * _DAY_MS
+    if not scope.quiet:
+        return end_ms
+    then = F.create_map(*(F.lit(each) for pair in scope.quiet.items() for each in pair))
+    return F.coalesce(F.unix_date(then[F.col(DAY)]).cast("long") * _DAY_MS, end_ms)
+
+
+def _by_bucket(
+    lag: DataFrame, rate: DataFrame, span: charts.Span, bucket_ms: int, day_end_ms: Column
+) -> DataFrame:
+    """What each group did in each moment of the charts in which it had an offset."""
+
+    def bucket(at_ms: Column) -> Column:
+        return at_ms - at_ms % bucket_ms
+
+    minute = F.col("minute_ms")
+    # a row holds until the next one of its partition
+    of_partition = Window.partitionBy("name", "topic", "partition").orderBy("minute_ms")
+    until = F.least(F.lead("minute_ms").over(of_partition), day_end_ms, F.lit(span.until_ms))
+    held = lag.select("name", "offset", "lag", minute, until.alias("until_ms")).where(
+        F.col("offset").isNotNull()
+    )
+    of_row = F.sequence(
+        bucket(minute), bucket(F.greatest(F.col("until_ms") - 1, minute)), F.lit(bucket_ms)
+    )
+    lags = held.select("name", "lag", F.explode(of_row).alias("time_ms"))
+    lags = lags.groupBy("name", "time_ms").agg(F.max("lag").alias("largest_lag"))
+    rates = rate.groupBy("name", bucket(minute).alias("time_ms")).agg(
+        F.sum("commits").alias("commits"),
+        F.sum("rewinds").alias("partitions_taken_back"),
+        F.sum("messages").alias("messages"),
+    )
+    rows = lags.join(rates, ["name", "time_ms"], "full")
+    per_minute = F.coalesce("messages", F.lit(0)) / (bucket_ms / MINUTE_MS)
+    return rows.select(
+        "name",
+        "time_ms",
+        "largest_lag",
+        F.coalesce("commits", F.lit(0)).alias("commits"),
+        F.coalesce("partitions_taken_back", F.lit(0)).alias("partitions_taken_back"),
+        per_minute.alias("messages_per_minute"),
+    )
+
+
+def _lag_section(
+    lines: dict[str, list[tuple[int, float]]], span: charts.Span, bucket_ms: int
+) -> str:
+    says = "The lag of the worst partition of each group, in messages; the groups furthest behind."
+    if not any(lines.values()):
+        note = "The ends of the partitions are not known yet: the log holds no sample of them."
+        return page.section("Lag", says, f'<p class="faint">{note}</p>')
+    chart = charts.line_chart(lines, span, "messages behind", bucket_ms)
+    return page.section("Lag", says, chart)
+
+
+def _standing(scope: Scope) -> tuple[str, Rows]:
+    """The last lag of each partition that has an offset, by group and topic; and of when it is.
+
+    The last day tells of all that stood on it, of what did not move as well.
+    """
+    lag = scope.gold("lag_1m").where(F.col(DAY) == scope.days[-1])
+    last = lag.groupBy("name", "topic", "partition").agg(
+        F.max_by(F.struct("offset", "lag"), "minute_ms").alias("last"),
+    )
+    stands = last.where(F.col("last.offset").isNotNull()).select("*", "last.lag")
+    by_topic = stands.groupBy("name", "topic").agg(
+        F.count("*").alias("partitions"),
+        F.sum("lag").alias("lag"),
+        F.max_by("partition", "lag").alias("worst"),
+        F.max("lag").alias("worst_lag"),
+    )
+    ((minute_ms,),) = lag.agg(F.max("minute_ms")).collect()
+    moment = str(scope.days[-1]) if minute_ms is None else charts.moment(minute_ms)[:16]
+    return moment, collect(by_topic.orderBy(F.desc_nulls_last("lag"), "name", "topic"))
+
+
+def _stands(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "group": row["name"],
+        "topic": row["topic"],
+        "partitions": row["partitions"],
+        "behind": row["lag"],
+        "worst partition": row["worst"],
+        "its lag": row["worst_lag"],
+    }
+
+
+def _days(scope: Scope) -> Rows:
+    """The last days, and of each the busiest groups first: idle ones may be many."""
+    ordered = scope.gold("group_daily").orderBy(F.desc("dt"), F.desc("commits"), "name")
+    return collect(ordered.limit(MAX_ROWS))
+
+
+def _commits(scope: Scope) -> int:
+    """Count requests; a row of ``commit_rate_1m`` has those of one topic, and one may name many."""
+    ((commits,),) = scope.gold("group_daily").agg(F.sum("commits")).collect()
+    return int(commits or 0)
+
+
+def _told(day: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "day": str(day["dt"]),
+        "group": day["name"],
+        "commits": day["commits"],
+        "messages": day["messages"],
+        "partitions taken back": day["rewinds"],
+        "resets and restores": day["resets"],
+        "commits refused": day["rejected"],
+        "members joined": day["joined"],
+        "members gone": day["left"] + day["evicted"] + (day["forgotten"] or 0),
+        "members at the day's end": day["members"],
+        "rebalances": day["rebalances"],
+        "largest lag of a partition": day["max_partition_lag"],
+    }

@@ -1,0 +1,258 @@
+"""What the reports have in common: which days they cover, how groups are named, what they leave.
+
+A report is one HTML file for people, and its rows as Parquet, CSV and JSON for programs.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from groupkeeper.pipeline.log.schema import PUBLICATION_SCHEMA
+from groupkeeper.pipeline.reports import page
+from groupkeeper.pipeline.reports.charts import Span, time_step_ms
+from groupkeeper.pipeline.reports.schema import GOLD_SCHEMAS
+from groupkeeper.pipeline.tables.bronze import read_coverage
+from groupkeeper.pipeline.tables.gold import MINUTE_MS
+from groupkeeper.pipeline.tables.lake import DAY, Lake, read_table
+from groupkeeper.pipeline.tables.publish import HELD_BACK, UNDER_WAY
+
+CHART_POINTS: Final = 240
+"""Moments that a chart shows; a longer time has wider ones."""
+
+MAX_ROWS: Final = 500
+"""Rows that a page lists; the files beside it have all."""
+
+MAX_WARNINGS: Final = 5
+"""Days with missing events that a page names."""
+
+Rows = list[dict[str, Any]]
+
+
+class NoTables(Exception):
+    """There is nothing to make a report of; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Which part of gold a report is about."""
+
+    spark: SparkSession
+    lake: Lake
+    since: date | None = None
+    """The first day; None for the first there is."""
+    until: date | None = None
+    """The last day."""
+    group: str | None = None
+    """One group alone."""
+
+    def gold(self, table: str) -> DataFrame:
+        """Read a table of gold, with ``name``: the group as a person knows it.
+
+        One that was never written is empty: a report does without what there is nothing of.
+        """
+        rows = self._published(table).where(F.col(DAY).isin(*self.days))
+        if self.group is not None:
+            rows = rows.where(F.col("group") == self.group)
+        if not self._has_several_stores:
+            return rows.withColumn("name", F.col("group"))
+        return rows.withColumn("name", F.concat("group", F.lit(" @ "), F.substring("store", 1, 8)))
+
+    @cached_property
+    def _has_several_stores(self) -> bool:
+        return self._published("group_daily").select("store").distinct().count() > 1
+
+    def _published(self, table: str) -> DataFrame:
+        return read_table(self.spark, self.lake.gold(table), GOLD_SCHEMAS[table])
+
+    @cached_property
+    def _notes(self) -> Sequence[Row]:
+        """What is known of each day, in their order."""
+        notes = read_table(self.spark, self.lake.publications, PUBLICATION_SCHEMA)
+        return notes.orderBy(DAY).collect()
+
+    @cached_property
+    def _put_backs(self) -> list[str]:
+        """Where an older copy took the place of a store; of many, the last."""
+        told = read_coverage(self.spark, self.lake).put_backs()[-MAX_WARNINGS:]
+        return [f"{text[:1].upper()}{text[1:]}." for text in map(str, told)]
+
+    @cached_property
+    def days(self) -> list[date]:
+        """The published days that are asked for, in their order."""
+        since, until = self.since or date.min, self.until or date.max
+        return [day for day in self._published_days if since <= day <= until]
+
+    @property
+    def _published_days(self) -> list[date]:
+        return [row[DAY] for row in self._notes if row["state"] != HELD_BACK]
+
+    @property
+    def quiet(self) -> dict[date, date]:
+        """The days that were followed by days without any event, with the next one that has some.
+
+        Nothing is missing between, and so nothing changed.
+        """
+        noted = [row[DAY] for row in self._notes]
+        return {day: then for day, then in pairwise(noted) if then - day > timedelta(days=1)}
+
+    def require_tables(self) -> None:
+        """Raise NoTables where the pipeline never ran: the place may be a wrong one."""
+        if not self._notes:
+            raise NoTables(
+                f"there are no tables in {self.lake.root}: is that the --out of `groupkeeper "
+                "pipeline run`?"
+            )
+
+    def warnings(self) -> list[str]:
+        """Say which days are not in the report, and why; of many, the last."""
+        waiting = [row["dt"] for row in self._notes if _is_waiting(row)]
+        told = [
+            f"{row['dt']} is not in this report: {row['missing']}."
+            if row["state"] == HELD_BACK
+            else f"{row['dt']} is published although {row['missing']}."
+            for row in self._notes
+            if row["missing"] and not _is_waiting(row)
+        ]
+        more = len(told) - MAX_WARNINGS
+        if more > 0:
+            days = "1 day" if more == 1 else f"{more} days"
+            told = [f"Of {days} before these, events are missing as well.", *told[more:]]
+        if waiting:
+            are = "is" if len(waiting) == 1 else "are"
+            told.append(f"{_from_to(waiting)} {are} not in this report: {UNDER_WAY}.")
+        return [*told, *self._put_backs]
+
+    def about(self) -> str:
+        """Name the groups and the days."""
+        groups = "all groups" if self.group is None else f"group {self.group}"
+        return f"{groups}, {_from_to(self.days)}" if self.days else groups
+
+    def why_nothing(self, otherwise: str) -> str:
+        """Say why a report is empty; ``otherwise`` where there was just nothing of the kind."""
+        published = self._published_days
+        if not published:
+            return (
+                "No day is published yet. `groupkeeper pipeline run` publishes each day whose "
+                "events are all there."
+            )
+        if not self.days:
+            return (
+                "No day between --since and --until is published; those that are: "
+                f"{_from_to(published)}. On days without any event nothing changed: they have no "
+                "rows."
+            )
+        if self.group is not None and self.gold("group_daily").isEmpty():
+            return (
+                f"Nothing is known of a group {self.group} on these days. Is its name spelled as "
+                "`groupkeeper groups` lists it?"
+            )
+        return otherwise
+
+
+def _is_waiting(note: Row) -> bool:
+    """Whether a run began a day and did not end it; versions before this noted no reason."""
+    return note["state"] == HELD_BACK and note["missing"] in ("", UNDER_WAY)
+
+
+def _from_to(days: Sequence[date]) -> str:
+    return str(days[0]) if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report, computed."""
+
+    name: str
+    title: str
+    parts: Sequence[str]
+    """HTML; none where there is nothing to tell."""
+    rows: Rows
+    """What the files for programs hold."""
+    schema: pa.Schema
+    """Of the rows."""
+    says_nothing: str
+    """What it means that there is nothing to tell."""
+
+
+Build = Callable[[Scope], Report]
+
+
+def write_report(report: Report, scope: Scope, folder: Path) -> list[Path]:
+    """Write a report's files; returns their paths, the HTML first.
+
+    One that has nothing to tell says so, and why: it takes the place of an older one that had.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
+    says = f"groupkeeper, {scope.about()}. Times are UTC. Written {now}."
+    warnings = [page.warning(text) for text in scope.warnings()]
+    nothing = page.section("Nothing to report", scope.why_nothing(report.says_nothing), "")
+    html = page.page(report.title, says, [*warnings, *(report.parts or [nothing])])
+    paths = {kind: folder / f"{report.name}.{kind}" for kind in ("html", "parquet", "csv", "json")}
+    paths["html"].write_text(html)
+    paths["json"].write_text(json.dumps(report.rows, indent=1, default=str) + "\n")
+    _write_csv(report, paths["csv"])
+    pq.write_table(pa.Table.from_pylist(report.rows, schema=report.schema), paths["parquet"])
+    return list(paths.values())
+
+
+def _write_csv(report: Report, path: Path) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, report.schema.names)
+        writer.writeheader()
+        for row in report.rows:
+            writer.writerow({name: _flat(value) for name, value in row.items()})
+
+
+def _flat(value: object) -> object:
+    return json.dumps(value) if isinstance(value, list | dict) else value
+
+
+def listed(
+    name: str, rows: Rows, told: Callable[[dict[str, Any]], dict[str, Any]], empty: str
+) -> str:
+    """Make a table of a report's first rows, each as ``told`` says it; its CSV file has all."""
+    first = [told(row) for row in rows[:MAX_ROWS]]
+    return page.table(first, empty, total=len(rows), whole=f"{name}.csv")
+
+
+def with_text_day(rows: DataFrame) -> DataFrame:
+    """Write the day as text, as every format has it."""
+    return rows.withColumn(DAY, F.col(DAY).cast("string"))
+
+
+def collect(rows: DataFrame) -> Rows:
+    """Bring rows to the driver as plain dicts."""
+    return [row.asDict(recursive=True) for row in rows.collect()]
+
+
+def buckets(
+    times_ms: Sequence[int], points: int = CHART_POINTS, least_ms: int = MINUTE_MS
+) -> tuple[Span, int]:
+    """Choose the span of a chart, and how many milliseconds a point of it stands for.
+
+    Both edges are whole points, so nothing lies outside. There is one moment at least.
+    """
+    first, last = min(times_ms), max(times_ms)
+    bucket_ms = time_step_ms(max(least_ms, (last - first) // points))
+    since = first - first % bucket_ms
+    return Span(since, last - last % bucket_ms + bucket_ms), bucket_ms
+
+
+def largest(series: Mapping[str, Sequence[tuple[int, float]]], most: int) -> dict[str, Any]:
+    """Keep the series with the largest values."""
+    names = sorted(series, key=lambda name: -max((v for _, v in series[name]), default=0))
+    return {name: series[name] for name in names[:most]}

@@ -1,0 +1,1 @@
+"""Plans that put offsets back, and who carries them out."""

@@ -1,0 +1,392 @@
+"""A plan carried out, group by group: refuse, write, read back.
+
+A group is refused as a whole before anything of it is changed. What was done stays told by the
+offsets themselves, so a run that died is continued by running it again, and a run too many changes
+nothing.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+
+from groupkeeper.pipeline.restore.cluster import (
+    GROUPS_A_REQUEST,
+    ClusterError,
+    GroupBusy,
+    ListedGroup,
+)
+from groupkeeper.pipeline.restore.plan import (
+    Change,
+    Clamp,
+    Committed,
+    Content,
+    GroupPlan,
+    Kind,
+    Log,
+    Partition,
+    Plan,
+    State,
+    partitions_of,
+    plan_group,
+    progress,
+    sealed,
+)
+
+NAMED: Final = 3
+"""How many of many a message names."""
+
+
+class Coordinator(Protocol):
+    """What is asked of a ``pipeline.restore.cluster.Cluster``."""
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, for messages."""
+
+    def groups(self) -> dict[str, ListedGroup]:
+        """Every group."""
+
+    def members(self, group: str) -> list[str]:
+        """Who is in a group."""
+
+    def offsets(self, groups: Sequence[str]) -> dict[str, dict[Partition, Committed]]:
+        """Every committed offset of these groups."""
+
+    def existing(self, partitions: Collection[Partition]) -> set[Partition]:
+        """Those of the partitions that there are."""
+
+    def logs(self, partitions: Collection[Partition]) -> dict[Partition, Log]:
+        """Log start and end of those that exist."""
+
+    def commit(self, group: str, offsets: Mapping[Partition, Committed]) -> None:
+        """Commit as an administrator."""
+
+    def delete(self, group: str, partitions: Collection[Partition]) -> None:
+        """Delete committed offsets."""
+
+
+class Result(StrEnum):
+    """How it went with one group."""
+
+    APPLIED = "applied"
+    """It was changed, and reads back as planned."""
+    DONE_BEFORE = "done_before"
+    """It was as planned; nothing was changed."""
+    PENDING = "pending"
+    """It is as the plan found it, and nothing stands against applying it (only without apply)."""
+    REFUSED = "refused"
+    """Nothing was changed, and the message says why."""
+    FAILED = "failed"
+    """It could not be finished; the message says what to do."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How it went with one group."""
+
+    group: str
+    result: Result
+    changed: int = 0
+    """Partitions that were changed; of a pending group, that are to be."""
+    message: str = ""
+    """One line for a person: what happened, why, what to do."""
+
+    @property
+    def is_well(self) -> bool:
+        """Tell whether nothing is left to be done by a person."""
+        return self.result not in (Result.REFUSED, Result.FAILED)
+
+
+# --- planning -------------------------------------------------------------------------------------
+
+
+Removes: TypeAlias = Callable[[Partition], bool]
+"""Told of a partition that has a committed offset and no wanted one."""
+
+
+class Purpose(NamedTuple):
+    """What a plan is made for; see the fields of ``Content``."""
+
+    kind: Kind
+    source: str
+    created_ms: int
+    as_of_ms: int | None = None
+    topics: Mapping[str, str] = {}
+
+
+def make_plan(
+    coordinator: Coordinator,
+    wanted: Mapping[str, Mapping[Partition, Committed]],
+    data: Coordinator | None,
+    purpose: Purpose,
+    *,
+    removes: Removes = lambda partition: True,
+) -> Plan:
+    """Plan how each group gets to the offsets that are wanted of it.
+
+    ``data`` is the cluster that holds the records, None where none does. What a group has beyond
+    what is wanted goes where ``removes`` says so, and is left alone elsewhere.
+    """
+    groups, clamps = plan_groups(coordinator, wanted, data, removes)
+    return make_sealed(
+        groups, coordinator.address, data.address if data and clamps else None, purpose
+    )
+
+
+def plan_groups(
+    coordinator: Coordinator,
+    wanted: Mapping[str, Mapping[Partition, Committed]],
+    data: Coordinator | None,
+    removes: Removes,
+) -> tuple[list[GroupPlan], bool]:
+    """Do the groups of ``make_plan``; say too whether there was anything to clamp to."""
+    current = {
+        group: {
+            each: value for each, value in offsets.items() if each in wanted[group] or removes(each)
+        }
+        for group, offsets in coordinator.offsets(list(wanted)).items()
+    }
+    logs = logs_for(coordinator, data, [*wanted.values(), *current.values()])
+    clamps = any(log.end is not None for log in logs.values())
+    return [plan_group(group, current[group], wanted[group], logs) for group in wanted], clamps
+
+
+def make_sealed(
+    groups: Iterable[GroupPlan], server: str, data: str | None, purpose: Purpose
+) -> Plan:
+    """Put the groups into a plan; ``data`` None: nothing was clamped."""
+    return sealed(
+        Content(
+            kind=purpose.kind,
+            created_ms=purpose.created_ms,
+            source=purpose.source,
+            server=server,
+            data=data or "no records are kept: not clamped",
+            groups=tuple(groups),
+            as_of_ms=purpose.as_of_ms,
+            topics=dict(purpose.topics),
+        )
+    )
+
+
+def logs_for(
+    coordinator: Coordinator,
+    data: Coordinator | None,
+    groups: Iterable[Collection[Partition]],
+) -> dict[Partition, Log]:
+    """Log start and end of every partition that the coordinator knows.
+
+    What the cluster with the records does not have is left out: nothing could be read there.
+    """
+    partitions = partitions_of(groups)
+    if data is coordinator:
+        return coordinator.logs(partitions)
+    there = coordinator.existing(partitions)
+    return dict.fromkeys(there, Log()) if data is None else data.logs(there)
+
+
+# --- looking, without changing --------------------------------------------------------------------
+
+
+def check(coordinator: Coordinator, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
+    """Say of each group what an apply would do now."""
+    for group, listed, now in _looked_at(coordinator, groups):
+        refused = _refusal(coordinator, group, listed, now)
+        if refused is not None:
+            yield refused
+            continue
+        pending = progress(group, now)[State.PENDING]
+        result = Result.PENDING if pending else Result.DONE_BEFORE
+        yield Outcome(group.group, result, len(pending))
+
+
+def verify(coordinator: Coordinator, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
+    """Say of each group whether it is as planned; who is a member does not matter."""
+    for group, _, now in _looked_at(coordinator, groups):
+        found = progress(group, now)
+        other = [*found[State.PENDING], *found[State.DRIFTED]]
+        if not other:
+            yield Outcome(group.group, Result.DONE_BEFORE)
+            continue
+        yield Outcome(
+            group.group,
+            Result.REFUSED,
+            len(other),
+            f"{_partitions(len(other), 'is', 'are')} not as the plan wants: "
+            f"{_values(other, now)}. Consumers that run commit on; where none does, apply the "
+            "plan, or make a new one",
+        )
+
+
+def _looked_at(
+    coordinator: Coordinator, groups: Sequence[GroupPlan]
+) -> Iterator[tuple[GroupPlan, ListedGroup | None, dict[Partition, Committed]]]:
+    """Each group with what the server says of it, asked for many at a time."""
+    for at in range(0, len(groups), GROUPS_A_REQUEST):
+        some = groups[at : at + GROUPS_A_REQUEST]
+        listed = coordinator.groups()
+        offsets = coordinator.offsets([each.group for each in some])
+        for each in some:
+            yield each, listed.get(each.group), offsets[each.group]
+
+
+# --- applying -------------------------------------------------------------------------------------
+
+
+def apply(coordinator: Coordinator, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
+    """Carry out the plan of each group; one that is refused or fails does not stop the others."""
+    for group, listed, now in _looked_at(coordinator, groups):
+        try:
+            yield _apply_group(coordinator, group, listed, now)
+        except GroupBusy:
+            yield _busy(coordinator, group, "", written=True)
+        except ClusterError as error:
+            yield Outcome(
+                group.group,
+                Result.FAILED,
+                0,
+                f"{error}. Some of it may be done: run this again, it goes on where it stopped",
+            )
+
+
+def _apply_group(
+    coordinator: Coordinator,
+    group: GroupPlan,
+    listed: ListedGroup | None,
+    now: Mapping[Partition, Committed],
+) -> Outcome:
+    if not progress(group, now)[State.PENDING]:
+        refused = _refusal(coordinator, group, listed, now)
+        return refused or Outcome(group.group, Result.DONE_BEFORE)
+    # once more: many groups were looked at together, and others were written since
+    now = coordinator.offsets([group.group])[group.group]
+    refused = _refusal(coordinator, group, listed, now)
+    if refused is not None:
+        return refused
+    pending = progress(group, now)[State.PENDING]
+    # deletes last: a group whose last offset goes may go with it, before it gets its new ones
+    offsets = {_key(each): each.target for each in pending if each.target is not None}
+    deleted = [_key(each) for each in pending if each.target is None]
+    if offsets:
+        coordinator.commit(group.group, offsets)
+    if deleted:
+        coordinator.delete(group.group, deleted)
+    return _read_back(coordinator, group, len(pending))
+
+
+def _read_back(coordinator: Coordinator, group: GroupPlan, changed: int) -> Outcome:
+    now = coordinator.offsets([group.group])[group.group]
+    found = progress(group, now)
+    other = [*found[State.PENDING], *found[State.DRIFTED]]
+    if not other:
+        return Outcome(group.group, Result.APPLIED, changed)
+    return Outcome(
+        group.group,
+        Result.FAILED,
+        changed,
+        f"written, but {_partitions(len(other), 'reads', 'read')} back as something else: "
+        f"{_values(other, now)}. Somebody commits to this group: stop that, and make a new plan",
+    )
+
+
+# --- refusing -------------------------------------------------------------------------------------
+
+
+def _refusal(
+    coordinator: Coordinator,
+    group: GroupPlan,
+    listed: ListedGroup | None,
+    now: Mapping[Partition, Committed],
+) -> Outcome | None:
+    found = progress(group, now)
+    drifted, pending = found[State.DRIFTED], found[State.PENDING]
+    if drifted:
+        return Outcome(
+            group.group,
+            Result.REFUSED,
+            0,
+            f"{_partitions(len(drifted), 'has', 'have')} changed since the plan was made: "
+            f"{_values(drifted, now)}. "
+            "Nothing was changed; look who commits there, and make a new plan",
+        )
+    if pending and listed is not None and listed.state and not listed.is_idle:
+        return _busy(coordinator, group, listed.state)
+    return None
+
+
+def _busy(
+    coordinator: Coordinator, group: GroupPlan, state: str, *, written: bool = False
+) -> Outcome:
+    try:
+        members = coordinator.members(group.group)
+    except ClusterError:
+        members = []
+    who = f" ({_some(members)})" if members else ""
+    so_far = "It stopped where somebody joined" if written else "Nothing was changed"
+    return Outcome(
+        group.group,
+        Result.REFUSED,
+        0,
+        f"the group has members{who}{f', it is {state}' if state else ''}; what they hold in "
+        f"memory would be committed over it. {so_far}; stop every consumer of the group, wait "
+        f"until `{_describe(coordinator, group)}` says Empty, and run this again",
+    )
+
+
+def _describe(coordinator: Coordinator, group: GroupPlan) -> str:
+    server = coordinator.address.partition(",")[0].strip()
+    return f"groupkeeper group describe {shlex.quote(group.group)} --server {server}"
+
+
+def _values(changes: Sequence[Change], now: Mapping[Partition, Committed]) -> str:
+    """What some partitions have, for a message: ``orders-3 has 17, the plan knows 12 and 5``."""
+    return _some(
+        [
+            f"{each.topic}-{each.partition} has {_value(now.get(_key(each)))}, the plan knows "
+            f"{_value(each.current)} and {_value(each.target)}"
+            for each in changes
+        ],
+        "; ",
+    )
+
+
+def _value(committed: Committed | None) -> str:
+    if committed is None:
+        return "none"
+    return f"{committed.offset}" + (f" {committed.metadata!r}" if committed.metadata else "")
+
+
+def _some(texts: Sequence[str], between: str = ", ") -> str:
+    more = f"{between}and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
+    return between.join(texts[:NAMED]) + more
+
+
+def _partitions(number: int, one: str, many: str) -> str:
+    return f"1 partition {one}" if number == 1 else f"{number:,} partitions {many}"
+
+
+def _key(each: Change) -> Partition:
+    return Partition(each.topic, each.partition)
+
+
+# --- summing up -----------------------------------------------------------------------------------
+
+
+def clamped(plan: Plan) -> list[tuple[GroupPlan, Change]]:
+    """Every partition whose target is not what was asked for."""
+    return [
+        (group, each)
+        for group in plan.content.groups
+        for each in group.changes
+        if each.clamp is not Clamp.NONE
+    ]
+
+
+def now_ms(clock: Callable[[], float] = time.time) -> int:
+    """Return the wall clock in milliseconds."""
+    return int(clock() * 1000)

@@ -1,0 +1,496 @@
+"""A Kafka-compatible server through its ordinary protocol: its groups, their offsets, its logs.
+
+Two clients, because neither can do it all. confluent-kafka commits. What it cannot do exactly goes
+through kafka-python: to delete an offset, to commit a negative one, and to commit metadata, for
+confluent-kafka puts a NUL behind every metadata that it writes. kafka-python reads, since
+confluent-kafka ends what it reads at the first NUL, and asks for one group at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka.admin import AdminClient
+
+from groupkeeper.pipeline.restore.plan import Committed, Log, Partition
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # importlib.resources.read_text
+    import kafka.errors
+    from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, OffsetSpec
+    from kafka.structs import OffsetAndMetadata
+    from kafka.structs import TopicPartition as PythonPartition
+
+Result = TypeVar("Result")
+
+DEFAULT_TIMEOUT_S: Final = 30.0
+RETRY_S: Final = 0.2
+
+GROUPS_A_REQUEST: Final = 200
+"""Groups whose offsets are asked for at once."""
+PARTITIONS_A_REQUEST: Final = 2000
+"""Partitions whose log start and end are asked for at once."""
+COMMIT_BYTES: Final = 400_000
+"""What one commit may come to: Kafka writes a commit as one batch, of at most 1 MiB by default."""
+RECORD_BYTES: Final = 120
+"""What a partition takes in that batch beside its names and metadata."""
+
+IDLE_STATES: Final = frozenset({"Empty", "Dead"})
+"""Group states in which nobody is a member."""
+
+MOVED: Final = "NOT_COORDINATOR"
+
+AGAIN: Final = frozenset(
+    {
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        MOVED,
+        "REQUEST_TIMED_OUT",
+        "NOT_LEADER_OR_FOLLOWER",
+        "NOT_LEADER_FOR_PARTITION",  # as kafka-python calls it still
+        "LEADER_NOT_AVAILABLE",
+    }
+)
+"""Errors that pass by themselves, by Kafka's names."""
+
+RETENTION_CONFIGS: Final = frozenset({"retention.ms", "retention.bytes"})
+"""Whoever keeps records can say for how long; a server without records has neither."""
+
+MEMBERS_ARE_THERE: Final = frozenset(
+    {"UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "GROUP_SUBSCRIBED_TO_TOPIC", "REBALANCE_IN_PROGRESS"}
+)
+"""How a coordinator refuses an administrator while somebody is in the group."""
+
+
+class ClusterError(Exception):
+    """A server cannot be asked, or refused; the message is one line."""
+
+
+class GroupBusy(ClusterError):
+    """The coordinator refused because the group has members."""
+
+
+class ListedGroup(NamedTuple):
+    """A group in a listing."""
+
+    group: str
+    state: str
+    """"" where an old broker does not tell."""
+    type: str
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether the group surely has no members."""
+        return self.state in IDLE_STATES
+
+
+class Endpoint(NamedTuple):
+    """A server and how to reach it; another process can be sent it, and opens its own clients."""
+
+    address: str
+    """HOST:PORT, or several with commas."""
+    properties: Mapping[str, str] = {}
+    """How to reach a server that asks who we are, under librdkafka's names for both clients."""
+    timeout_s: float = DEFAULT_TIMEOUT_S
+
+    def for_confluent(self) -> dict[str, Any]:
+        """Return the settings for confluent-kafka."""
+        return {"bootstrap.servers": self.address, **self.properties}
+
+    def for_python(self) -> dict[str, Any]:
+        """Return the settings for kafka-python, and under the same names for aiokafka."""
+        known = {
+            PYTHON_NAMES[n]: value for n, value in self.properties.items() if n in PYTHON_NAMES
+        }
+        return {"bootstrap_servers": self.address.split(","), **known}
+
+    def check(self) -> None:
+        """Raise ClusterError where a setting is wrong, or names a file that cannot be read.
+
+        Before anything is asked, or written: confluent-kafka connects when it first writes.
+        """
+        for name, value in self.properties.items():
+            if name.endswith(FILE_SETTINGS):
+                _require_file(name, value)
+        if not self.properties:
+            return
+        try:
+            AdminClient({**self.for_confluent(), "log_level": 0})
+        except (KafkaException, ValueError, TypeError) as error:
+            told = error.args[0] if error.args else error
+            text = told.str() if isinstance(told, KafkaError) else str(told)
+            if "GSSAPI" in text:
+                text = NO_GSSAPI
+            raise ClusterError(f"the settings for {self.address} are not right: {text}") from None
+
+    def open(self, client_id: str) -> Cluster:
+        """Connect. Raises ClusterError where nobody answers."""
+        return Cluster(self, client_id)
+
+
+NO_GSSAPI: Final = (
+    "GSSAPI, which is meant where sasl.mechanism names nothing else, is not in this confluent-kafka"
+)
+
+PYTHON_NAMES: Final[Mapping[str, str]] = {
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+}
+"""librdkafka's name of a setting -> kafka-python's."""
+
+FILE_SETTINGS: Final = (".ca.location", ".certificate.location", ".key.location")
+"""How the names of settings end that name a file."""
+
+
+class Cluster:
+    """A connection to one server. Not shared between threads; ``close`` it, or use it in a with."""
+
+    def __init__(self, endpoint: Endpoint, client_id: str) -> None:
+        """Connect. Raises ClusterError where nobody answers."""
+        self.address = endpoint.address
+        self._endpoint = endpoint
+        self._client_id = client_id
+        self._timeout_s = endpoint.timeout_s
+        self._confluent: AdminClient | None = None
+        endpoint.check()
+        _knock(endpoint)
+        # it logs what it tries again; what fails for good is raised
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)
+        self._python = self._connect()
+
+    def _connect(self) -> Any:
+        try:
+            return KafkaAdminClient(
+                client_id=self._client_id,
+                bootstrap_timeout_ms=int(self._timeout_s * 1000),
+                request_timeout_ms=int(self._timeout_s * 1000),
+                **self._endpoint.for_python(),
+            )
+        except (kafka.errors.KafkaError, OSError, ValueError) as error:
+            raise ClusterError(
+                f"{self.address}: cannot connect ({_python_error(error)}), though somebody listens "
+                "there: is it the Kafka port, and do the settings fit it (--client-config: "
+                "security.protocol, sasl.mechanism)?"
+            ) from None
+
+    def __enter__(self) -> Self:
+        """Use it as a context, so that its connections are closed."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._confluent = None
+        self._python.close()
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def groups(self) -> dict[str, ListedGroup]:
+        """Every group of the cluster, by its id."""
+        listed = self._ask("list groups", lambda: self._python.list_groups())
+        return {
+            each["group_id"]: ListedGroup(
+                each["group_id"], each.get("group_state") or "", each.get("group_type") or ""
+            )
+            for each in listed
+        }
+
+    def members(self, group: str) -> list[str]:
+        """Who is in a group, for a person: ``billing-1 at /10.0.0.7``. [] where nobody tells."""
+        described = self._ask(
+            f"describe group {group!r}", lambda: self._python.describe_groups([group])
+        )
+        members = described.get(group, {}).get("members", [])
+        return sorted(f"{each['client_id']} at {each['client_host']}" for each in members)
+
+    def offsets(self, groups: Sequence[str]) -> dict[str, dict[Partition, Committed]]:
+        """Every committed offset of these groups; a group without any has an empty entry."""
+        found: dict[str, dict[Partition, Committed]] = {group: {} for group in groups}
+        for some in _slices(list(groups), GROUPS_A_REQUEST):
+            answer = self._ask("fetch offsets", partial(self._fetch, some))
+            for group, offsets in answer.items():
+                found[group] = {
+                    Partition(*partition): Committed(
+                        value.offset,
+                        -1 if value.leader_epoch is None else value.leader_epoch,
+                        value.metadata or "",
+                    )
+                    for partition, value in offsets.items()
+                }
+        return found
+
+    def _fetch(self, groups: list[str]) -> dict[str, dict[Any, Any]]:
+        found: dict[str, dict[Any, Any]] = self._python.list_group_offsets(groups)
+        return found
+
+    def existing(self, partitions: Collection[Partition]) -> set[Partition]:
+        """Those of the partitions that there are."""
+        topics = sorted({partition.topic for partition in partitions})
+        if not topics:
+            return set()
+        described = self._ask("describe topics", lambda: self._python.describe_topics(topics))
+        return {
+            Partition(topic["name"], partition["partition_index"])
+            for topic in described
+            if topic["error_code"] == 0
+            for partition in topic["partitions"]
+        }.intersection(partitions)
+
+    def logs(self, partitions: Collection[Partition]) -> dict[Partition, Log]:
+        """Log start and end of those that exist; both None where the server keeps no records."""
+        there = self.existing(partitions)
+        if not self._keeps_records({partition.topic for partition in there}):
+            return dict.fromkeys(there, Log())
+        found: dict[Partition, Log] = {}
+        for some in _slices(sorted(there), PARTITIONS_A_REQUEST):
+            keys = [PythonPartition(*each) for each in some]
+            starts = self._log_offsets(keys, OffsetSpec.EARLIEST)
+            ends = self._log_offsets(keys, OffsetSpec.LATEST)
+            for each, key in zip(some, keys, strict=True):
+                found[each] = Log(starts[key].offset, ends[key].offset)
+        return found
+
+    def keeps_records(self) -> bool:
+        """Tell whether this server holds the records of its topics, or nothing but offsets."""
+        topics = self._ask("list topics", lambda: self._python.list_topics())
+        return self._keeps_records(set(topics[:1]))
+
+    def _keeps_records(self, topics: Collection[str]) -> bool:
+        """Ask one of them for its configs.
+
+        A coordinator without records has no retention to tell of. Where that cannot be asked, the
+        server is taken for one that has records: a clamp too many is seen in the plan, and a
+        consumer that is sent to what is gone is not.
+        """
+        if not topics:
+            return True
+        topic = min(topics)
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        try:
+            answer = self._ask(
+                f"describe the configs of {topic!r}",
+                lambda: self._python.describe_configs([resource], config_filter="all"),
+            )
+        except ClusterError:
+            return True
+        return bool(RETENTION_CONFIGS & answer.get("topic", {}).get(topic, {}).keys())
+
+    def _log_offsets(self, keys: Iterable[PythonPartition], which: OffsetSpec) -> dict[Any, Any]:
+        wanted = dict.fromkeys(keys, which)
+        found: dict[Any, Any] = self._ask(
+            "list offsets", lambda: self._python.list_partition_offsets(wanted)
+        )
+        return found
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def commit(self, group: str, offsets: Mapping[Partition, Committed]) -> None:
+        """Commit as an administrator, in as few requests as a batch of Kafka's allows.
+
+        Raises GroupBusy while the group has members, ClusterError for everything else. After an
+        error some of it may be done: read it back.
+        """
+        for some in _batches(group, sorted(offsets.items())):
+            plain = {key: value for key, value in some if _is_plain(value)}
+            other = {key: value for key, value in some if not _is_plain(value)}
+            if plain:
+                self._commit(group, partial(self._commit_plain, group, plain))
+            if other:
+                self._commit(group, partial(self._commit_other, group, other))
+
+    def delete(self, group: str, partitions: Collection[Partition]) -> None:
+        """Delete committed offsets. Raises as ``commit`` does."""
+        keys = [PythonPartition(*each) for each in sorted(partitions)]
+        for some in _slices(keys, PARTITIONS_A_REQUEST):
+            self._commit(group, partial(self._delete, group, some))
+
+    def _commit_plain(self, group: str, offsets: Mapping[Partition, Committed]) -> dict[str, str]:
+        if self._confluent is None:
+            self._confluent = AdminClient(
+                {**self._endpoint.for_confluent(), "client.id": self._client_id, "log_level": 0}
+            )
+        parts = [
+            ConfluentPartition(*partition, value.offset)
+            if value.leader_epoch < 0
+            else ConfluentPartition(*partition, value.offset, leader_epoch=value.leader_epoch)
+            for partition, value in offsets.items()
+        ]
+        asked = self._confluent.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, parts)], request_timeout=self._timeout_s
+        )
+        answered = asked[group].result().topic_partitions
+        return {
+            f"{each.topic}-{each.partition}": each.error.name()
+            for each in answered
+            if each.error is not None
+        }
+
+    def _commit_other(self, group: str, offsets: Mapping[Partition, Committed]) -> dict[str, str]:
+        answered = self._python.alter_group_offsets(
+            group,
+            {
+                PythonPartition(*partition): OffsetAndMetadata(
+                    value.offset, value.metadata, value.leader_epoch
+                )
+                for partition, value in offsets.items()
+            },
+        )
+        return _refused(answered)
+
+    def _delete(self, group: str, keys: Collection[PythonPartition]) -> dict[str, str]:
+        return _refused(self._python.delete_group_offsets(group, keys))
+
+    def _commit(self, group: str, write: Callable[[], dict[str, str]]) -> None:
+        """Write; again while the errors pass by themselves."""
+        give_up_s = time.monotonic() + self._timeout_s
+        while True:
+            refused = self._ask(f"commit for group {group!r}", write)
+            errors = set(refused.values())
+            if not errors:
+                return
+            if errors & MEMBERS_ARE_THERE:
+                raise GroupBusy(f"{self.address}: group {group!r} has members")
+            if not errors <= AGAIN or time.monotonic() + RETRY_S > give_up_s:
+                partition, error = min(refused.items())
+                raise ClusterError(
+                    f"{self.address}: group {group!r}: {partition}: {error}"
+                    + (f", and {len(refused) - 1} more" if len(refused) > 1 else "")
+                )
+            self._wait(errors)
+
+    def _ask(self, what: str, ask: Callable[[], Result]) -> Result:
+        """Ask; again while the error passes by itself."""
+        give_up_s = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return ask()
+            except KafkaException as failed:
+                error = failed.args[0]
+                name, passes = error.name(), error.retriable() or error.name() in AGAIN
+                text = _confluent_error(error)
+            except (kafka.errors.KafkaError, OSError) as failed:
+                name, text = _python_name(failed), _python_error(failed)
+                passes = name in AGAIN
+            if name in MEMBERS_ARE_THERE:
+                raise GroupBusy(f"{self.address}: {what}: the group has members")
+            if not passes or time.monotonic() + RETRY_S > give_up_s:
+                raise ClusterError(f"{self.address}: cannot {what}: {text}")
+            self._wait({name})
+
+    def _wait(self, errors: Collection[str]) -> None:
+        time.sleep(RETRY_S)
+        if MOVED in errors:
+            # kafka-python keeps to the coordinator that it once found
+            self._python.close()
+            self._python = self._connect()
+
+
+def _require_file(name: str, path: str) -> None:
+    try:
+        with open(path, "rb"):
+            return
+    except OSError as error:
+        # librdkafka takes a folder of certificates as well; kafka-python, which reads, does not
+        raise ClusterError(f"{name}={path}: {error.strerror or error}") from None
+
+
+def _knock(endpoint: Endpoint) -> None:
+    """Find a server that takes connections, or say at once that there is none.
+
+    The clients would try again until their time is over, and kafka-python leaves its sockets open.
+    """
+    problem = ""
+    for address in endpoint.address.split(","):
+        host, _, port = address.strip().rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), _port(port)), endpoint.timeout_s):
+                return
+        except ValueError:
+            problem = f"{address!r} is not HOST:PORT"
+        except OSError as error:
+            problem = error.strerror or str(error)
+    raise ClusterError(
+        f"{endpoint.address}: cannot connect ({problem}); is the server running there?"
+    )
+
+
+def _port(text: str) -> int:
+    if not 0 < int(text) < 1 << 16:
+        raise ValueError(text)
+    return int(text)
+
+
+def _is_plain(value: Committed) -> bool:
+    """Tell whether confluent-kafka commits exactly this."""
+    return value.offset >= 0 and value.metadata == ""
+
+
+def _batches(
+    group: str, offsets: Sequence[tuple[Partition, Committed]]
+) -> Iterator[list[tuple[Partition, Committed]]]:
+    """Cut a commit to what fits into one batch of records."""
+    batch: list[tuple[Partition, Committed]] = []
+    left = COMMIT_BYTES
+    for partition, value in offsets:
+        texts = (group, partition.topic, value.metadata)
+        size = RECORD_BYTES + sum(len(text.encode()) for text in texts)
+        if batch and size > left:
+            yield batch
+            batch, left = [], COMMIT_BYTES
+        batch.append((partition, value))
+        left -= size
+    if batch:
+        yield batch
+
+
+Item = TypeVar("Item")
+
+
+def _slices(items: Sequence[Item], size: int) -> Iterator[list[Item]]:
+    return (list(items[at : at + size]) for at in range(0, len(items), size))
+
+
+# --- errors by Kafka's names ----------------------------------------------------------------------
+
+
+def _refused(answered: Mapping[Any, Any]) -> dict[str, str]:
+    return {
+        f"{partition.topic}-{partition.partition}": _error_name(error)
+        for partition, error in answered.items()
+        if error is not kafka.errors.NoError
+    }
+
+
+def _error_name(error: Any) -> str:
+    """Name an error class of kafka-python as Kafka does."""
+    return str(getattr(error, "message", "")) or getattr(error, "__name__", "") or str(error)
+
+
+def _python_name(error: BaseException) -> str:
+    return _error_name(type(error)) if isinstance(error, kafka.errors.KafkaError) else ""
+
+
+def _python_error(error: BaseException) -> str:
+    return _python_name(error) or str(error) or type(error).__name__
+
+
+def _confluent_error(error: KafkaError) -> str:
+    return error.str() if error.code() < 0 else error.name()

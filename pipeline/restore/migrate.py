@@ -1,0 +1,243 @@
+"""Thousands of groups from one coordinator to another: planned, applied and checked by Spark tasks.
+
+Each task opens clients of its own and takes a slice of the groups. What a task cannot reach fails
+its groups and not the job, so nothing is tried twice behind anybody's back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from groupkeeper.pipeline.restore.apply import (
+    Outcome,
+    Purpose,
+    Result,
+    apply,
+    check,
+    make_sealed,
+    plan_groups,
+    verify,
+)
+from groupkeeper.pipeline.restore.cluster import ClusterError, Endpoint, ListedGroup
+from groupkeeper.pipeline.restore.drift import drift
+from groupkeeper.pipeline.restore.plan import Committed, GroupPlan, Kind, Partition, Plan, renamed
+
+CLIENT_ID: Final = "groupkeeper-migrate"
+"""Of whoever only reads; what is written bears the plan's."""
+
+TASKS_A_CORE: Final = 2
+
+KNOWN_TYPES: Final = frozenset({"", "classic", "consumer"})
+"""Types of groups that have committed offsets of the ordinary kind."""
+
+
+class Route(NamedTuple):
+    """From where to where, and what is called otherwise there."""
+
+    source: Endpoint
+    target: Endpoint
+    data: Endpoint | None
+    """The cluster with the records that the target's consumers read; None: nothing is clamped."""
+    topics: Mapping[str, str] = {}
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """What a task made of one group."""
+
+    group: GroupPlan | None = None
+    """None where it has no committed offset, or where ``error`` says what happened."""
+    clamps: bool = False
+    name: str = ""
+    error: str = ""
+
+
+class Migration(NamedTuple):
+    """A plan, and what a person should know before it is applied."""
+
+    plan: Plan
+    empty: list[str]
+    """Groups without a committed offset: there is nothing to move."""
+    active: list[str]
+    """Groups with members at the source: their offsets move on."""
+    failed: dict[str, str]
+    """Groups that could not be planned, and why."""
+
+    def left_out(self) -> list[Outcome]:
+        """Say how it went with the groups that are not in the plan, and should be."""
+        return [
+            Outcome(group, Result.REFUSED, 0, f"is left out of the plan: {error}")
+            for group, error in sorted(self.failed.items())
+        ]
+
+
+class Step(StrEnum):
+    """What is done with a plan."""
+
+    CHECK = "check"
+    APPLY = "apply"
+    VERIFY = "verify"
+
+
+def plan_migration(
+    spark: SparkSession,
+    route: Route,
+    created_ms: int,
+    patterns: Collection[str] = (),
+) -> Migration:
+    """Plan how every group of the source, or those that match a pattern, gets to the target.
+
+    What a group has at the target beyond what it has at the source stays. Raises ClusterError
+    where the source, the target or the cluster with the records does not answer.
+    """
+    with ExitStack() as stack:
+        source = stack.enter_context(route.source.open(CLIENT_ID))
+        # whether these answer is asked once, not found out for every group
+        stack.enter_context(route.target.open(CLIENT_ID))
+        if route.data is not None and route.data != route.target:
+            stack.enter_context(route.data.open(CLIENT_ID))
+        listed = [each for each in source.groups().values() if _is_wanted(each, patterns)]
+    names = sorted(each.group for each in listed)
+    planned = list(_spread(spark, names, partial(_plan_task, route), Planned))
+    groups = sorted((each.group for each in planned if each.group), key=lambda each: each.group)
+    purpose = Purpose(
+        Kind.MIGRATION,
+        f"the groups of {route.source.address}",
+        created_ms,
+        topics=dict(sorted(route.topics.items())),
+    )
+    data = route.data.address if route.data and any(each.clamps for each in planned) else None
+    plan = make_sealed(groups, route.target.address, data, purpose)
+    return Migration(
+        plan,
+        sorted(each.name for each in planned if not each.group and not each.error),
+        sorted(each.group for each in listed if each.state and not each.is_idle),
+        {each.name: each.error for each in planned if each.error},
+    )
+
+
+def run_plan(spark: SparkSession, target: Endpoint, plan: Plan, step: Step) -> list[Outcome]:
+    """Check, apply or verify a plan against its coordinator, many groups at a time."""
+    encoder = msgspec.json.Encoder()
+    groups = [encoder.encode(each).decode() for each in plan.content.groups]
+    task = partial(_run_task, target, plan.client_id, step)
+    return sorted(_spread(spark, groups, task, Outcome), key=lambda each: each.group)
+
+
+def source_drift(spark: SparkSession, source: Endpoint, plan: Plan) -> list[Outcome]:
+    """Say of each group whether its source has moved on since the plan was made."""
+    encoder = msgspec.json.Encoder()
+    groups = [encoder.encode(each).decode() for each in plan.content.groups]
+    task = partial(_source_task, source, plan.content.topics)
+    return sorted(_spread(spark, groups, task, Outcome), key=lambda each: each.group)
+
+
+def _is_wanted(listed: ListedGroup, patterns: Collection[str]) -> bool:
+    if listed.type.lower() not in KNOWN_TYPES:
+        return False
+    return not patterns or any(fnmatchcase(listed.group, each) for each in patterns)
+
+
+# --- tasks: these run wherever Spark puts them ----------------------------------------------------
+
+
+def _plan_task(route: Route, names: Sequence[str]) -> Iterator[Planned]:
+    try:
+        with ExitStack() as stack:
+            source = stack.enter_context(route.source.open(CLIENT_ID))
+            target = stack.enter_context(route.target.open(CLIENT_ID))
+            data = None
+            if route.data is not None:
+                same = route.data == route.target
+                data = target if same else stack.enter_context(route.data.open(CLIENT_ID))
+            offsets = source.offsets(names)
+            wanted, failed = _mapped(offsets, route.topics)
+            yield from failed
+            groups, clamps = plan_groups(target, wanted, data, lambda partition: False)
+    except ClusterError as error:
+        yield from (Planned(name=name, error=str(error)) for name in names)
+        return
+    for each in groups:
+        if each.changes:
+            yield Planned(each, clamps, each.group)
+        else:
+            yield Planned(name=each.group)
+
+
+def _mapped(
+    offsets: Mapping[str, Mapping[Partition, Committed]], topics: Mapping[str, str]
+) -> tuple[dict[str, Mapping[Partition, Committed]], list[Planned]]:
+    wanted: dict[str, Mapping[Partition, Committed]] = {}
+    failed = []
+    for group, each in offsets.items():
+        try:
+            wanted[group] = renamed(each, topics)
+        except ValueError as error:
+            failed.append(Planned(name=group, error=str(error)))
+    return wanted, failed
+
+
+_STEPS: Final = {Step.CHECK: check, Step.APPLY: apply, Step.VERIFY: verify}
+
+
+def _run_task(
+    target: Endpoint, client_id: str, step: Step, encoded: Sequence[str]
+) -> Iterator[Outcome]:
+    groups = [msgspec.json.decode(each, type=GroupPlan) for each in encoded]
+    told: set[str] = set()
+    try:
+        with target.open(client_id) as cluster:
+            for outcome in _STEPS[step](cluster, groups):
+                told.add(outcome.group)
+                yield outcome
+    except ClusterError as error:
+        for each in groups:
+            if each.group not in told:
+                yield Outcome(each.group, Result.FAILED, 0, f"{error}. Run this again")
+
+
+def _source_task(
+    source: Endpoint, topics: Mapping[str, str], encoded: Sequence[str]
+) -> Iterator[Outcome]:
+    groups = [msgspec.json.decode(each, type=GroupPlan) for each in encoded]
+    try:
+        with source.open(CLIENT_ID) as cluster:
+            now = cluster.offsets([each.group for each in groups])
+    except ClusterError as error:
+        yield from (Outcome(each.group, Result.FAILED, 0, str(error)) for each in groups)
+        return
+    yield from drift(groups, now, topics)
+
+
+Task: TypeAlias = Callable[[Sequence[str]], Iterator[msgspec.Struct]]
+Told = TypeVar("Told", bound=msgspec.Struct)
+
+
+def _spread(
+    spark: SparkSession, items: Sequence[str], task: Task, kind: type[Told]
+) -> Iterator[Told]:
+    """Run a task over slices of the items; each slice is one list in one Spark task."""
+    if not items:
+        return
+    tasks = min(len(items), TASKS_A_CORE * spark.sparkContext.defaultParallelism)
+    slices = [(list(items[at::tasks]),) for at in range(tasks)]
+    rows = spark.createDataFrame(slices, "items array<string>").repartition(tasks)
+    results = rows.mapInArrow(partial(_in_arrow, task), "result string")
+    for row in results.collect():
+        yield msgspec.json.decode(row["result"], type=kind)
+
+
+def _in_arrow(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    encoder = msgspec.json.Encoder()
+    for batch in batches:
+        for row in batch.to_pylist():
+            results = [encoder.encode(each).decode() for each in task(row["items"])]
+            yield pa.RecordBatch.from_pydict({"result": results})

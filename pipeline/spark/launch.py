@@ -1,0 +1,107 @@
+"""Spark's JVM, started: what it says meanwhile is kept, and told in one line where it cannot start.
+
+Spark tells a stack of Java's and raises one of Python's, and neither says what is to be done.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+
+from groupkeeper.pipeline.spark.failure import why_not_started
+
+Started = TypeVar("Started")
+
+STDERR: Final = 2
+
+
+class SparkNotStarted(Exception):
+    """Spark's JVM could not be started; the message is one line."""
+
+
+def start(make: Callable[[], Started], *, passes_on: bool) -> Started:
+    """Call what starts Spark's JVM; raises SparkNotStarted where that ended at once.
+
+    What the JVM says until it is there is thrown away, unless ``passes_on``; what it says later
+    goes to standard error, as it would have.
+    """
+    if SparkContext._gateway is not None:
+        return make()
+    said = _Said()
+    try:
+        with said.in_place_of_stderr():
+            made = make()
+    except PySparkException as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise SparkNotStarted(why_not_started(said.all())) from None
+    said.pass_on(with_first=passes_on)
+    return made
+
+
+class _Said:
+    """What comes through a pipe: kept at first, passed on later."""
+
+    def __init__(self) -> None:
+        read, self._write = os.pipe()
+        os.set_blocking(read, False)
+        self._pipe = open(read, "rb", buffering=0)  # noqa: SIM115 - closed at its end
+        self._kept: list[bytes] = []
+        self._passes_on = False
+        self._lock = threading.Lock()
+        self._reader = threading.Thread(target=self._follow, name="spark-stderr", daemon=True)
+        self._reader.start()
+
+    @contextmanager
+    def in_place_of_stderr(self) -> Iterator[None]:
+        """A process that is started meanwhile writes here, as long as it lives."""
+        sys.stderr.flush()
+        before = os.dup(STDERR)
+        os.dup2(self._write, STDERR)
+        os.close(self._write)
+        try:
+            yield
+        finally:
+            os.dup2(before, STDERR)
+            os.close(before)
+
+    def all(self) -> str:
+        """All of it, when nobody writes any more."""
+        self._reader.join()
+        return b"".join(self._kept).decode(errors="replace")
+
+    def pass_on(self, *, with_first: bool) -> None:
+        """From now on, to standard error."""
+        with self._lock:
+            if not self._pipe.closed:
+                self._take()  # what was said before this moment is not from now on
+            self._passes_on = True
+            if with_first:
+                os.write(STDERR, b"".join(self._kept))
+            self._kept.clear()
+
+    def _follow(self) -> None:
+        poll = select.poll()
+        poll.register(self._pipe)
+        while not self._pipe.closed:
+            poll.poll()
+            with self._lock:
+                if not self._take():
+                    self._pipe.close()
+
+    def _take(self) -> bool:
+        """Read what there is, under the lock; return whether more may come."""
+        while text := self._pipe.read(65_536):
+            if self._passes_on:
+                os.write(STDERR, text)
+            else:
+                self._kept.append(text)
+        return text is None

@@ -1,0 +1,1 @@
+"""The tables: bronze, silver and gold, and who may write them."""

@@ -1,0 +1,300 @@
+"""The job that brings sealed segments into bronze, each once and none unchecked, as a stream.
+
+What the stream reads are tickets: lists of files that are new, or that are not as they were when
+they were read. Each list is a batch. Its files are checked (``pipeline.log.segment_files``), those
+that are right are read by Spark, and what was found out of each is noted: so a good copy that is
+put in the place of a bad file is a file that changed, and is read.
+
+That note (the verdicts) is written last, and is what tells which batches are done. Spark's own
+checkpoint lasts no longer than a run: it names absolute paths, and tables may be moved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from groupkeeper.pipeline.log.coverage import HeldSegment
+from groupkeeper.pipeline.log.schema import LACKING_SCHEMA, TICKET_SCHEMA, VERDICT_SCHEMA
+from groupkeeper.pipeline.log.segment_files import (
+    Lacking,
+    Listed,
+    Ticket,
+    is_new,
+    lacking,
+    parse_name,
+    problem_of_events,
+    problem_of_file,
+)
+from groupkeeper.pipeline.spark.failure import damaged_file
+from groupkeeper.pipeline.spark.session import SPARK_ERRORS
+from groupkeeper.pipeline.tables.bronze import (
+    read_judged,
+    read_lacking,
+    read_verdicts,
+    write_events,
+    write_held,
+)
+from groupkeeper.pipeline.tables.lake import (
+    Lake,
+    batches,
+    make_folder,
+    remove_batch,
+    remove_folder,
+    write_small,
+)
+from groupkeeper.pipeline.tables.log_folder import Content, LogFile, LogFolder
+
+CONTINUOUS_INTERVAL_S: Final = 60.0
+"""How often the continuous trigger looks for segments; the daemon seals about as often."""
+
+TRIGGER_INTERVAL: Final = "5 seconds"
+"""How soon a ticket is taken then."""
+
+MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
+"""Compressed segments that one batch takes at most: bounds what a crash makes again."""
+
+MAX_BATCH_FILES: Final = 1_000
+
+UNREADABLE: Final = "cannot be read: it is cut off or damaged"
+
+
+def ingest(spark: SparkSession, log_dir: str, lake: Lake) -> list[Lacking]:
+    """Bring in every segment that is there now and right; return those that ought to be and are
+    not.
+    """
+    folder = LogFolder(spark, log_dir)
+    first_batch = _begin(spark, lake)
+    _write_tickets(spark, folder, lake)
+    stream = _stream(spark, folder, lake, first_batch).trigger(availableNow=True)
+    stream.start().awaitTermination()
+    return _note_lacking(spark, folder, lake)
+
+
+def ingest_for_ever(
+    spark: SparkSession, log_dir: str, lake: Lake, after_each: Callable[[list[Lacking]], object]
+) -> None:
+    """Do the same every minute, in one stream, and call ``after_each``; ends when that raises."""
+    folder = LogFolder(spark, log_dir)
+    first_batch = _begin(spark, lake)
+    make_folder(spark, lake.tickets)
+    stream = _stream(spark, folder, lake, first_batch)
+    query = stream.trigger(processingTime=TRIGGER_INTERVAL).start()
+    try:
+        while True:
+            began = time.monotonic()
+            _write_tickets(spark, folder, lake)
+            query.processAllAvailable()
+            after_each(_note_lacking(spark, folder, lake))
+            _wait(query, CONTINUOUS_INTERVAL_S - (time.monotonic() - began))
+    finally:
+        query.stop()
+
+
+def _wait(query: StreamingQuery, seconds: float) -> None:
+    """Wait, or raise what the stream died of."""
+    if seconds > 0:
+        query.awaitTermination(max(1, round(seconds)))
+
+
+def _begin(spark: SparkSession, lake: Lake) -> int:
+    """Remove what the last run left of its stream, and of a batch that it did not finish. Return
+    the number of the next batch, which is that one's.
+    """
+    for folder in (lake.tickets, lake.checkpoint):
+        remove_folder(spark, folder)
+    first_batch = 1 + max(_numbers(spark, lake.verdicts), default=-1)
+    for table in (lake.events, lake.segments):
+        for number in _numbers(spark, table):
+            if number >= first_batch:
+                remove_batch(spark, table, str(number))
+    return first_batch
+
+
+def _numbers(spark: SparkSession, path: str) -> set[int]:
+    """Return the batches of a table that came by this stream; imports have other names."""
+    return {int(batch) for batch in batches(spark, path) if batch.isdecimal()}
+
+
+def _stream(
+    spark: SparkSession, folder: LogFolder, lake: Lake, first_batch: int
+) -> DataStreamWriter:
+    """Return the stream, to be started; Spark counts its batches from 0."""
+
+    def take(rows: DataFrame, batch_id: int) -> None:
+        tickets = {
+            row["file"]: Ticket(
+                row["file"], Listed(row["file_bytes"], row["sha256"], row["schema_version"])
+            )
+            for row in rows.collect()
+        }
+        _Batch(spark, folder, lake, str(first_batch + batch_id)).take(sorted(tickets.values()))
+
+    reader = spark.readStream.schema(TICKET_SCHEMA).option("maxFilesPerTrigger", 1)
+    # Spark would pass over a file that is a week older than the newest
+    reader = reader.option("maxFileAge", "36500d").option("cleanSource", "delete")
+    writer = reader.json(lake.tickets).writeStream.foreachBatch(take)
+    return writer.option("checkpointLocation", lake.checkpoint).queryName("groupkeeper-bronze")
+
+
+# --- before a batch: what is to be read -----------------------------------------------------------
+
+
+def _write_tickets(spark: SparkSession, folder: LogFolder, lake: Lake) -> None:
+    """List the files that have to be looked at, a list a batch."""
+    files = folder.files()
+    manifest = folder.manifest(each.file for each in files)
+    known = read_verdicts(spark, lake)
+    new = [
+        each
+        for each in files
+        if each.file not in manifest.removed
+        and is_new(*each, manifest.of(each.file), known.get(each.file))
+    ]
+    make_folder(spark, lake.tickets)  # the stream begins with one that exists
+    for batch in _batches(new):
+        rows = [(each.file, *manifest.of(each.file)) for each in batch]
+        table = spark.createDataFrame(rows, TICKET_SCHEMA).coalesce(1)
+        table.write.mode("append").json(lake.tickets)
+
+
+def _batches(files: Iterable[LogFile]) -> list[list[LogFile]]:
+    """Divide files into batches of a limited size, no two of one name in one: rows of bronze bear
+    the names alone.
+    """
+    batches: list[list[LogFile]] = []
+    waiting = list(files)
+    while waiting:
+        batch: list[LogFile] = []
+        names: set[str] = set()
+        left = []
+        size = 0
+        for each in waiting:
+            name = each.file.rpartition("/")[2]
+            is_full = size >= MAX_BATCH_BYTES or len(batch) >= MAX_BATCH_FILES
+            if is_full or name in names:
+                left.append(each)
+                continue
+            batch.append(each)
+            names.add(name)
+            size += each.file_bytes
+        batches.append(batch)
+        waiting = left
+    return batches
+
+
+# --- a batch --------------------------------------------------------------------------------------
+
+
+class _Batch:
+    """The files of one batch."""
+
+    def __init__(self, spark: SparkSession, folder: LogFolder, lake: Lake, batch_id: str) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._lake = lake
+        self._batch_id = batch_id
+        self._problems: dict[str, str] = {}
+
+    def take(self, tickets: Sequence[Ticket]) -> None:
+        """Bring in the files that are right, and note what was found out of all."""
+        held = {part.file: part for part in read_judged(self._spark, self._lake).held}
+        contents = self._folder.contents([ticket.file for ticket in tickets])
+        there = [ticket for ticket in tickets if ticket.file in contents]
+        for ticket in there:
+            content = contents[ticket.file]
+            if problem := problem_of_file(ticket, content.file_bytes, content.sha256):
+                self._problems[ticket.file] = problem
+        right = [ticket.file for ticket in there if ticket.file not in self._problems]
+        # touched, or copied anew, and the same
+        new = [
+            file for file in right if file not in held or held[file].sha256 != contents[file].sha256
+        ]
+        parts = self._bring_in(new, contents)
+        write_held(self._spark, self._lake, parts)
+        self._note(there, contents)
+
+    def _bring_in(self, files: list[str], contents: dict[str, Content]) -> list[HeldSegment]:
+        """Write the events of those files that turn out to be right."""
+        while files:
+            try:
+                parts = write_events(self._folder.events(files), self._lake, self._batch_id)
+            except SPARK_ERRORS as error:
+                wrong = dict.fromkeys(self._damaged(files, error), UNREADABLE)
+                if not wrong:
+                    raise
+            else:
+                by_file = _by_file(files, parts)
+                told = {file: problem_of_events(file, by_file[file]) for file in files}
+                wrong = {file: problem for file, problem in told.items() if problem}
+                if not wrong:
+                    return [
+                        part._replace(file=file, sha256=contents[file].sha256)
+                        for file in files
+                        for part in by_file[file]
+                    ]
+            self._problems |= wrong
+            files = [file for file in files if file not in wrong]
+            remove_batch(self._spark, self._lake.events, self._batch_id)
+        return []
+
+    def _damaged(self, files: Sequence[str], error: BaseException) -> list[str]:
+        """Find out which files cannot be read: the one that Spark names, or, each by itself."""
+        named = damaged_file(error)
+        found = [file for file in files if named is not None and named.endswith(f"/{file}")]
+        return found or [file for file in files if not self._is_readable(file)]
+
+    def _is_readable(self, file: str) -> bool:
+        with suppress(*SPARK_ERRORS):
+            self._folder.events([file]).write.format("noop").mode("overwrite").save()
+            return True
+        return False
+
+    def _note(self, tickets: Iterable[Ticket], contents: dict[str, Content]) -> None:
+        rows = [
+            (
+                ticket.file,
+                *contents[ticket.file],
+                ticket.listed.sha256,
+                self._problems.get(ticket.file, ""),
+                self._batch_id,
+            )
+            for ticket in tickets
+        ]
+        if rows:
+            table = self._spark.createDataFrame(rows, VERDICT_SCHEMA)
+            write_small(table, self._lake.verdicts, "batch_id")
+
+
+def _by_file(files: Iterable[str], parts: Iterable[HeldSegment]) -> dict[str, list[HeldSegment]]:
+    by_name: dict[str, list[HeldSegment]] = {}
+    for part in parts:
+        by_name.setdefault(part.segment, []).append(part)
+    return {file: by_name.get(file.rpartition("/")[2], []) for file in files}
+
+
+# --- after it: what is not there ------------------------------------------------------------------
+
+
+def _note_lacking(spark: SparkSession, folder: LogFolder, lake: Lake) -> list[Lacking]:
+    """Note which segments ought to be there and are not, or are wrong; return them."""
+    files = [each.file for each in folder.files()]
+    manifest = folder.manifest(files)
+    held = read_judged(spark, lake).held
+    found = lacking(files, manifest, held, read_verdicts(spark, lake))
+    # one that was sealed since the files were listed is there
+    found = [each for each in found if each.file in files or not folder.is_there(each.file)]
+    before = read_lacking(spark, lake)
+    logs = {name.log_id for file in [*files, *manifest.listed] if (name := parse_name(file))}
+    # other logs, if tables are made of several folders, are as they were when theirs was looked at
+    found += [each for each in before if each.name is not None and each.name.log_id not in logs]
+    if sorted(found) != before:
+        rows = [(each.file, each.problem) for each in found]
+        write_small(spark.createDataFrame(rows, LACKING_SCHEMA), lake.lacking)
+    return sorted(found)

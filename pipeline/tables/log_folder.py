@@ -1,0 +1,132 @@
+"""The folder of a log as Spark reaches it: which files lie there, what manifests say, checksums."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from groupkeeper.pipeline.log.segment_files import MANIFEST, ManifestLines
+from groupkeeper.pipeline.tables.bronze import SEGMENT_GLOB, read_segments
+from groupkeeper.pipeline.tables.lake import DAY
+
+
+class LogFile(NamedTuple):
+    """A file as it is now."""
+
+    file: str
+    """Its path below the folder."""
+    file_bytes: int
+    modified_ms: int
+
+
+class Content(NamedTuple):
+    """What a file held when its checksum was taken."""
+
+    file_bytes: int
+    modified_ms: int
+    sha256: str
+
+
+EMPTY: Final = Content(0, 0, hashlib.sha256().hexdigest())
+"""Any file without content."""
+
+
+class LogFolder:
+    """Any folder that the Spark cluster reads: local, or an address of an object store."""
+
+    def __init__(self, spark: SparkSession, address: str) -> None:
+        """Name it; nothing is read yet."""
+        self._spark = spark
+        path = self._hadoop.Path(address)
+        self._root = str(self._file_system(path).makeQualified(path).toString()).rstrip("/") + "/"
+
+    def files(self) -> list[LogFile]:
+        """List the segments below the folder. Raises where it does not exist."""
+        found = self._binary(self._root).select("path", "length", "modificationTime")
+        files = {
+            file: LogFile(file, row["length"], _ms(row["modificationTime"]))
+            for row in found.collect()
+            if (file := self._below(row["path"]))
+        }
+        # Spark has no rows for empty files, and yet they are there
+        root = urlsplit(self._root).path
+        for path in found.inputFiles():
+            file = unquote(urlsplit(path).path).removeprefix(root)
+            files.setdefault(file, LogFile(file, EMPTY.file_bytes, EMPTY.modified_ms))
+        return sorted(files.values())
+
+    def manifest(self, files: Iterable[str]) -> ManifestLines:
+        """Read the manifest of the folder, and those of the folders below it that have days."""
+        marker = f"{DAY}="
+        folders = {file[: file.rfind(marker)] for file in files if f"/{marker}" in f"/{file}"}
+        found = ManifestLines()
+        for folder in sorted({"", *folders}):
+            content = self._content(folder + MANIFEST)
+            if content is not None:
+                found.add(folder, content)
+        return found
+
+    def is_there(self, file: str) -> bool:
+        """Whether a file exists, in this moment."""
+        path = self._hadoop.Path(self._root + file)
+        return bool(self._file_system(path).exists(path))
+
+    def contents(self, files: Sequence[str]) -> dict[str, Content]:
+        """Take the checksums of files, a task each; those that are gone are left out."""
+        there = [file for file in files if self.is_there(file)]
+        if not there:
+            return {}
+        paths = [self._root + file for file in there]
+        rows = self._binary(*paths).select(
+            "path", "length", "modificationTime", F.sha2("content", 256).alias("sha256")
+        )
+        found = {
+            self._below(row["path"]): Content(
+                row["length"], _ms(row["modificationTime"]), row["sha256"]
+            )
+            for row in rows.collect()
+        }
+        return dict.fromkeys(there, EMPTY) | found
+
+    def events(self, files: Iterable[str]) -> DataFrame:
+        """Read the events of files."""
+        return read_segments(self._spark, *(self._root + file for file in files))
+
+    def _binary(self, *paths: str) -> DataFrame:
+        reader = self._spark.read.format("binaryFile").option("pathGlobFilter", SEGMENT_GLOB)
+        return reader.option("recursiveFileLookup", "true").load(list(paths))
+
+    def _below(self, path: str) -> str:
+        return path.removeprefix(self._root)
+
+    def _content(self, file: str) -> bytes | None:
+        path = self._hadoop.Path(self._root + file)
+        files = self._file_system(path)
+        if not files.exists(path):
+            return None
+        stream = files.open(path)
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def _file_system(self, path: Any) -> Any:
+        return path.getFileSystem(self._spark.sparkContext._jsc.hadoopConfiguration())
+
+    @property
+    def _jvm(self) -> Any:
+        return self._spark.sparkContext._jvm
+
+    @property
+    def _hadoop(self) -> Any:
+        return self._jvm.org.apache.hadoop.fs
+
+
+def _ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)

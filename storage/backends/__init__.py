@@ -1,0 +1,1 @@
+"""Where data lies: memory, SQLite, a store of the host's own."""

@@ -1,0 +1,198 @@
+"""A store in the memory of the process: nothing survives it. For tests, and for trying things out.
+
+Not a mock: leases, epochs, fencing, order and atomicity are those of the contract. Closing keeps
+the content, so a second coordinator can open the same object and load what the first one wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from typing import NamedTuple
+
+from groupkeeper.coordinator.core.events import Event
+from groupkeeper.coordinator.core.records import OffsetsCommitted, Record
+from groupkeeper.storage.base import (
+    CLUSTER_SHARD,
+    Lease,
+    LeaseEpoch,
+    ShardAppend,
+    ShardId,
+    StorageError,
+    StorageLimits,
+    StoreIdentity,
+    StoreRefused,
+    refuse_other_identity,
+)
+from groupkeeper.storage.codec.events import Stamp, batch_events, event_dict
+from groupkeeper.storage.event_log.clock import LogClock, wall_clock_ms
+from groupkeeper.storage.keyed import KeyedRecords
+from groupkeeper.storage.segment_lines import EventDict
+
+MAX_EVENTS = 100_000
+"""Events kept; at some 500 bytes each that is 50 MB."""
+
+MAX_STEP_BYTES = 16 * 1024 * 1024
+
+LOAD_SLICE_RECORDS = 500
+
+HISTORY_SLICE_EVENTS = 5_000
+"""Events of any group that are looked at in one turn of the loop."""
+
+
+class KeptEvent(NamedTuple):
+    """One event of the ring, not rendered yet."""
+
+    stamp: Stamp
+    seq: int
+    shard: ShardId
+    lease_epoch: LeaseEpoch
+    event: Event | OffsetsCommitted
+
+
+class MemoryOffsetStorage:
+    """Keeps the last value of every key, and the newest events in a ring."""
+
+    def __init__(
+        self, *, clock: Callable[[], int] = wall_clock_ms, max_events: int = MAX_EVENTS
+    ) -> None:
+        """Start empty. ``clock`` tells the wall time in milliseconds."""
+        self.limits = StorageLimits(max_step_bytes=MAX_STEP_BYTES, one_lane=True)
+        self._identity: StoreIdentity | None = None
+        self._is_open = False
+        self._log_clock = LogClock(clock)
+        self._log_id: str | None = None
+        """Of the last event."""
+        self._shards: dict[ShardId, KeyedRecords] = {}
+        self._owners: dict[ShardId, str] = {}
+        self._epochs: dict[ShardId, LeaseEpoch] = {}
+        self._last_epoch: LeaseEpoch = 0
+        self._last_seq = 0
+        self._events: deque[KeptEvent] = deque(maxlen=max_events)
+
+    async def open(self, identity: StoreIdentity) -> None:
+        """Create the store, or open it again."""
+        if self._is_open:
+            raise StoreRefused("memory: is in use by another coordinator of this process")
+        if self._identity is not None:
+            refuse_other_identity("memory:", self._identity, identity)
+        self._identity = identity
+        self._is_open = True
+        if self._last_seq:
+            self._log_clock.begin(after=self._log_id)
+
+    async def close(self) -> None:
+        """Release everything but the content."""
+        self._is_open = False
+        self._owners.clear()
+
+    async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
+        """Take the shards that are free or ours, all under one new epoch."""
+        self._check_open()
+        free = [shard for shard in shards if self._owners.get(shard, owner) == owner]
+        return self.take_over(free, owner)
+
+    def take_over(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
+        """Take the shards whoever holds them, as another process does with one it thinks dead."""
+        self._last_epoch += 1
+        for shard in shards:
+            self._owners[shard] = owner
+            self._epochs[shard] = self._last_epoch
+        return {shard: Lease(shard, owner, self._last_epoch) for shard in shards}
+
+    async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
+        """Return the shards that were taken over; a lease in memory does not run out."""
+        self._check_open()
+        return [lease.shard for lease in leases if not self._holds(lease)]
+
+    async def release(self, leases: Collection[Lease]) -> None:
+        """Give back the shards that are still held."""
+        self._check_open()
+        self.give_back(leases)
+
+    def give_back(self, leases: Collection[Lease]) -> None:
+        """Undo a ``take_over``; the epochs stay."""
+        for lease in leases:
+            if self._holds(lease):
+                del self._owners[lease.shard]
+
+    async def load(
+        self, shards: Collection[ShardId]
+    ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
+        """Yield the compacted records of each shard."""
+        self._check_open()
+        for shard in shards:
+            if shard not in self._shards:
+                continue
+            records = list(self._shards[shard].records())
+            for start in range(0, len(records), LOAD_SLICE_RECORDS):
+                yield shard, records[start : start + LOAD_SLICE_RECORDS]
+
+    async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
+        """Store the items of the shards that are not fenced."""
+        self._check_open()
+        fenced = [item.shard for item in items if self._epochs.get(item.shard) != item.fence]
+        ours = [item for item in items if item.shard not in fenced and item.batches]
+        if ours:
+            stamp = self._log_clock.stamp()
+            if (started := self._log_clock.started(self._last_seq)) is not None:
+                self._keep(stamp, CLUSTER_SHARD, ours[0].fence, started)
+            for item in ours:
+                self._store(stamp, item)
+            self._log_clock.written()
+            self._log_id = stamp.log_id
+        return fenced
+
+    def unfolded(self) -> int:
+        """Nothing waits: every append is compacted at once."""
+        return 0
+
+    def stats(self) -> dict[str, float]:
+        """Tell the last seq and how many events are kept."""
+        return {"last_seq": self._last_seq, "events": len(self._events)}
+
+    async def check_after_unclean_end(self) -> str | None:
+        """Nothing to check: nothing survives the process."""
+        return None
+
+    def events(self, after_seq: int = 0) -> list[EventDict]:
+        """Return the kept events above a seq, oldest first."""
+        return [event_dict(*kept) for kept in self._events if kept.seq > after_seq]
+
+    async def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
+        """Yield the kept events of a group, oldest first, from a moment on."""
+        for position, kept in enumerate(list(self._events), start=1):
+            event = kept.event
+            named = event.group_id if isinstance(event, OffsetsCommitted) else event.group
+            if named == group_id and kept.stamp.ts_ms >= since_ms:
+                yield event_dict(*kept)
+            if position % HISTORY_SLICE_EVENTS == 0:
+                await asyncio.sleep(0)
+
+    def _store(self, stamp: Stamp, item: ShardAppend) -> None:
+        keyed = self._shards.setdefault(item.shard, KeyedRecords())
+        for batch in item.batches:
+            for record in batch.records:
+                keyed.apply(record)
+            for event in batch_events(batch.records, batch.events):
+                self._last_seq += 1
+                kept = (stamp, self._last_seq, item.shard, item.fence, event)
+                # Without the constructor, which is Python code: every commit takes this way.
+                self._events.append(tuple.__new__(KeptEvent, kept))
+
+    def _keep(
+        self, stamp: Stamp, shard: ShardId, fence: LeaseEpoch, event: Event | OffsetsCommitted
+    ) -> None:
+        self._last_seq += 1
+        self._events.append(KeptEvent(stamp, self._last_seq, shard, fence, event))
+
+    def _holds(self, lease: Lease) -> bool:
+        return (
+            self._owners.get(lease.shard) == lease.owner
+            and self._epochs[lease.shard] == lease.epoch
+        )
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise StorageError("memory: is not open")

@@ -1,0 +1,386 @@
+"""Which groups the SQLite backend writes into its folded tables, and when (pure; design 3).
+
+The log alone would be enough; the fold bounds how much of it a load has to read. It costs an append
+little and nothing is ever rewritten as a whole: each append beyond a threshold takes a slice of the
+groups whose row has been out of date for longest. A large group goes in parts, one an append.
+
+What was taken counts as folded once the thread has said so, and not before. What could not be
+written is put off: it holds ``folded_row``, and is tried again after a while. No append fails.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from groupkeeper.coordinator.core.records import Record, SavedGroup, SavedOffsets
+from groupkeeper.storage.backends.sqlite.group_parts import MAX_PART_BYTES, GroupWalk, is_one_part
+from groupkeeper.storage.base import ShardAppend, ShardId
+from groupkeeper.storage.codec.records import Payload, encode_record, encode_saved, group_of
+
+FOLD_AFTER_REQUESTS = 50_000
+"""Requests that may stand in the log unfolded: about what a load reads in a second."""
+
+MIN_SLICE_GROUPS = 8
+MAX_SLICE_BYTES = 1024 * 1024
+MAX_SLICE_GROUPS = 1_000
+"""SQLite takes 32,766 parameters in a statement; a group needs three."""
+
+IDLE_SLICE_GROUPS = 64
+"""For an append that only folds: nobody waits for it, but the loop still does the encoding."""
+
+MIN_RETRY_SLICES = 8
+MAX_RETRY_SLICES = 1_024
+"""Slices between two attempts at what could not be written, doubling."""
+
+GroupKey: TypeAlias = tuple[ShardId, str]
+
+_Saved: TypeAlias = Mapping[ShardId, Callable[[str], SavedGroup | None]]
+
+
+class FoldedGroup(NamedTuple):
+    """A group's row to write; without a state, to remove."""
+
+    shard: ShardId
+    group_id: str
+    state: bytes | None
+
+
+class FoldedPart(NamedTuple):
+    """One part of a large group."""
+
+    shard: ShardId
+    group_id: str
+    number: int
+    """From 0; what an earlier attempt has left is cleared with the first."""
+    state: bytes
+    head: bytes | None
+    """With the last part: the group's row, which makes this set of parts the one that counts."""
+
+
+class FoldWork:
+    """What one append folds besides. The thread writes into it what became of it."""
+
+    __slots__ = (
+        "clears",
+        "error",
+        "groups",
+        "has_keyed",
+        "is_done",
+        "is_retry",
+        "least_row",
+        "part",
+        "row",
+        "taken",
+    )
+
+    def __init__(self, row: int, has_keyed: bool) -> None:
+        """Start without a group."""
+        self.row = row
+        """The row that it is written behind."""
+        self.has_keyed = has_keyed
+        """There are records with keys of their own to write; in the end: some are left."""
+        self.groups: list[FoldedGroup] = []
+        self.clears: list[GroupKey] = []
+        """Those of the groups that may have parts from before, which count no more."""
+        self.part: FoldedPart | None = None
+        self.taken: dict[GroupKey, int] = {}
+        """The groups, and the row of the oldest change of each that was not folded."""
+        self.least_row = 0
+        """The least of these rows."""
+        self.is_retry = False
+        self.error: Exception | None = None
+        """Why the groups could not be written."""
+        self.is_done = False
+        """Set last."""
+
+
+class Changes(NamedTuple):
+    """What an append changes, as far as the fold cares."""
+
+    groups: list[GroupKey]
+    requests: int
+    """Steps that changed a group: what a load would have to apply again."""
+
+
+def changes_of(items: Sequence[ShardAppend]) -> Changes:
+    """Find the groups that the records of an append set or clear, each once."""
+    groups: dict[GroupKey, None] = {}
+    requests = 0
+    for item in items:
+        for batch in item.batches:
+            requests += note_groups(groups, item.shard, batch.records)
+    return Changes(list(groups), requests)
+
+
+def changes_in(payload: Payload) -> Changes:
+    """Find the groups that a row of the log changes, each once."""
+    groups: dict[GroupKey, None] = {}
+    requests = 0
+    for item in payload.items:
+        for batch in item.batches:
+            requests += note_groups(groups, item.shard, batch.records)
+    return Changes(list(groups), requests)
+
+
+def note_groups(groups: dict[GroupKey, None], shard: ShardId, records: Sequence[Record]) -> bool:
+    """Add the groups that the records of one step change; tell whether there are any."""
+    found = False
+    for record in records:
+        group_id = group_of(record)
+        if group_id is not None:
+            groups[shard, group_id] = None
+            found = True
+    return found
+
+
+class _LargeGroup:
+    """A group that is folded in parts, over several appends."""
+
+    __slots__ = ("is_waiting", "key", "parts", "row", "walk")
+
+    def __init__(self, key: GroupKey, row: int) -> None:
+        self.key = key
+        self.row = row
+        """The oldest change that is folded once all parts are written; what changes meanwhile is a
+        change of its own."""
+        self.walk = GroupWalk()
+        self.parts = 0
+        self.is_waiting = False
+        """For what became of its last part: none follows one that is lost."""
+
+
+class FoldMap:
+    """The groups that changed since their row was written, oldest change first."""
+
+    def __init__(
+        self, fold_after: int = FOLD_AFTER_REQUESTS, part_bytes: int = MAX_PART_BYTES
+    ) -> None:
+        """Start with everything folded; a load calls ``note`` for each row that is not."""
+        self._fold_after = fold_after
+        self._part_bytes = part_bytes
+        self._dirty: dict[ShardId, OrderedDict[str, int]] = {}
+        self._requests: deque[tuple[int, int]] = deque()
+        self.unfolded = 0
+        """Requests in the rows above ``folded_row``."""
+        self.has_parts: set[GroupKey] = set()
+        """Groups that may have parts in their table."""
+        self._works: deque[FoldWork] = deque()
+        """What was taken and is not known to be written, oldest first."""
+        self._large: _LargeGroup | None = None
+        self._keyed_row: int | None = None
+        """The oldest row with records of their own keys that could not be written."""
+        self._put_off: dict[GroupKey, int] = {}
+        """Groups that could not be written, and the oldest row with a change that is not folded."""
+        self.failures = 0
+        """Works that failed."""
+        self.failures_in_a_row = 0
+        self._slices = 0
+        self._retry_at = 0
+        self._retry_wait = MIN_RETRY_SLICES
+        self._retry_groups = MAX_SLICE_GROUPS
+
+    def note(self, row: int, changes: Changes) -> int:
+        """A log row is written; returns how many groups it makes dirty that were not."""
+        made_dirty = 0
+        for shard, group_id in changes.groups:
+            dirty = self._dirty.get(shard)
+            if dirty is None:
+                dirty = self._dirty[shard] = OrderedDict()
+            if group_id not in dirty:
+                dirty[group_id] = row
+                made_dirty += 1
+        if changes.requests:
+            self._requests.append((row, changes.requests))
+            self.unfolded += changes.requests
+        return made_dirty
+
+    def folded_row(self, last_row: int) -> int:
+        """The row just below the oldest change that is not folded: what a load may start above."""
+        rows = [next(iter(dirty.values())) for dirty in self._dirty.values()]
+        for work in self._works:
+            if work.taken:
+                rows.append(work.least_row)
+            if work.has_keyed:
+                rows.append(work.row)
+        if self._large is not None:
+            rows.append(self._large.row)
+        if self._keyed_row is not None:
+            rows.append(self._keyed_row)
+        rows += self._put_off.values()
+        return min(rows) - 1 if rows else last_row
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something was taken that is not known to be written."""
+        return bool(self._works)
+
+    # --- what an append folds besides -------------------------------------------------------------
+
+    def work(
+        self, items: Sequence[ShardAppend], row: int, changes: Changes, has_keyed: bool
+    ) -> FoldWork:
+        """Note the row of an append; choose and encode what it folds besides, oldest first.
+
+        As many groups as the append makes dirty, so that the map does not grow, and some more, so
+        that it shrinks. Must run in the same turn of the loop as the encoding of the payload: the
+        states then hold exactly what this and earlier appends hold.
+        """
+        made_dirty = self.note(row, changes)
+        work = FoldWork(row, has_keyed or self._keyed_row is not None)
+        only_folds = not any(item.batches for item in items)
+        if only_folds or self.unfolded > self._fold_after:
+            least = IDLE_SLICE_GROUPS if only_folds else MIN_SLICE_GROUPS
+            self._slices += 1
+            saved = {item.shard: item.saved for item in items}
+            self._choose(work, saved, min(max(made_dirty, least), MAX_SLICE_GROUPS))
+        if work.taken or work.part is not None or work.has_keyed:
+            self._works.append(work)
+        return work
+
+    def _choose(self, work: FoldWork, saved: _Saved, most: int) -> None:
+        size = self._go_on(work, saved)
+        if self._put_off and self._slices >= self._retry_at and not size:
+            work.is_retry = True
+            self._retry_at = self._slices + self._retry_wait
+            most = min(most, self._retry_groups)
+            oldest = iter([(key, row) for key, row in self._put_off.items() if key[0] in saved])
+        else:
+            oldest = self._oldest(saved)
+        begun: _LargeGroup | None = None
+        for key, row in oldest:
+            if self._large is not None and key == self._large.key:
+                continue
+            shard, group_id = key
+            group = saved[shard](group_id)
+            if group is not None and not is_one_part(group, self._part_bytes):
+                if self._large is None and not size:  # one at a time, and none beside others
+                    begun = _LargeGroup(key, row)
+                break
+            state = None if group is None else encode_saved(group)
+            size += len(state or b"")
+            if work.groups and size > MAX_SLICE_BYTES:
+                break
+            self._take(work, key, row, state)
+            if len(work.groups) == most:
+                break
+        for key in work.taken:
+            self._forget(key, work.is_retry)
+        if begun is not None:
+            self._forget(begun.key, work.is_retry)
+            self._large = begun
+            self._go_on(work, saved)
+
+    def _take(self, work: FoldWork, key: GroupKey, row: int, state: bytes | None) -> None:
+        work.groups.append(FoldedGroup(key[0], key[1], state))
+        work.least_row = min(row, work.least_row) if work.taken else row
+        work.taken[key] = row
+        if key in self.has_parts:
+            work.clears.append(key)
+
+    def _forget(self, key: GroupKey, is_put_off: bool) -> None:
+        """A change of the group from now on is a new one."""
+        if is_put_off:
+            del self._put_off[key]
+            return
+        dirty = self._dirty[key[0]]
+        del dirty[key[1]]
+        if not dirty:
+            del self._dirty[key[0]]
+
+    def _go_on(self, work: FoldWork, saved: _Saved) -> int:
+        """Take the next part of the group that is folded in parts, as it is now; returns its size.
+
+        What changes after the first part was taken is dirty again, whichever part has it: until all
+        parts are written the row of the oldest change is held, and a load applies them all again.
+        """
+        large = self._large
+        if large is None or large.is_waiting or large.key[0] not in saved:
+            return 0
+        shard, group_id = large.key
+        group = saved[shard](group_id)
+        if group is None:
+            self._large = None
+            self._take(work, large.key, large.row, None)
+            return 0
+        self.has_parts.add(large.key)
+        offsets = large.walk.take(group, self._part_bytes)
+        state = encode_record(SavedOffsets(group_id, offsets))
+        head = (
+            encode_saved(SavedGroup(group_id, group.metadata, {})) if large.walk.is_done else None
+        )
+        work.part = FoldedPart(shard, group_id, large.parts, state, head)
+        large.parts += 1
+        large.is_waiting = True
+        return len(state) + len(head or b"")
+
+    def _oldest(self, saved: _Saved) -> Iterator[tuple[GroupKey, int]]:
+        """Yield the dirty groups of these shards by their oldest change."""
+        ages = heapq.merge(*[self._ages(shard) for shard in saved if shard in self._dirty])
+        for row, shard, group_id in ages:
+            yield (shard, group_id), row
+
+    def _ages(self, shard: ShardId) -> Iterator[tuple[int, ShardId, str]]:
+        for group_id, row in self._dirty[shard].items():
+            yield row, shard, group_id
+
+    # --- what became of it ------------------------------------------------------------------------
+
+    def settle(self) -> Exception | None:
+        """Take in what became of earlier works, in their order; returns why the last one that
+        failed did.
+        """
+        failure: Exception | None = None
+        if not self._works or not self._works[0].is_done:
+            return failure
+        while self._works and self._works[0].is_done:
+            work = self._works.popleft()
+            if not work.has_keyed:
+                self._keyed_row = None
+            elif self._keyed_row is None:
+                self._keyed_row = work.row
+            if work.error is None:
+                self._succeeded(work)
+            else:
+                failure = work.error
+                self._failed(work)
+        folded_row = self.folded_row(self._requests[-1][0] if self._requests else 0)
+        while self._requests and self._requests[0][0] <= folded_row:
+            self.unfolded -= self._requests.popleft()[1]
+        return failure
+
+    def _succeeded(self, work: FoldWork) -> None:
+        self.failures_in_a_row = 0
+        # What had failed before is older than what was written now.
+        for key in work.taken:
+            self._put_off.pop(key, None)
+        large = self._large
+        for key in work.clears:
+            if large is None or large.key != key:
+                self.has_parts.discard(key)
+        if work.part is not None and large is not None:
+            large.is_waiting = False
+            if large.walk.is_done:
+                self._put_off.pop(large.key, None)
+                self._large = None
+        if work.is_retry:
+            self._retry_at = self._slices
+            self._retry_wait = MIN_RETRY_SLICES
+            self._retry_groups = min(2 * self._retry_groups, MAX_SLICE_GROUPS)
+
+    def _failed(self, work: FoldWork) -> None:
+        """Put the groups off, behind those that wait already."""
+        self.failures += 1
+        self.failures_in_a_row += 1
+        failed = dict(work.taken)
+        if work.part is not None and self._large is not None:
+            failed[self._large.key] = self._large.row
+            self._large = None
+        for key, row in failed.items():
+            self._put_off[key] = min(row, self._put_off.pop(key, row))
+        if work.is_retry:
+            self._retry_wait = min(2 * self._retry_wait, MAX_RETRY_SLICES)
+        self._retry_at = self._slices + self._retry_wait
+        self._retry_groups = 1

@@ -1,0 +1,83 @@
+"""Writing the fold of a SQLite store: what the writer's thread does behind an append's row.
+
+Nobody waits for it. What fails is told in the work itself, and whoever made the work decides what
+comes of it; no append fails because of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+
+from groupkeeper.storage.backends.sqlite import schema
+from groupkeeper.storage.backends.sqlite.fold import FoldedPart, FoldWork
+from groupkeeper.storage.backends.sqlite.keyed import KeyedRow, write_keyed
+from groupkeeper.storage.base import LeaseEpoch
+
+
+class FoldWriter:
+    """Writes works in their order. Used on the thread alone."""
+
+    def __init__(self) -> None:
+        """Start with nothing left over."""
+        self._left: dict[tuple[int, str], KeyedRow] = {}
+        """Records with keys of their own that could not be written: the next work does."""
+
+    def forget(self) -> None:
+        """Drop what is left: a load comes, which finds what is missing."""
+        self._left.clear()
+
+    def write(
+        self,
+        writer: sqlite3.Connection,
+        work: FoldWork,
+        keyed: list[KeyedRow],
+        epoch: LeaseEpoch,
+    ) -> None:
+        """Write a work. Never raises; the work says whether it failed."""
+        try:
+            self._write_keyed(writer, keyed, epoch)
+            _write_groups(writer, work, epoch)
+            if work.part is not None:
+                _write_part(writer, work.part, epoch)
+        except Exception as error:  # noqa: BLE001 - told by the work
+            work.error = error
+        work.has_keyed = bool(self._left)
+        work.is_done = True
+
+    def _write_keyed(
+        self, writer: sqlite3.Connection, keyed: list[KeyedRow], epoch: LeaseEpoch
+    ) -> None:
+        for row in keyed:
+            self._left[row[:2]] = row
+        if self._left:
+            write_keyed(writer, list(self._left.values()), epoch)
+            self._left.clear()
+
+
+def save_folded_row(writer: sqlite3.Connection, folded_row: int, epoch: LeaseEpoch) -> None:
+    """Note up to which row everything is folded, unless more is noted."""
+    writer.execute(schema.SAVE_FOLDED_ROW, (folded_row, folded_row, epoch))
+
+
+def _write_groups(writer: sqlite3.Connection, work: FoldWork, epoch: LeaseEpoch) -> None:
+    saved = [group for group in work.groups if group.state is not None]
+    gone = [group[:2] for group in work.groups if group.state is None]
+    if saved:
+        writer.execute(schema.save_groups(len(saved)), (*itertools.chain(*saved), epoch))
+    if gone:
+        writer.execute(schema.remove_groups(len(gone)), (*itertools.chain(*gone), epoch))
+    if work.clears:
+        sql = schema.remove_parts(len(work.clears))
+        writer.execute(sql, (*itertools.chain(*work.clears), epoch))
+
+
+def _write_part(writer: sqlite3.Connection, part: FoldedPart, epoch: LeaseEpoch) -> None:
+    """Write one part into a set that does not count yet; with the last one it does, at once."""
+    key = (part.shard, part.group_id)
+    if part.number == 0:
+        writer.execute(schema.REMOVE_OTHER_PARTS, (*key, *key, epoch))
+    writer.execute(schema.SAVE_PART, (*key, *key, part.number, part.state, epoch))
+    if part.head is not None:
+        writer.execute(schema.END_PARTS, (*key, part.head, epoch))
+        writer.execute(schema.REMOVE_OTHER_PARTS, (*key, *key, epoch))

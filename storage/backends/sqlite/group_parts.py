@@ -1,0 +1,70 @@
+"""A large group's saved state in parts, none of which costs the loop much to encode (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeAlias
+
+from groupkeeper.coordinator.core.groups.group_bytes import offset_bytes, topic_bytes
+from groupkeeper.coordinator.core.records import SavedGroup, SavedOffset
+
+MAX_PART_BYTES: Final = 512 * 1024
+"""Encoding as much takes the loop up to 5 ms."""
+
+_MEMBER_BYTES: Final = 4_096
+"""More than most members take: a group with this many goes in parts for nothing at worst."""
+
+Offsets: TypeAlias = dict[str, dict[int, SavedOffset]]
+
+
+def is_one_part(group: SavedGroup, part_bytes: int) -> bool:
+    """Whether a group fits into one part for certain; found out without encoding it."""
+    members = () if group.metadata is None else group.metadata.members
+    left = part_bytes - _MEMBER_BYTES * len(members)
+    for topic, partitions in group.offsets.items():
+        left -= topic_bytes(topic) + offset_bytes("") * len(partitions)
+        if left < 0:
+            return False
+        for stored in partitions.values():
+            if stored.metadata:
+                left -= 6 * len(stored.metadata)
+    return left >= 0
+
+
+class GroupWalk:
+    """A walk over the offsets of one group, which may change and even be made anew on the way.
+
+    Every offset that is there from the beginning of the walk to its end is taken, once.
+    """
+
+    def __init__(self) -> None:
+        """Begin before the first offset."""
+        self._offsets: Mapping[str, Mapping[int, SavedOffset]] = {}
+        self._keys: Iterator[tuple[str, int]] | None = None
+        self.is_done = False
+
+    def take(self, group: SavedGroup, part_bytes: int) -> Offsets:
+        """Return the next offsets as they are now, up to about so many bytes, and at least one."""
+        self._offsets = group.offsets
+        if self._keys is None:
+            self._keys = self._walk()
+        taken: Offsets = {}
+        size = 0
+        for topic, partition in self._keys:
+            stored = self._offsets.get(topic, {}).get(partition)
+            if stored is None:
+                continue  # it was removed since
+            if topic not in taken:
+                taken[topic] = {}
+                size += topic_bytes(topic)
+            taken[topic][partition] = stored
+            size += offset_bytes(stored.metadata)
+            if size >= part_bytes:
+                return taken
+        self.is_done = True
+        return taken
+
+    def _walk(self) -> Iterator[tuple[str, int]]:
+        for topic in list(self._offsets):
+            for partition in list(self._offsets.get(topic, ())):
+                yield topic, partition

@@ -1,0 +1,298 @@
+"""The tables of the SQLite backend, how they came to be, and whom they may be opened by."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from groupkeeper.storage.base import StoreIdentity, StoreRefused, refuse_other_identity
+from groupkeeper.storage.codec.events import Stamp
+from groupkeeper.storage.codec.records import encode_payload
+from groupkeeper.storage.file_lock import connect_reading
+
+APPLICATION_ID: Final = 0x67726B70
+""""grkp" in the header of the file: tells our databases from others (``PRAGMA application_id``)."""
+
+Migration: TypeAlias = Sequence[str]
+"""The statements that lead from one schema version to the next, in one transaction."""
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (
+    (
+        # What the store is, and whether its last user closed it: cluster_id, shards, running.
+        "CREATE TABLE store (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID",
+        # One lane, one lease: every append names the epoch and is refused when it is not this one.
+        """CREATE TABLE lease (
+            id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL, owner TEXT NOT NULL
+        )""",
+        "INSERT INTO lease VALUES (1, 0, '')",
+        # One row an append; payload: storage/codec/records.py. The newest row is never deleted,
+        # because row and seq are counted on from it.
+        """CREATE TABLE log (
+            "row" INTEGER PRIMARY KEY, first_seq INTEGER NOT NULL, count INTEGER NOT NULL,
+            payload TEXT NOT NULL
+        )""",
+        # The folded state: what the log came to up to some row at or above fold.folded_row. A
+        # payload's head tells folded_row too; the larger of the two holds.
+        """CREATE TABLE groups (
+            shard INTEGER NOT NULL, group_id TEXT NOT NULL, state TEXT NOT NULL,
+            PRIMARY KEY (shard, group_id)
+        )""",
+        """CREATE TABLE keyed (
+            shard INTEGER NOT NULL, key TEXT NOT NULL, record TEXT NOT NULL,
+            PRIMARY KEY (shard, key)
+        )""",
+        """CREATE TABLE fold (
+            id INTEGER PRIMARY KEY CHECK (id = 1), folded_row INTEGER NOT NULL
+        )""",
+        "INSERT INTO fold VALUES (1, 0)",
+        # For people. As of the last fold, so it lags behind what is committed.
+        """CREATE VIEW offsets AS
+            SELECT g.shard, g.group_id, topic.key AS topic,
+                   CAST(part.key AS INTEGER) AS "partition",
+                   json_extract(part.value, '$[0]') AS committed_offset,
+                   json_extract(part.value, '$[1]') AS leader_epoch,
+                   json_extract(part.value, '$[2]') AS metadata,
+                   json_extract(part.value, '$[3]') AS commit_time_ms,
+                   json_extract(part.value, '$[4]') AS expire_time_ms,
+                   json_extract(part.value, '$[5]') AS topic_id
+            FROM groups AS g, json_each(g.state, '$.offsets') AS topic,
+                 json_each(topic.value) AS part""",
+    ),
+    (
+        # Follows the files of sealed segments (event_log/settling.py); rows are deleted by it.
+        """CREATE TABLE sealed (
+            id INTEGER PRIMARY KEY CHECK (id = 1), sealed_seq INTEGER NOT NULL
+        )""",
+        "INSERT INTO sealed VALUES (1, 0)",
+        # Whose files they are: a directory may be shared, and rows of older logs have gone.
+        "CREATE TABLE sealed_logs (log_id TEXT PRIMARY KEY) WITHOUT ROWID",
+    ),
+    (
+        # A large group's state stands in parts, so that none of its rows is ever large: its row
+        # here has its metadata alone, and names the set of parts that counts. 0: it is whole.
+        "ALTER TABLE groups ADD COLUMN part_set INTEGER NOT NULL DEFAULT 0",
+        """CREATE TABLE group_parts (
+            shard INTEGER NOT NULL, group_id TEXT NOT NULL, part_set INTEGER NOT NULL,
+            part INTEGER NOT NULL, state TEXT NOT NULL,
+            PRIMARY KEY (shard, group_id, part_set, part)
+        )""",
+        "DROP VIEW offsets",
+        """CREATE VIEW offsets AS
+            SELECT g.shard, g.group_id, topic.key AS topic,
+                   CAST(part.key AS INTEGER) AS "partition",
+                   json_extract(part.value, '$[0]') AS committed_offset,
+                   json_extract(part.value, '$[1]') AS leader_epoch,
+                   json_extract(part.value, '$[2]') AS metadata,
+                   json_extract(part.value, '$[3]') AS commit_time_ms,
+                   json_extract(part.value, '$[4]') AS expire_time_ms,
+                   json_extract(part.value, '$[5]') AS topic_id
+            FROM (SELECT shard, group_id, state FROM groups
+                  UNION ALL
+                  SELECT shard, group_id, p.state
+                  FROM group_parts AS p JOIN groups USING (shard, group_id, part_set)) AS g,
+                 json_each(g.state, '$.offsets') AS topic, json_each(topic.value) AS part""",
+    ),
+)
+
+# --- the statements of the hot path --------------------------------------------------------------
+
+APPEND: Final = """INSERT INTO log ("row", first_seq, count, payload)
+    SELECT last."row" + 1, last.first_seq + last.count, ?, CAST(? AS TEXT)
+    FROM (SELECT "row", first_seq, count FROM log ORDER BY "row" DESC LIMIT 1) AS last, lease
+    WHERE lease.epoch = ?"""
+"""One append: row and seq follow the last durable ones, and the epoch is checked, all in one
+statement that is its own transaction. (count, payload, epoch)"""
+
+_SAVE_GROUPS = """INSERT INTO groups (shard, group_id, state)
+    SELECT column1, column2, CAST(column3 AS TEXT) FROM (VALUES {rows})
+    WHERE (SELECT epoch FROM lease) = ?
+    ON CONFLICT (shard, group_id) DO UPDATE SET state = excluded.state, part_set = 0"""
+
+_REMOVE_GROUPS = """DELETE FROM groups
+    WHERE (shard, group_id) IN (VALUES {rows}) AND (SELECT epoch FROM lease) = ?"""
+
+_REMOVE_PARTS = """DELETE FROM group_parts
+    WHERE (shard, group_id) IN (VALUES {rows}) AND (SELECT epoch FROM lease) = ?"""
+
+REMOVE_OTHER_PARTS: Final = """DELETE FROM group_parts
+    WHERE shard = ? AND group_id = ? AND part_set IS NOT
+        (SELECT part_set FROM groups WHERE shard = ? AND group_id = ?)
+    AND (SELECT epoch FROM lease) = ?"""
+"""Clear the parts of a group that do not count. (shard, group_id, the same again, epoch)"""
+
+SAVE_PART: Final = """INSERT INTO group_parts (shard, group_id, part_set, part, state)
+    SELECT ?, ?, 1 + coalesce(
+        (SELECT part_set FROM groups WHERE shard = ? AND group_id = ?), 0), ?, CAST(? AS TEXT)
+    WHERE (SELECT epoch FROM lease) = ?"""
+"""Write a part of a group into the set behind the one that counts.
+(shard, group_id, the same again, part, state, epoch)"""
+
+END_PARTS: Final = """INSERT INTO groups (shard, group_id, state, part_set)
+    SELECT ?, ?, CAST(? AS TEXT), 1 WHERE (SELECT epoch FROM lease) = ?
+    ON CONFLICT (shard, group_id)
+    DO UPDATE SET state = excluded.state, part_set = part_set + 1"""
+"""Let the next set of parts of a group count, from now on. (shard, group_id, state, epoch)"""
+
+_SAVE_KEYED = """INSERT INTO keyed (shard, key, record)
+    SELECT column1, column2, CAST(column3 AS TEXT) FROM (VALUES {rows})
+    WHERE (SELECT epoch FROM lease) = ?
+    ON CONFLICT (shard, key) DO UPDATE SET record = excluded.record"""
+
+_REMOVE_KEYED = """DELETE FROM keyed
+    WHERE (shard, key) IN (VALUES {rows}) AND (SELECT epoch FROM lease) = ?"""
+
+SAVE_FOLDED_ROW: Final = """UPDATE fold SET folded_row = ?
+    WHERE folded_row < ? AND (SELECT epoch FROM lease) = ?"""
+
+
+def save_groups(count: int) -> str:
+    """Write so many groups: (shard, group_id, state) each, then the epoch."""
+    return _SAVE_GROUPS.format(rows=_rows("(?,?,?)", count))
+
+
+def remove_groups(count: int) -> str:
+    """Remove so many groups: (shard, group_id) each, then the epoch."""
+    return _REMOVE_GROUPS.format(rows=_rows("(?,?)", count))
+
+
+def remove_parts(count: int) -> str:
+    """Remove all parts of so many groups: (shard, group_id) each, then the epoch."""
+    return _REMOVE_PARTS.format(rows=_rows("(?,?)", count))
+
+
+def save_keyed(count: int) -> str:
+    """Write so many records with a key of their own: (shard, key, record) each, then the epoch."""
+    return _SAVE_KEYED.format(rows=_rows("(?,?,?)", count))
+
+
+def remove_keyed(count: int) -> str:
+    """Remove so many records with a key of their own: (shard, key) each, then the epoch."""
+    return _REMOVE_KEYED.format(rows=_rows("(?,?)", count))
+
+
+def _rows(row: str, count: int) -> str:
+    return ",".join([row] * count)
+
+
+# --- connections ---------------------------------------------------------------------------------
+
+Connect: TypeAlias = Callable[[Path, float], sqlite3.Connection]
+"""Opens the writer's connection: (path, busy timeout in seconds). Tests put one of their own here
+to kill the process inside a statement; ``execute`` is the one method that the writer calls."""
+
+
+def connect_writer(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
+    """Open a connection for one thread that sees every statement as a transaction of its own."""
+    return sqlite3.connect(
+        path,
+        timeout=busy_timeout_s,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+
+
+def connect_reader(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
+    """Open a connection that cannot write; any process of the same user may, at any time."""
+    return connect_reading(
+        path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
+    )
+
+
+# --- opening -------------------------------------------------------------------------------------
+
+JOURNAL_SIZE_LIMIT_BYTES: Final = 64 * 1024 * 1024
+"""A WAL that a long reader has let grow is cut back to this once it has been copied."""
+
+
+def refuse_other(connection: sqlite3.Connection, path: Path) -> bool:
+    """Raise StoreRefused for a file that is not ours; return whether it is an empty one."""
+    try:
+        application_id = _pragma(connection, "application_id")
+        is_empty = not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB:
+            raise
+        raise StoreRefused(f"{path}: is not a SQLite database") from error
+    if application_id != APPLICATION_ID and not is_empty:
+        raise StoreRefused(f"{path}: is a SQLite database, but not one of groupkeeper")
+    return is_empty
+
+
+def prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Set up the connection of the writer. Raises StoreRefused for a file that is not ours."""
+    is_empty = refuse_other(connection, path)
+    refuse_newer(connection, path, len(MIGRATIONS))
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise StoreRefused(f"{path}: SQLite cannot use a write-ahead log there (got {mode!r})")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA journal_size_limit = {JOURNAL_SIZE_LIMIT_BYTES}")
+    if is_empty:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+def refuse_newer(connection: sqlite3.Connection, path: Path, known: int) -> None:
+    """Raise StoreRefused where a newer version has changed the tables beyond what is known here."""
+    found = _pragma(connection, "user_version")
+    if found > known:
+        raise StoreRefused(
+            f"{path}: was written by a newer groupkeeper (schema version {found}, this one knows "
+            f"{known}); use that version, or another file"
+        )
+
+
+def migrate(
+    connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS
+) -> None:
+    """Bring the tables to the last version, one transaction a version."""
+    refuse_newer(connection, path, len(migrations))
+    for version in range(_pragma(connection, "user_version"), len(migrations)):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for statement in migrations[version]:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {version + 1}")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+
+def identify(
+    connection: sqlite3.Connection, path: Path, identity: StoreIdentity, stamp: Stamp
+) -> bool:
+    """Name a new store, or check that an old one is the one wanted; mark it as running.
+
+    Returns whether its last user ended without closing it.
+    """
+    found = dict(connection.execute("SELECT key, value FROM store").fetchall())
+    if not found:
+        # Row 0 holds no append: it is what row 1 and seq 1 are counted on from.
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("INSERT INTO store VALUES ('shards', ?)", (identity.shards,))
+        connection.execute("INSERT INTO store VALUES ('cluster_id', ?)", (identity.cluster_id,))
+        connection.execute("INSERT INTO store VALUES ('running', 1)")
+        head = encode_payload(stamp, 0, [])
+        connection.execute("INSERT INTO log VALUES (0, 1, 0, CAST(? AS TEXT))", (head,))
+        connection.execute("COMMIT")
+        return False
+    refuse_other_identity(str(path), StoreIdentity(found["cluster_id"], found["shards"]), identity)
+    connection.execute("UPDATE store SET value = 1 WHERE key = 'running'")
+    return bool(found["running"])
+
+
+def file_bytes(path: Path) -> int:
+    """Tell the size of a file; 0 where there is none."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
+    return int(value)

@@ -1,0 +1,270 @@
+"""The SQLite backend with a log that is sealed: rows become segments and are then deleted.
+
+Reading rows and writing files (``storage.event_log.sealing_work``) happens beside, in a process or
+on a thread of its own; what has to be written into the store (notes, deletions) goes through the
+writer's thread in small portions. No failure of it touches who is served: it is told, and tried
+again from what the files hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from groupkeeper.storage.backends.sqlite import log as sqlite_log
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.base import StorageError, StoreBusy, StoreIdentity
+from groupkeeper.storage.event_log.clock import LogReason, wall_clock_ms
+from groupkeeper.storage.event_log.sealing import (
+    CLOSE_S,
+    POLL_S,
+    Found,
+    Pacer,
+    Sealing,
+    SealSettings,
+)
+from groupkeeper.storage.event_log.sealing_process import SealingProcess
+from groupkeeper.storage.event_log.segments import Hook, no_hook
+from groupkeeper.storage.event_log.settling import is_overtaken
+from groupkeeper.storage.file_lock import FULL
+from groupkeeper.storage.job_thread import JobThread
+from groupkeeper.storage.segment_lines import EventDict
+
+TRIM_PAUSE_S: Final = 0.02
+"""Between two deletions: appends go first."""
+TRIM_TURNS: Final = 16
+"""Deletions before the thread is let at new rows again."""
+RETRY_S: Final = 5.0
+
+_log = structlog.get_logger(__name__)
+
+
+class SealedSqliteStorage(SqliteOffsetStorage):
+    """A SQLite store whose event log is sealed into files and trimmed."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        settings: SealSettings,
+        *,
+        clock: Callable[[], int] = wall_clock_ms,
+        hook: Hook = no_hook,
+        poll_s: float = POLL_S,
+        in_process: bool = True,
+        **options: Any,
+    ) -> None:
+        """Touch nothing yet. ``options`` are those of ``SqliteOffsetStorage``.
+
+        Not ``in_process``: what is computed is computed in a process of its own, which reads the
+        machine's clock. ``hook`` is called between the steps of sealing: a seam for tests.
+        """
+        super().__init__(path, clock=clock, **options)
+        self._settings = settings
+        self._clock = clock
+        self._hook = hook
+        self._poll_s = poll_s
+        self._in_process = in_process
+        self._sealing: Sealing | None = None
+        self._sealing_thread: JobThread | None = None
+        self._sealing_task: asyncio.Task[None] | None = None
+        self._closing: asyncio.Future[None] | None = None
+        self._noted: tuple[int, frozenset[str]] | None = None
+        self._first_row = 0
+        """No older row is left; may lag behind."""
+        self.sealing_failures = 0
+
+    async def open(self, identity: StoreIdentity) -> None:
+        """Open the store, and begin to seal.
+
+        Where a process of its own seals, what the files hold is found out beside the work: nobody
+        is served later because it has to start, or because the disk of ``log.dir`` hangs.
+        """
+        await super().open(identity)
+        try:
+            self._make_directory()
+            await self._leave_an_overtaken_log()
+            self._sealing = self._make_sealing()
+            self._sealing_thread = JobThread("log-sealer")
+            has_settled = self._in_process and await self._try(self._settle)
+            log_dir = str(self._settings.directory.absolute())
+            await self.on_writer(partial(sqlite_log.note_directory, log_dir=log_dir))
+        except BaseException:
+            await self.close()
+            raise
+        pause_s = RETRY_S if self._in_process else 0.0
+        self._sealing_task = asyncio.create_task(self._seal(pause_s, has_settled))
+
+    def _make_directory(self) -> None:
+        directory = self._settings.directory
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            kind = StoreBusy if error.errno in FULL else StorageError
+            raise kind(
+                f"log.dir: {directory}: cannot be made ({error.strerror}); name a directory that "
+                "this user may make or write into, or set log.sealing to off"
+            ) from error
+
+    async def _leave_an_overtaken_log(self) -> None:
+        """Where files hold events that the store has not, it is an older copy of itself: say so,
+        also in the log that it begins. Goes by the names of the files, and the beginnings of those
+        that would come next.
+        """
+        end = await self.on_writer(self._log_end)
+        log_id = await self.on_writer(sqlite_log.last_log_id)
+        directory = self._settings.directory
+        if log_id is not None and is_overtaken(directory, log_id, end.next_seq):
+            _log.warning("store_is_older_than_its_segments", last_seq=end.next_seq - 1)
+            self._log_clock.begin(log_id, end.head.ts_ms, LogReason.OLDER_STORE)
+
+    def _make_sealing(self) -> Sealing:
+        if not self._in_process:
+            return SealingProcess(self.path, self._settings)
+        from groupkeeper.storage.event_log.sealing_work import (
+            SealingWork,  # late: no daemon needs it
+        )
+
+        return SealingWork(self.path, self._settings, self._clock, Pacer(), self._hook)
+
+    async def close(self) -> None:
+        """Seal what is there, if it is quickly done, and close."""
+        try:
+            await self._end_sealing()
+        except asyncio.CancelledError:
+            # Whoever has no time left still gives the store back: the writer's thread does it.
+            self._closing = asyncio.ensure_future(super().close())
+            raise
+        await super().close()
+
+    async def _end_sealing(self) -> None:
+        task, self._sealing_task = self._sealing_task, None
+        thread, self._sealing_thread = self._sealing_thread, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        if thread is None or self._sealing is None:
+            return
+        finishing = thread.submit(partial(self._sealing.finish, CLOSE_S / 2))
+        closing = thread.submit(self._sealing.close)
+        thread.stop()
+        await asyncio.wait([finishing, closing], timeout=CLOSE_S)
+        if not closing.done():
+            self._sealing.abandon()
+        if finishing.done() and finishing.exception() is None and task is not None:
+            with suppress(StorageError):
+                await self._note()
+
+    def stats(self) -> dict[str, float]:
+        """Add how far sealing is behind."""
+        numbers = super().stats()
+        if self._sealing is not None:
+            progress = self._sealing.progress
+            since_ms = progress.open_since_ms
+            age_ms = 0 if since_ms is None else max(0, self._clock() - since_ms)
+            numbers |= {
+                "sealed_seq": progress.sealed_seq,
+                "unsealed_rows": max(0, numbers["rows"] - progress.sealed_row),
+                "open_segment_age_s": age_ms / 1000,
+                "segments_sealed": progress.segments_sealed,
+                "segments_damaged": progress.segments_damaged,
+                "sealing_cpu_s": progress.cpu_s,
+                "sealing_failures": self.sealing_failures,
+            }
+        return numbers
+
+    def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
+        """Yield the durable events of a group, oldest first, out of files and rows."""
+        from groupkeeper.storage.event_log.reader import group_history  # late: no daemon needs it
+
+        return group_history(self.path, group_id, self._settings.directory, since_ms=since_ms)
+
+    # --- on the loop ------------------------------------------------------------------------------
+
+    async def _seal(self, pause_s: float, has_settled: bool) -> None:
+        while True:
+            if not has_settled:
+                await asyncio.sleep(pause_s)
+                pause_s = RETRY_S
+                # what may go makes room, if that is what was lacking
+                has_settled = await self._try(self._settle) and await self._try(self._retain)
+            else:
+                has_settled = await self._try(self._work)
+
+    async def _try(self, work: Callable[[], Awaitable[None]]) -> bool:
+        """Do it; what fails is told, and is tried again once it has been settled what is sealed."""
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
+            self.sealing_failures += 1
+            _log.warning(
+                "sealing_failed",
+                error=str(error) or repr(error),
+                log_dir=str(self._settings.directory),
+                retry_s=RETRY_S,
+            )
+            return False
+        return True
+
+    async def _work(self) -> None:
+        is_behind = await self._on_thread(self._sealed().step)
+        await self._note()
+        has_more = await self._trim()
+        if not is_behind:
+            await self._retain()
+        await asyncio.sleep(0 if is_behind or has_more else self._poll_s)
+
+    async def _retain(self) -> None:
+        for lost in await self._on_thread(self._sealed().retain):
+            _log.error(
+                "segment_lost_by_retention",
+                file=lost.file,
+                problem=lost.damaged,
+                first_seq=lost.first_seq,
+                last_seq=lost.last_seq,
+            )
+
+    async def _settle(self) -> None:
+        found: Found = await self._on_thread(self._sealed().settle)
+        for file in found.put_aside:
+            _log.warning("segment_was_damaged", file=file, kept_as="_broken-…")
+        if found.lost is not None:
+            first, last = found.lost
+            _log.warning("events_are_lost", first_seq=first, last_seq=last)
+        await self._note()
+
+    async def _note(self) -> None:
+        progress = self._sealed().progress
+        seq, new, gone = progress.sealed_seq, progress.new_log_ids, progress.gone_log_ids
+        if (seq, gone) != self._noted:
+            await self.on_writer(lambda c: sqlite_log.note_sealed(c, seq, new, gone))
+            self._noted = seq, gone
+            self._hook("noted")
+
+    async def _trim(self) -> bool:
+        """Delete rows that may go; tells whether there may be more."""
+        if self._first_row > min(self._sealed().progress.sealed_row, self._known_folded_row()):
+            return False
+        folded_row = await self.on_writer(lambda c: self._log_end(c).folded_row)
+        for _ in range(TRIM_TURNS):
+            deleted = await self.on_writer(partial(sqlite_log.trim, folded_row=folded_row))
+            if deleted:
+                self._hook("trimmed")
+            if deleted < sqlite_log.TRIM_ROWS:
+                self._first_row = min(self._sealed().progress.sealed_row, folded_row) + 1
+                return False
+            await asyncio.sleep(TRIM_PAUSE_S)
+        return True
+
+    def _sealed(self) -> Sealing:
+        assert self._sealing is not None, "not open"
+        return self._sealing
+
+    async def _on_thread(self, work: Callable[[], Any]) -> Any:
+        assert self._sealing_thread is not None, "not open"
+        return await self._sealing_thread.submit(work)

@@ -1,0 +1,396 @@
+"""The default backend: one SQLite file, one writer thread, one row an append (design 3).
+
+Every statement of the writer thread is a fight with the loop for the interpreter lock, so an append
+is one statement, a fold one more behind it, and both were encoded on the loop. Reading happens on
+connections of its own: a WAL lets them be, in this process and in others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import aclosing, suppress
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import structlog
+
+from groupkeeper.coordinator.core.records import Record
+from groupkeeper.storage.backends.sqlite import log as sqlite_log
+from groupkeeper.storage.backends.sqlite import schema
+from groupkeeper.storage.backends.sqlite.check import SqliteCheck
+from groupkeeper.storage.backends.sqlite.fold import (
+    FOLD_AFTER_REQUESTS,
+    FoldMap,
+    FoldWork,
+    changes_of,
+)
+from groupkeeper.storage.backends.sqlite.fold_write import FoldWriter, save_folded_row
+from groupkeeper.storage.backends.sqlite.full_disk import explained
+from groupkeeper.storage.backends.sqlite.group_parts import MAX_PART_BYTES
+from groupkeeper.storage.backends.sqlite.keyed import KeyedRow, keyed_changes, write_keyed
+from groupkeeper.storage.backends.sqlite.load import LogEnd, SqliteLoad, read_log_end
+from groupkeeper.storage.backends.sqlite.store_files import StoreFiles
+from groupkeeper.storage.base import (
+    CLUSTER_SHARD,
+    Batch,
+    Lease,
+    LeaseEpoch,
+    ShardAppend,
+    ShardId,
+    StorageError,
+    StorageLimits,
+    StoreIdentity,
+    StoreRefused,
+)
+from groupkeeper.storage.codec.events import count_events
+from groupkeeper.storage.codec.records import encode_payload
+from groupkeeper.storage.event_log.clock import LogClock, mint_log_id, wall_clock_ms
+from groupkeeper.storage.job_thread import JobThread
+from groupkeeper.storage.segment_lines import EventDict
+
+MAX_STEP_BYTES = 16 * 1024 * 1024
+"""Far below SQLite's limit of a value (1 GB); what a step above it would cost the loop decides."""
+
+_T = TypeVar("_T")
+
+_log = structlog.get_logger(__name__)
+
+
+class _Append(NamedTuple):
+    """Everything that the thread needs for one append, encoded on the loop."""
+
+    epoch: LeaseEpoch
+    event_count: int
+    payload: bytes | None
+    """None: only folds."""
+    keyed: list[KeyedRow]
+    work: FoldWork
+    folded_row: int
+
+
+class SqliteOffsetStorage:
+    """One file, one lane: all shards are written in one transaction under one epoch."""
+
+    def __init__(  # noqa: PLR0913 - seams for tests
+        self,
+        path: str | Path,
+        *,
+        append_timeout_ms: int = 5_000,
+        clock: Callable[[], int] = wall_clock_ms,
+        new_log_id: Callable[[], str] = mint_log_id,
+        fold_after: int = FOLD_AFTER_REQUESTS,
+        part_bytes: int = MAX_PART_BYTES,
+        connect: schema.Connect = schema.connect_writer,
+    ) -> None:
+        """Touch nothing yet. A group with more than ``part_bytes`` is folded in parts. ``connect``
+        opens the writer's connection: a seam for tests.
+        """
+        self.limits = StorageLimits(
+            max_step_bytes=MAX_STEP_BYTES,
+            one_lane=True,
+            fold_after_requests=fold_after,
+            sole_owner=True,
+        )
+        # Two names of one file must be one lock.
+        self.path = Path(path).resolve()
+        # Waiting for another process's write lock must end before the caller gives the append up.
+        self._busy_timeout_s = append_timeout_ms / 2 / 1000
+        self._make_fold_map = partial(FoldMap, fold_after, part_bytes)
+        self._connect = connect
+        self._log_clock = LogClock(clock, new_log_id)
+        self._lock: StoreFiles | None = None
+        self._thread: JobThread | None = None
+        self._connection: sqlite3.Connection | None = None
+        self._check = SqliteCheck(self.path, self._busy_timeout_s)
+        self._is_marked = False
+        """The store says that it is running: it was not refused, and is ours to close."""
+        self.ended_uncleanly = False
+        """The last user of the store did not close it; known once it is open."""
+        self._epoch: LeaseEpoch = 0
+        self._may_append = False
+        """A load went before, and no append since has failed, been given up or is in flight."""
+        self._is_released = False
+        """The leases were given back, and nothing was in doubt."""
+        self._fold = self._make_fold_map()
+        self._fold_writer = FoldWriter()
+        self._fold_failures = 0
+        self._last_row = 0
+        self._next_seq = 1
+        self._saved_folded_row = 0
+
+    # --- opening and closing -------------------------------------------------------------------
+
+    async def open(self, identity: StoreIdentity) -> None:
+        """Lock the file, create or migrate its tables, check whose it is."""
+        if self._lock is not None:
+            raise StoreRefused(f"{self.path}: is in use by another coordinator of this process")
+        if not self.path.parent.is_dir():
+            raise StorageError(f"{self.path}: the directory does not exist")
+        self._lock = StoreFiles(self.path)
+        self._thread = JobThread("sqlite-writer")
+        try:
+            self.ended_uncleanly = await self._run(partial(self._open, identity))
+        except BaseException:
+            await self.close()
+            raise
+
+    def _open(self, identity: StoreIdentity) -> bool:
+        self._connection = connection = self._connect(self.path, self._busy_timeout_s)
+        schema.prepare(connection, self.path)
+        schema.migrate(connection, self.path)
+        unclean = schema.identify(connection, self.path, identity, self._log_clock.stamp())
+        self._is_marked = True
+        if self._lock is not None:
+            self._lock.watch_wal()
+        end = self._log_end(connection)
+        self._log_clock.begin(after=sqlite_log.last_log_id(connection), ts_ms=end.head.ts_ms)
+        return unclean
+
+    async def close(self) -> None:
+        """Note the clean end, copy the WAL into the file, give the lock back."""
+        if self._lock is None:
+            return
+        assert self._thread is not None
+        lock, self._lock = self._lock, None
+        self._check.interrupt()
+        is_known, self._may_append = self._may_append or self._is_released, False
+        closing = self._thread.submit(partial(self._close, is_known, lock))
+        self._thread.stop()
+        # Who does not wait for a disk that hangs must not let another daemon in before it is done.
+        await asyncio.shield(closing)
+
+    def _close(self, is_known: bool, lock: StoreFiles) -> None:
+        if lock.is_lost:
+            self._is_marked = False  # the next start looks it over
+        try:
+            # Behind the last fold, and nobody on the loop has to do with the map any more.
+            self._fold.settle()
+            self._close_connection(self._fold.folded_row(self._last_row) if is_known else 0)
+        finally:
+            lock.release()
+
+    def _close_connection(self, folded_row: int) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            if self._is_marked:
+                save_folded_row(connection, folded_row, self._epoch)
+                connection.execute("UPDATE store SET value = 0 WHERE key = 'running'")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error:
+            pass  # what was acknowledged is in the WAL; the next start sees an unclean end
+        finally:
+            connection.close()
+
+    # --- the lease -------------------------------------------------------------------------------
+
+    async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
+        """Write a new epoch, which holds for every shard; the lock on the file is the lease."""
+        self._may_append = self._is_released = False
+        self._epoch = epoch = await self._run(partial(self._raise_epoch, owner))
+        self._may_append = False  # an append that was in flight may have ended meanwhile
+        return {shard: Lease(shard, owner, epoch) for shard in shards}
+
+    def _raise_epoch(self, owner: str) -> LeaseEpoch:
+        self._check_files()
+        rows = self._writer().execute(
+            "UPDATE lease SET epoch = epoch + 1, owner = ? RETURNING epoch", (owner,)
+        )
+        ((epoch,),) = rows.fetchall()
+        self._fold_writer.forget()
+        return int(epoch)
+
+    async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
+        """Return the shards of older epochs; the lock lasts as long as the process."""
+        return [lease.shard for lease in leases if lease.epoch != self._epoch]
+
+    async def release(self, leases: Collection[Lease]) -> None:
+        """Append nothing more under these leases; ``close`` notes how far the fold has come."""
+        if any(lease.epoch == self._epoch for lease in leases):
+            self._is_released = self._may_append
+            self._may_append = False
+
+    def _known_folded_row(self) -> int:
+        """The row that a next load may start above; 0 where the last append is in doubt."""
+        return self._fold.folded_row(self._last_row) if self._may_append else 0
+
+    # --- loading ---------------------------------------------------------------------------------
+
+    async def load(
+        self, shards: Collection[ShardId]
+    ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
+        """Read the folded tables, then every row above ``folded_row``, in one read transaction;
+        write what the table of records with their own key has missed of those rows.
+        """
+        load = SqliteLoad(self._run, self.path, self._busy_timeout_s, self._make_fold_map())
+        async with aclosing(load.read(frozenset(shards))) as found:
+            async for shard, records in found:
+                yield shard, records
+        if missing := load.keys.missing():
+            await self._run(lambda: write_keyed(self._writer(), missing, self._epoch))
+        self._last_row = load.end.row
+        self._next_seq = load.end.next_seq
+        self._saved_folded_row = load.end.folded_row
+        self._fold = load.fold
+        self._log_clock.resume(load.end.head.log_id, load.end.head.ts_ms)
+        self._may_append = True
+
+    def _log_end(self, connection: sqlite3.Connection) -> LogEnd:
+        return read_log_end(connection, self.path)
+
+    # --- appending -------------------------------------------------------------------------------
+
+    async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
+        """Write the items as one row, and some groups that are due for it into the fold."""
+        fenced = [item.shard for item in items if item.fence != self._epoch]
+        ours = [item for item in items if item.fence == self._epoch]
+        if not ours:
+            return fenced
+        if not self._may_append:
+            raise StorageError(
+                f"{self.path}: an append is refused before a load, and while another is in flight"
+            )
+        self._settle_fold()
+        append = self._encode(ours)
+        if append.payload is None and not self._fold.is_waiting:
+            return fenced
+        self._may_append = False
+        if append.payload is None:
+            row = await self._run(partial(self._append_fold, append))
+        else:
+            row = await self._run(partial(self._append, append), partial(self._write_fold, append))
+        if row is None:
+            self._is_marked = False  # it runs, but in other hands
+            return [item.shard for item in items]
+        if append.payload is None:
+            self._settle_fold()
+        else:
+            self._last_row = row
+            self._next_seq += append.event_count
+            self._log_clock.written()
+        self._may_append = True
+        return fenced
+
+    def _encode(self, items: Sequence[ShardAppend]) -> _Append:
+        folded_row = self._fold.folded_row(self._last_row)
+        payload = None
+        row = self._last_row
+        keyed = keyed_changes(items)
+        batches = [batch for item in items for batch in item.batches]
+        event_count = sum(count_events(batch.records, batch.events) for batch in batches)
+        if batches:
+            stamp = self._log_clock.stamp()
+            first: Sequence[ShardAppend] = ()
+            if (started := self._log_clock.started(self._next_seq - 1)) is not None:
+                first = [items[0]._replace(shard=CLUSTER_SHARD, batches=[Batch([], [started])])]
+                event_count += 1
+            payload = encode_payload(stamp, folded_row, [*first, *items])
+            row += 1
+        return _Append(
+            epoch=self._epoch,
+            event_count=event_count,
+            payload=payload,
+            keyed=keyed,
+            work=self._fold.work(items, row, changes_of(items), bool(keyed)),
+            folded_row=folded_row,
+        )
+
+    def _append(self, append: _Append) -> int | None:
+        """Run on the thread: the one statement that the replies wait for. None: fenced."""
+        writer = self._writer()
+        if self._lock is not None:
+            self._lock.check_after_a_second(writer)
+        arguments = (append.event_count, append.payload, append.epoch)
+        cursor = writer.execute(schema.APPEND, arguments)
+        return cursor.lastrowid if cursor.rowcount == 1 else None
+
+    def _append_fold(self, append: _Append) -> int | None:
+        """Run on the thread: an append that only folds, for which nobody waits. None: fenced."""
+        writer = self._writer()
+        if self._lock is not None:
+            self._lock.check_after_a_second(writer)
+        ((epoch,),) = writer.execute("SELECT epoch FROM lease").fetchall()
+        if epoch != append.epoch:
+            return None
+        self._write_fold(append)
+        if append.folded_row > self._saved_folded_row:
+            # No payload to tell it in; as of before this fold, as there.
+            with suppress(sqlite3.Error):  # the next one tells it
+                save_folded_row(writer, append.folded_row, append.epoch)
+                self._saved_folded_row = append.folded_row
+        return 0
+
+    def _write_fold(self, append: _Append) -> None:
+        """Run on the thread, behind the row, while the replies are on their way.
+
+        The loop counts the groups as folded when it has seen that the work is done. A crash, or a
+        failure, leaves groups that are merely older than they could be.
+        """
+        self._fold_writer.write(self._writer(), append.work, append.keyed, append.epoch)
+
+    def _settle_fold(self) -> None:
+        """Take in what became of earlier folds. What failed is tried again, and fails no append."""
+        before = self._fold.failures
+        error = self._fold.settle()
+        self._fold_failures += self._fold.failures - before
+        in_a_row = self._fold.failures_in_a_row
+        if error is not None and in_a_row & (in_a_row - 1) == 0:  # ever more seldom
+            _log.error("fold_failed", path=str(self.path), error=str(error), in_a_row=in_a_row)
+
+    # --- looking after it ------------------------------------------------------------------------
+
+    def unfolded(self) -> int:
+        """Tell how many requests a load would have to apply."""
+        self._settle_fold()
+        return self._fold.unfolded
+
+    def stats(self) -> dict[str, float]:
+        """Tell sizes of the files, rows, the last seq, and what waits for the fold."""
+        return {
+            "database_bytes": schema.file_bytes(self.path),
+            "wal_bytes": schema.file_bytes(self.path.with_name(self.path.name + "-wal")),
+            "last_seq": self._next_seq - 1,
+            "rows": self._last_row,
+            "unfolded": self._fold.unfolded,
+            "fold_failures": self._fold_failures,
+        }
+
+    def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
+        """Yield the durable events of a group, oldest first, from a moment on."""
+        from groupkeeper.storage.event_log.reader import group_history  # late: no daemon needs it
+
+        return group_history(self.path, group_id, since_ms=since_ms)
+
+    async def check_after_unclean_end(self) -> str | None:
+        """Run ``PRAGMA quick_check`` on a connection and a thread of its own."""
+        if not self.ended_uncleanly:
+            return None
+        return await self._check.run()
+
+    async def check_place(self) -> None:
+        """Raise StoreRefused once a file of the store is not the one that was opened."""
+        await self._run(self._check_files)
+
+    def _check_files(self) -> None:
+        if self._lock is not None:
+            self._lock.check(self._writer())
+
+    async def on_writer(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Do something short on the writer's thread and connection, between two appends."""
+        return await self._run(lambda: work(self._writer()))
+
+    def _writer(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise StorageError(f"{self.path}: is not open")
+        if self._lock is not None:
+            self._lock.refuse_if_lost()
+        return self._connection
+
+    async def _run(self, work: Callable[[], _T], then: Callable[[], None] | None = None) -> _T:
+        if self._thread is None or self._lock is None:
+            raise StorageError(f"{self.path}: is not open")
+        return await self._thread.submit(partial(explained, work, self.path), then)

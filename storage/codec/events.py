@@ -1,0 +1,104 @@
+"""Events as readers see them: complete, flat dicts, one schema for every backend (pure).
+
+The schema is ``storage.event_log.schema``; a house test keeps the two equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from groupkeeper.coordinator.core.events import Event
+from groupkeeper.coordinator.core.records import OffsetsCommitted, Record
+from groupkeeper.storage.segment_lines import COMMIT_KIND, EventDict
+
+COMMIT_API: Final = "OffsetCommit"
+CLASSIC: Final = "classic"
+NO_GROUP_TYPE: Final = ""
+
+
+class Stamp(NamedTuple):
+    """What the writer of the log adds to all events of one append."""
+
+    log_id: str
+    ts_ms: int
+    """Never decreases within a log."""
+    clock_ms: int
+    """What the clock said; differs from ``ts_ms`` only after the clock stepped back."""
+
+
+def count_events(records: Sequence[Record], events: Sequence[Event]) -> int:
+    """How many events a batch makes: its own, and one for each commit."""
+    return len(events) + [type(record) for record in records].count(OffsetsCommitted)
+
+
+def batch_events(
+    records: Sequence[Record], events: Sequence[Event]
+) -> Iterator[Event | OffsetsCommitted]:
+    """Yield the events of a batch in the order in which seq counts them: events, then commits.
+
+    A commit may create its group, and ``group_created`` reads better before it.
+    """
+    yield from events
+    for record in records:
+        if type(record) is OffsetsCommitted:
+            yield record
+
+
+def event_dict(
+    stamp: Stamp, seq: int, shard: int, lease_epoch: int, event: Event | OffsetsCommitted
+) -> EventDict:
+    """Render one event, complete: every field of its kind, defaults included."""
+    row = stamp_fields(stamp)
+    row |= {"seq": seq, "shard": shard, "lease_epoch": lease_epoch}
+    if isinstance(event, OffsetsCommitted):
+        row.update(_commit_fields(event))
+    else:
+        row["kind"] = event.__struct_config__.tag
+        row.update(_plain(event))
+    row.setdefault("group_type", group_type(row["group"]))
+    return row
+
+
+def stamp_fields(stamp: Stamp) -> EventDict:
+    """What all events of one append have in common."""
+    fields: EventDict = {"log_id": stamp.log_id, "ts_ms": stamp.ts_ms}
+    if stamp.clock_ms != stamp.ts_ms:
+        fields["clock_ms"] = stamp.clock_ms
+    return fields
+
+
+def group_type(group_id: str) -> str:
+    """The type of the group that an event tells of, where the event does not say it.
+
+    Until the consumer protocol exists every group is a classic one.
+    """
+    return CLASSIC if group_id else NO_GROUP_TYPE
+
+
+def _commit_fields(commit: OffsetsCommitted) -> EventDict:
+    return {
+        "kind": COMMIT_KIND,
+        "group": commit.group_id,
+        "generation": commit.generation_id,
+        "member_id": commit.member_id,
+        "instance_id": commit.group_instance_id,
+        "client_id": commit.client_id,
+        "client_host": commit.client_host,
+        "principal": commit.principal,
+        "api": COMMIT_API,
+        "commit_time_ms": commit.commit_time_ms,
+        "expire_time_ms": commit.expire_time_ms,
+        "topics": _plain(commit.topics),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Name the fields of structs, which are lists in storage, all the way down."""
+    if isinstance(value, msgspec.Struct):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value

@@ -1,0 +1,1 @@
+"""The event log: segments, who writes, keeps, checks and reads them."""

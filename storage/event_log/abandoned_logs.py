@@ -1,0 +1,58 @@
+"""Logs of a store that an older copy took the place of: nobody goes on writing them, so nobody's
+retention would ever take them away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from groupkeeper.storage.event_log.manifest import listed_and_found
+from groupkeeper.storage.event_log.segments import Segment, SegmentError, log_begin
+from groupkeeper.storage.event_log.snapshots import base_log, parse_snapshot_log
+
+
+def abandoned(directory: Path, own: Collection[str], before_ms: int) -> list[Segment]:
+    """Return the segments that follow on logs of a store, are not its own, and are all older than a
+    moment. A copy of the store that is alive beside it has newer ones, or a snapshot.
+    """
+    by_log: dict[str, list[Segment]] = {}
+    for segment in listed_and_found(directory).segments.values():
+        if base_log(segment.log_id) not in own:
+            by_log.setdefault(segment.log_id, []).append(segment)
+    kept_by_others = {base_log(log_id) for log_id in by_log if parse_snapshot_log(log_id)}
+    previous = {
+        log_id: before
+        for log_id, segments in by_log.items()
+        if (before := _previous(directory, segments)) is not None
+    }
+    found: list[Segment] = []
+    for branch in _branches(previous, own):
+        segments = [segment for log_id in branch for segment in by_log[log_id]]
+        is_old = all(segment.last_ts_ms < before_ms for segment in segments)
+        if is_old and kept_by_others.isdisjoint(branch):
+            found += segments
+    return found
+
+
+def _previous(directory: Path, segments: list[Segment]) -> str | None:
+    """The log before the one that some segments are of, if its beginning is there."""
+    first = min(segments, key=lambda segment: segment.first_seq)
+    with suppress(OSError, SegmentError):
+        begin = log_begin(directory / first.file)
+        return None if begin is None else begin.previous_log_id
+    return None
+
+
+def _branches(previous: dict[str, str], own: Collection[str]) -> list[set[str]]:
+    """Each log that follows on one of the store's own, with all that follow on it."""
+    branches = {log_id: {log_id} for log_id, before in previous.items() if before in own}
+    for log_id in previous:
+        at, path = log_id, {log_id}
+        while previous.get(at) in previous and previous[at] not in path:
+            at = previous[at]
+            path.add(at)
+        if at in branches:
+            branches[at].add(log_id)
+    return list(branches.values())

@@ -1,0 +1,101 @@
+"""The time stamps of an event log, and when a new log begins (pure but for the clock given).
+
+A log is what one writer wrote between one start and the next, so that no two events ever have the
+same ``(log_id, seq)``: whatever copy of a store is put in its place, a start comes before the next
+append (docs/decisions/0015-log-identity.md).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from enum import StrEnum
+
+from groupkeeper.coordinator.core.events import LogStarted
+from groupkeeper.storage.codec.events import Stamp
+from groupkeeper.storage.event_log.segment_digest import LOG_ID_VERSION
+
+STEP_BACK_MS = 10_000
+"""A clock that falls further behind the log than this starts a new log: clamping that long would
+give the events of a whole night the same instant."""
+
+
+class LogReason(StrEnum):
+    """Why a log began."""
+
+    START = "start"
+    CLOCK_SET_BACK = "clock_set_back"
+    OLDER_STORE = "older_store"
+
+
+def wall_clock_ms() -> int:
+    """Read the machine's wall clock."""
+    return time.time_ns() // 1_000_000
+
+
+def mint_log_id() -> str:
+    """Make up the name of a new log. Its segments carry digests (``event_log.segment_digest``)."""
+    return uuid.UUID(int=uuid.uuid4().int & ~(0xF << 76) | LOG_ID_VERSION << 76).hex
+
+
+class LogClock:
+    """Stamps appends so that ``ts_ms`` never decreases within a log (design 3)."""
+
+    def __init__(
+        self,
+        clock: Callable[[], int] = wall_clock_ms,
+        new_log_id: Callable[[], str] = mint_log_id,
+    ) -> None:
+        """Begin the first log of a new store."""
+        self._clock = clock
+        self._new_log_id = new_log_id
+        self._durable_log_id: str | None = None
+        """The log of the last durable event."""
+        self._minted: set[str] = set()
+        """The logs of this start."""
+        self._ts_ms = clock()
+        self._mint(LogReason.START)
+
+    def begin(
+        self, after: str | None, ts_ms: int | None = None, reason: LogReason = LogReason.START
+    ) -> None:
+        """Begin a new log after the one named; its time goes on from the last durable append."""
+        self._durable_log_id = after
+        self._minted.clear()
+        self._ts_ms = self._ts_ms if ts_ms is None else ts_ms
+        self._mint(reason)
+
+    def resume(self, log_id: str, ts_ms: int) -> None:
+        """Go on after the last durable append. What was never written begins again."""
+        self._ts_ms = ts_ms
+        if log_id in self._minted:
+            self._durable_log_id = self._log_id = log_id
+
+    def stamp(self) -> Stamp:
+        """Stamp an append that is about to be written."""
+        clock_ms = self._clock()
+        if clock_ms < self._ts_ms - STEP_BACK_MS:
+            self._mint(LogReason.CLOCK_SET_BACK)
+            self._ts_ms = clock_ms
+        self._ts_ms = max(self._ts_ms, clock_ms)
+        return Stamp(self._log_id, self._ts_ms, clock_ms)
+
+    def started(self, last_seq: int) -> LogStarted | None:
+        """Return the event that the next append begins with, if a new log begins with it and it is
+        not the first of its store: that one begins with seq 1, and has none before it.
+        """
+        if self._log_id == self._durable_log_id or not last_seq:
+            return None
+        return LogStarted(
+            previous_log_id=self._durable_log_id, previous_seq=last_seq, reason=self._reason
+        )
+
+    def written(self) -> None:
+        """Learn that the last append that was stamped is durable."""
+        self._durable_log_id = self._log_id
+
+    def _mint(self, reason: LogReason) -> None:
+        self._log_id = self._new_log_id()
+        self._minted.add(self._log_id)
+        self._reason = reason

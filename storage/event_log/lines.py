@@ -1,0 +1,130 @@
+"""Events as lines of a segment, straight from a row of the log (pure).
+
+The same content as ``event_codec.event_dict``, which a property test holds it to. Commits are most
+of what there is, and have a way of their own: they stand in the row as they stand in the line, so
+they are neither decoded nor encoded again but copied, behind what the row as a whole says of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import msgspec
+
+from groupkeeper.coordinator.core.events import Event
+from groupkeeper.storage.codec.events import (
+    COMMIT_API,
+    Stamp,
+    event_dict,
+    group_type,
+    stamp_fields,
+)
+from groupkeeper.storage.codec.records import (
+    PayloadHead,
+    checked_decoder,
+    decode_payload,
+    is_version_1,
+    payload_events,
+)
+from groupkeeper.storage.segment_lines import COMMIT_KIND, EventLine, encode_line
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode_text: Final = msgspec.json.Decoder(str).decode
+
+KEPT_ID_BYTES: Final = 256
+"""The id of a group that is longer, as it is written, is not kept: 10,000 of them are what clients
+make them.
+"""
+
+
+class RowLines(NamedTuple):
+    """The events of a row, in the order of seq."""
+
+    log_id: str
+    first_seq: int
+    ts_ms: int
+    lines: Iterable[EventLine]
+
+
+# --- what is decoded: as storage.codec.records.Payload, but records stay what they are ------------
+
+
+class _StoredBatch(msgspec.Struct, gc=False):
+    records: Sequence[msgspec.Raw]
+    events: Sequence[Event]
+
+
+class _StoredItem(msgspec.Struct, gc=False):
+    shard: int
+    lease_epoch: int
+    batches: Sequence[_StoredBatch]
+
+
+class _StoredPayload(PayloadHead, frozen=True):
+    items: list[_StoredItem]
+
+
+_decode: Final = checked_decoder(_StoredPayload)
+
+_COMMIT: Final = b'{"record":"commit","group":'
+"""How a commit begins in a row; its group follows."""
+_GENERATION: Final = b',"generation":'
+"""What follows the group: no text holds it, for a quote in a text has a backslash before it."""
+
+
+def row_lines(first_seq: int, data: bytes) -> RowLines:
+    """Render the events of a row, numbered from ``first_seq``.
+
+    Raises StorageError for a row that this version cannot read.
+    """
+    if is_version_1(data):
+        return _row_lines_v1(first_seq, data)
+    payload = _decode(data)
+    return RowLines(payload.log_id, first_seq, payload.ts_ms, _lines(first_seq, payload))
+
+
+def _row_lines_v1(first_seq: int, data: bytes) -> RowLines:
+    payload = decode_payload(data)
+    events = payload_events(first_seq, payload)
+    lines = ((event["group"], encode_line(event)) for event in events)
+    return RowLines(payload.log_id, first_seq, payload.ts_ms, lines)
+
+
+def _lines(seq: int, payload: _StoredPayload) -> Iterator[EventLine]:
+    stamp = Stamp(payload.log_id, payload.ts_ms, payload.clock_ms)
+    common = _commit_head(stamp)
+    for item in payload.items:
+        head = common % (item.shard, item.lease_epoch)
+        for batch in item.batches:
+            # In the order of event_codec.batch_events.
+            for event in batch.events:
+                rendered = event_dict(stamp, seq, item.shard, item.lease_epoch, event)
+                yield event.group, _encode(rendered) + b"\n"
+                seq += 1
+            for raw in batch.records:
+                record = bytes(raw)
+                if record.startswith(_COMMIT):
+                    at = record.index(_GENERATION)
+                    written = record[len(_COMMIT) : at]
+                    kept = len(written) <= KEPT_ID_BYTES
+                    group_id, named = (_named if kept else _name)(written)
+                    yield group_id, b"%b%d%b%b\n" % (head, seq, named, record[at:])
+                    seq += 1
+
+
+def _name(written: bytes) -> tuple[str, bytes]:
+    """A group as a row has it: its id, and what a line says of it."""
+    group_id = _decode_text(written)
+    return group_id, b',"group_type":%b,"group":%b' % (_encode(group_type(group_id)), written)
+
+
+_named: Final = lru_cache(10_000)(_name)
+"""Few groups make most commits."""
+
+
+def _commit_head(stamp: Stamp) -> bytes:
+    """What the commits of a row have in common; shard and lease epoch are to be filled in."""
+    common = _encode(stamp_fields(stamp) | {"kind": COMMIT_KIND, "api": COMMIT_API})[:-1]
+    return common.replace(b"%", b"%%") + b',"shard":%d,"lease_epoch":%d,"seq":'

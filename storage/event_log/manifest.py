@@ -1,0 +1,250 @@
+"""The manifest of a log's directory: which segments were sealed, and which went by retention.
+
+``_manifest.jsonl``, one JSON object a line: a ``Segment`` as it was sealed, the same once more with
+``damaged`` if it could not be read when its day went, or ``{"removed": file}``. Lines are only
+added, and a line that a crash cut off is passed over: the file's name tells the rest
+(``reconcile``). It is rewritten whole, by a rename, when most of it is about what went.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from groupkeeper.storage.event_log.segment_writer import SegmentWriter
+from groupkeeper.storage.event_log.segments import (
+    SEGMENT_BYTES,
+    Segment,
+    SegmentError,
+    SegmentName,
+    describe,
+    log_of_groups_file,
+    put_aside,
+    segment_names,
+    segment_of_name,
+    sync_directory,
+)
+from groupkeeper.storage.event_log.snapshots import base_log
+from groupkeeper.storage.segment_lines import EventDict, encode_line
+
+MANIFEST: Final = "_manifest.jsonl"
+_LOCK = "_manifest.lock"
+
+REWRITE_LINES: Final = 2_000
+"""Lines about what went, before the manifest is written anew."""
+
+
+class _Line(msgspec.Struct):
+    """Enough of a line to tell what it is about."""
+
+    removed: str | None = None
+
+
+_decode_segment = msgspec.json.Decoder(Segment).decode
+_decode_line = msgspec.json.Decoder(_Line).decode
+
+
+class Manifest:
+    """What a manifest says, as it was read."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.segments: dict[str, Segment] = {}
+        """What was sealed and not removed, by file."""
+        self.damaged: dict[str, Segment] = {}
+        """What could not be read when its day went: it is in no snapshot."""
+        self.removed: set[str] = set()
+        """What went by retention, as far as it is still remembered."""
+        self.unreadable: list[int] = []
+        """Numbers of lines, from 1, that are not of a manifest. The last may have been cut off."""
+        self.lines = 0
+        self.put_aside: list[str] = []
+        """What ``reconcile`` found damaged."""
+
+    def known(self) -> set[str]:
+        """Every file that it has a line of."""
+        return {*self.segments, *self.damaged, *self.removed}
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read the manifest of a log's directory; an empty one where there is none."""
+    manifest = Manifest()
+    try:
+        content = (directory / MANIFEST).read_bytes()
+    except FileNotFoundError:
+        return manifest
+    for number, line in enumerate(content.splitlines(), start=1):
+        manifest.lines = number
+        try:
+            removed = _decode_line(line).removed
+            if removed is None:
+                segment = _decode_segment(line)
+                manifest.removed.discard(segment.file)
+                manifest.segments.pop(segment.file, None)
+                place = manifest.damaged if segment.damaged else manifest.segments
+                place[segment.file] = segment
+            else:
+                manifest.segments.pop(removed, None)
+                manifest.damaged.pop(removed, None)
+                manifest.removed.add(removed)
+        except msgspec.DecodeError:
+            manifest.unreadable.append(number)
+    return manifest
+
+
+def listed_and_found(directory: Path) -> Manifest:
+    """Read the manifest as those do who repair nothing: file names tell what it does not.
+
+    A segment stands under its name before it has its line, and the line may be damaged. What is
+    said of such a one is what its name says: its times are those of its day, its sizes 0.
+    """
+    names = segment_names(directory)
+    manifest = read_manifest(directory)  # after the names: what goes meanwhile is not taken for new
+    known = manifest.known()
+    for name in names:
+        if str(name) not in known:
+            manifest.segments[str(name)] = segment_of_name(name)
+    return manifest
+
+
+def add(directory: Path, segments: Sequence[Segment]) -> None:
+    """Note sealed segments, durably."""
+    _append(directory, [msgspec.json.encode(segment) for segment in segments])
+
+
+def remove(directory: Path, files: Iterable[str]) -> None:
+    """Note segments that are about to go by retention, durably; then their files may go."""
+    _append(directory, [msgspec.json.encode({"removed": file}) for file in files])
+    with _locked(directory):
+        manifest = read_manifest(directory)
+        if manifest.lines - len(manifest.segments) - len(manifest.damaged) > REWRITE_LINES:
+            _rewrite(directory, manifest)
+
+
+def reconcile(directory: Path, log_ids: Iterable[str]) -> Manifest:
+    """Set right what a crash left half done with the segments of some logs; return the manifest.
+
+    A segment without a line gets one; it is put aside instead where its content is not what its
+    name says, for nothing can rest on it yet. What was noted as removed is removed.
+    """
+    manifest = read_manifest(directory)
+    logs = set(log_ids)
+    found = [name for name in segment_names(directory) if name.log_id in logs]
+    remove_files(directory, [name for name in found if str(name) in manifest.removed])
+    known = manifest.known()
+    described = []
+    for name in found:
+        if str(name) not in known:
+            try:
+                described.append(describe(directory, name))
+            except SegmentError:
+                put_aside(directory, name)
+                manifest.put_aside.append(str(name))
+            sync_directory(directory / f"dt={name.day}")
+    add(directory, described)
+    manifest.segments.update((segment.file, segment) for segment in described)
+    return manifest
+
+
+def remove_orphans(directory: Path, log_ids: Iterable[str], manifest: Manifest) -> None:
+    """Remove lists of groups whose segments never came to be: they would keep their day's directory
+    for ever. Those of damaged segments are all that is left of them.
+    """
+    own = set(log_ids)
+    listed = [*manifest.segments.values(), *manifest.damaged.values()]
+    kept = {segment.name.groups_file for segment in listed}
+    for path in directory.glob("dt=*/_events-*.groups.gz"):
+        file = str(path.relative_to(directory))
+        if file not in kept and base_log(log_of_groups_file(path.name)) in own:
+            path.unlink(missing_ok=True)
+
+
+def remove_files(directory: Path, names: Iterable[SegmentName]) -> None:
+    """Remove segments that the manifest says have gone, and the directories of days left empty."""
+    days: set[str] = set()
+    for name in names:
+        (directory / str(name)).unlink(missing_ok=True)
+        (directory / name.groups_file).unlink(missing_ok=True)
+        days.add(name.day)
+    for day in days:
+        folder = directory / f"dt={day}"
+        if folder.is_dir() and not os.listdir(folder):
+            folder.rmdir()
+    if days:
+        sync_directory(directory)
+
+
+def write_segments(
+    directory: Path, events: Iterable[EventDict], segment_bytes: int = SEGMENT_BYTES
+) -> list[Segment]:
+    """Write events of one or more logs, each log's in order, as segments and into the manifest.
+
+    A new segment begins with another log, another day, after a gap, and at ``segment_bytes``. For
+    what makes logs in one go (tests, imports, snapshots); a daemon seals as it goes.
+    """
+    sealed: list[Segment] = []
+    writer: SegmentWriter | None = None
+    try:
+        for event in events:
+            where = event["log_id"], event["seq"], event["ts_ms"]
+            if writer is not None and not (
+                writer.takes(*where) and writer.json_bytes < segment_bytes
+            ):
+                sealed.append(writer.seal())
+                writer = None
+            if writer is None:
+                writer = SegmentWriter(directory, *where)
+            writer.add([(event["group"], encode_line(event))], event["ts_ms"])
+    except BaseException:
+        if writer is not None:
+            writer.discard()
+        raise
+    if writer is not None:
+        sealed.append(writer.seal())
+    add(directory, sealed)
+    return sealed
+
+
+def _append(directory: Path, lines: Sequence[bytes]) -> None:
+    if not lines:
+        return
+    with _locked(directory), (directory / MANIFEST).open("a+b") as file:
+        is_new = file.tell() == 0
+        if not is_new:
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":  # a crash cut the last line off
+                file.write(b"\n")
+        file.write(b"".join(line + b"\n" for line in lines))
+        file.flush()
+        os.fsync(file.fileno())
+        if is_new:
+            sync_directory(directory)
+
+
+def _rewrite(directory: Path, manifest: Manifest) -> None:
+    temporary = directory / f".{MANIFEST}.tmp"
+    with temporary.open("wb") as file:
+        for segment in (*manifest.segments.values(), *manifest.damaged.values()):
+            file.write(msgspec.json.encode(segment) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(directory / MANIFEST)
+    sync_directory(directory)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Stores may share a directory: one at a time changes the manifest."""
+    directory.mkdir(parents=True, exist_ok=True)
+    fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)

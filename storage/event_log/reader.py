@@ -1,0 +1,271 @@
+"""Reading the event log of a SQLite store: sealed segments and live rows as one stream, from any
+process of the same user, at any time.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from groupkeeper.storage.backends.sqlite import log as sqlite_log
+from groupkeeper.storage.backends.sqlite.schema import connect_reader, refuse_other
+from groupkeeper.storage.base import StoreRefused
+from groupkeeper.storage.codec.records import payload_events
+from groupkeeper.storage.event_log.manifest import listed_and_found
+from groupkeeper.storage.event_log.segments import (
+    Segment,
+    SegmentError,
+    check_version,
+    file_problem,
+    has_group,
+    read_segment,
+)
+from groupkeeper.storage.event_log.settling import (
+    ends_of_logs,
+    own_damaged,
+    own_segments,
+    own_snapshots,
+)
+from groupkeeper.storage.event_log.snapshots import parse_snapshot_log
+from groupkeeper.storage.job_thread import JobThread
+from groupkeeper.storage.segment_lines import EventDict
+
+_BUSY_TIMEOUT_S = 5.0
+
+_CHUNK_EVENTS = 200
+
+TellGap: TypeAlias = Callable[[int, int], None]
+"""Called with the first and the last seq of events that are nowhere."""
+
+
+TellDamage: TypeAlias = Callable[[Segment, str], None]
+"""Called with a file that is damaged, and with how, once what can be read of it was."""
+
+
+def no_gap_told(first_seq: int, last_seq: int) -> None:
+    """Pass over it."""
+
+
+def read_events(  # noqa: PLR0913 - what one reader may ask for
+    path: str | Path,
+    after_seq: int = 0,
+    *,
+    log_dir: str | Path | None = None,
+    group_id: str | None = None,
+    since_ms: int = 0,
+    live_only: bool = False,
+    tell_gap: TellGap = no_gap_told,
+    passes_absent: bool = False,
+    tell_damage: TellDamage | None = None,
+) -> Generator[EventDict, None, None]:
+    """Yield the events above a seq, oldest first, as one moment shows them. Blocks.
+
+    Sealed segments go first, and before them what stood at the horizon (``offset_snapshot``), then
+    the rows. The store knows where its files are; ``log_dir`` says it where they were moved, and
+    ``live_only`` leaves them out. ``group_id`` and ``since_ms`` leave out other groups and older
+    events; files that hold nothing else are not opened. ``tell_gap`` hears of events that are
+    neither in rows nor in files, in passing. Raises SegmentError for a file that is listed and
+    missing, or not what its line in the manifest says; with ``passes_absent`` what was in a missing
+    one is a gap like any other, and ``tell_damage`` hears of a damaged one instead. Raises
+    StoreRefused for what is no store.
+    """
+    wanted = _Wanted(after_seq, group_id, since_ms)
+    with closing(_connect(Path(path))) as connection:
+        connection.execute("BEGIN")  # what is trimmed from now on is still here, or in files
+        directory = log_dir or sqlite_log.read_note(connection).log_dir
+        # A reader that follows finds all in rows.
+        follows = after_seq + 1 >= sqlite_log.first_seq(connection)
+        if directory is not None and not live_only and not follows:
+            lost = _Lost(tell_gap, passes_absent, tell_damage)
+            files = _Files(connection, Path(directory), wanted, lost)
+            yield from files.events()
+            after_seq = files.done_seq
+        for row in sqlite_log.iterate_rows(connection, after_seq, wanted.group_bytes):
+            payload = row.payload()
+            if payload.ts_ms >= since_ms:
+                for event in payload_events(row.first_seq, payload):
+                    if event["seq"] > after_seq and wanted.takes(event):
+                        yield event
+
+
+def last_seq(path: str | Path) -> int:
+    """The seq of the last event that is durable in a store; 0 before the first.
+
+    Raises StoreRefused for what is no store.
+    """
+    with closing(_connect(Path(path))) as connection:
+        return sqlite_log.last_row(connection)[1]
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Open a store to read. SQLite's own words for what is none help nobody."""
+    if path.is_dir():
+        raise StoreRefused(f"{path}: is a directory, and not the SQLite file of a store")
+    if not path.exists():
+        raise StoreRefused(f"{path}: there is no such file")
+    connection = connect_reader(path, _BUSY_TIMEOUT_S)
+    try:
+        if refuse_other(connection, path):
+            raise StoreRefused(f"{path}: is empty, no daemon has written to it yet")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class _Wanted:
+    """What a reader asked for."""
+
+    def __init__(self, after_seq: int, group_id: str | None, since_ms: int) -> None:
+        self.group_bytes = b"" if group_id is None else msgspec.json.encode(group_id)
+        """What stands in every line, and in every row, that tells of the group."""
+        self.after_seq = after_seq
+        self._group_id = group_id
+        self._since_ms = since_ms
+
+    def takes(self, event: EventDict) -> bool:
+        is_of_group = self._group_id is None or event["group"] == self._group_id
+        return bool(is_of_group and event["ts_ms"] >= self._since_ms)
+
+    def may_be_in(self, directory: Path, segment: Segment) -> bool:
+        if segment.last_ts_ms < self._since_ms:
+            return False
+        return self._group_id is None or has_group(directory, segment.name, self._group_id)
+
+
+class _Lost(NamedTuple):
+    """What is done about events that cannot be read."""
+
+    tell_gap: TellGap
+    passes_absent: bool
+    tell_damage: TellDamage | None
+
+
+class _Files:
+    """What is in files alone; what is in rows as well is left to them."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        directory: Path,
+        wanted: _Wanted,
+        lost: _Lost,
+    ) -> None:
+        self.done_seq = wanted.after_seq
+        """Up to here everything was yielded, or is told of by a snapshot. The rows go on above it:
+        a snapshot may stand for some of them, for the newest is never deleted."""
+        self._log_ids = sqlite_log.read_note(connection).log_ids
+        self._below_seq = sqlite_log.first_seq(connection)
+        self._directory = directory
+        self._wanted = wanted
+        self._lost = lost
+        self._absent: set[str] = set()
+        """Files that are listed and missing."""
+
+    def events(self) -> Iterator[EventDict]:
+        """Yield them. A file that retention takes away meanwhile is in the next snapshot."""
+        missing = ""
+        while True:
+            try:
+                yield from self._once()
+            except FileNotFoundError as error:
+                if missing != error.filename:
+                    missing = error.filename
+                elif self._lost.passes_absent:
+                    self._absent.add(missing)
+                else:
+                    raise SegmentError(
+                        f"{missing}: is in the manifest and does not exist; `groupkeeper log "
+                        "verify` tells what else is missing"
+                    ) from error
+            else:
+                break
+        self._expect(self._below_seq)
+
+    def _once(self) -> Iterator[EventDict]:
+        manifest = listed_and_found(self._directory)
+        snapshots = own_snapshots(manifest, self._log_ids)
+        for snapshot in snapshots[-1:]:
+            # The last number that its events carry is the seq up to which it stands for all.
+            if self.done_seq < snapshot.last_seq and self._is_there(snapshot):
+                yield from self._wanted_of(snapshot)
+                self._tell_untold(own_damaged(manifest, self._log_ids))
+                self.done_seq = snapshot.last_seq
+        segments = own_segments(manifest, self._log_ids)
+        ends = ends_of_logs(segments, snapshots)
+        for segment in filter(self._is_there, segments):
+            below_seq = min(ends[segment.log_id], self._below_seq)
+            if segment.first_seq < below_seq and self.done_seq < segment.last_seq:
+                self._expect(segment.first_seq)
+                for event in self._wanted_of(segment):
+                    if self.done_seq < event["seq"] < below_seq:
+                        yield event
+                self.done_seq = min(segment.last_seq, int(below_seq) - 1)
+
+    def _is_there(self, segment: Segment) -> bool:
+        return str(self._directory / segment.file) not in self._absent
+
+    def _tell_untold(self, damaged: Iterable[Segment]) -> None:
+        """Tell of what no snapshot knows, as far as it may have been asked for."""
+        for segment in damaged:
+            snapshot = parse_snapshot_log(segment.log_id)
+            first_seq = segment.first_seq if snapshot is None else 1
+            if self.done_seq < segment.last_seq and self._wanted.may_be_in(
+                self._directory, segment
+            ):
+                self._lost.tell_gap(first_seq, segment.last_seq)
+
+    def _expect(self, seq: int) -> None:
+        if self.done_seq + 1 < seq:
+            self._lost.tell_gap(self.done_seq + 1, seq - 1)
+            self.done_seq = seq - 1
+
+    def _wanted_of(self, segment: Segment) -> Iterator[EventDict]:
+        try:
+            yield from self._read(segment)
+        except FileNotFoundError:
+            raise
+        except (SegmentError, OSError) as error:
+            if self._lost.tell_damage is None:
+                raise
+            self._lost.tell_damage(segment, str(error))
+
+    def _read(self, segment: Segment) -> Iterator[EventDict]:
+        check_version(segment)
+        if not self._wanted.may_be_in(self._directory, segment):
+            return
+        path = self._directory / segment.file
+        problem = file_problem(self._directory, segment)
+        if problem and self._lost.tell_damage is None:
+            raise SegmentError(f"{path}: {problem}")
+        for event in read_segment(path, self._wanted.group_bytes):
+            if self._wanted.takes(event):
+                yield event
+        if problem:  # whoever only looks sees what can be read
+            raise SegmentError(f"{path}: {problem}")
+
+
+async def group_history(
+    path: str | Path, group_id: str, log_dir: str | Path | None = None, since_ms: int = 0
+) -> AsyncIterator[EventDict]:
+    """Yield the events of a group, as one moment shows them; reads in a thread."""
+    events = read_events(path, log_dir=log_dir, group_id=group_id, since_ms=since_ms)
+    thread = JobThread("event-log-reader")
+    try:
+        while chunk := await thread.submit(partial(_next_of, events)):
+            for event in chunk:
+                yield event
+    finally:
+        thread.submit(events.close)  # a connection of SQLite belongs to the thread that made it
+        thread.stop()
+
+
+def _next_of(events: Iterator[EventDict]) -> list[EventDict]:
+    return list(islice(events, _CHUNK_EVENTS))

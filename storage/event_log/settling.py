@@ -1,0 +1,223 @@
+"""What files hold of a store, found out at start: manifest and file names decide (design 3).
+
+A crash may have come between any two steps of sealing, the store may be an older copy of itself,
+and the files may have been moved away. Whatever it was: what is trimmed afterwards is in files, and
+what is sealed afterwards is in no file yet.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from math import inf
+from pathlib import Path
+from typing import NamedTuple
+
+from groupkeeper.storage.backends.sqlite import log as sqlite_log
+from groupkeeper.storage.event_log.manifest import Manifest, reconcile, remove_orphans
+from groupkeeper.storage.event_log.segment_writer import remove_temporary
+from groupkeeper.storage.event_log.segments import (
+    Segment,
+    SegmentError,
+    SegmentName,
+    log_begin,
+    segment_names,
+)
+from groupkeeper.storage.event_log.snapshots import base_log, parse_snapshot_log
+
+
+class Settled(NamedTuple):
+    """Where sealing goes on."""
+
+    sealed_seq: int
+    """Everything up to here is in files, or gone."""
+    log_ids: frozenset[str]
+    """The logs of this store, as far as they are in files."""
+    new_log_ids: frozenset[str]
+    """Those of them that the store has not noted."""
+    later: Sequence[Segment]
+    """Segments above ``sealed_seq``, with rows that are not sealed before them: to be passed over.
+    """
+    lost: tuple[int, int] | None
+    """Seqs that are neither in rows nor in files, and did not go by retention."""
+    put_aside: Sequence[str]
+    """Segments that were damaged when nothing rested on them yet."""
+
+    def held(self, log_id: str, seq: int) -> Segment | None:
+        """The later segment that holds an event, if one does."""
+        at = bisect_left(self.later, seq, key=lambda segment: segment.last_seq)
+        if at < len(self.later):
+            found = self.later[at]
+            if found.log_id == log_id and found.first_seq <= seq:
+                return found
+        return None
+
+
+def settle(connection: sqlite3.Connection, directory: Path) -> Settled:
+    """Set right the directory, as far as it is this store's, and find out what it holds."""
+    note = sqlite_log.read_note(connection)
+    new = _logs_in_rows(connection, directory, note.log_ids)
+    own = {*note.log_ids, *new}
+    remove_temporary(
+        directory,
+        lambda log_id, seq: (
+            base_log(log_id) in own or sqlite_log.log_id_at(connection, seq) == log_id
+        ),
+    )
+    everything = {name.log_id for name in segment_names(directory)}
+    manifest = reconcile(directory, [log for log in everything if base_log(log) in own])
+    remove_orphans(directory, own, manifest)
+    present = {str(name) for name in segment_names(directory)}
+    segments = [s for s in own_segments(manifest, own) if s.file in present]
+    first_seq = sqlite_log.first_seq(connection)
+    _, last_seq = sqlite_log.last_row(connection)
+    sealed_seq = max(first_seq - 1, _snapshot_in_rows(connection, manifest, own, first_seq))
+    later = []
+    for segment in segments:
+        end_seq = _last_in_rows(connection, segment, first_seq, last_seq)
+        if end_seq is None:
+            continue
+        if segment.first_seq <= sealed_seq + 1:
+            sealed_seq = max(sealed_seq, end_seq)
+        else:
+            later.append(segment)
+    return Settled(
+        sealed_seq=min(sealed_seq, last_seq),
+        log_ids=frozenset(own),
+        new_log_ids=frozenset(new),
+        later=later,
+        lost=_lost(segments, _snapshot_end(manifest, own), first_seq),
+        put_aside=manifest.put_aside,
+    )
+
+
+def is_overtaken(directory: Path, log_id: str, next_seq: int) -> bool:
+    """Whether files hold events that come after those of a store, by its last event: of the same
+    log, or of one that began right after it.
+    """
+    return any(
+        (name.log_id == log_id and name.last_seq >= next_seq)
+        or (name.first_seq == next_seq and _follows(directory, name, log_id))
+        for name in segment_names(directory)
+    )
+
+
+def _follows(directory: Path, name: SegmentName, log_id: str) -> bool:
+    with suppress(OSError, SegmentError):  # damaged, or gone meanwhile: settling tells of it
+        begin = log_begin(directory / str(name))
+        return begin is not None and begin.previous_log_id == log_id
+    return False
+
+
+def own_segments(manifest: Manifest, log_ids: Iterable[str]) -> list[Segment]:
+    """The segments of some logs that hold events, not snapshots, in the order of seq."""
+    own = set(log_ids)
+    found = [segment for segment in manifest.segments.values() if segment.log_id in own]
+    return sorted(found, key=lambda segment: (segment.first_seq, segment.last_seq))
+
+
+def own_snapshots(manifest: Manifest, log_ids: Iterable[str]) -> list[Segment]:
+    """The segments of snapshots that were taken from some logs, in the order of seq."""
+    own = set(log_ids)
+    found = [
+        segment
+        for segment in manifest.segments.values()
+        if parse_snapshot_log(segment.log_id) is not None and base_log(segment.log_id) in own
+    ]
+    return sorted(found, key=lambda segment: segment.last_seq)
+
+
+def own_damaged(manifest: Manifest, log_ids: Iterable[str]) -> list[Segment]:
+    """What could not be read of some logs when its day went, in the order of seq."""
+    own = set(log_ids)
+    found = [s for s in manifest.damaged.values() if base_log(s.log_id) in own]
+    return sorted(found, key=lambda segment: (segment.first_seq, segment.last_seq))
+
+
+def ends_of_logs(
+    segments: Iterable[Segment], snapshots: Iterable[Segment] = ()
+) -> dict[str, float]:
+    """The seq at which the next log of a store began, by log; all are of one store.
+
+    What a log holds beyond that is of a store that an older copy took the place of.
+    """
+    begins: dict[str, int] = {}
+    for snapshot in snapshots:  # a log was there before what is left of it
+        begins[base_log(snapshot.log_id)] = snapshot.last_seq
+    for segment in segments:
+        before = begins.get(segment.log_id, segment.first_seq)
+        begins[segment.log_id] = min(before, segment.first_seq)
+    return {
+        log_id: min((seq for seq in begins.values() if seq > first), default=inf)
+        for log_id, first in begins.items()
+    }
+
+
+def _logs_in_rows(
+    connection: sqlite3.Connection, directory: Path, known: Iterable[str]
+) -> set[str]:
+    """The logs of which there are files and rows, but no note yet."""
+    found: set[str] = set()
+    passed = set(known)
+    for name in segment_names(directory):
+        is_new = name.log_id not in passed and name.log_id not in found
+        if is_new and sqlite_log.log_id_at(connection, name.first_seq) == name.log_id:
+            found.add(name.log_id)
+    return found
+
+
+def _last_in_rows(
+    connection: sqlite3.Connection, segment: Segment, first_seq: int, last_seq: int
+) -> int | None:
+    """The last event of a segment that the rows hold as well; None where they hold none.
+
+    In a store that is an older copy of itself they go on in another log where it was copied.
+    """
+    same, end = max(segment.first_seq, first_seq), min(segment.last_seq, last_seq)
+    if end < same or sqlite_log.log_id_at(connection, same) != segment.log_id:
+        return None  # its rows have gone, or are of another log
+    if sqlite_log.log_id_at(connection, end) == segment.log_id:
+        return end
+    while end - same > 1:
+        middle = (same + end) // 2
+        if sqlite_log.log_id_at(connection, middle) == segment.log_id:
+            same = middle
+        else:
+            end = middle
+    return same
+
+
+def _snapshot_end(manifest: Manifest, log_ids: Iterable[str]) -> int:
+    """Up to where a snapshot stands for everything."""
+    return max((s.last_seq for s in own_snapshots(manifest, log_ids)), default=0)
+
+
+def _snapshot_in_rows(
+    connection: sqlite3.Connection, manifest: Manifest, log_ids: Iterable[str], first_seq: int
+) -> int:
+    """The seq up to which a snapshot stands for rows that are still there: the newest row is never
+    deleted, and its day may have gone.
+    """
+    for snapshot in own_snapshots(manifest, log_ids)[-1:]:
+        log_id = base_log(snapshot.log_id)
+        if (
+            snapshot.last_seq >= first_seq
+            and sqlite_log.log_id_at(connection, snapshot.last_seq) == log_id
+        ):
+            return snapshot.last_seq
+    return 0
+
+
+def _lost(segments: Sequence[Segment], above: int, below: int) -> tuple[int, int] | None:
+    """The first seqs between the horizon and the rows that no file holds."""
+    at = above  # not from the first file on: that may be what is missing
+    for segment in segments:
+        if segment.first_seq > at + 1:
+            break
+        at = max(at, segment.last_seq)
+    if at + 1 >= below:
+        return None
+    following = [s.first_seq for s in segments if s.first_seq > at]
+    return at + 1, min([*following, below]) - 1

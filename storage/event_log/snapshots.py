@@ -1,0 +1,230 @@
+"""Offsets as they stood at the horizon, taken from the events before it (pure).
+
+When segments go by retention, what they came to is kept as events of kind ``offset_snapshot``: one
+a group, in a log of its own that is named after the log and the seq up to which it stands for
+everything, ``<log_id>.<through_seq>``. Its events carry the last numbers up to that seq, so that
+they come before all that is left and after nothing, and no two events ever share an identity. Where
+nothing was ever committed there is one of no group: what has no snapshot is missing.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from groupkeeper.storage.codec.events import group_type
+from groupkeeper.storage.segment_lines import EventDict
+
+SNAPSHOT_KIND: Final = "offset_snapshot"
+
+NO_GROUP: Final = ""
+"""Bears the snapshot of a store in which nothing was ever committed."""
+
+MAX_PASS_OFFSETS: Final = 500_000
+"""Offsets that are held in memory at the same time, at some 300 bytes each; where there are more,
+the segments that go are read several times."""
+
+
+class SnapshotLog(NamedTuple):
+    """The log of a snapshot: stands for all events of a store up to a seq."""
+
+    log_id: str
+    """Of the last event that it stands for."""
+    through_seq: int
+
+    def __str__(self) -> str:
+        """Its own log id."""
+        return f"{self.log_id}.{self.through_seq}"
+
+
+def parse_snapshot_log(log_id: str) -> SnapshotLog | None:
+    """Read the id of a snapshot's log; None for the log of a store."""
+    base, dot, seq = log_id.rpartition(".")
+    return SnapshotLog(base, int(seq)) if dot and base and seq.isdigit() else None
+
+
+def base_log(log_id: str) -> str:
+    """The log that a snapshot's log was taken from; the log itself for any other."""
+    snapshot = parse_snapshot_log(log_id)
+    return log_id if snapshot is None else snapshot.log_id
+
+
+class _Value(NamedTuple):
+    """The last value of one offset."""
+
+    topic_id: str
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_time_ms: int
+    expire_time_ms: int
+    lost_ts_ms: int = -1
+    """-1: it is still committed."""
+    reason: str = ""
+
+
+_GroupOffsets: TypeAlias = dict[tuple[str, int], _Value]
+
+
+class OffsetsAsOf:
+    """The last value of every offset, after the events that were applied."""
+
+    def __init__(self, part: int = 0, parts: int = 1, max_offsets: int = MAX_PASS_OFFSETS) -> None:
+        """Start empty. Only groups of one part of several are kept; the first part becomes smaller
+        by itself when there are more than ``max_offsets``.
+        """
+        self.parts = parts
+        self.groups: set[str] = set()
+        """Every group that was seen, of whatever part."""
+        self._part = part
+        self._max_offsets = max_offsets
+        self._offsets = 0
+        self._kept: dict[str, _GroupOffsets] = {}
+        self._epochs: dict[str, int] = {}
+        """The lease epoch of a group's last event: what comes later is ordered after it."""
+
+    def apply(self, event: EventDict) -> None:
+        """Take the next event; kinds that say nothing of offsets change nothing."""
+        kind, group_id = event["kind"], event["group"]
+        if kind not in _APPLIES or _is_of_nothing(event):
+            return
+        self.groups.add(group_id)
+        if not self._is_of_part(group_id):
+            return
+        self._epochs[group_id] = event["lease_epoch"]
+        offsets = self._kept.setdefault(group_id, {})
+        before = len(offsets)
+        _APPLIES[kind](offsets, event)
+        self._offsets += len(offsets) - before
+        while self._part == 0 and self._offsets > self._max_offsets and len(self._kept) > 1:
+            self._halve()
+
+    @property
+    def event_count(self) -> int:
+        """How many events all parts together make."""
+        return max(len(self.groups), 1)
+
+    def _is_of_part(self, group_id: str) -> bool:
+        return zlib.crc32(group_id.encode()) % self.parts == self._part
+
+    def _halve(self) -> None:
+        self.parts *= 2
+        self._kept = {g: offsets for g, offsets in self._kept.items() if self._is_of_part(g)}
+        self._offsets = sum(map(len, self._kept.values()))
+
+    def events(self, log: SnapshotLog, ts_ms: int, first_seq: int) -> Iterator[EventDict]:
+        """Yield the snapshot, numbered from a seq."""
+        kept = self._kept if self.groups else {NO_GROUP: {}}
+        for seq, group_id in enumerate(sorted(kept), start=first_seq):
+            offsets = kept[group_id]
+            yield {
+                "log_id": str(log),
+                "seq": seq,
+                "ts_ms": ts_ms,
+                "shard": -1,
+                "lease_epoch": self._epochs.get(group_id, 0),
+                "kind": SNAPSHOT_KIND,
+                "group": group_id,
+                "generation": -1,
+                "member_id": "",
+                "instance_id": None,
+                "client_id": "",
+                "client_host": "",
+                "principal": "",
+                "api": "",
+                "group_type": group_type(group_id),
+                "topics": _topics(offsets, is_lost=False),
+                "lost": _topics(offsets, is_lost=True),
+            }
+
+
+def _committed(offsets: _GroupOffsets, event: EventDict) -> None:
+    for topic, row in _rows(event["topics"]):
+        offsets[topic["topic"], row["partition"]] = _Value(
+            topic["topic_id"],
+            row["offset"],
+            row["leader_epoch"],
+            row["metadata"],
+            event["commit_time_ms"],
+            event["expire_time_ms"],
+        )
+
+
+def _expired(offsets: _GroupOffsets, event: EventDict) -> None:
+    _lose(offsets, event, "expired")
+
+
+def _deleted(offsets: _GroupOffsets, event: EventDict) -> None:
+    _lose(offsets, event, event["reason"])
+
+
+def _lose(offsets: _GroupOffsets, event: EventDict, reason: str) -> None:
+    for topic, row in _rows(event["topics"]):
+        key = topic["topic"], row["partition"]
+        before = offsets.get(key)
+        offsets[key] = _Value(
+            topic["topic_id"],
+            row["offset"],
+            row["leader_epoch"],
+            row["metadata"],
+            row["commit_time_ms"],
+            -1 if before is None else before.expire_time_ms,
+            event["ts_ms"],
+            reason,
+        )
+
+
+def _stood(offsets: _GroupOffsets, event: EventDict) -> None:
+    for topic, row in _rows([*event["topics"], *event["lost"]]):
+        offsets[topic["topic"], row["partition"]] = _Value(
+            topic["topic_id"],
+            row["offset"],
+            row["leader_epoch"],
+            row["metadata"],
+            row["commit_time_ms"],
+            row.get("expire_time_ms", -1),
+            row.get("lost_ts_ms", -1),
+            row.get("reason", ""),
+        )
+
+
+_APPLIES: Final = {
+    "commit": _committed,
+    "offset_expired": _expired,
+    "offset_deleted": _deleted,
+    SNAPSHOT_KIND: _stood,
+}
+
+
+def _is_of_nothing(event: EventDict) -> bool:
+    """Whether it says that there was nothing to keep."""
+    return event["kind"] == SNAPSHOT_KIND and not event["topics"] and not event["lost"]
+
+
+def _rows(topics: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    for topic in topics:
+        for row in topic["partitions"]:
+            yield topic, row
+
+
+def _topics(offsets: _GroupOffsets, *, is_lost: bool) -> list[dict[str, Any]]:
+    topics: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for (topic, partition), value in sorted(offsets.items()):
+        if (value.lost_ts_ms >= 0) is is_lost:
+            row: dict[str, Any] = {
+                "partition": partition,
+                "offset": value.offset,
+                "leader_epoch": value.leader_epoch,
+                "metadata": value.metadata,
+                "commit_time_ms": value.commit_time_ms,
+            }
+            if is_lost:
+                row |= {"lost_ts_ms": value.lost_ts_ms, "reason": value.reason}
+            else:
+                row["expire_time_ms"] = value.expire_time_ms
+            topics.setdefault((topic, value.topic_id), []).append(row)
+    return [
+        {"topic": topic, "topic_id": topic_id, "partitions": rows}
+        for (topic, topic_id), rows in topics.items()
+    ]

@@ -1,0 +1,187 @@
+"""ListGroups and DescribeGroups for one shard (spec 11.1, 11.2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.requests import DescribedMember, GroupState
+from tests.helpers.shard_driver import (
+    a_member,
+    a_stable_group,
+    completing,
+    protocols,
+    stable,
+)
+
+
+@pytest.fixture
+def four(driver):
+    """A driver with a group in each state, named after it, and a simple one."""
+    a_stable_group(driver, "stable")
+    a_stable_group(driver, "preparing")[0].join()
+    completing(driver, a_member(driver, "completing", rebalance_timeout_ms=600_000))
+    driver.join("preparing", version=3, rebalance_timeout_ms=600_000)
+    driver.join("pending")
+    driver.commit("simple")
+    for group_id in ("stable", "completing"):
+        assert driver.state(group_id).lower().startswith(group_id)
+    return driver
+
+
+# --- ListGroups ---------------------------------------------------------------------------------
+
+
+def test_every_group_is_listed_with_type_and_state(four):
+    groups = four.list_groups()
+    assert {g: (str(i.state), i.protocol_type, i.group_type) for g, i in groups.items()} == {
+        "stable": ("Stable", "consumer", "classic"),
+        "preparing": ("PreparingRebalance", "consumer", "classic"),
+        "completing": ("CompletingRebalance", "consumer", "classic"),
+        "pending": ("Empty", "", "classic"),
+        "simple": ("Empty", "", "classic"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("states", "listed"),
+    [
+        ({"stable"}, {"stable"}),
+        ({"empty"}, {"pending", "simple"}),
+        ({"preparingrebalance", "completingrebalance"}, {"preparing", "completing"}),
+        ({"stable", "no-such-state"}, {"stable"}),
+        ({"no-such-state"}, set()),
+        ({"dead"}, set()),
+    ],
+)
+def test_states_filter(four, states, listed):
+    """Spec 11.1 and edge 107: an unknown value matches nothing and is no error."""
+    assert set(four.list_groups(states)) == listed
+
+
+@pytest.mark.parametrize(
+    ("types", "count"), [({"classic"}, 5), ({"consumer"}, 0), ({"no-such-type"}, 0)]
+)
+def test_types_filter(four, types, count):
+    """Spec 11.1 and edge 107."""
+    assert len(four.list_groups((), types)) == count
+
+
+def test_both_filters_are_an_and(four):
+    assert set(four.list_groups({"stable"}, {"classic"})) == {"stable"}
+    assert set(four.list_groups({"stable"}, {"share"})) == set()
+
+
+def test_empty_group_keeps_its_protocol_type(driver):
+    (member,) = a_stable_group(driver, members=1)
+    member.leave()
+    assert driver.list_groups()["g"].protocol_type == "consumer"
+
+
+def test_groups_of_other_types_of_client_are_listed_with_their_type(driver):
+    a_stable_group(driver, members=1)
+    driver.join("connectors", version=3, protocol_type="connect")
+    assert driver.list_groups()["connectors"].protocol_type == "connect"
+
+
+# --- DescribeGroups -----------------------------------------------------------------------------
+
+
+def test_absent_group_is_dead(driver):
+    """Edge 105, as far as the core knows it: handlers of old versions drop the error."""
+    result = driver.describe("nobody")
+    assert (result.error, result.state) == (ErrorCode.GROUP_ID_NOT_FOUND, GroupState.DEAD)
+    assert (result.group_id, result.protocol_type, result.protocol_name) == ("nobody", "", "")
+    assert result.members == ()
+    assert result.message
+
+
+def test_stable_group_is_described_with_everything(driver):
+    leader, follower = stable(
+        driver,
+        a_member(driver, instance_id="i1", protocols=protocols("range", subscription=b"one")),
+        a_member(driver, protocols=protocols("range", subscription=b"two")),
+    )
+    result = driver.describe()
+    assert (result.error, result.state) == (ErrorCode.NONE, GroupState.STABLE)
+    assert (result.protocol_type, result.protocol_name) == ("consumer", "range")
+    assert set(result.members) == {
+        DescribedMember(
+            m.member_id,
+            m.instance_id,
+            "app",
+            "/10.0.0.1",
+            m.fields["protocols"][0].metadata,
+            f"part-of-{m.member_id}".encode(),
+        )
+        for m in (leader, follower)
+    }
+    assert result.message is None
+
+
+def test_preparing_group_shows_no_protocol_and_no_subscriptions_but_the_assignments_kept(driver):
+    """Spec 11.2 and 6.3.3: from Stable the old assignments are kept."""
+    leader, follower = a_stable_group(driver)
+    leader.join()
+    result = driver.describe()
+    assert (result.state, result.protocol_name) == (GroupState.PREPARING_REBALANCE, "")
+    assert result.protocol_type == "consumer"
+    assert {m.member_id: (m.metadata, m.assignment) for m in result.members} == {
+        m.member_id: (b"", f"part-of-{m.member_id}".encode()) for m in (leader, follower)
+    }
+
+
+def test_completing_group_shows_no_protocol_and_no_subscriptions(driver):
+    completing(driver, a_member(driver), a_member(driver))
+    result = driver.describe()
+    assert (result.state, result.protocol_name) == (GroupState.COMPLETING_REBALANCE, "")
+    assert {(m.metadata, m.assignment) for m in result.members} == {(b"", b"")}
+
+
+def test_ids_that_were_only_handed_out_are_not_described(driver):
+    driver.join("g")
+    result = driver.describe()
+    assert (result.error, result.state, result.members) == (
+        ErrorCode.NONE,
+        GroupState.EMPTY,
+        (),
+    )
+    a_stable_group(driver, "h")
+    driver.join("h")
+    assert len(driver.describe("h").members) == 2
+
+
+def test_empty_group_is_described_with_its_type(driver):
+    (member,) = a_stable_group(driver, members=1)
+    member.leave()
+    result = driver.describe()
+    assert (result.state, result.protocol_type, result.protocol_name) == (
+        GroupState.EMPTY,
+        "consumer",
+        "",
+    )
+
+
+def test_simple_group_is_described_as_empty_without_type(driver):
+    driver.commit("g")
+    result = driver.describe()
+    assert (result.error, result.state, result.protocol_type) == (
+        ErrorCode.NONE,
+        GroupState.EMPTY,
+        "",
+    )
+
+
+def test_group_with_the_empty_id_is_described(driver):
+    """Spec 4.1: "" is an ordinary group id here."""
+    assert driver.describe("").error is ErrorCode.GROUP_ID_NOT_FOUND
+    driver.commit("")
+    assert driver.describe("").state == GroupState.EMPTY
+
+
+def test_descriptions_write_nothing(driver):
+    a_stable_group(driver)
+    records, events = len(driver.records), len(driver.events)
+    driver.describe()
+    driver.list_groups()
+    assert (len(driver.records), len(driver.events)) == (records, events)

@@ -1,0 +1,140 @@
+"""What a host may hand in as a number or a text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pytest
+
+from groupkeeper.coordinator.core.values import (
+    MAX_TEXT_BYTES,
+    Int32,
+    Int64,
+    checked,
+    int32,
+    int64,
+    text,
+    whole_number,
+)
+
+
+class Numpys:
+    """A whole number that is no int."""
+
+    def __index__(self) -> int:
+        return 7
+
+
+def test_a_whole_number_becomes_an_int_and_its_bounds_are_its_own() -> None:
+    assert type(whole_number("n", Numpys(), least=7, most=7)) is int
+    assert whole_number("n", 2**80, least=0) == 2**80
+    with pytest.raises(ValueError, match=r"^n must be at least 8, not 7$"):
+        whole_number("n", 7, least=8)
+    with pytest.raises(ValueError, match=r"^n must be at most 6, not 7$"):
+        whole_number("n", 7, least=0, most=6)
+
+
+@pytest.mark.parametrize("value", [7.0, "7", True, None])
+def test_what_is_no_whole_number_is_told(value: Any) -> None:
+    with pytest.raises(TypeError, match=f"^n must be a whole number, not {value!r}$"):
+        whole_number("n", value, least=0)
+
+
+@pytest.mark.parametrize(("check", "bits"), [(int32, 31), (int64, 63)])
+def test_both_ends_of_what_the_wire_takes_are_taken(check: Any, bits: int) -> None:
+    for edge in (-(2**bits), 2**bits - 1):
+        assert check("n", edge) == edge
+    for beyond in (-(2**bits) - 1, 2**bits):
+        with pytest.raises(ValueError, match=r"^n must be at"):
+            check("n", beyond)
+
+
+def test_a_text_is_one_that_can_be_written() -> None:
+    assert text("t", "\U0001f600") == "\U0001f600"
+    with pytest.raises(TypeError, match=r"^t must be a string, not b'x'$"):
+        text("t", b"x")
+    with pytest.raises(ValueError, match=r"^t: .* surrogates not allowed$"):
+        text("t", "\ud83d")
+
+
+LONG = "\u00e9" * (MAX_TEXT_BYTES // 2)  # as long as a text may be: two bytes each, and one
+TOO_LONG = LONG + "\u00e9"
+
+
+def test_a_text_is_as_long_as_the_wire_can_say() -> None:
+    assert text("t", LONG + "e") == LONG + "e"
+    with pytest.raises(ValueError, match=r"^t must be at most 32767 bytes of UTF-8, not 32768$"):
+        text("t", TOO_LONG)
+    assert text("t", TOO_LONG, most_bytes=None) == TOO_LONG
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "place"),
+    [
+        (lambda each: each, str, "given"),
+        (lambda each: [["a"], ["b", each]], list[list[str] | None], "given[1][1]"),
+        (lambda each: {each: 1}, dict[str, int], "each key of given"),
+        (lambda each: {1: {"a": each}}, dict[int, dict[str, str]], "given[1]['a']"),
+        (lambda each: (each, b"x" * 2 * MAX_TEXT_BYTES), tuple[str, bytes], "given[0]"),
+    ],
+)
+def test_each_text_of_a_value_is_one_that_the_wire_can_say(
+    make: Any, kind: Any, place: str
+) -> None:
+    assert checked(make(LONG), kind, "given") == make(LONG)
+    problem = f"{place} must be at most 32767 bytes of UTF-8, not 32768"
+    with pytest.raises(ValueError, match=f"^{re.escape(problem)}$"):
+        checked(make(TOO_LONG), kind, "given")
+
+
+class Pair(NamedTuple):
+    """What a plain pair will do for."""
+
+    name: str
+    number: Int32
+
+
+@dataclass
+class Holder:
+    """What has parts with names."""
+
+    pairs: Sequence[Pair]
+    data: bytes = b""
+    offset: Int64 | None = None
+    flag: bool = False
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "problem"),
+    [
+        (Holder([("a", 1), ("b", "2")]), Holder, "Holder.pairs[1][1] must be a whole number"),
+        (Holder([Pair("a", 2**31)]), Holder, "Holder.pairs[0].number must be at most 2147483647"),
+        (Holder([("a", -(2**80))]), Holder, "Holder.pairs[0][1] must be at least -2147483648, not"),
+        (Holder(["a"]), Holder, "Holder.pairs[0] must be a Pair, not 'a'"),
+        (Holder([("a",)]), Holder, "Holder.pairs[0] must be a Pair, not ('a',)"),
+        (Holder("a"), Holder, "Holder.pairs must be a collection of Pair, not 'a'"),
+        (Holder([], "a"), Holder, "Holder.data must be bytes, not 'a'"),
+        (Holder([], offset=2**63), Holder, "Holder.offset must be at most 9223372036854775807, n"),
+        (Holder([], offset=1.5), Holder, "Holder.offset must be a whole number, not 1.5"),
+        (Holder([], flag=1), Holder, "Holder.flag must be a bool, not 1"),
+        (
+            {"t": None},
+            Mapping[str, list[Int32]],
+            "given['t'] must be a collection of whole numbers, not None",
+        ),
+        ({"t": [0.5]}, Mapping[str, list[Int32]], "given['t'][0] must be a whole number, not 0.5"),
+        ({7: [0]}, Mapping[str, list[Int32]], "each key of given must be a string, not 7"),
+        ([0], Mapping[str, list[Int32]], "given must be a mapping, not [0]"),
+        (None, list[str], "given must be a collection of strings, not None"),
+        (iter(["0"]), list[int], "given: Expected `int`, got `str`"),
+        (iter(["a" * 2 * MAX_TEXT_BYTES]), list[str], "given: each text must be at most 32767"),
+    ],
+)
+def test_what_does_not_fit_is_told_by_its_place_and_by_what_may_stand_there(
+    value: Any, kind: Any, problem: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^{re.escape(problem)}"):
+        checked(value, kind, "" if kind is Holder else "given")

@@ -1,0 +1,173 @@
+"""Members, offsets and lag of groups under the names of kafka_exporter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
+from groupkeeper.coordinator.daemon.exposition import Exposition
+from groupkeeper.coordinator.daemon.group_metrics import (
+    FAMILIES,
+    PIECE_SERIES,
+    Detail,
+    GroupWalk,
+    Snapshot,
+)
+from tests.helpers.shard_driver import ShardDriver, a_stable_group
+
+ROOT = Path(__file__).parents[4]
+ENDS = {("orders-id", 0): 10, ("orders-id", 1): 100}
+ORDERS = TopicInfo("orders", "orders-id", 2)
+
+
+def walk(driver: ShardDriver, detail: Detail = "partitions") -> GroupWalk:
+    return GroupWalk(
+        lambda: [driver.shard.groups],
+        lambda: driver.image.by_name.values(),
+        lambda topic_id, partition: ENDS.get((topic_id, partition), 0),
+        detail,
+    )
+
+
+def a_driver() -> ShardDriver:
+    driver = ShardDriver(image=TopicImage.of(ORDERS))
+    driver.commit("billing", {"orders": {0: 4, 1: 100}})
+    return driver
+
+
+async def page(driver: ShardDriver, detail: Detail, max_series: int = 1_000) -> list[str]:
+    lines = (await Exposition({}, max_series, walk(driver, detail)).page()).decode().splitlines()
+    return [line for line in lines if line.startswith(("kafka_", "groupkeeper_"))]
+
+
+DROPPED = "groupkeeper_metrics_dropped_series_total 0.0"
+SUMMARY = [
+    'kafka_topic_partitions{topic="orders"} 2.0',
+    'kafka_consumergroup_members{consumergroup="billing"} 0.0',
+    'kafka_consumergroup_current_offset_sum{consumergroup="billing",topic="orders"} 104.0',
+    'kafka_consumergroup_lag_sum{consumergroup="billing",topic="orders"} 6.0',
+]
+
+
+async def test_a_summary_has_members_offsets_and_lag_by_group_and_topic() -> None:
+    assert await page(a_driver(), "summary") == [DROPPED, *SUMMARY]
+
+
+async def test_partitions_are_shown_on_demand() -> None:
+    of = '{consumergroup="billing",partition="%d",topic="orders"}'
+    assert await page(a_driver(), "partitions") == [
+        DROPPED,
+        *SUMMARY,
+        'kafka_topic_partition_current_offset{partition="0",topic="orders"} 10.0',
+        'kafka_topic_partition_current_offset{partition="1",topic="orders"} 100.0',
+        'kafka_topic_partition_oldest_offset{partition="0",topic="orders"} 0.0',
+        'kafka_topic_partition_oldest_offset{partition="1",topic="orders"} 0.0',
+        f"kafka_consumergroup_current_offset{of % 0} 4.0",
+        f"kafka_consumergroup_current_offset{of % 1} 100.0",
+        f"kafka_consumergroup_lag{of % 0} 6.0",
+        f"kafka_consumergroup_lag{of % 1} 0.0",
+    ]
+
+
+async def test_members_are_counted() -> None:
+    driver = ShardDriver()
+    a_stable_group(driver, members=2)
+    assert 'kafka_consumergroup_members{consumergroup="g"} 2.0' in await page(driver, "summary")
+
+
+async def test_series_beyond_the_cap_are_left_out_and_counted() -> None:
+    driver = ShardDriver(image=TopicImage.of(ORDERS))
+    for number in range(10):
+        driver.commit(f"g-{number}", {"orders": {0: 5}})
+    shown = await page(driver, "partitions", max_series=16)
+    assert sum(line.startswith("kafka_") for line in shown) == 16
+    all_of_them = 1 + 2 * 2 + 10 * (1 + 2 + 2)
+    assert shown[0] == f"groupkeeper_metrics_dropped_series_total {all_of_them - 16:.1f}"
+
+
+async def test_a_group_with_an_endless_id_is_left_out_and_counted() -> None:
+    driver = ShardDriver()
+    driver.commit("g" * 249, {"orders": {0: 5}})
+    driver.commit("h" * 250, {"orders": {0: 5}})
+    shown = await page(driver, "summary")
+    ids = {line.split('"')[1] for line in shown if "consumergroup=" in line}
+    assert ids == {"g" * 249}
+    assert shown[0] == "groupkeeper_metrics_dropped_series_total 1.0"
+
+
+def test_a_large_group_is_read_in_pieces() -> None:
+    count = 10 * PIECE_SERIES
+    driver = ShardDriver(image=TopicImage.of(TopicInfo("orders", "orders-id", count)))
+    driver.commit("g", {"orders": dict.fromkeys(range(count), 5)})
+    snapshot = Snapshot(room=100 * count)
+    assert longest_piece(walk(driver).fill(snapshot), snapshot) <= 2 * PIECE_SERIES + 4
+    assert snapshot.dropped == 0
+
+
+def test_what_is_small_but_many_is_read_in_pieces() -> None:
+    """A group of many topics with one offset each, and many topics, fit into no piece either; also
+    where there is no room for them and they are only counted.
+    """
+    count = 10 * PIECE_SERIES
+    names = [f"t-{number}" for number in range(count)]
+    driver = ShardDriver(image=TopicImage.of(*(TopicInfo(name, name, 1) for name in names)))
+    driver.commit("g", {name: {0: 5} for name in names})
+    snapshot = Snapshot(room=100 * count)
+    assert longest_piece(walk(driver, "summary").fill(snapshot), snapshot) <= 2 * PIECE_SERIES
+    full = Snapshot(room=0)
+    assert longest_drop(walk(driver, "summary").fill(full), full) <= 2 * PIECE_SERIES
+    assert full.dropped == 3 * count + 1
+
+
+def longest_drop(pieces: Iterator[None], snapshot: Snapshot) -> int:
+    """The most series that were left out between two looks at the time."""
+    longest = dropped = 0
+    for _ in pieces:
+        longest = max(longest, snapshot.dropped - dropped)
+        dropped = snapshot.dropped
+    return max(longest, snapshot.dropped - dropped)
+
+
+def longest_piece(pieces: Iterator[None], snapshot: Snapshot) -> int:
+    """The most series that were added between two looks at the time."""
+    longest, left = 0, snapshot.room
+    for _ in pieces:
+        longest = max(longest, left - snapshot.room)
+        left = snapshot.room
+    return max(longest, left - snapshot.room)
+
+
+def test_a_group_that_goes_while_it_is_read_is_left_out() -> None:
+    driver = a_driver()
+    for number in range(100):
+        driver.commit(f"g-{number}", {"orders": {0: 5}})
+    snapshot = Snapshot(room=10_000)
+    pieces = walk(driver).fill(snapshot)
+    next(pieces)
+    driver.shard.groups.clear()
+    for _ in pieces:
+        pass
+    assert len(snapshot.rows["kafka_consumergroup_members"]) < 101
+
+
+def test_the_manual_has_every_family() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    for family in FAMILIES:
+        where = "`summary`, `partitions`" if family.detail == "summary" else "`partitions`"
+        name = f"{family.name}{{{', '.join(family.labels)}}}"
+        assert f"| `{name}` | {where} | {family.help} |" in text
+
+
+def test_every_family_is_a_name_of_kafka_exporter() -> None:
+    """As its README and source have them: dashboards look for these."""
+    assert {(family.name, family.labels) for family in FAMILIES} == {
+        ("kafka_topic_partitions", ("topic",)),
+        ("kafka_topic_partition_current_offset", ("topic", "partition")),
+        ("kafka_topic_partition_oldest_offset", ("topic", "partition")),
+        ("kafka_consumergroup_members", ("consumergroup",)),
+        ("kafka_consumergroup_current_offset", ("consumergroup", "topic", "partition")),
+        ("kafka_consumergroup_current_offset_sum", ("consumergroup", "topic")),
+        ("kafka_consumergroup_lag", ("consumergroup", "topic", "partition")),
+        ("kafka_consumergroup_lag_sum", ("consumergroup", "topic")),
+    }

@@ -1,0 +1,59 @@
+"""The limit on the number of groups of a whole coordinator, and the log line that says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from structlog.testing import capture_logs
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.embed.messages import OffsetCommitRequest
+from groupkeeper.coordinator.runtime.group_limit import WINDOW_S, GroupLimit
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from tests.helpers.embedded import a_commit
+
+FULL = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def commit(group_id: str) -> OffsetCommitRequest:
+    return a_commit(5, group_id=group_id)
+
+
+async def test_groups_of_all_shards_count() -> None:
+    coordinator = GroupCoordinator(MemoryOffsetStorage(), CoordinatorConfig(max_groups=20))
+    await coordinator.start()
+    answers = [await coordinator.commit_offsets(commit(f"g-{n}")) for n in range(25)]
+    assert [answer.error_code for answer in answers] == [ErrorCode.NONE] * 20 + [FULL] * 5
+    assert sum(coordinator.groups_by_state().values()) == 20
+    assert coordinator.groups_refused == 5
+    await coordinator.stop()
+
+
+async def test_a_store_with_more_groups_than_the_limit_is_served(tmp_path: Path) -> None:
+    path = tmp_path / "groupkeeper.db"
+    first = GroupCoordinator(SqliteOffsetStorage(path))
+    await first.start()
+    for number in range(5):
+        await first.commit_offsets(commit(f"g-{number}"))
+    await first.stop()
+    again = GroupCoordinator(SqliteOffsetStorage(path), CoordinatorConfig(max_groups=3))
+    await again.start()
+    for number in range(5):
+        assert (await again.commit_offsets(commit(f"g-{number}"))).error_code is ErrorCode.NONE
+    assert (await again.commit_offsets(commit("one more"))).error_code is FULL
+    await again.stop()
+
+
+def test_the_log_says_it_once_a_minute() -> None:
+    now_s = 0.0
+    limit = GroupLimit(1, lambda: now_s)
+    limit.note(0, 1)
+    with capture_logs() as lines:
+        for _ in range(100):
+            assert not limit.admits()
+        now_s = WINDOW_S
+        assert not limit.admits()
+    assert [line["event"] for line in lines] == ["group_limit_reached"] * 2
+    assert [line["refused"] for line in lines] == [1, 101]

@@ -1,0 +1,414 @@
+"""LOADING (design 2.5): what is answered meanwhile, how a load goes on, and bugs of the core."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple, get_args
+
+import pytest
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.records import SavedGroup
+from groupkeeper.coordinator.core.requests import (
+    AlterGroupConfigs,
+    ChangeTopics,
+    DeleteGroup,
+    DescribeGroup,
+    EndSession,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    ReadGroup,
+    Request,
+    Result,
+    SyncGroup,
+)
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.runtime.loading import Slicer, load_records
+from groupkeeper.coordinator.runtime.refusals import (
+    LOADING_ANSWER,
+    OVERLOAD_ANSWER,
+    loading_answer,
+    refuse,
+    replace_result,
+)
+from groupkeeper.storage.base import StorageError, StoreRefused
+from tests.helpers.coordinator import CLIENT, a_commit, a_config, a_coordinator
+from tests.helpers.faulty_storage import Fault, FaultyStorage, Gate, busy, fail, slow
+from tests.helpers.pipeline import a_pipeline
+from tests.helpers.virtual_loop import VirtualClock, VirtualLoop, turns, virtual_time, virtual_timer
+
+REQUESTS: dict[type, Request] = {
+    JoinGroup: JoinGroup(
+        "g", "m", None, "consumer", (), 10_000, 60_000, "minted", True, True, CLIENT
+    ),
+    SyncGroup: SyncGroup("g", 1, "m", None, None, None, (), CLIENT),
+    Heartbeat: Heartbeat("g", 1, "m", None, CLIENT),
+    LeaveGroup: LeaveGroup("g", (), CLIENT),
+    OffsetCommit: a_commit(),
+    OffsetFetch: OffsetFetch("g", None, False, False),
+    ListGroups: ListGroups(),
+    DescribeGroup: DescribeGroup("g"),
+    ReadGroup: ReadGroup("g"),
+    EndSession: EndSession("g", "m"),
+    DeleteGroup: DeleteGroup("g", CLIENT),
+    OffsetDelete: OffsetDelete("g", (), CLIENT),
+    ChangeTopics: ChangeTopics(CLIENT),
+    AlterGroupConfigs: AlterGroupConfigs(CLIENT, ()),
+}
+
+
+def code_of(result: Result) -> ErrorCode:
+    return result if isinstance(result, ErrorCode) else result.error
+
+
+def test_the_tables_know_every_request() -> None:
+    assert set(REQUESTS) == set(get_args(Request))
+    assert set(LOADING_ANSWER) == set(REQUESTS)
+    assert set(OVERLOAD_ANSWER) == set(REQUESTS) - {Heartbeat}
+
+
+# Stated here once more, by hand: a table that is compared with itself agrees with anything.
+WHILE_LOADING = {
+    "Heartbeat": "NONE",
+    "SyncGroup": "REBALANCE_IN_PROGRESS",
+    "JoinGroup": "COORDINATOR_LOAD_IN_PROGRESS",
+    "LeaveGroup": "COORDINATOR_LOAD_IN_PROGRESS",
+    "OffsetCommit": "COORDINATOR_LOAD_IN_PROGRESS",
+    "OffsetFetch": "COORDINATOR_LOAD_IN_PROGRESS",
+    "ListGroups": "COORDINATOR_LOAD_IN_PROGRESS",
+    "DescribeGroup": "COORDINATOR_LOAD_IN_PROGRESS",
+    "DeleteGroup": "COORDINATOR_LOAD_IN_PROGRESS",
+    "OffsetDelete": "COORDINATOR_LOAD_IN_PROGRESS",
+    "ReadGroup": "COORDINATOR_LOAD_IN_PROGRESS",
+    "EndSession": "COORDINATOR_LOAD_IN_PROGRESS",
+    "ChangeTopics": "NOT_CONTROLLER",
+    "AlterGroupConfigs": "NOT_CONTROLLER",
+}
+WHILE_TOO_MUCH_WAITS = {
+    "SyncGroup": "COORDINATOR_NOT_AVAILABLE",
+    "JoinGroup": "COORDINATOR_NOT_AVAILABLE",
+    "LeaveGroup": "COORDINATOR_NOT_AVAILABLE",
+    "OffsetCommit": "COORDINATOR_NOT_AVAILABLE",
+    "OffsetFetch": "NOT_COORDINATOR",
+    "ListGroups": "COORDINATOR_NOT_AVAILABLE",
+    "DescribeGroup": "COORDINATOR_NOT_AVAILABLE",
+    "DeleteGroup": "COORDINATOR_NOT_AVAILABLE",
+    "OffsetDelete": "COORDINATOR_NOT_AVAILABLE",
+    "ReadGroup": "COORDINATOR_NOT_AVAILABLE",
+    "EndSession": "COORDINATOR_NOT_AVAILABLE",
+    "ChangeTopics": "NOT_CONTROLLER",
+    "AlterGroupConfigs": "NOT_CONTROLLER",
+}
+
+
+def test_the_tables_of_refusals_hold_what_the_design_says() -> None:
+    """Design 2.5; a heartbeat is never refused for want of room, it writes nothing."""
+    loading = {kind.__name__: code.name for kind, code in LOADING_ANSWER.items()}
+    overload = {kind.__name__: code.name for kind, code in OVERLOAD_ANSWER.items()}
+    assert loading == WHILE_LOADING
+    assert overload == WHILE_TOO_MUCH_WAITS
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=lambda r: type(r).__name__)
+def test_a_refusal_has_the_result_type_of_its_request(request_: Request) -> None:
+    refused = refuse(request_, ErrorCode.UNKNOWN_SERVER_ERROR)
+    own = {kind.__name__: kind for kind in get_args(Result)}
+    assert type(refused) is own.get(f"{type(request_).__name__}Result", ErrorCode)
+    assert code_of(refused) is ErrorCode.UNKNOWN_SERVER_ERROR
+    replaced = replace_result(refused, ErrorCode.NOT_COORDINATOR)
+    assert type(replaced) is type(refused)
+    of_cluster = isinstance(request_, ChangeTopics | AlterGroupConfigs)
+    expected = ErrorCode.NOT_CONTROLLER if of_cluster else ErrorCode.NOT_COORDINATOR
+    assert code_of(replaced) is expected
+
+
+def test_a_fetch_that_requires_stable_offsets_is_not_told_14() -> None:
+    """Older consumers do not retry it there."""
+    asked = OffsetFetch("g", None, False, True)
+    assert code_of(loading_answer(asked)) is ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=lambda r: type(r).__name__)
+@virtual_time
+async def test_a_loading_coordinator_answers_at_once_from_the_table(request_: Request) -> None:
+    async with a_coordinator() as world:
+        gate = Gate()
+        world.storage.script("append", fail())
+        world.storage.script("load", slow(gate))
+        lost = world.commit("x", 1)
+        await world.until(lost)
+        answer = world.send(request_)
+        assert answer.error.name == WHILE_LOADING[type(request_).__name__]
+        gate.open()
+        await world.until_ready()
+
+
+@virtual_time
+async def test_start_returns_when_every_shard_answers() -> None:
+    storage = FaultyStorage()
+    storage.script("acquire", fail("not yet"), fail("not yet"))
+    async with a_coordinator(storage) as world:
+        assert world.coordinator.is_ready
+        assert world.fetch("g").error is ErrorCode.NONE
+
+
+@virtual_time
+async def test_a_store_that_is_busy_is_opened_as_soon_as_it_is_not() -> None:
+    """The soak found it: who is killed while the disk is full could not start until it was not."""
+    storage = FaultyStorage()
+    storage.script("open", busy(), busy(), busy())
+    async with a_coordinator(storage) as world:
+        assert storage.calls.count("open") == 4
+        assert world.fetch("g").error is ErrorCode.NONE
+
+
+@virtual_time
+async def test_a_start_that_waits_for_a_busy_store_can_be_given_up() -> None:
+    storage = FaultyStorage()
+    storage.script("open", *[busy()] * 100)
+    coordinator = GroupCoordinator(storage, a_config(), clock=VirtualClock())
+    start = asyncio.create_task(coordinator.start())
+    await asyncio.sleep(60)
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    await coordinator.stop()
+    assert 10 < storage.calls.count("open") < 20, "every few seconds in the end"
+
+
+@virtual_time
+async def test_a_store_that_cannot_be_opened_stops_the_start() -> None:
+    storage = FaultyStorage()
+    storage.script("open", fail("the directory does not exist"))
+    with pytest.raises(StorageError, match="does not exist"):
+        async with a_coordinator(storage):
+            pass
+
+
+@virtual_time
+async def test_a_store_that_must_not_be_used_stops_the_start() -> None:
+    storage = FaultyStorage()
+    refused = fail()
+    refused.error = StoreRefused("in use by another process")
+    storage.script("acquire", refused)
+    with pytest.raises(StoreRefused, match="in use"):
+        async with a_coordinator(storage):
+            pass
+
+
+class FromLater(NamedTuple):
+    """A record of a kind that no shard of this version knows."""
+
+    group_id: str
+
+
+@virtual_time
+async def test_a_record_that_no_shard_can_use_stops_the_start() -> None:
+    """It would be the same at every try: it was tried for ever, and /readyz said "loading"."""
+    storage = FaultyStorage()
+
+    async def load(shards: object) -> AsyncIterator[tuple[int, list[Any]]]:
+        yield 3, [FromLater("g")]
+
+    storage.load = load  # type: ignore[method-assign, assignment]
+    with pytest.raises(StoreRefused, match=r"^shard 3: .*FromLater\(group_id='g'\); a newer"):
+        async with a_coordinator(storage):
+            pass
+
+
+@virtual_time
+async def test_shards_whose_lease_another_holds_are_waited_for() -> None:
+    """And what fails meanwhile is loaded by the same recovery, not by a second one beside it."""
+    storage = FaultyStorage()
+    theft = storage.inner.take_over([2, 3], "another process")
+
+    async def give_back() -> None:
+        await asyncio.sleep(3)
+        storage.inner.give_back(theft.values())
+
+    giving = asyncio.ensure_future(give_back())
+    storage.script("append", fail(), fail())
+    async with a_coordinator(storage) as world:
+        assert asyncio.get_running_loop().time() >= 1_003
+        assert world.coordinator.is_ready
+        await world.until(world.commit("g", 5))
+    await giving
+
+
+@virtual_time
+async def test_after_a_restart_everything_is_there() -> None:
+    storage = FaultyStorage()
+    async with a_coordinator(storage) as world:
+        ids = await world.a_stable_group("g", 3)
+        await world.until(world.commit("h", 11))
+    async with a_coordinator(storage) as world:
+        beats = [world.heartbeat("g", member_id, 1) for member_id in ids]
+        assert {b.error for b in beats} == {ErrorCode.NONE}
+        assert world.fetch("h").offsets() == {("orders", 0): 11}
+        described = await world.coordinator.ask(DescribeGroup("g"))
+        assert described.state == "Stable"
+        assert {m.member_assignment for m in described.members} == {
+            f"part of {m}".encode() for m in ids
+        }
+
+
+@virtual_time
+async def test_after_a_restart_sessions_end_though_nobody_asks_for_anything() -> None:
+    storage = FaultyStorage()
+    async with a_coordinator(storage) as world:
+        await world.a_stable_group("g", 2)
+    async with a_coordinator(storage) as world:
+        await asyncio.sleep(3_600)
+        assert len(world.events("member_evicted")) == 2
+
+
+@virtual_time
+async def test_a_load_lets_the_loop_turn() -> None:
+    class SlowShard:
+        def __init__(self) -> None:
+            self.applied = 0
+
+        def apply(self, record: Any) -> None:
+            self.applied += 1
+            loop.advance(0.001)
+
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    shard = SlowShard()
+
+    class Store:
+        async def load(self, shards: Any) -> Any:
+            yield 0, [object()] * 320
+
+    seen: list[int] = []
+
+    async def look() -> None:
+        while shard.applied < 320:
+            seen.append(shard.applied)
+            await asyncio.sleep(0)
+
+    looking = asyncio.ensure_future(look())
+    slicer = Slicer(5.0, virtual_timer)
+    await load_records(Store(), [0], {0: shard}, slicer)  # type: ignore[arg-type, dict-item]
+    await looking
+    steps = [b - a for a, b in zip(seen, [*seen[1:], 320], strict=True)]
+    assert max(steps) <= 32
+
+
+# --- Bugs of the core ----------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_bug_is_answered_and_only_its_shard_is_loaded_again() -> None:
+    async with a_pipeline() as pipeline:
+        kept = pipeline.commit(1, shard_id=0)
+        await turns(4)
+        parked, elsewhere = pipeline.join(shard_id=0), pipeline.join(shard_id=1)
+        broken = pipeline.commit(2, shard_id=0, group_id="bug")
+        assert broken.error is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert parked.error is ErrorCode.NOT_COORDINATOR
+        assert elsewhere.is_waiting
+        assert pipeline.heartbeat(0).error is ErrorCode.NONE
+        assert pipeline.fetch(0).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await asyncio.sleep(0.3)
+        assert pipeline.fetch(0).error is ErrorCode.NONE
+        assert kept.error is ErrorCode.NONE
+        assert len(pipeline.shard(0).applied) == 1
+        assert pipeline.storage.calls.count("acquire") == 1
+        assert pipeline.owner.stats.bugs == 1
+
+
+@virtual_time
+async def test_the_same_request_twice_closes_its_connection() -> None:
+    async with a_pipeline() as pipeline:
+        first = pipeline.join(group_id="bug")
+        await asyncio.sleep(0.3)
+        second = pipeline.join(group_id="bug")
+        assert first.error is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert second.aborted == 1
+        assert second.is_waiting
+
+
+@virtual_time
+async def test_a_bug_while_an_append_is_in_flight_answers_what_waits_once() -> None:
+    async with a_pipeline() as pipeline:
+        gate = pipeline.storage.hold_next_append()
+        in_flight, beside = pipeline.commit(1, shard_id=0), pipeline.commit(2, shard_id=1)
+        await turns(4)
+        gathered = pipeline.commit(3, shard_id=0)
+        pipeline.commit(4, shard_id=0, group_id="bug")
+        assert in_flight.error is ErrorCode.NOT_COORDINATOR
+        assert gathered.error is ErrorCode.NOT_COORDINATOR
+        gate.open()
+        await asyncio.sleep(1)
+        assert beside.error is ErrorCode.NONE
+        # What was in flight may have been stored; what had only gathered was not.
+        (stored,) = pipeline.shard(0).applied
+        assert isinstance(stored, SavedGroup)
+        assert stored.offsets["orders"][0].offset == 1
+
+
+@virtual_time
+async def test_a_bug_in_expiry_loads_the_shard_again() -> None:
+    async with a_pipeline() as pipeline:
+        broken = pipeline.shard(0)
+
+        def expire(now: Any) -> Any:
+            raise ZeroDivisionError
+
+        broken.expire = expire  # type: ignore[method-assign]
+        broken.deadlines.append(pipeline.clock.now().monotonic_ms + 50)
+        pipeline.commit()  # sets the alarm
+        await asyncio.sleep(1)
+        assert pipeline.shard(0) is not broken
+        assert pipeline.owner.stats.bugs == 1
+
+
+def ended_by_itself() -> Fault:
+    """What becomes of a call that waits for a task of the host's which somebody cancels."""
+    return Fault(stores=False, error=asyncio.CancelledError())
+
+
+@virtual_time
+@pytest.mark.parametrize("call", ["acquire", "load"])
+async def test_a_load_that_ends_as_cancelled_by_itself_is_tried_again(call: str) -> None:
+    storage = FaultyStorage()
+    storage.script(call, ended_by_itself())
+    async with a_coordinator(storage) as world:
+        assert world.coordinator.stats.loads_failed == 1
+        storage.script("append", fail())
+        storage.script(call, ended_by_itself())
+        lost = world.commit("g", 5)
+        await world.until(lost)
+        assert lost.error is ErrorCode.NOT_COORDINATOR
+        await world.until_ready()
+        assert world.coordinator.stats.loads_failed == 2
+        stored = world.commit("g", 6)
+        await world.until(stored)
+        assert stored.error is ErrorCode.NONE
+
+
+@virtual_time
+async def test_a_store_whose_opening_ends_as_cancelled_by_itself_may_be_opened_again() -> None:
+    storage = FaultyStorage()
+    storage.script("open", ended_by_itself())
+    coordinator = GroupCoordinator(storage, a_config(), clock=VirtualClock(), timer=virtual_timer)
+    with pytest.raises(StorageError, match="cancelled a call by itself"):
+        await coordinator.start()
+    await coordinator.start()
+    await coordinator.stop()
+
+
+@virtual_time
+async def test_leases_are_renewed_after_a_renewal_that_ended_as_cancelled_by_itself() -> None:
+    storage = FaultyStorage()
+    async with a_coordinator(storage, renew_interval_ms=2_000):
+        storage.script("renew", ended_by_itself())
+        await asyncio.sleep(10)
+        assert storage.calls.count("renew") > 2

@@ -1,0 +1,65 @@
+"""The least values of a host's settings, each by its number: 0 where that turns something off."""
+
+from __future__ import annotations
+
+import pytest
+
+from groupkeeper.coordinator.runtime.settings import LEAST, CoordinatorConfig
+
+MAY_BE_NOTHING = (
+    "initial_rebalance_delay_ms",
+    "heartbeat_check_interval_ms",
+    "max_metadata_bytes",
+    "offset_metadata_max_bytes",
+    "max_partitions",
+    "max_configured_groups",
+    "drain_timeout_ms",
+    "events_delay_ms",
+    "merge_window_ms",
+    "max_merged_members",
+    "max_riding_events",
+    "load_slice_ms",
+    "fold_idle_ms",
+    "end_offset_interval_ms",
+)
+MUST_BE_SOMETHING = (
+    "min_session_timeout_ms",
+    "max_session_timeout_ms",
+    "group_max_size",
+    "max_groups",
+    "offsets_retention_ms",
+    "retention_check_interval_ms",
+    "max_group_bytes",
+    "max_step_bytes",
+    "default_session_timeout_ms",
+    "default_rebalance_timeout_ms",
+    "shards",
+    "append_timeout_ms",
+    "max_waiting_requests",
+    "max_waiting_bytes",
+    "retry_min_ms",
+    "retry_max_ms",
+    "renew_interval_ms",
+)
+
+
+def test_every_number_is_held_to_one_of_the_two() -> None:
+    assert sorted(LEAST) == sorted(MAY_BE_NOTHING + MUST_BE_SOMETHING)
+
+
+@pytest.mark.parametrize("name", MAY_BE_NOTHING)
+def test_a_host_may_turn_off_what_0_turns_off_and_go_no_lower(name: str) -> None:
+    assert getattr(CoordinatorConfig(**{name: 0}), name) == 0
+    with pytest.raises(ValueError, match=f"^{name} must be at least 0, not -1$"):
+        CoordinatorConfig(**{name: -1})
+
+
+@pytest.mark.parametrize("name", MUST_BE_SOMETHING)
+def test_a_host_may_not_set_to_0_what_nothing_works_without(name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must be at least 1, not 0$"):
+        CoordinatorConfig(**{name: 0})
+
+
+@pytest.mark.parametrize("name", ["shards", "max_waiting_requests", "max_waiting_bytes"])
+def test_1_is_enough(name: str) -> None:
+    assert getattr(CoordinatorConfig(**{name: 1}), name) == 1

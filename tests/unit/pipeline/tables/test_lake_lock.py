@@ -1,0 +1,68 @@
+"""Two jobs on one set of tables: the second is refused, and told who is at it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from groupkeeper.pipeline.tables.lake_lock import LOCK, TablesBusy, local_folder, only_writer
+
+HOLDS = """
+import sys, time
+from groupkeeper.pipeline.tables.lake_lock import only_writer
+
+with only_writer(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_writer_is_refused_and_told_which_is_there(tmp_path: Path) -> None:
+    tables = str(tmp_path / "tables")
+    with (
+        only_writer(tables),
+        pytest.raises(TablesBusy, match=rf"process {os.getpid()}\)"),
+        only_writer(f"file://{tables}"),
+    ):
+        pass
+    with only_writer(tables):
+        assert (tmp_path / "tables" / LOCK).exists()
+
+
+def test_a_writer_that_is_killed_leaves_the_tables_to_the_next(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(TablesBusy, match=f"process {holder.pid}"), only_writer(str(tmp_path)):
+            pass
+        holder.kill()
+        holder.wait()
+    with only_writer(str(tmp_path)):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("root", "folder"),
+    [
+        ("tables", Path("tables")),
+        ("file:/srv/a%20b", Path("/srv/a b")),
+        ("file:///srv/tables", Path("/srv/tables")),
+        ("s3a://bucket/tables", None),
+        ("hdfs:///tables", None),
+    ],
+)
+def test_only_a_folder_of_this_machine_has_a_lock(root: str, folder: Path | None) -> None:
+    assert local_folder(root) == folder
+    if folder is None:
+        with only_writer(root), only_writer(root):
+            pass

@@ -1,0 +1,53 @@
+"""A store in memory that is to seal: its events outlive it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from groupkeeper.storage.backends.sealed_memory import SealedMemoryStorage
+from groupkeeper.storage.event_log.check import verify
+from groupkeeper.storage.event_log.manifest import read_manifest
+from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.event_log.segments import read_segment
+from groupkeeper.storage.segment_lines import EventDict
+from tests.helpers.records import commit
+from tests.helpers.sealed_store import NOON_MS, until
+from tests.helpers.storage_owner import Owner
+from tests.helpers.virtual_loop import turns
+
+
+def sealed(directory: Path) -> list[EventDict]:
+    files = read_manifest(directory).segments
+    return [event for file in files for event in read_segment(directory / file)]
+
+
+async def test_events_in_memory_become_files_by_age_and_at_the_end(tmp_path: Path) -> None:
+    now_ms = NOON_MS
+    storage = SealedMemoryStorage(
+        SealSettings(directory=tmp_path / "log"), clock=lambda: now_ms, poll_s=0.001
+    )
+    owner = await Owner(storage).start()
+    for number in range(5):
+        await owner.append(0, [commit("g", number)])
+    now_ms += 300_000
+    await until(lambda: len(sealed(tmp_path / "log")) == 5)
+    await owner.append(0, [commit("g", 9)])
+    await storage.close()
+    assert sealed(tmp_path / "log") == storage.events()
+    assert len(storage.events()) == 6
+    assert verify(tmp_path / "log", reads_events=True).is_sound
+
+
+async def test_a_close_that_is_cancelled_leaves_the_store_free(tmp_path: Path) -> None:
+    storage = SealedMemoryStorage(SealSettings(directory=tmp_path / "log"))
+    await Owner(storage).start()
+    closing = asyncio.create_task(storage.close())
+    await turns(1)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await Owner(storage).start()
+    await storage.close()
