@@ -30,8 +30,8 @@ _SAME_LAYOUT: Final = {
 
 @cache
 def request_class(api_key: int, version: int) -> EntityClass:
-    """Return kio's class of a request; OffsetFetch v0 is v1, which has the same bytes (spec section
-    2).
+    """Return kio's class of a request; OffsetFetch v0 is v1, which has the same bytes
+    (docs/spec/wire.md#old-versions).
     """
     if api_key == ApiKey.OFFSET_COMMIT and version < 2:
         # Late: aiokafka's codecs cost a start 40 ms, and hardly any client speaks these versions.

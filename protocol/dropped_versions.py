@@ -1,4 +1,5 @@
-"""Requests that Kafka 4 dropped and old clients still send: OffsetCommit 0 and 1 (spec section 2).
+"""Requests that Kafka 4 dropped and old clients still send: OffsetCommit 0 and 1
+(docs/spec/wire.md#old-versions).
 
 kio lacks them; aiokafka has their schemas. The schemas become classes in kio's form, so that
 ``protocol.reader`` reads them like any other: aiokafka's own decoder takes a null anywhere, refuses

@@ -7,6 +7,8 @@ which decides. So both accept and refuse the same bytes with the same reasons, a
 reserved here that is not there: a slice is never longer than the frame.
 
 Topic ids are Kafka's printed form, 22 characters of URL-safe base64, "" for the zero id.
+
+Long because it has three requests, their versions and their replies.
 """
 
 from __future__ import annotations

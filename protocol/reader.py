@@ -1,7 +1,7 @@
 """The safe reader: any kio entity from bytes that nobody vouches for.
 
 kio's own reader reserves what a length field announces and aborts the process on 40 hostile bytes
-(design section 4), so it never sees a socket. This one is driven by the same field metadata,
+(docs/design.md#codecs), so it never sees a socket. This one is driven by the same field metadata,
 compiled once a type on first use. Nothing is reserved on the word of a length: a length is held
 against the bytes that are left, a count against the bytes that its elements need at least and
 against a budget of elements for the whole request, which also bounds the time that one request can
@@ -11,6 +11,8 @@ As Kafka's generated readers do: unknown tags are skipped, bytes behind the body
 is not UTF-8 replaced, any negative classic length is null, and a compact string may not exceed
 32,767 bytes. Stricter than Kafka in one point: a known tag must fill exactly the size that it
 announces. Durations and times are plain integers of milliseconds, whatever kio annotates.
+
+Long because it has a reading function for each type of a field.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The APIs that we serve, as data: what is read, what is advertised, and what is missing.
 
-The numbers are Apache Kafka 4.3.1's (design 2.8): ApiVersions lists exactly its ranges for what we
-serve. Versions that Kafka 4 dropped and old clients still send without negotiating are served
-unadvertised (spec section 2). ``python -m groupkeeper.protocol.versions`` prints
-docs/protocol-support.md.
+The numbers are Apache Kafka 4.3.1's (docs/design.md#versions): ApiVersions lists exactly its ranges
+for what we serve. Versions that Kafka 4 dropped and old clients still send without negotiating are
+served unadvertised (docs/spec/wire.md#old-versions). ``python -m groupkeeper.protocol.versions``
+prints docs/protocol-support.md.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class Feature(NamedTuple):
 
 
 FEATURES: Final[tuple[Feature, ...]] = (Feature("group.version", 0, 1, 1),)
-"""Finalized features: ``group.version`` alone (design 2.8)."""
+"""Finalized features: ``group.version`` alone (docs/design.md#versions)."""
 
 _HEAD = """\
 # Protocol support

@@ -39,7 +39,7 @@ class StoreBusy(StorageError):
 
 
 class StoreIdentity(NamedTuple):
-    """What is fixed when a store is created (design 2)."""
+    """What is fixed when a store is created (docs/design.md#shards)."""
 
     cluster_id: str
     shards: int

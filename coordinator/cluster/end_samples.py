@@ -1,4 +1,6 @@
-"""Samples of the partitions' ends for the event log: what lag is computed from (design 3)."""
+"""Samples of the partitions' ends for the event log: what lag is computed from
+(docs/design.md#end-samples).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is set for single groups, as far as it is durable (spec 12).
+"""What is set for single groups, as far as it is durable
+(docs/spec/administration.md#group-configs).
 
 Configs live as records in the cluster shard. What stands here is for those who read them: handlers
 the strings, each shard of groups what they mean for its own groups. Knows nothing of the runtime:

@@ -1,4 +1,5 @@
-"""The topics of static mode: their image, and the end of each partition (design 1).
+"""The topics of static mode: their image, and the end of each partition
+(docs/design.md#static-mode).
 
 Topics live as records in the cluster shard; what stands here is what is durable of them. An end is
 the largest offset that any group ever committed, or that the config names. It only grows, when an

@@ -1,4 +1,4 @@
-"""Deadlines as data: nothing to cancel, and moving one is an assignment (design 2.6).
+"""Deadlines as data: nothing to cancel, and moving one is an assignment (docs/design.md#deadlines).
 
 Every deadline has at most one valid entry in a heap. Moving it later leaves the entry where it is:
 when it comes up, it is put back at the right place. So a heartbeat costs the same whatever the

@@ -1,6 +1,7 @@
 """Kafka's error codes, as far as they are about groups, and the one exception.
 
-The numbers are the protocol's (spec section 3); a name here is Kafka's name in ``Errors``.
+The numbers are the protocol's (docs/spec/errors.md#codes); a name here is Kafka's name in
+``Errors``.
 """
 
 from __future__ import annotations

@@ -15,7 +15,9 @@ MAX_METADATA_BYTES: Final = 268_435_456
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreLimits:
-    """Given to every shard when it is made; names and defaults are Kafka's (spec section 15)."""
+    """Given to every shard when it is made; names and defaults are Kafka's
+    (docs/spec/settings.md#settings).
+    """
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000

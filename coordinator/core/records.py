@@ -23,7 +23,7 @@ NO_LEADER_EPOCH = -1
 
 
 class SavedMember(msgspec.Struct, frozen=True, gc=False):
-    """A member as it survives a restart (spec 6.10)."""
+    """A member as it survives a restart (docs/spec/groups.md#restart)."""
 
     member_id: str
     group_instance_id: str | None
@@ -157,7 +157,8 @@ class SavedOffset(msgspec.Struct, gc=False, array_like=True):
 class SavedGroup(msgspec.Struct, frozen=True, tag="saved_group", tag_field="record"):
     """Sets everything of a group at once: what a storage folds and what a load yields.
 
-    Written by the fold (design 3), never by a request. Key: group id, and every offset of it.
+    Written by the fold (docs/design.md#fold), never by a request. Key: group id, and every offset
+    of it.
     """
 
     group_id: str
@@ -180,7 +181,8 @@ class SavedOffsets(msgspec.Struct, frozen=True, tag="saved_offsets", tag_field="
 class PartitionEnd(msgspec.Struct, frozen=True, gc=False, tag="partition_end", tag_field="record"):
     """Sets the least end of a partition in static mode. Key: (topic id, partition), within a shard.
 
-    Written only when the value that held the shard's maximum is lowered or goes (design 1).
+    Written only when the value that held the shard's maximum is lowered or goes
+    (docs/design.md#ends).
     """
 
     topic_id: str

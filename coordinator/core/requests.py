@@ -3,6 +3,8 @@
 Handlers build requests and render results; the core has never heard of a version number. Where a
 version changes behaviour, the request carries the behaviour ("requires_known_member_id"), not the
 version.
+
+Long because it is a list: every request and its result.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class GroupState(StrEnum):
 
 
 class Now(NamedTuple):
-    """The two clocks of design 2.7: for deadlines, and for commit times and retention."""
+    """The two clocks of docs/design.md#clocks: for deadlines, and for commit times and
+    retention.
+    """
 
     monotonic_ms: int
     wall_ms: int
@@ -55,7 +59,7 @@ class JoinProtocol(NamedTuple):
 
 
 class JoinGroup(msgspec.Struct, frozen=True):
-    """Enter a group, or its next generation (spec 6.3)."""
+    """Enter a group, or its next generation (docs/spec/joining.md#join-group)."""
 
     group_id: str
     member_id: str
@@ -99,7 +103,9 @@ class JoinGroupResult(msgspec.Struct, frozen=True):
 
 
 class SyncGroup(msgspec.Struct, frozen=True):
-    """Fetch a member's assignment; the leader brings everyone's (spec 6.4)."""
+    """Fetch a member's assignment; the leader brings everyone's
+    (docs/spec/membership.md#sync-group).
+    """
 
     group_id: str
     generation_id: Int32
@@ -125,7 +131,9 @@ class SyncGroupResult(msgspec.Struct, frozen=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, gc=False):
-    """Say that a member is alive (spec 6.5). Answered with a bare ErrorCode."""
+    """Say that a member is alive (docs/spec/membership.md#heartbeat). Answered with a bare
+    ErrorCode.
+    """
 
     group_id: str
     generation_id: Int32
@@ -146,7 +154,7 @@ class LeavingMember(NamedTuple):
 
 
 class LeaveGroup(msgspec.Struct, frozen=True):
-    """Take members out of a group (spec 6.6)."""
+    """Take members out of a group (docs/spec/membership.md#leave-group)."""
 
     group_id: str
     members: tuple[LeavingMember, ...]
@@ -180,7 +188,7 @@ versa.
 
 
 class OffsetCommit(msgspec.Struct, frozen=True):
-    """Store offsets of a group (spec 7.1)."""
+    """Store offsets of a group (docs/spec/offsets.md#commit)."""
 
     group_id: str
     generation_id: Int32
@@ -216,7 +224,7 @@ FetchTopic: TypeAlias = tuple[str, str, list[Int32]]
 
 
 class OffsetFetch(msgspec.Struct, frozen=True):
-    """Read the committed offsets of one group (spec 7.4)."""
+    """Read the committed offsets of one group (docs/spec/offsets.md#fetch)."""
 
     group_id: str
     topics: list[FetchTopic] | None
@@ -248,7 +256,9 @@ class OffsetFetchResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class ListGroups(msgspec.Struct, frozen=True):
-    """List the groups of one shard. Filters are lower case; empty: no filter (spec 11.1)."""
+    """List the groups of one shard. Filters are lower case; empty: no filter
+    (docs/spec/administration.md#list-groups).
+    """
 
     states: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
@@ -274,7 +284,9 @@ class ListGroupsResult(msgspec.Struct, frozen=True):
 
 
 class DescribeGroup(msgspec.Struct, frozen=True):
-    """Describe one classic group (spec 11.2), with what it waits for on demand."""
+    """Describe one classic group (docs/spec/administration.md#describe-groups), with what it waits
+    for on demand.
+    """
 
     group_id: str
     with_waiting: bool = False
@@ -360,14 +372,18 @@ class EndSession(msgspec.Struct, frozen=True):
 
 
 class DeleteGroup(msgspec.Struct, frozen=True):
-    """Delete an Empty group and its offsets (spec 11.3). Answered with a bare ErrorCode."""
+    """Delete an Empty group and its offsets (docs/spec/administration.md#delete-groups). Answered
+    with a bare ErrorCode.
+    """
 
     group_id: str
     client: Client
 
 
 class OffsetDelete(msgspec.Struct, frozen=True):
-    """Delete offsets of topics that the group does not subscribe to (spec 7.5)."""
+    """Delete offsets of topics that the group does not subscribe to
+    (docs/spec/offsets.md#delete).
+    """
 
     group_id: str
     topics: tuple[tuple[str, list[Int32]], ...]
@@ -442,7 +458,8 @@ class GroupConfigChange(NamedTuple):
 
 
 class AlterGroupConfigs(msgspec.Struct, frozen=True):
-    """Change configs of groups (spec 12), each group judged on its own; answered in the same order.
+    """Change configs of groups (docs/spec/administration.md#group-configs), each group judged on
+    its own; answered in the same order.
 
     No group comes twice. ``validate_only`` answers what would be answered and changes nothing.
     """

@@ -1,8 +1,8 @@
 """The state machine of one shard of groups: requests, time and topics in, steps out.
 
-Pure and deterministic (design 2.1): no I/O, no clock, no randomness, no await. Hard state changes
-in ``apply`` alone. Whoever drives a shard keeps what it returns in order, and lets nothing of it
-out before the records that came before are durable.
+Pure and deterministic (docs/design.md#pure-shard): no I/O, no clock, no randomness, no await. Hard
+state changes in ``apply`` alone. Whoever drives a shard keeps what it returns in order, and lets
+nothing of it out before the records that came before are durable.
 """
 
 from __future__ import annotations
@@ -140,7 +140,9 @@ class Shard(ShardState):
         return step
 
     def loaded(self, now: Now) -> Step:
-        """End a load: make the live state, start every session at full length (spec 6.10)."""
+        """End a load: make the live state, start every session at full length
+        (docs/spec/groups.md#restart).
+        """
         self.now = now
         self.step = step = Step()
         for group in list(self.groups.values()):

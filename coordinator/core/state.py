@@ -83,8 +83,8 @@ class ShardState:
         store that keeps none, had them.
         """
         self.ends_by_topic: dict[str, dict[int, int]] = {}
-        """Topic id -> partition -> the largest offset that was ever stored in this shard (design
-        1).
+        """Topic id -> partition -> the largest offset that was ever stored in this shard
+        (docs/design.md#ends).
         """
         self.saved_ends: dict[tuple[str, int], int] = {}
         """The ends that stand in records of their own, because no stored offset holds them any
@@ -101,7 +101,9 @@ class ShardState:
     # --- effects ---
 
     def reply(self, ticket: Ticket, result: Result, waits: bool = True) -> None:
-        """Answer a ticket; ``waits`` is False only for what a crash may take back (design 2.3)."""
+        """Answer a ticket; ``waits`` is False only for what a crash may take back
+        (docs/design.md#durable-first).
+        """
         self.step.replies.append(Reply(ticket, result, waits))
 
     def record(self, record: Record, size_bytes: int = SMALL_RECORD_BYTES) -> None:
@@ -141,7 +143,9 @@ class ShardState:
     # --- hard state ---
 
     def apply(self, record: Record) -> None:
-        """Change hard state: the one place that does, live and on load alike (design 2.2)."""
+        """Change hard state: the one place that does, live and on load alike
+        (docs/design.md#hard-state).
+        """
         if isinstance(record, OffsetsCommitted):
             self._apply_commit(record)
         elif isinstance(record, GroupRecord):

@@ -23,8 +23,8 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
     ticket: Ticket
     result: Result
     waits: bool = True
-    """Held until every earlier record of the shard is durable; False only where design 2.3 allows
-    it.
+    """Held until every earlier record of the shard is durable; False only where
+    docs/design.md#durable-first allows it.
     """
 
 

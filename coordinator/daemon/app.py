@@ -2,6 +2,8 @@
 
 start:  bind both ports -> answer HTTP -> open and load the store -> listen for Kafka -> READY
 stop:   stop accepting -> answer what is parked, write what waits -> close the store -> exit 0
+
+Long because it is the one place that puts all parts together.
 """
 
 from __future__ import annotations

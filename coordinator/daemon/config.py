@@ -2,6 +2,8 @@
 
 ``config_load`` reads them from file and environment; ``config.example.toml`` and the table in
 ``docs/operations.md`` are printed from here.
+
+Long because it is a list: every setting with its reason.
 """
 
 from __future__ import annotations

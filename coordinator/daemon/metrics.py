@@ -2,6 +2,8 @@
 
 Whoever counts keeps plain integers (``Histogram``, or its own); ``exposition`` reads them when a
 scrape comes, through the sources that the composition root hands over.
+
+Long because it is a list: every metric.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """GroupCoordinator: the coordinator in one object, without a wire.
 
 ``submit`` is what the daemon uses for every request; the async methods are for hosts that embed us.
+
+Long because it is the whole in-process API.
 """
 
 from __future__ import annotations

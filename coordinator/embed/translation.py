@@ -63,7 +63,7 @@ def join_to_core(request: JoinGroupRequest, config: CoordinatorConfig) -> JoinGr
         max(config.default_session_timeout_ms, config.min_session_timeout_ms),
         config.max_session_timeout_ms,
     )
-    # Spec 6.1: "<client id>-<uuid>", or "<instance id>-<uuid>" for a static member.
+    # A client id or an instance id, and a UUID (docs/spec/groups.md#model).
     owner = request.group_instance_id or request.client_id or "member"
     return JoinGroup(
         group_id=request.group_id,

@@ -1,5 +1,5 @@
-"""The one broker that clients see: ourselves, under one id and address in every answer (spec
-5.1).
+"""The one broker that clients see: ourselves, under one id and address in every answer
+(docs/spec/cluster.md#metadata).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""DeleteGroups (42): remove Empty groups with all of their offsets (spec 11.3).
+"""DeleteGroups (42): remove Empty groups with all of their offsets
+(docs/spec/administration.md#delete-groups).
 
 | version | change |
 | --- | --- |

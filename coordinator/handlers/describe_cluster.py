@@ -1,4 +1,4 @@
-"""DescribeCluster (60): one broker, ourselves (spec 5.2).
+"""DescribeCluster (60): one broker, ourselves (docs/spec/cluster.md#describe-cluster).
 
 | version | change |
 | --- | --- |

@@ -1,4 +1,5 @@
-"""DescribeGroups (15): classic groups and their members (spec 11.2).
+"""DescribeGroups (15): classic groups and their members
+(docs/spec/administration.md#describe-groups).
 
 | version | change |
 | --- | --- |

@@ -113,8 +113,9 @@ class Exchange(msgspec.Struct, eq=False):
     reply: bytes | None = None
     """The reply frame once there is one."""
     holds: bool = True
-    """While this waits, nothing that follows on its connection is begun (spec 1). Handlers clear it
-    for what may be pipelined: commits, plain fetches, heartbeats."""
+    """While this waits, nothing that follows on its connection is begun (docs/spec/wire.md#frames).
+    Handlers clear it for what may be pipelined: commits, plain fetches, heartbeats.
+    """
     begun_s: float = 0.0
     """When it was begun, by the monotonic clock; 0.0 where it was answered in the same turn."""
     on_closed: Callable[[], None] | None = None
@@ -149,7 +150,7 @@ class Exchange(msgspec.Struct, eq=False):
 
     def abort(self) -> None:
         """Close the connection instead of answering: this request met the same bug of ours twice
-        (design 6).
+        (docs/design.md#known-bugs).
         """
         self.channel.refused(self, INTERNAL_ERROR)
 

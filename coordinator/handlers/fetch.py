@@ -1,4 +1,5 @@
-"""Fetch (1): a long poll that returns no records, for static mode holds none (design 1).
+"""Fetch (1): a long poll that returns no records, for static mode holds none
+(docs/design.md#static-mode).
 
 | version | change |
 | --- | --- |

@@ -1,4 +1,5 @@
-"""FindCoordinator (10): we are the coordinator of every group (spec 4.4).
+"""FindCoordinator (10): we are the coordinator of every group
+(docs/spec/cluster.md#find-coordinator).
 
 | version | change |
 | --- | --- |

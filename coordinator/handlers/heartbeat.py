@@ -1,4 +1,5 @@
-"""Heartbeat (12): a member is alive (spec 6.5). The hottest request of all.
+"""Heartbeat (12): a member is alive (docs/spec/membership.md#heartbeat). The hottest request of
+all.
 
 | version | change |
 | --- | --- |

@@ -1,4 +1,4 @@
-"""JoinGroup (11): enter a group, or its next generation (spec 6.3).
+"""JoinGroup (11): enter a group, or its next generation (docs/spec/joining.md#join-group).
 
 | version | change |
 | --- | --- |
@@ -37,7 +37,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 def parse(wire: Any, version: int, client: Client, new_uuid: str) -> JoinGroup:
     """Turn a request of any version into the core's."""
     instance_id = wire.group_instance_id if version >= 5 else None
-    # Spec 6.1: "<client id>-<uuid>", or "<instance id>-<uuid>" for a static member.
+    # A client id or an instance id, and a UUID (docs/spec/groups.md#model).
     owner = client.client_id if instance_id is None else instance_id
     return JoinGroup(
         group_id=wire.group_id,

@@ -1,4 +1,4 @@
-"""LeaveGroup (13): take members out of a group (spec 6.6).
+"""LeaveGroup (13): take members out of a group (docs/spec/membership.md#leave-group).
 
 | version | change |
 | --- | --- |

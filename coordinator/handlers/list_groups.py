@@ -1,4 +1,5 @@
-"""ListGroups (16): every group of every shard that is ours (spec 11.1).
+"""ListGroups (16): every group of every shard that is ours
+(docs/spec/administration.md#list-groups).
 
 | version | change |
 | --- | --- |

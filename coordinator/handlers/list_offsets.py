@@ -1,4 +1,4 @@
-"""ListOffsets (2): where a partition begins and ends (design 1).
+"""ListOffsets (2): where a partition begins and ends (docs/design.md#ends).
 
 | version | change |
 | --- | --- |

@@ -1,4 +1,5 @@
-"""Metadata (3): ourselves as the one broker, and the topics of the image (spec 5.1).
+"""Metadata (3): ourselves as the one broker, and the topics of the image
+(docs/spec/cluster.md#metadata).
 
 | version | change |
 | --- | --- |

@@ -1,4 +1,4 @@
-"""OffsetCommit (8): store offsets of a group (spec 7.1).
+"""OffsetCommit (8): store offsets of a group (docs/spec/offsets.md#commit).
 
 | version | change |
 | --- | --- |
@@ -12,7 +12,8 @@
 | 9 | a generation at an absent group is GROUP_ID_NOT_FOUND; before, ILLEGAL_GENERATION |
 | 10 | topic ids instead of names |
 
-There is no error for the whole: it is copied to every partition of the request (spec 4.2).
+There is no error for the whole: it is copied to every partition of the request
+(docs/spec/admission.md#placement).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""OffsetDelete (47): delete offsets of topics that the group does not subscribe to (spec 7.5).
+"""OffsetDelete (47): delete offsets of topics that the group does not subscribe to
+(docs/spec/offsets.md#delete).
 
 One version, not flexible. The error code of the whole stands before the throttle time.
 """

@@ -1,4 +1,4 @@
-"""OffsetFetch (9): read committed offsets (spec 7.4).
+"""OffsetFetch (9): read committed offsets (docs/spec/offsets.md#fetch).
 
 | version | change |
 | --- | --- |
@@ -12,7 +12,8 @@
 | 9 | member id and epoch |
 | 10 | topic ids instead of names |
 
-A request-wide error goes to every partition (0-1), to the top (2-7) or to the group (8+; spec 4.2).
+A request-wide error goes to every partition (0-1), to the top (2-7) or to the group (8+;
+docs/spec/admission.md#placement).
 """
 
 from __future__ import annotations

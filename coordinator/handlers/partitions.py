@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 
 LEADER_EPOCH = 0
-"""Leaders never change here (design 1)."""
+"""Leaders never change here (docs/design.md#static-mode)."""
 
 
 def find_by_name(image: TopicImage, name: str) -> TopicInfo | ErrorCode:

@@ -1,4 +1,5 @@
-"""Produce (0): refused, partition by partition, with a message that says why (design 1).
+"""Produce (0): refused, partition by partition, with a message that says why
+(docs/design.md#static-mode).
 
 | version | change |
 | --- | --- |

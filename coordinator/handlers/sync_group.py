@@ -1,4 +1,5 @@
-"""SyncGroup (14): fetch a member's assignment; the leader brings everyone's (spec 6.4).
+"""SyncGroup (14): fetch a member's assignment; the leader brings everyone's
+(docs/spec/membership.md#sync-group).
 
 | version | change |
 | --- | --- |

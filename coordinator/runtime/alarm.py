@@ -1,4 +1,4 @@
-"""One timer of the loop for the earliest deadline of all shards (design 2.6)."""
+"""One timer of the loop for the earliest deadline of all shards (docs/design.md#deadlines)."""
 
 from __future__ import annotations
 

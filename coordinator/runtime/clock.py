@@ -1,4 +1,4 @@
-"""The two clocks of design 2.7, read in one place and passed down.
+"""The two clocks (docs/design.md#clocks), read in one place and passed down.
 
 The monotonic part advances by at most one second between two turns of the loop. So a process that
 was stopped (SIGSTOP, a paused machine) or starved reads what waits in its sockets before any

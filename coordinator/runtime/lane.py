@@ -1,7 +1,9 @@
-"""Group commit: one append in flight, and the next one gathering (design 2.4).
+"""Group commit: one append in flight, and the next one gathering (docs/design.md#group-commit).
 
 A storage that writes all shards in one transaction has one lane for all of them; one that writes a
 shard at a time has a lane a shard.
+
+Long because what gathers, what is in flight and what is held are one state.
 """
 
 from __future__ import annotations

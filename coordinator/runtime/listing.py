@@ -136,7 +136,8 @@ class Listing:
 
     def took(self, place: Submits, result: ListGroupsResult) -> None:
         """Take the answer of a shard. One that was dropped meanwhile is skipped, as Kafka skips one
-        that moved, and the end says so; one that is loading refuses the whole (spec 11.1).
+        that moved, and the end says so; one that is loading refuses the whole
+        (docs/spec/administration.md#list-groups).
         """
         self._asked -= 1
         if self.is_over:

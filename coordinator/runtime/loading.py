@@ -1,4 +1,4 @@
-"""Reading shards from storage without holding the loop (design 2.5)."""
+"""Reading shards from storage without holding the loop (docs/design.md#loading)."""
 
 from __future__ import annotations
 

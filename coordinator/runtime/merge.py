@@ -1,4 +1,5 @@
-"""The event writer's one rule of its own: refusals of a member are merged (design 2.4).
+"""The event writer's one rule of its own: refusals of a member are merged
+(docs/design.md#merged-refusals).
 
 A member that was fenced may repeat its request hundreds of times a second. The first refusal is an
 event at once; repeats within a window become one event with a count when the window ends.

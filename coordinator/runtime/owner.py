@@ -1,7 +1,10 @@
 """The owner of all shards of this process: lanes, leases, loading, deadlines, and the way out.
 
-There is one recovery path (design 2.5): whatever goes wrong, shards are dropped, everything that
-waited is answered, and they are loaded again, with back-off, for as long as it takes.
+There is one recovery path (docs/design.md#loading): whatever goes wrong, shards are dropped,
+everything that waited is answered, and they are loaded again, with back-off, for as long as it
+takes.
+
+Long because starting, losing and loading the shards are one state machine.
 """
 
 from __future__ import annotations
@@ -60,7 +63,9 @@ _LOGGED_INPUT_CHARS = 4_000
 
 
 class Observer(Protocol):
-    """Hears what became durable and what was loaded; how the topics learn of ends (design 1)."""
+    """Hears what became durable and what was loaded; how the topics learn of ends
+    (docs/design.md#ends).
+    """
 
     @property
     def image(self) -> TopicImage:

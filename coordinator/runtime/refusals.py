@@ -1,4 +1,5 @@
-"""Answers that need no shard: the table of design 2.5, and the result type of each request.
+"""Answers that need no shard: the table of docs/design.md#loading, and the result type of each
+request.
 
 Pure functions over tables; the one place where an error code becomes a result without the core.
 """
@@ -55,14 +56,14 @@ LOADING_ANSWER: Final[Mapping[type, ErrorCode]] = {
     ChangeTopics: ErrorCode.NOT_CONTROLLER,
     AlterGroupConfigs: ErrorCode.NOT_CONTROLLER,
 }
-"""What a LOADING shard answers at once (design 2.5)."""
+"""What a LOADING shard answers at once (docs/design.md#loading)."""
 
 OVERLOAD_ANSWER: Final[Mapping[type, ErrorCode]] = {
     SyncGroup: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     JoinGroup: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     LeaveGroup: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     OffsetCommit: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    # Older consumers retry no other code there (CoordinatorOperationExceptionHelper, spec 4.3).
+    # Older consumers retry no other code there (docs/spec/admission.md#storage-failures).
     OffsetFetch: ErrorCode.NOT_COORDINATOR,
     ListGroups: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     DescribeGroup: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -79,7 +80,7 @@ they write nothing, and refusing one would let its session run out.
 """
 
 _REFUSE: Final[Mapping[type, Callable[[Any, ErrorCode], Result]]] = {
-    JoinGroup: lambda _, code: JoinGroupResult(code, ""),  # spec 6.3: member id "" in these
+    JoinGroup: lambda _, code: JoinGroupResult(code, ""),
     SyncGroup: lambda _, code: SyncGroupResult(code),
     Heartbeat: lambda _, code: code,
     LeaveGroup: lambda _, code: LeaveGroupResult(code),

@@ -75,7 +75,7 @@ class CoordinatorConfig(CoreLimits):
     """Who we are to the lease store: unique among processes that share one."""
     append_timeout_ms: int = 5_000
     """Kafka's ``offsets.commit.timeout.ms``. Below the least session timeout, or a slow append
-    would outlast a session (design 2.3).
+    would outlast a session (docs/design.md#durable-first).
     """
     drain_timeout_ms: int = 10_000
     """How long ``stop`` may take: for what waits, for the fold, and for letting go of the store."""
@@ -99,7 +99,7 @@ class CoordinatorConfig(CoreLimits):
     encoded while everyone else waits: 24 MiB of characters that JSON escapes take 50 ms.
     """
     load_slice_ms: float = 5.0
-    """How long a load may hold the loop (design 2.5)."""
+    """How long a load may hold the loop (docs/design.md#loading)."""
     retry_min_ms: int = 100
     retry_max_ms: int = 5_000
     """Pauses between attempts to load, doubling: short, since nobody is served meanwhile."""

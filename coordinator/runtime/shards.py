@@ -17,7 +17,7 @@ from groupkeeper.coordinator.core.step import Step, Ticket
 
 
 class AnyShard(Protocol):
-    """A pure state machine with records (design 2.1); its methods are those of
+    """A pure state machine with records (docs/design.md#pure-shard); its methods are those of
     ``core.shard.Shard``.
     """
 

@@ -1,7 +1,7 @@
 """One shard as this process runs it: its state, its lease, and what waits for storage.
 
 The hot path of the daemon is ``Slot.submit``: nothing in it awaits, and a request that has nothing
-to wait for is answered before it returns (design 2.4).
+to wait for is answered before it returns (docs/design.md#group-commit).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Ticket(Protocol):
     """Whoever asked. ``resolve`` is called exactly once, before ``submit`` returns or later.
 
     A ticket may also have ``abort()``: called instead of ``resolve`` when its request has met the
-    same bug of ours twice (design 6), to close the connection that it came in on.
+    same bug of ours twice (docs/design.md#known-bugs), to close the connection that it came in on.
     """
 
     def resolve(self, result: Result) -> None:

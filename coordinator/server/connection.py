@@ -7,6 +7,8 @@ order in which they become ready. While a request that *holds* is unanswered (Jo
 Fetch...), or too much waits, or the peer does not take its replies, later frames stay in
 ``_backlog`` and reading stops at the limits: a peer can only ever slow down itself. What all that
 takes in memory is told to the budget of all connections (``budget``).
+
+Long because the order of requests, the limits and the end of a connection share one state.
 """
 
 from __future__ import annotations
@@ -153,7 +155,9 @@ class Connection(asyncio.Protocol):
         self._balance()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Drop what was owed. Members stay: their sessions decide (spec 19.4)."""
+        """Drop what was owed. Members stay: their sessions decide
+        (docs/spec/wire.md#disconnects).
+        """
         self._closed = True
         self._unsent_bytes = 0
         self._hub.closed(self)

@@ -11,6 +11,8 @@ command line or of HTTP is imported.
         consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "g"})
 
 Both can be made to suffer: ``advance``, ``evict``, ``fail_storage``, ``delay``.
+
+Long because it is the whole API of the test server, with and without a loop.
 """
 
 from __future__ import annotations

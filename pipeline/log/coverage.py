@@ -7,6 +7,8 @@ unless its file is known of, by a manifest or because it was refused (a segment 
 what went by retention is not missing: the snapshot ``<log_id>.<seq>`` stands for the offsets of all
 up to its ``seq``, and history begins behind it; but for what retention could not read. Imported
 logs count from 1 as well.
+
+Long because each way in which numbers can be missing is a case of its own.
 """
 
 from __future__ import annotations

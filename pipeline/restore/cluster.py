@@ -4,6 +4,8 @@ Two clients, because neither can do it all. confluent-kafka commits. What it can
 through kafka-python: to delete an offset, to commit a negative one, and to commit metadata, for
 confluent-kafka puts a NUL behind every metadata that it writes. kafka-python reads, since
 confluent-kafka ends what it reads at the first NUL, and asks for one group at a time.
+
+Long because two clients stand behind one class.
 """
 
 from __future__ import annotations

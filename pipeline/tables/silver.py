@@ -6,6 +6,8 @@ would compute it from the whole history.
 
 A table of days holds what was the case on that day, as its end saw it: a session of three days
 stands in three of them, and has an end only in the last.
+
+Long because it is a list: one function a table.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ Weaker promises than those of the other backends, because the store promises les
   offsets belong to its name. Its end is the largest offset of the groups that were named so far.
   Offsets of a topic that is missing, or that is deleted, stay in the host's store.
 - No event log, so no ``commit_log``.
+
+Long because each of its weaker promises is handled in the same few methods.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def mint_log_id() -> str:
 
 
 class LogClock:
-    """Stamps appends so that ``ts_ms`` never decreases within a log (design 3)."""
+    """Stamps appends so that ``ts_ms`` never decreases within a log (docs/design.md#log-clock)."""
 
     def __init__(
         self,

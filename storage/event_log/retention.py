@@ -1,4 +1,5 @@
-"""The horizon of the event log: days beyond it go, and what they came to is kept (design 3).
+"""The horizon of the event log: days beyond it go, and what they came to is kept
+(docs/design.md#retention).
 
 First the offsets as they stood at the end of those days are sealed as ``offset_snapshot`` events,
 with the last value of every offset that had expired or been deleted; then the manifest says that

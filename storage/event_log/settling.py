@@ -1,4 +1,5 @@
-"""What files hold of a store, found out at start: manifest and file names decide (design 3).
+"""What files hold of a store, found out at start: manifest and file names decide
+(docs/design.md#sealing).
 
 A crash may have come between any two steps of sealing, the store may be an older copy of itself,
 and the files may have been moved away. Whatever it was: what is trimmed afterwards is in files, and

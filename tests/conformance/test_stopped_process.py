@@ -1,7 +1,7 @@
 """A process that was stopped for longer than every session timeout evicts nobody who goes on.
 
 As after a suspended virtual machine: what waits in the sockets is read before any deadline counts
-(design: two clocks, the first advances by at most a second between two turns of the loop).
+(docs/design.md#clocks: the first advances by at most a second between two turns of the loop).
 """
 
 from __future__ import annotations

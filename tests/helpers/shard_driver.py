@@ -367,7 +367,7 @@ class ShardDriver:
         return replay([*ends, *self.shard.saved_groups()], self.limits, self.image)
 
     def check_replay(self) -> None:
-        """Log, fold and live state must hold the same (design 2.2)."""
+        """Log, fold and live state must hold the same (docs/design.md#hard-state)."""
         live = self.saved()
         replayed, folded = self.replayed(), self.folded()
         assert saved_groups(replayed) == live

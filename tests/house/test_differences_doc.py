@@ -89,7 +89,7 @@ ELSEWHERE = {
     **dict.fromkeys((74, *range(83, 105), 105, 108, *range(112, 117)), "KIP-848, not served yet"),
     **dict.fromkeys((75, 76, 81, 82), "transactions, not served"),
 }
-"""Edge cases of the specification's section 14 that no script names, and why."""
+"""Edge cases of docs/spec/edge-cases.md that no script names, and why."""
 
 
 def test_every_edge_case_is_provoked_or_has_its_reason() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import tomllib
@@ -14,8 +15,8 @@ from tests.helpers.printed_docs import ROOT
 PUBLIC = "groupkeeper/__init__.py"
 """Tells the public names."""
 
-MAX_LINES = 500
-"""A file is one noun; what is longer is two."""
+ADVISED_LINES = 400
+"""A file is one noun; what is longer is two, or says at its head why it is long."""
 
 FOLDERS = ("coordinator", "protocol", "storage", "pipeline")
 """The sources; each is a link in ``groupkeeper/``, so that all have one import name."""
@@ -51,9 +52,15 @@ def test_there_are_files_to_look_at():
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_source_file_is_one_noun(name):
-    lines = (ROOT / name).read_text().count("\n")
-    assert lines <= MAX_LINES, f"{name} has {lines} lines: which two nouns are in it?"
+def test_a_source_file_is_one_noun_or_says_why_it_is_long(name):
+    text = (ROOT / name).read_text()
+    lines = text.count("\n")
+    assert lines <= ADVISED_LINES or "\nLong because " in (
+        ast.get_docstring(ast.parse(text)) or ""
+    ), (
+        f"{name} has {lines} lines: which two nouns are in it? If it is one, its docstring says "
+        "why it is long (docs/style.md#size)"
+    )
 
 
 @pytest.mark.parametrize("name", [n for n in SOURCES if n.endswith("/__init__.py") and n != PUBLIC])

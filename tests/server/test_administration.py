@@ -1,5 +1,5 @@
-"""Administration of the real daemon, request by request (spec 7.5-7.8, 11, 12), and what stays in
-its log: the last value of whatever went.
+"""Administration of the real daemon, request by request (docs/spec/offsets.md,
+docs/spec/administration.md), and what stays in its log: the last value of whatever went.
 """
 
 from __future__ import annotations

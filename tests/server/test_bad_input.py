@@ -1,6 +1,6 @@
 """What no client of ours would send: it closes its connection, with a reason, and no other.
 
-Issue 11, "bad input"; spec 1, "odd bodies" and what Kafka does with unknown keys and versions.
+docs/spec/wire.md#frames: odd bodies, and what Kafka does with unknown keys and versions.
 """
 
 from __future__ import annotations

@@ -193,7 +193,8 @@ async def test_a_client_that_goes_while_parked_gets_no_reply_and_harms_nobody() 
         ticket.resolve(COMMITTED if ticket.key == 8 else JOINED)
     await turns()
     assert peer.replies() == []
-    # Nothing was taken back either: the member is the coordinator's to keep (spec 19.4).
+    # Nothing was taken back either: the member is the coordinator's to keep
+    # (docs/spec/wire.md#disconnects).
     assert kinds(coordinator.requests) == ["OffsetCommit", "JoinGroup"]
 
 

@@ -262,7 +262,7 @@ def test_a_client_that_goes_while_its_join_is_parked_stays_a_member(run: Run) ->
             follower.writer.close()
             await until(lambda: len(world.listener.connections) == 1)
             joined = await leader.call("join_group", 9, **{**JOIN, "member_id": member_id})
-            # Its session decides, not its connection (spec 19.4).
+            # Its session decides, not its connection (docs/spec/wire.md#disconnects).
             assert {m["member_id"] for m in joined["members"]} == {member_id, first["member_id"]}
 
     run(test)

@@ -89,9 +89,10 @@ def check_acknowledged(durable: Durable, op: Op) -> None:  # noqa: C901 - one ca
 def check_expired(
     durable: Durable, event: OffsetExpired, latest_wall_ms: int, retention_ms: int
 ) -> None:
-    """No offset expires before its time, by spec 7.6 and what stood when it was decided: after what
-    its commit named; without that after the retention, from when its group became Empty, or from
-    its commit where there is no such moment. And none of a topic that members consume.
+    """No offset expires before its time, by docs/spec/offsets.md#expiry and what stood when it was
+    decided: after what its commit named; without that after the retention, from when its group
+    became Empty, or from its commit where there is no such moment. And none of a topic that members
+    consume.
 
     The process may have read its clock at any time before, so the latest reading counts; and a
     retention that was set for the group once may have held still.

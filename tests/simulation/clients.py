@@ -51,7 +51,9 @@ RETRIABLE = FIND_AGAIN | {
 }
 
 _GENERATION_IS_OVER = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND})
-"""The second from OffsetCommit 9 on, where the group itself has gone (spec 7.2)."""
+"""The second from OffsetCommit 9 on, where the group itself has gone
+(docs/spec/offsets.md#who-may-commit).
+"""
 
 
 class Rejoin(Exception):

@@ -38,7 +38,7 @@ def check_identity(shard: ShardState, request: Request, result: Result | None) -
     if group is None or (isinstance(request, JoinGroup) and not request.member_id):
         return
     if isinstance(request, OffsetCommit) and group.state is GroupState.EMPTY:
-        return  # whoever it says it is (spec 7.2)
+        return  # whoever it says it is (docs/spec/offsets.md#who-may-commit)
     wanted = _identity(group, request.member_id, request.group_instance_id)
     told = _codes(result)
     if isinstance(request, JoinGroup) and told & _TURNED_AWAY:

@@ -1,5 +1,6 @@
-"""What must have gone: offsets that are past their time, and groups with nothing left (spec 6.11,
-7.6). A second account, which knows nothing of how the shard looks for them.
+"""What must have gone: offsets that are past their time, and groups with nothing left
+(docs/spec/groups.md#generations, docs/spec/offsets.md#expiry). A second account, which knows
+nothing of how the shard looks for them.
 
 It looks whenever a timer of the shard rings, before and after, and now and then between: the wall
 clock may be set, and what is past its time is so only while it is so at each look.

@@ -1,5 +1,6 @@
-"""Until when a shard may wait for what it waits for: a second account of its timers (spec 6.3 to
-6.7), which knows nothing of how the shard keeps them.
+"""Until when a shard may wait for what it waits for: a second account of its timers
+(docs/spec/joining.md#join-group to docs/spec/groups.md#timers), which knows nothing of how the
+shard keeps them.
 
 How long sessions and phases are is taken from the joins, whichever shard heard them, and when
 somebody was heard from requests and answers. From the shard come its members, who of them waits,
@@ -138,7 +139,7 @@ class GroupPatience:
 
     def _takes(self, join: JoinGroup, result: JoinGroupResult | None) -> bool:
         """Whether it counts from here on: one that is refused does not, nor one of a member that is
-        told its generation once more (spec 6.3.2).
+        told its generation once more (docs/spec/joining.md#adding).
         """
         if result is None:
             return True
@@ -208,7 +209,8 @@ class GroupPatience:
             and not waiting
             and all(member.group_instance_id is not None for member in members.values())
         ):
-            # Static members that did not come back: they have until their sessions end (6.3.4).
+            # Static members that did not come back: they have until their sessions end
+            # (docs/spec/joining.md#completing).
             self._until_ms = max(self._until_ms, now_ms + longest_ms)
         told = waiting | self._waiting
         self._heard_ms = {

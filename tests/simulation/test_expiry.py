@@ -1,4 +1,6 @@
-"""When offsets may expire, as the worlds hold it: by spec 7.6, of what stood before they went."""
+"""When offsets may expire, as the worlds hold it: by docs/spec/offsets.md#expiry, of what stood
+before they went.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``groupkeeper pipeline restore``: a group's committed offsets as they stood at a moment."""
+"""``groupkeeper pipeline restore``: a group's committed offsets as they stood at a moment.
+
+Long because it has every option of the command with its help.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListGroups and DescribeGroups (spec 11.1 and 11.2)."""
+"""ListGroups and DescribeGroups (docs/spec/administration.md#list-groups and #describe-groups)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""JoinGroup: who may enter a group, and what its entering sets off (spec 6.3 and 6.9)."""
+"""JoinGroup: who may enter a group, and what its entering sets off (docs/spec/joining.md#join-group
+and #static-members).
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def join_group(shard: ShardState, request: JoinGroup, ticket: Ticket) -> None:
 
 
 def _create(shard: ShardState, group: Group, request: JoinGroup) -> None:
-    """The group exists from here on, even if this join is refused below (edge 5)."""
+    """The group exists from here on, even if this join is refused below
+    (docs/spec/edge-cases.md#edge-5).
+    """
     group.state_timestamp_ms = shard.now.wall_ms
     shard.enter(group)
     shard.note_groups()
@@ -68,7 +72,8 @@ def _join(shard: ShardState, group: Group, request: JoinGroup, ticket: Ticket) -
     elif not group.supports(request.protocol_type, protocols):
         _refuse(shard, request, ticket, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     elif not _fits(shard, group, request, protocols):
-        # Refused before anything is changed: its record could not be stored (design 2.2).
+        # Refused before anything is changed: its record could not be stored
+        # (docs/design.md#bounds).
         shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
     elif not shard.census.admits_metadata(
         metadata_bytes(protocols), _added_bytes(group, request, protocols)
@@ -94,7 +99,9 @@ def _refuse(shard: ShardState, request: JoinGroup, ticket: Ticket, error: ErrorC
 
 
 def _without_duplicates(protocols: tuple[JoinProtocol, ...]) -> tuple[JoinProtocol, ...]:
-    """Keep the first of each name: Kafka never answers a joiner that repeats one (edge 21)."""
+    """Keep the first of each name: Kafka never answers a joiner that repeats one
+    (docs/spec/edge-cases.md#edge-21).
+    """
     unique = {p.name: p for p in reversed(protocols)}
     if len(unique) == len(protocols):
         return protocols
@@ -105,7 +112,7 @@ def _without_duplicates(protocols: tuple[JoinProtocol, ...]) -> tuple[JoinProtoc
 
 
 def _has_room(shard: ShardState, group: Group, member_id: str) -> bool:
-    """``group.max.size``, by state (spec 6.3.1; Kafka: acceptJoiningMember)."""
+    """``group.max.size``, by state (docs/spec/joining.md#size; Kafka: acceptJoiningMember)."""
     limit = shard.limits.group_max_size
     if group.state in (GroupState.EMPTY, GroupState.DEAD):
         return True
@@ -190,7 +197,8 @@ def _join_pending(
 ) -> None:
     """The second join of KIP-394."""
     if request.group_instance_id is not None:
-        # Kafka throws here: an id is only ever handed out to a dynamic member (edge 11).
+        # Kafka throws here: an id is only ever handed out to a dynamic member
+        # (docs/spec/edge-cases.md#edge-11).
         shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
         return
     shard.deadlines.clear(group.pending_members.pop(request.member_id))
@@ -205,7 +213,7 @@ def _add(
     protocols: tuple[JoinProtocol, ...],
     ticket: Ticket,
 ) -> None:
-    """Take a newcomer in and park its join (spec 6.3.2)."""
+    """Take a newcomer in and park its join (docs/spec/joining.md#adding)."""
     member = Member(group.group_id, member_id, request.group_instance_id, request.client)
     member.protocols = protocols
     member.session_timeout_ms = request.session_timeout_ms
@@ -343,8 +351,8 @@ def _take_over(
 def _static_result(
     group: Group, member: Member, request: JoinGroup, leader_before: str | None
 ) -> JoinGroupResult:
-    """The answer to a static member that came back and keeps its generation (KIP-814, edges 53,
-    54).
+    """The answer to a static member that came back and keeps its generation (KIP-814,
+    docs/spec/edge-cases.md#edge-53, #edge-54).
     """
     if request.supports_skip_assignment:
         leads = member.member_id == group.leader_id

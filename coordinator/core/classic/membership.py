@@ -1,4 +1,6 @@
-"""SyncGroup, Heartbeat and LeaveGroup, and the end of a member's session (spec 6.4 to 6.7)."""
+"""SyncGroup, Heartbeat and LeaveGroup, and the end of a member's session (docs/spec/membership.md,
+docs/spec/groups.md#timers).
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,8 @@ def _generation_error(
 
 
 def heartbeat(shard: ShardState, request: Heartbeat, ticket: Ticket) -> None:
-    """Answer a Heartbeat; NONE and REBALANCE_IN_PROGRESS need not wait for earlier writes (design
-    2.3).
+    """Answer a Heartbeat; NONE and REBALANCE_IN_PROGRESS need not wait for earlier writes
+    (docs/design.md#durable-first).
     """
     if request.group_id == "":
         shard.reply(ticket, ErrorCode.INVALID_GROUP_ID)
@@ -99,7 +101,7 @@ def sync_group(shard: ShardState, request: SyncGroup, ticket: Ticket) -> None:
 
 
 def _sync_error(group: Group | None, request: SyncGroup) -> ErrorCode:
-    """The checks of spec 6.4 in their order."""
+    """The checks of docs/spec/membership.md#sync-group in their order."""
     if request.group_id == "":
         return ErrorCode.INVALID_GROUP_ID
     if group is None:
@@ -140,8 +142,8 @@ def _fits(shard: ShardState, group: Group, request: SyncGroup) -> bool:
 
 
 def _store_assignment(shard: ShardState, group: Group, request: SyncGroup) -> None:
-    """The leader's assignment makes the group Stable: whoever it leaves out gets nothing (edge
-    32).
+    """The leader's assignment makes the group Stable: whoever it leaves out gets nothing
+    (docs/spec/edge-cases.md#edge-32).
     """
     assigned = dict(request.assignments)
     for member in group.members.values():
@@ -185,7 +187,7 @@ def leave_group(shard: ShardState, request: LeaveGroup, ticket: Ticket) -> None:
 def _leave(
     shard: ShardState, group: Group, leaving: LeavingMember, request: LeaveGroup
 ) -> ErrorCode:
-    """One entry of the batch (spec 6.6)."""
+    """One entry of the batch (docs/spec/membership.md#leave-group)."""
     member_id = leaving.member_id
     if member_id == "":
         # Administrative removal names the instance alone.
@@ -221,7 +223,9 @@ def _leave(
 
 
 def session_due(shard: ShardState, group: Group, member_id: str) -> None:
-    """Nothing was heard of a member, or of a handed-out id, for its session timeout (spec 6.7)."""
+    """Nothing was heard of a member, or of a handed-out id, for its session timeout
+    (docs/spec/groups.md#timers).
+    """
     member = group.members.get(member_id)
     is_parked = member is not None and (
         member.parked_join is not None or member.parked_sync is not None

@@ -1,7 +1,7 @@
 """A rebalance: the join phase (PreparingRebalance), then the sync phase (CompletingRebalance).
 
-Spec 6.3.2 to 6.3.4 and 6.7; Kafka's GroupMetadataManager.prepareRebalance and
-completeClassicGroupJoin.
+docs/spec/joining.md#adding to #completing, docs/spec/groups.md#timers; Kafka's
+GroupMetadataManager.prepareRebalance and completeClassicGroupJoin.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def follow_up(
 
 
 def prepare(shard: ShardState, group: Group, reason: str, member_id: str) -> None:
-    """Start a join phase (spec 6.3.3); ``member_id`` is the member that caused it."""
+    """Start a join phase (docs/spec/joining.md#preparing); ``member_id`` is the member that caused
+    it.
+    """
     now = shard.now
     if group.state is GroupState.COMPLETING_REBALANCE:
         _abandon_sync_phase(shard, group)
@@ -133,7 +135,9 @@ def _is_join_bound_reached(shard: ShardState, group: Group) -> bool:
 
 
 def complete_join_phase(shard: ShardState, group: Group) -> None:
-    """End the join phase: next generation, and every parked join is answered (spec 6.3.4)."""
+    """End the join phase: next generation, and every parked join is answered
+    (docs/spec/joining.md#completing).
+    """
     now = shard.now
     shard.deadlines.clear(group.join_phase)
     awaited = [m for m in group.members.values() if m.parked_join is None]
@@ -212,7 +216,9 @@ def generation_result(group: Group, member: Member) -> JoinGroupResult:
 
 
 def sync_phase_due(shard: ShardState, group: Group) -> None:
-    """The sync timer fired: who joined but never synced goes, Stable or not (spec 6.4, edge 40)."""
+    """The sync timer fired: who joined but never synced goes, Stable or not
+    (docs/spec/membership.md#sync-group, docs/spec/edge-cases.md#edge-40).
+    """
     if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
         return
     laggards = [group.members[member_id] for member_id in sorted(group.pending_sync)]
@@ -280,8 +286,8 @@ def evict(shard: ShardState, group: Group, member: Member, reason: str) -> None:
 def remove_member(shard: ShardState, group: Group, member: Member) -> None:
     """Take a member out; what it has parked is answered UNKNOWN_MEMBER_ID.
 
-    Kafka drops a parked sync of a removed member; nothing may go unanswered here (spec 19.2, edge
-    118).
+    Kafka drops a parked sync of a removed member; nothing may go unanswered here
+    (docs/differences.md#nobody-waits-in-vain, docs/spec/edge-cases.md#edge-118).
     """
     shard.deadlines.clear(member.session)
     ticket = group.release_join(member)

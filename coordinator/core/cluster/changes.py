@@ -1,4 +1,6 @@
-"""Changing the configs of groups (spec 12): what is asked, against what is set (pure)."""
+"""Changing the configs of groups (docs/spec/administration.md#group-configs): what is asked,
+against what is set (pure).
+"""
 
 from __future__ import annotations
 

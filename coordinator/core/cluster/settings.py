@@ -1,5 +1,5 @@
-"""Configs that belong to one group (spec 12): Kafka's keys, and what a classic group needs beside
-them.
+"""Configs that belong to one group (docs/spec/administration.md#group-configs): Kafka's keys, and
+what a classic group needs beside them.
 
 A group's configs are strings, as an administrator set them. What they mean to the core is
 ``GroupSettings``. Keys of group types that are not served are kept and described, as Kafka does,

@@ -1,7 +1,10 @@
-"""A classic group: what is saved, and beside it what a failover may lose (design 2.2).
+"""A classic group: what is saved, and beside it what a failover may lose
+(docs/design.md#hard-state).
 
 ``saved`` and ``offsets`` are replaced by ``Shard.apply`` alone. Everything else is live: it is made
 anew from what is saved when a shard is loaded.
+
+Long because it is the state of a group, saved and live, and every question about it.
 """
 
 from __future__ import annotations
@@ -173,7 +176,9 @@ class Group:
         """Ids handed out by MEMBER_ID_REQUIRED that have not joined yet (KIP-394)."""
         self.pending_sync: set[str] = set()
         self.subscribed_topics: frozenset[str] | None = None
-        """What the members of this generation subscribe to; None: not known (spec 7.5)."""
+        """What the members of this generation subscribe to; None: not known
+        (docs/spec/offsets.md#delete).
+        """
         self.support: Counter[str] = Counter()
         """How many members offer each protocol."""
         self.parked_joins = 0
@@ -197,8 +202,8 @@ class Group:
         self.state_timestamp_ms = wall_ms
 
     def next_generation(self) -> None:
-        """Begin the next generation; after the largest comes 1, for 0 and less mean "none" (spec
-        6.11).
+        """Begin the next generation; after the largest comes 1, for 0 and less mean "none"
+        (docs/spec/groups.md#generations).
         """
         self.generation_id = 1 if self.generation_id == MAX_GENERATION else self.generation_id + 1
 
@@ -213,7 +218,9 @@ class Group:
     # --- members ---
 
     def identity_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Whether a request speaks for a member of this group (spec 6.3, "identity check")."""
+        """Whether a request speaks for a member of this group (docs/spec/joining.md#join-group,
+        "identity check").
+        """
         if group_instance_id is not None:
             owner = self.static_members.get(group_instance_id)
             if owner is None:
@@ -223,7 +230,9 @@ class Group:
         return _NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, protocols: tuple[JoinProtocol, ...]) -> bool:
-        """Whether a member offering these may be in the group (spec 6.3 step 7)."""
+        """Whether a member offering these may be in the group (docs/spec/joining.md#join-group
+        step 7).
+        """
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         if protocol_type != self.protocol_type:
@@ -333,7 +342,7 @@ class Group:
     # --- saved ---
 
     def to_record(self) -> GroupRecord:
-        """What is to be saved of the group now (spec 6.10)."""
+        """What is to be saved of the group now (docs/spec/groups.md#restart)."""
         return GroupRecord(
             self.group_id,
             self.protocol_type,

@@ -1,8 +1,9 @@
 """The rules of a classic group's states, as tables that the code reads and the documentation
 prints.
 
-Spec 6.2 to 6.9 (Kafka: ClassicGroupState, GroupMetadataManager). What depends on more than the
-state stands beside the table that it belongs to.
+docs/spec/groups.md and docs/spec/joining.md, docs/spec/membership.md (Kafka: ClassicGroupState,
+GroupMetadataManager). What depends on more than the state stands beside the table that it belongs
+to.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ PREDECESSORS: Final[Mapping[GroupState, frozenset[GroupState]]] = {
     STABLE: frozenset({COMPLETING}),
     DEAD: frozenset({EMPTY, PREPARING, COMPLETING, STABLE, DEAD}),
 }
-"""From where each state may be entered (spec 6.2)."""
+"""From where each state may be entered (docs/spec/groups.md#states)."""
 
 HEARTBEAT_ANSWER: Final[Mapping[GroupState, ErrorCode]] = {
     EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
@@ -36,8 +37,8 @@ HEARTBEAT_ANSWER: Final[Mapping[GroupState, ErrorCode]] = {
     STABLE: ErrorCode.NONE,
     DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
-"""To a member of the right generation; NONE and REBALANCE_IN_PROGRESS restart its session (spec
-6.5).
+"""To a member of the right generation; NONE and REBALANCE_IN_PROGRESS restart its session
+(docs/spec/membership.md#heartbeat).
 """
 
 
@@ -56,7 +57,7 @@ SYNC_ACTION: Final[Mapping[GroupState, SyncAction]] = {
     STABLE: SyncAction.ANSWER,
     DEAD: SyncAction.REFUSE,
 }
-"""Spec 6.4 step 5."""
+"""docs/spec/membership.md#sync-group step 5."""
 
 SYNC_REFUSAL: Final[Mapping[GroupState, ErrorCode]] = {
     EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
@@ -99,7 +100,7 @@ REJOIN_ACTION: Final[Mapping[tuple[GroupState, bool, bool], RejoinAction]] = {
     (DEAD, True, False): RejoinAction.REFUSE,
     (DEAD, True, True): RejoinAction.REFUSE,
 }
-"""Spec 6.3, "Existing member rejoining, by state"."""
+"""docs/spec/joining.md#join-group, "Existing member rejoining, by state"."""
 
 
 class StaticRejoinAction(Enum):
@@ -115,7 +116,7 @@ STATIC_REJOIN_ACTION: Final[Mapping[GroupState, StaticRejoinAction]] = {
     COMPLETING: StaticRejoinAction.REBALANCE,  # the leader may be assigning to the old id
     PREPARING: StaticRejoinAction.PARK,
 }
-"""Spec 6.9. An Empty group has no members, static ones included."""
+"""docs/spec/joining.md#static-members. An Empty group has no members, static ones included."""
 
 
 class MembershipChange(Enum):
@@ -142,13 +143,13 @@ AFTER_LEAVE: Final[Mapping[GroupState, MembershipChange]] = {
 }
 
 COMMIT_ANSWER: Final[Mapping[GroupState, ErrorCode]] = {
-    EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,  # whatever the generation: edge 63
+    EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,  # whatever the generation: docs/spec/edge-cases.md#edge-63
     PREPARING: ErrorCode.NONE,  # of the generation that ends: KIP-429 commits while rebalancing
     COMPLETING: ErrorCode.REBALANCE_IN_PROGRESS,
     STABLE: ErrorCode.NONE,
     DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
-"""To a commit that names the right member and generation (spec 7.2)."""
+"""To a commit that names the right member and generation (docs/spec/offsets.md#who-may-commit)."""
 
 COMMIT_EXTENDS_SESSION: Final[frozenset[GroupState]] = frozenset({PREPARING, STABLE})
-"""Spec 7.1 step 7; Kafka's OffsetMetadataManager.validateOffsetCommit."""
+"""docs/spec/offsets.md#commit step 7; Kafka's OffsetMetadataManager.validateOffsetCommit."""

@@ -1,4 +1,8 @@
-"""OffsetCommit (spec 7.1 to 7.3; Kafka's KafkaApis and OffsetMetadataManager.commitOffset)."""
+"""OffsetCommit (docs/spec/offsets.md#commit to #retention-time; Kafka's KafkaApis and
+OffsetMetadataManager.commitOffset).
+
+Long because all checks of a commit share one walk over its partitions.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +63,8 @@ def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> 
     errors = judged.errors
     if judged.topics:
         if judged.size_bytes > shard.limits.max_step_bytes:
-            # Kafka's answer to a record that is too large (spec 4.3).
+            # Kafka's answer to a record that is too large
+            # (docs/spec/admission.md#storage-failures).
             _reply_commit(shard, request, ticket, errors, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         # Saved, they take less than twice of what they take as a record: most commits need no more.
@@ -73,7 +78,7 @@ def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> 
                 return
             _store(shard, group, judged, request)
     elif not _reaches_group(request, errors):
-        # No group is created, and no session goes on (spec 7.1 step 4).
+        # No group is created, and no session goes on (docs/spec/offsets.md#commit step 4).
         _reply_each(shard, request, ticket, errors)
         return
     if group is not None and group.state in COMMIT_EXTENDS_SESSION:
@@ -93,11 +98,11 @@ _EARLY: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_O
 
 
 def _member_error(group: Group | None, request: OffsetCommit) -> ErrorCode:
-    """Who may commit: the table of spec 7.2."""
+    """Who may commit: the table of docs/spec/offsets.md#who-may-commit."""
     generation_id = request.generation_id
     if group is None:
         return ErrorCode.NONE if generation_id < 0 else request.absent_group_error
-    if group.state is EMPTY:  # whoever it says it is: edge 62
+    if group.state is EMPTY:  # whoever it says it is: docs/spec/edge-cases.md#edge-62
         return ErrorCode.NONE if generation_id < 0 else COMMIT_ANSWER[group.state]
     error = group.identity_error(request.member_id, request.group_instance_id)
     if error:
@@ -141,7 +146,9 @@ class _Judged:
 
 
 def _judge(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Judged:
-    """Judge each partition, in one walk: every commit takes it (spec 7.1 steps 2, 3, 5 and 6)."""
+    """Judge each partition, in one walk: every commit takes it (docs/spec/offsets.md#commit
+    steps 2, 3, 5 and 6).
+    """
     judged = _Judged(_fixed_bytes(request))
     rules = (
         shard.limits.offset_metadata_max_bytes,
@@ -262,7 +269,7 @@ def _judge_topic(
 
 def _reaches_group(request: OffsetCommit, errors: _Errors) -> bool:
     """Whether a partition is left that the group has to do with, once those that do not exist are
-    rejected; else neither group nor member is looked at (spec 7.1 step 4).
+    rejected; else neither group nor member is looked at (docs/spec/offsets.md#commit step 4).
     """
     early = sum([error in _EARLY for error in errors.values()])
     return early < sum([len(partitions) for _, _, partitions in request.topics])
@@ -339,7 +346,8 @@ def _store(shard: ShardState, group: Group | None, judged: _Judged, request: Off
 
 def _expire_time_ms(wall_ms: int, retention_ms: int) -> int:
     """When the retention of a commit's own is over. -1 alone is none; what is over before there was
-    time, or would be after it as Kafka counts, in 64 bits, is over now (spec 7.3).
+    time, or would be after it as Kafka counts, in 64 bits, is over now
+    (docs/spec/offsets.md#retention-time).
     """
     if retention_ms == NO_RETENTION:
         return NO_TIMESTAMP
@@ -361,7 +369,7 @@ def _refuse(
 
 
 def _not_existing(image: TopicImage, request: OffsetCommit) -> _Errors:
-    """Reject the partitions that do not exist (spec 7.1 steps 2 and 3)."""
+    """Reject the partitions that do not exist (docs/spec/offsets.md#commit steps 2 and 3)."""
     errors: _Errors = {}
     by_id = request.by_topic_id
     for topic_at, (name, topic_id, partitions) in enumerate(request.topics):

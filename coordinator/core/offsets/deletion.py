@@ -1,4 +1,5 @@
-"""OffsetDelete and DeleteGroups (spec 7.5 and 11.3). What goes leaves its last value in the log.
+"""OffsetDelete and DeleteGroups (docs/spec/offsets.md#delete and
+docs/spec/administration.md#delete-groups). What goes leaves its last value in the log.
 
 What is more than a step may hold goes in portions: the client is answered
 COORDINATOR_LOAD_IN_PROGRESS, which makes it ask again, until the rest fits.
@@ -72,7 +73,9 @@ def delete_group(shard: ShardState, request: DeleteGroup, ticket: Ticket) -> Non
 
 
 def delete_offsets(shard: ShardState, request: OffsetDelete, ticket: Ticket) -> None:
-    """Remove offsets, judged one by one; what was never stored is deleted too (edge 79)."""
+    """Remove offsets, judged one by one; what was never stored is deleted too
+    (docs/spec/edge-cases.md#edge-79).
+    """
     group = shard.groups.get(request.group_id)
     error = _group_error(group, request.group_id)
     if error is not ErrorCode.NONE:
@@ -102,7 +105,8 @@ def _group_error(group: Group | None, group_id: str) -> ErrorCode:
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
     if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
-        # What members of another protocol type consume cannot be known (edge 78).
+        # What members of another protocol type consume cannot be known
+        # (docs/spec/edge-cases.md#edge-78).
         return ErrorCode.NON_EMPTY_GROUP
     return ErrorCode.NONE
 
@@ -143,7 +147,9 @@ def _merged(
 
 
 def _subscribes(group: Group, topic: str) -> bool:
-    """Every topic counts while it is not known what the members subscribe to (edge 77)."""
+    """Every topic counts while it is not known what the members subscribe to
+    (docs/spec/edge-cases.md#edge-77).
+    """
     if group.state is GroupState.EMPTY:
         return False
     return group.subscribed_topics is None or topic in group.subscribed_topics

@@ -1,4 +1,5 @@
-"""Where a partition ends in static mode: at the largest offset ever committed (design 1, LATEST).
+"""Where a partition ends in static mode: at the largest offset ever committed
+(docs/design.md#ends).
 
 A stored offset holds the end of its partition by itself. Only when the one that does is lowered or
 goes is the end kept in a record of its own.

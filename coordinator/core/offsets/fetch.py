@@ -1,4 +1,6 @@
-"""OffsetFetch (spec 7.4; Kafka's KafkaApis and OffsetMetadataManager.fetchOffsets)."""
+"""OffsetFetch (docs/spec/offsets.md#fetch; Kafka's KafkaApis and
+OffsetMetadataManager.fetchOffsets).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _NONE: Final = ErrorCode.NONE
 
 
 def fetch_offsets(shard: ShardState, request: OffsetFetch, ticket: Ticket) -> None:
-    """Read offsets; an absent group, topic or partition is no error but has none (spec 7.4)."""
+    """Read offsets; an absent group, topic or partition is no error but has none
+    (docs/spec/offsets.md#fetch).
+    """
     group = shard.groups.get(request.group_id)
     offsets = {} if group is None else group.offsets
     topics: Collection[FetchedTopic]
@@ -78,7 +82,8 @@ def _fetched(
     for partition in partitions:
         offset = find(partition)
         if offset is None or (offset.topic_id != topic_id and offset.topic_id and topic_id):
-            # Of a topic that was deleted and made again nothing is stored yet (edge 69).
+            # Of a topic that was deleted and made again nothing is stored yet
+            # (docs/spec/edge-cases.md#edge-69).
             add(_nothing(partition, none))
         else:
             add((partition, offset.offset, offset.leader_epoch, offset.metadata, none))

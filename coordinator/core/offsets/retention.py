@@ -1,8 +1,9 @@
 """The periodic pass over all groups: offsets that nobody needs any more go, and groups with nothing
 left.
 
-Spec 6.11 and 7.6 (KIP-211; Kafka's OffsetMetadataManager.cleanupExpiredOffsets). A pass is cut to
-steps of a bounded size; what remains is due at once.
+docs/spec/groups.md#generations and docs/spec/offsets.md#expiry (KIP-211; Kafka's
+OffsetMetadataManager.cleanupExpiredOffsets). A pass is cut to steps of a bounded size; what remains
+is due at once.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _NOTHING_KEPT: frozenset[str] = frozenset()
 
 
 def _rule(shard: ShardState, group: Group) -> _Rule | None:
-    """The table of spec 7.6; None: nothing of this group expires now."""
+    """The table of docs/spec/offsets.md#expiry; None: nothing of this group expires now."""
     own_ms = shard.settings_of(group).offsets_retention_ms
     retention_ms = shard.limits.offsets_retention_ms if own_ms is None else own_ms
     if group.protocol_type is None:
@@ -98,7 +99,9 @@ def _look_at(shard: ShardState, group: Group, portion: Portion) -> bool:
 
 
 def _remove_group(shard: ShardState, group: Group) -> None:
-    """The group has nothing left; ids that are pending in it go with it (edge 12)."""
+    """The group has nothing left; ids that are pending in it go with it
+    (docs/spec/edge-cases.md#edge-12).
+    """
     for pending in group.pending_members.values():
         shard.deadlines.clear(pending)
     shard.record(GroupRemoved(group.group_id))

@@ -1,5 +1,6 @@
-"""Deletes the offsets of deleted topics (spec 7.8), and gives offsets that were stored without a
-topic id the id of the topic of their name, both cut to steps of a bounded size.
+"""Deletes the offsets of deleted topics (docs/spec/offsets.md#deleted-topics), and gives offsets
+that were stored without a topic id the id of the topic of their name, both cut to steps of a
+bounded size.
 
 An offset without an id was committed where there were no topics. That a topic of its name is
 missing says nothing then: only its deletion does.

@@ -1,4 +1,5 @@
-"""DescribeConfigs (32): configs of groups, and what is in force of topics and broker (spec 12).
+"""DescribeConfigs (32): configs of groups, and what is in force of topics and broker
+(docs/spec/administration.md#group-configs).
 
 | version | change |
 | --- | --- |

@@ -1,4 +1,5 @@
-"""IncrementalAlterConfigs (44): set and take back configs of groups (spec 12).
+"""IncrementalAlterConfigs (44): set and take back configs of groups
+(docs/spec/administration.md#group-configs).
 
 | version | change |
 | --- | --- |

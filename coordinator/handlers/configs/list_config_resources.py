@@ -1,4 +1,4 @@
-"""ListConfigResources (74): what has configs (spec 12).
+"""ListConfigResources (74): what has configs (docs/spec/administration.md#group-configs).
 
 | version | change |
 | --- | --- |

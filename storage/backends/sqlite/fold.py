@@ -1,4 +1,5 @@
-"""Which groups the SQLite backend writes into its folded tables, and when (pure; design 3).
+"""Which groups the SQLite backend writes into its folded tables, and when (pure;
+docs/design.md#fold).
 
 The log alone would be enough; the fold bounds how much of it a load has to read. It costs an append
 little and nothing is ever rewritten as a whole: each append beyond a threshold takes a slice of the

@@ -1,4 +1,5 @@
-"""The default backend: one SQLite file, one writer thread, one row an append (design 3).
+"""The default backend: one SQLite file, one writer thread, one row an append
+(docs/design.md#atomic).
 
 Every statement of the writer thread is a fight with the loop for the interpreter lock, so an append
 is one statement, a fold one more behind it, and both were encoded on the loop. Reading happens on

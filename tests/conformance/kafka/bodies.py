@@ -1,4 +1,5 @@
-"""Odd bodies: bytes left over, unknown tags, nulls, counts beyond the end (spec section 1).
+"""Odd bodies: bytes left over, unknown tags, nulls, counts beyond the end
+(docs/spec/wire.md#frames).
 
 Every body is made from a good one of its API and version. Byte by byte, so that nothing depends on
 where a field lies: cut short, made longer, and with one byte at a time replaced by one that says

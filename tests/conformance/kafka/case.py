@@ -320,7 +320,7 @@ Script = Callable[[Case], None]
 
 @dataclass(frozen=True)
 class Scripted:
-    """A script, the edge cases of the specification that it provokes, and where it runs."""
+    """A script, the edge cases of docs/spec/edge-cases.md that it provokes, and where it runs."""
 
     script: Script
     edges: tuple[int, ...]
@@ -339,7 +339,7 @@ SCRIPTED: list[Scripted] = []
 
 
 def edge(*edges: int, small: bool = False, by_hand: bool = False) -> Callable[[Script], Script]:
-    """Let a script be run, for these edge cases (numbered as in the specification)."""
+    """Let a script be run, for these edge cases (numbered as in docs/spec/edge-cases.md)."""
 
     def register(script: Script) -> Script:
         SCRIPTED.append(Scripted(script, edges, small, by_hand))

@@ -3,7 +3,8 @@
 What each side makes up by itself is a UUID: member ids hold one, topic ids are one. They are mapped
 by a bijection over a whole case: the first time that two meet in the same place they become a pair,
 and from then on neither may stand for another. The text of a message is reduced to null, empty or
-present. Order is ignored only for the arrays that Kafka fills from a hash map (spec section 1).
+present. Order is ignored only for the arrays that Kafka fills from a hash map
+(docs/spec/wire.md#frames).
 
 Cases share their servers, and some make a group on one side alone. So of what tells of every group
 there is, only the case's own groups are compared, whoever asked and however; configs of client

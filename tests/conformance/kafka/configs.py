@@ -1,4 +1,4 @@
-"""Administration of group configs: spec section 12."""
+"""Administration of group configs: docs/spec/administration.md#group-configs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edge cases of joining: spec section 14, 1 to 29."""
+"""Edge cases of joining: docs/spec/edge-cases.md#edge-1 to #edge-29."""
 
 from __future__ import annotations
 

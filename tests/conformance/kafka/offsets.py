@@ -1,4 +1,6 @@
-"""Edge cases of offsets and of administration: spec section 14, 60 to 80 and 106 to 110."""
+"""Edge cases of offsets and administration: docs/spec/edge-cases.md#edge-60 to #edge-80 and
+#edge-106 to #edge-110.
+"""
 
 from __future__ import annotations
 

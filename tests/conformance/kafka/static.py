@@ -1,4 +1,4 @@
-"""Edge cases of static members: spec section 14, 53 to 59."""
+"""Edge cases of static members: docs/spec/edge-cases.md#edge-53 to #edge-59."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Edge cases of syncs, heartbeats and leaving: spec section 14, 30 to 52 and 117, 118."""
+"""Edge cases of syncs, heartbeats and leaving: docs/spec/edge-cases.md#edge-30 to #edge-52,
+#edge-117 and #edge-118.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics, the cluster, and which versions are served: spec sections 1 and 5."""
+"""Topics, the cluster, and which versions are served: docs/spec/wire.md, docs/spec/cluster.md."""
 
 from __future__ import annotations
 

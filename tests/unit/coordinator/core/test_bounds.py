@@ -1,6 +1,8 @@
-"""What would be too large for the storage is refused before anything is changed (design 2.2).
+"""What would be too large for the storage is refused before anything is changed
+(docs/design.md#bounds).
 
-Kafka answers a record that is too large with UNKNOWN_SERVER_ERROR (spec 4.3).
+Kafka answers a record that is too large with UNKNOWN_SERVER_ERROR
+(docs/spec/admission.md#storage-failures).
 """
 
 from __future__ import annotations
@@ -139,7 +141,7 @@ def test_assignment_of_exactly_the_limit_is_stored_and_a_byte_less_refuses_it(ma
 
 
 def test_bytes_of_strangers_in_an_assignment_do_not_count(driver):
-    """Spec 6.4: ids that are not members are dropped."""
+    """docs/spec/membership.md#sync-group: ids that are not members are dropped."""
     (leader,) = completing(driver, a_member(driver))
     call = leader.sync({leader.member_id: b"mine", "stranger": b"x" * 2 * LIMIT})
     assert (call.error, call.result.assignment) == (ErrorCode.NONE, b"mine")
@@ -167,7 +169,9 @@ def test_commits_go_on_after_something_was_refused(driver):
 
 
 def test_static_replacement_that_would_not_fit_is_refused_and_nothing_moves(driver):
-    """Spec 6.9: the mapped error with member id ""; the old id stays in its place."""
+    """docs/spec/joining.md#static-members: the mapped error with member id ""; the old id stays in
+    its place.
+    """
     leader, follower = stable(
         driver, a_member(driver, instance_id="i1"), a_member(driver, instance_id="i2")
     )
@@ -227,7 +231,7 @@ def many_offsets(driver):
 
 
 def test_steps_of_an_expiry_pass_are_cut_to_the_limit(make_driver):
-    """Design 6: steps of our own making; one group may have to go in several."""
+    """docs/design.md#bounds: steps of our own making; one group may have to go in several."""
     driver = make_driver(
         max_step_bytes=LIMIT, retention_check_interval_ms=600_000, offsets_retention_ms=1_000
     )
@@ -239,7 +243,7 @@ def test_steps_of_an_expiry_pass_are_cut_to_the_limit(make_driver):
 
 
 def test_steps_of_the_sweep_after_a_deleted_topic_are_cut_to_the_limit(driver):
-    """Design 6."""
+    """docs/design.md#bounds."""
     many_offsets(driver)
     since = len(driver.steps)
     driver.change_topics(PAYMENTS)
@@ -249,7 +253,7 @@ def test_steps_of_the_sweep_after_a_deleted_topic_are_cut_to_the_limit(driver):
 
 
 def test_sessions_of_many_groups_that_end_at_once_are_cut_into_steps(make_driver):
-    """Design 6: each group that became Empty is a record."""
+    """docs/design.md#bounds: each group that became Empty is a record."""
     driver = make_driver(max_step_bytes=LIMIT, initial_rebalance_delay_ms=0)
     for n in range(60):
         call = driver.join(f"{n}-" + "g" * 1_000, version=3)
@@ -277,7 +281,7 @@ def test_deadlines_that_fill_a_step_to_the_byte_are_one_step(make_driver, missin
 
 
 def test_initial_delays_of_many_groups_that_end_at_once_are_cut_into_steps(driver):
-    """Design 6: the events count too."""
+    """docs/design.md#bounds: the events count too."""
     for n in range(60):
         driver.join(f"{n}-" + "g" * 1_000, version=3)
     since = len(driver.steps)

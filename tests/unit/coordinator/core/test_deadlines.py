@@ -1,4 +1,6 @@
-"""The lazy heap: nothing is early, nothing is forgotten, nothing is hoarded (design 2.6)."""
+"""The lazy heap: nothing is early, nothing is forgotten, nothing is hoarded
+(docs/design.md#deadlines).
+"""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ GROUP_CODES = {
     132: "STREAMS_TOPOLOGY_FENCED",
 }
 """Kafka 4.3's codes around groups, those of coordinators that do more than ours included: a client
-may meet them elsewhere, and a host may want their names (spec section 3).
+may meet them elsewhere, and a host may want their names (docs/spec/errors.md#codes).
 """
 
 

@@ -1,4 +1,6 @@
-"""What survives a restart, and what is as if it had never been (spec 6.10, design 2.2 and 2.5)."""
+"""What survives a restart, and what is as if it had never been (docs/spec/groups.md#restart,
+docs/design.md#hard-state and #loading).
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def test_second_restart_straight_after_the_first_changes_nothing(driver):
 
 
 def test_sessions_start_afresh_at_full_length(driver):
-    """Spec 6.10."""
+    """docs/spec/groups.md#restart."""
     leader, _ = a_stable_group(driver)
     driver.advance(SESSION_MS - 1)
     driver.reload()
@@ -105,7 +107,7 @@ def test_group_without_members_loads_empty(driver):
 
 
 def test_group_whose_first_rebalance_was_never_synced_loads_empty_without_a_type(driver):
-    """Spec 6.10."""
+    """docs/spec/groups.md#restart."""
     (member,) = completing(driver, a_member(driver))
     driver.reload()
     group = driver.list_groups()["g"]
@@ -119,7 +121,7 @@ def test_group_whose_first_rebalance_was_never_synced_loads_empty_without_a_type
 
 
 def test_handed_out_ids_are_forgotten(driver):
-    """Spec 6.10."""
+    """docs/spec/groups.md#restart."""
     pending = driver.join("g").member_id
     driver.reload()
     call = driver.join("g", pending)
@@ -127,7 +129,9 @@ def test_handed_out_ids_are_forgotten(driver):
 
 
 def test_unfinished_rebalance_is_forgotten_and_its_generation_issued_again(driver):
-    """Spec 6.10: back at the last synced generation; N+1 comes again with other contents."""
+    """docs/spec/groups.md#restart: back at the last synced generation; N+1 comes again with other
+    contents.
+    """
     leader, follower = a_stable_group(driver)
     third = a_member(driver)
     calls = [third.join(), leader.join(), follower.join()]
@@ -158,7 +162,7 @@ def test_group_in_mid_rebalance_finishes_within_one_rebalance_timeout(driver):
 
 
 def test_leave_in_an_unfinished_rebalance_is_forgotten_and_the_session_ends_the_member(driver):
-    """Design 2.2, last sentence of the parenthesis."""
+    """docs/design.md#hard-state."""
     leader, follower = a_stable_group(driver)
     follower.leave()
     driver.reload()
@@ -169,7 +173,7 @@ def test_leave_in_an_unfinished_rebalance_is_forgotten_and_the_session_ends_the_
 
 
 def test_loaded_members_know_one_protocol_until_they_rejoin(driver):
-    """Spec 6.10."""
+    """docs/spec/groups.md#restart."""
     leader, follower = a_stable_group(driver, protocols=protocols("range", "sticky"))
     driver.reload()
     call = driver.join("g", version=3, protocols=protocols("sticky"))
@@ -250,7 +254,9 @@ def test_commits_are_accepted_from_loaded_members(driver):
 
 
 def test_apply_alone_asks_for_nothing(driver):
-    """Design 2.2: a shard that is being loaded has no deadlines and owes no answers of its own."""
+    """docs/design.md#hard-state: a shard that is being loaded has no deadlines and owes no answers
+    of its own.
+    """
     a_stable_group(driver)
     shard = driver.replayed()
     assert list(shard.parked_tickets()) == []

@@ -1,4 +1,6 @@
-"""Which shard a group belongs to: Kafka's own mapping (design 2, spec 4.4)."""
+"""Which shard a group belongs to: Kafka's own mapping (docs/design.md#shards,
+docs/spec/cluster.md#find-coordinator).
+"""
 
 from __future__ import annotations
 

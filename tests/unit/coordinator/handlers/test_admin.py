@@ -1,4 +1,6 @@
-"""ListGroups, DescribeGroups, CreateTopics, CreatePartitions and DeleteTopics (spec 11.1, 11.2)."""
+"""ListGroups, DescribeGroups, CreateTopics, CreatePartitions and DeleteTopics
+(docs/spec/administration.md#list-groups, #describe-groups).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""ApiVersions, Metadata, DescribeCluster and FindCoordinator (spec 1.2, 4.4, 5.1, 5.2)."""
+"""ApiVersions, Metadata, DescribeCluster and FindCoordinator (docs/spec/wire.md#api-versions,
+docs/spec/cluster.md#find-coordinator, #metadata, #describe-cluster).
+"""
 
 from __future__ import annotations
 
@@ -224,7 +226,7 @@ def test_metadata_shows_a_topic_with_us_as_the_leader_of_every_partition(version
 
 
 def test_nothing_is_kept_of_the_answers_for_a_topic_of_many_partitions() -> None:
-    """The topic may be gone the next moment; what was kept for it would not be (issue 14)."""
+    """The topic may be gone the next moment; what was kept for it would not be."""
     versions = versions_of("metadata")
     services = make_services(topics=FakeTopics(TopicInfo("huge", ORDERS.topic_id, 20_000)))
     for version in versions:  # what is loaded once is no matter

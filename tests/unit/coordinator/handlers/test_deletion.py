@@ -1,4 +1,6 @@
-"""OffsetDelete and DeleteGroups (spec 7.5, 11.3)."""
+"""OffsetDelete and DeleteGroups (docs/spec/offsets.md#delete,
+docs/spec/administration.md#delete-groups).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup, every version, against kio's classes (spec 6.8)."""
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup, every version, against kio's classes
+(docs/spec/groups.md#versions).
+"""
 
 from __future__ import annotations
 

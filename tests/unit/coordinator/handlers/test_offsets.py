@@ -1,4 +1,6 @@
-"""OffsetCommit and OffsetFetch, every version, against kio's classes (spec 4.2, 7.1, 7.4)."""
+"""OffsetCommit and OffsetFetch, every version, against kio's classes
+(docs/spec/admission.md#placement, docs/spec/offsets.md#commit, #fetch).
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,7 @@ def _text(text: str) -> bytes:
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_commits_that_kafka_dropped_are_served(version: int) -> None:
-    """Layouts: spec section 2."""
+    """Layouts: docs/spec/wire.md#old-versions."""
     body = _text("g")
     if version == 1:
         body += struct.pack(">i", 4) + _text("m-1")

@@ -1,4 +1,4 @@
-"""ListOffsets, Fetch and Produce of static mode, every version (design 1)."""
+"""ListOffsets, Fetch and Produce of static mode, every version (docs/design.md#static-mode)."""
 
 from __future__ import annotations
 

@@ -80,7 +80,9 @@ async def test_idle_time_counts_in_full() -> None:
 
 @virtual_time
 async def test_a_process_that_was_stopped_hears_its_members_before_it_evicts() -> None:
-    """SIGSTOP for an hour: heartbeats that waited in the sockets are read first (design 2.7)."""
+    """SIGSTOP for an hour: heartbeats that waited in the sockets are read first
+    (docs/design.md#clocks).
+    """
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     clock = LoopClock(lambda: int(loop.time() * 1e9), lambda: 0)

@@ -1,4 +1,6 @@
-"""Group commit and the order of replies (design 2.3, 2.4), over shards without logic."""
+"""Group commit and the order of replies (docs/design.md#durable-first, #group-commit), over shards
+without logic.
+"""
 
 from __future__ import annotations
 

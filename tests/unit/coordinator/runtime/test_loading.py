@@ -1,4 +1,6 @@
-"""LOADING (design 2.5): what is answered meanwhile, how a load goes on, and bugs of the core."""
+"""LOADING (docs/design.md#loading): what is answered meanwhile, how a load goes on, and bugs of the
+core.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,7 @@ WHILE_TOO_MUCH_WAITS = {
 
 
 def test_the_tables_of_refusals_hold_what_the_design_says() -> None:
-    """Design 2.5; a heartbeat is never refused for want of room, it writes nothing."""
+    """docs/design.md#loading; a heartbeat is never refused for want of room, it writes nothing."""
     loading = {kind.__name__: code.name for kind, code in LOADING_ANSWER.items()}
     overload = {kind.__name__: code.name for kind, code in OVERLOAD_ANSWER.items()}
     assert loading == WHILE_LOADING

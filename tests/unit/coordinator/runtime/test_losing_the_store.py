@@ -222,7 +222,9 @@ async def test_a_slow_append_delays_its_answers_and_loses_nothing() -> None:
 
 @virtual_time
 async def test_an_append_is_given_up_after_its_time_on_our_clock_which_may_stand_still() -> None:
-    """A process that was stopped lets its append have what is left of the time (design 2.7)."""
+    """A process that was stopped lets its append have what is left of the time
+    (docs/design.md#clocks).
+    """
     async with a_coordinator() as world:
         world.storage.script("append", slow(Gate()))
         commit = world.commit("g", 5)

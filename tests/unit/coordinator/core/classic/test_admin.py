@@ -1,4 +1,6 @@
-"""ListGroups and DescribeGroups for one shard (spec 11.1, 11.2)."""
+"""ListGroups and DescribeGroups for one shard (docs/spec/administration.md#list-groups,
+#describe-groups).
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def test_every_group_is_listed_with_type_and_state(four):
     ],
 )
 def test_states_filter(four, states, listed):
-    """Spec 11.1 and edge 107: an unknown value matches nothing and is no error."""
+    """docs/spec/administration.md#list-groups and docs/spec/edge-cases.md#edge-107: an unknown
+    value matches nothing and is no error.
+    """
     assert set(four.list_groups(states)) == listed
 
 
@@ -63,7 +67,7 @@ def test_states_filter(four, states, listed):
     ("types", "count"), [({"classic"}, 5), ({"consumer"}, 0), ({"no-such-type"}, 0)]
 )
 def test_types_filter(four, types, count):
-    """Spec 11.1 and edge 107."""
+    """docs/spec/administration.md#list-groups and docs/spec/edge-cases.md#edge-107."""
     assert len(four.list_groups((), types)) == count
 
 
@@ -88,7 +92,9 @@ def test_groups_of_other_types_of_client_are_listed_with_their_type(driver):
 
 
 def test_absent_group_is_dead(driver):
-    """Edge 105, as far as the core knows it: handlers of old versions drop the error."""
+    """docs/spec/edge-cases.md#edge-105, as far as the core knows it: handlers of old versions drop
+    the error.
+    """
     result = driver.describe("nobody")
     assert (result.error, result.state) == (ErrorCode.GROUP_ID_NOT_FOUND, GroupState.DEAD)
     assert (result.group_id, result.protocol_type, result.protocol_name) == ("nobody", "", "")
@@ -120,7 +126,9 @@ def test_stable_group_is_described_with_everything(driver):
 
 
 def test_preparing_group_shows_no_protocol_and_no_subscriptions_but_the_assignments_kept(driver):
-    """Spec 11.2 and 6.3.3: from Stable the old assignments are kept."""
+    """docs/spec/administration.md#describe-groups, docs/spec/joining.md#preparing: from Stable the
+    old assignments are kept.
+    """
     leader, follower = a_stable_group(driver)
     leader.join()
     result = driver.describe()
@@ -173,7 +181,7 @@ def test_simple_group_is_described_as_empty_without_type(driver):
 
 
 def test_group_with_the_empty_id_is_described(driver):
-    """Spec 4.1: "" is an ordinary group id here."""
+    """docs/spec/admission.md#order: "" is an ordinary group id here."""
     assert driver.describe("").error is ErrorCode.GROUP_ID_NOT_FOUND
     driver.commit("")
     assert driver.describe("").state == GroupState.EMPTY

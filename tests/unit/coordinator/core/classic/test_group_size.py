@@ -1,4 +1,4 @@
-"""group.max.size: who is let in, and who has to go (spec 6.3.1)."""
+"""group.max.size: who is let in, and who has to go (docs/spec/joining.md#size)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_newcomer_to_a_full_stable_group_is_refused_and_nobody_notices(full):
 
 
 def test_full_group_hands_out_no_ids(full):
-    """Spec 6.3: step 5 before step 8."""
+    """docs/spec/joining.md#join-group: step 5 before step 8."""
     a_stable_group(full, members=2)
     call = full.join("g", version=9)
     assert (call.error, call.member_id) == (FULL, "")
@@ -46,7 +46,7 @@ def test_newcomer_to_a_full_completing_group_is_refused(full):
 
 
 def test_size_is_checked_before_the_protocol(full):
-    """Spec 6.3: step 5 before step 7."""
+    """docs/spec/joining.md#join-group: step 5 before step 7."""
     a_stable_group(full, members=2)
     assert full.join("g", version=3, protocol_type="connect").error is FULL
 
@@ -60,7 +60,9 @@ def test_member_of_a_full_group_may_always_rejoin(full, state):
 
 
 def test_restarted_static_member_is_not_let_into_a_full_group(full):
-    """Spec 6.3: step 5 looks at the member id, and a restarted static member has none yet."""
+    """docs/spec/joining.md#join-group: step 5 looks at the member id, and a restarted static member
+    has none yet.
+    """
     leader, _ = stable(full, a_member(full, instance_id="i1"), a_member(full, instance_id="i2"))
     call = full.join("g", group_instance_id=leader.instance_id)
     assert (call.error, call.member_id) == (FULL, "")
@@ -68,12 +70,14 @@ def test_restarted_static_member_is_not_let_into_a_full_group(full):
 
 
 def test_empty_group_always_lets_in(full):
-    """Spec 6.3.1, Empty."""
+    """docs/spec/joining.md#size, Empty."""
     assert full.join("g", version=3).parked
 
 
 def test_ids_do_not_count(full):
-    """Spec 6.3.1: pending members do not count; edge 22: full when the third comes back."""
+    """docs/spec/joining.md#size: pending members do not count; docs/spec/edge-cases.md#edge-22:
+    full when the third comes back.
+    """
     ids = [full.join("g").member_id for _ in range(3)]
     calls = [full.join("g", member_id) for member_id in ids]
     assert [call.parked for call in calls] == [True, True, False]
@@ -83,7 +87,7 @@ def test_ids_do_not_count(full):
 
 
 def test_group_that_became_full_after_the_id_was_handed_out_refuses_the_second_join(full):
-    """Edge 22."""
+    """docs/spec/edge-cases.md#edge-22."""
     (leader,) = a_stable_group(full, members=1)
     late = full.join("g", session_timeout_ms=1_800_000).member_id
     newcomer = full.join("g", version=3)
@@ -103,7 +107,9 @@ def test_id_that_is_turned_away_is_awaited_no_longer(full):
 
 
 def test_preparing_group_counts_who_is_parked(full):
-    """Spec 6.3.1: a newcomer may take the place of a member that has not come back yet."""
+    """docs/spec/joining.md#size: a newcomer may take the place of a member that has not come back
+    yet.
+    """
     leader, follower = a_stable_group(full, members=2, session_timeout_ms=600_000)
     leader.join()
     newcomer = full.join("g", version=3)
@@ -120,7 +126,7 @@ def test_preparing_group_counts_who_is_parked(full):
 
 
 def test_parked_member_may_repeat_its_join_in_a_full_preparing_group(full):
-    """Spec 6.3.1: accepted if the member is already parked."""
+    """docs/spec/joining.md#size: accepted if the member is already parked."""
     calls = [full.join("g", version=3) for _ in range(2)]
     again = full.join("g", calls[0].request.new_member_id)
     assert again.parked
@@ -129,7 +135,7 @@ def test_parked_member_may_repeat_its_join_in_a_full_preparing_group(full):
 
 
 def test_loaded_group_above_the_limit_rebalances_at_once(driver):
-    """Spec 6.10 (testOnLoadedExceedGroupMaxSizeTriggersRebalance)."""
+    """docs/spec/groups.md#restart (testOnLoadedExceedGroupMaxSizeTriggersRebalance)."""
     members = a_stable_group(driver, members=3)
     since = len(driver.events)
     driver.reload(group_max_size=2)
@@ -139,7 +145,7 @@ def test_loaded_group_above_the_limit_rebalances_at_once(driver):
 
 
 def test_slowest_rejoiners_of_a_group_above_the_limit_are_kicked_out(driver):
-    """Edge 23."""
+    """docs/spec/edge-cases.md#edge-23."""
     members = a_stable_group(driver, members=4)
     driver.reload(group_max_size=2)
     calls = [member.join() for member in members]

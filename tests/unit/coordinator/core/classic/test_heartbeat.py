@@ -1,4 +1,6 @@
-"""Heartbeat: identity, generation, then by state; what keeps a member alive (spec 6.5)."""
+"""Heartbeat: identity, generation, then by state; what keeps a member alive
+(docs/spec/membership.md#heartbeat).
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,18 @@ from tests.helpers.shard_driver import (
 
 
 def test_heartbeat_with_empty_group_id_is_refused(driver):
-    """Spec 4.1."""
+    """docs/spec/admission.md#order."""
     assert driver.heartbeat("", "m", 1).error is ErrorCode.INVALID_GROUP_ID
 
 
 def test_heartbeat_to_an_absent_group_is_unknown_member(driver):
-    """Edge 43: never GROUP_ID_NOT_FOUND, which kills a client."""
+    """docs/spec/edge-cases.md#edge-43: never GROUP_ID_NOT_FOUND, which kills a client."""
     assert driver.heartbeat("g", "m", 1).error is ErrorCode.UNKNOWN_MEMBER_ID
     assert driver.list_groups() == {}
 
 
 def test_heartbeat_to_an_empty_group_is_unknown_member(driver):
-    """Spec 6.5, Empty."""
+    """docs/spec/membership.md#heartbeat, Empty."""
     (member,) = a_stable_group(driver, members=1)
     member.leave()
     assert member.heartbeat().error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -41,7 +43,7 @@ def test_heartbeat_to_a_simple_group_is_unknown_member(driver):
 
 
 def test_heartbeat_while_preparing_tells_to_rejoin_and_keeps_the_member_alive(driver):
-    """Edge 42."""
+    """docs/spec/edge-cases.md#edge-42."""
     leader, follower = a_stable_group(driver)
     leader.join()
     answers = heartbeat_through(driver, 3 * SESSION_MS, follower)
@@ -50,21 +52,21 @@ def test_heartbeat_while_preparing_tells_to_rejoin_and_keeps_the_member_alive(dr
 
 
 def test_heartbeat_while_completing_is_answered_none_and_keeps_the_member_alive(driver):
-    """Edge 41."""
+    """docs/spec/edge-cases.md#edge-41."""
     members = completing(driver, a_member(driver), a_member(driver))
     assert heartbeat_through(driver, 3 * SESSION_MS, *members) == [ErrorCode.NONE] * 2
     assert driver.state() == "CompletingRebalance"
 
 
 def test_heartbeat_while_stable_is_answered_none_and_keeps_the_member_alive(driver):
-    """Spec 6.5, Stable."""
+    """docs/spec/membership.md#heartbeat, Stable."""
     members = a_stable_group(driver)
     assert heartbeat_through(driver, 10 * SESSION_MS, *members) == [ErrorCode.NONE] * 2
     assert driver.state() == "Stable"
 
 
 def test_heartbeat_of_a_member_that_only_has_an_id_is_unknown(driver):
-    """Edge 117."""
+    """docs/spec/edge-cases.md#edge-117."""
     pending = driver.join("g").member_id
     assert driver.heartbeat("g", pending, 0).error is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -81,7 +83,7 @@ def test_heartbeat_of_another_generation_is_refused(driver, generation):
 
 
 def test_generation_is_checked_before_the_state(driver):
-    """Spec 6.5: in PreparingRebalance too."""
+    """docs/spec/membership.md#heartbeat: in PreparingRebalance too."""
     leader, follower = a_stable_group(driver)
     leader.join()
     call = driver.heartbeat("g", follower.member_id, 7)
@@ -89,7 +91,7 @@ def test_generation_is_checked_before_the_state(driver):
 
 
 def test_instance_is_checked_before_the_generation(driver):
-    """Edge 45."""
+    """docs/spec/edge-cases.md#edge-45."""
     (member,) = stable(driver, a_member(driver, instance_id="i1"))
     unknown = driver.heartbeat("g", member.member_id, 99, "never-seen")
     assert unknown.error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -98,7 +100,9 @@ def test_instance_is_checked_before_the_generation(driver):
 
 
 def test_static_member_may_heartbeat_without_its_instance_id(driver):
-    """Spec 6.3: the identity check looks at the instance only where one is given."""
+    """docs/spec/joining.md#join-group: the identity check looks at the instance only where one is
+    given.
+    """
     (member,) = stable(driver, a_member(driver, instance_id="i1"))
     assert driver.heartbeat("g", member.member_id, 1).error is ErrorCode.NONE
 
@@ -113,7 +117,7 @@ def test_refused_heartbeat_does_not_keep_a_member_alive(driver):
 
 
 def test_session_ends_exactly_when_its_time_is_over(driver):
-    """Spec 6.7."""
+    """docs/spec/groups.md#timers."""
     leader, follower = a_stable_group(driver)
     driver.advance(SESSION_MS - 1)
     leader.heartbeat()
@@ -148,7 +152,7 @@ def test_heartbeats_write_nothing_and_are_no_events(driver):
 
 
 def test_answers_that_promise_nothing_do_not_wait_for_earlier_writes(driver):
-    """Design 2.3: NONE and REBALANCE_IN_PROGRESS; all other answers wait."""
+    """docs/design.md#durable-first: NONE and REBALANCE_IN_PROGRESS; all other answers wait."""
     leader, follower = stable(
         driver, a_member(driver, instance_id="i1"), a_member(driver, instance_id="i2")
     )

@@ -1,4 +1,6 @@
-"""JoinGroup: the checks in their order, the kinds of member, the answers by state (spec 6.3)."""
+"""JoinGroup: the checks in their order, the kinds of member, the answers by state
+(docs/spec/joining.md#join-group).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ from tests.helpers.shard_driver import (
 
 
 def test_join_with_empty_group_id_is_refused_and_echoes_the_member_id(driver):
-    """Spec 4.1 and 6.3 step 1."""
+    """docs/spec/admission.md#order and docs/spec/joining.md#join-group step 1."""
     call = driver.join("", "someone")
     assert call.error is ErrorCode.INVALID_GROUP_ID
     assert call.member_id == "someone"
@@ -38,7 +40,7 @@ def test_join_with_empty_group_id_is_refused_and_echoes_the_member_id(driver):
 
 
 def test_group_id_is_checked_before_the_session_timeout(driver):
-    """Spec 6.3: step 1 before step 2."""
+    """docs/spec/joining.md#join-group: step 1 before step 2."""
     assert driver.join("", session_timeout_ms=1).error is ErrorCode.INVALID_GROUP_ID
 
 
@@ -46,7 +48,7 @@ def test_group_id_is_checked_before_the_session_timeout(driver):
 def test_session_timeout_outside_the_bounds_is_refused_before_the_member_id_is_looked_at(
     driver, timeout_ms
 ):
-    """Edge 6."""
+    """docs/spec/edge-cases.md#edge-6."""
     call = driver.join("g", "made-up", session_timeout_ms=timeout_ms)
     assert call.error is ErrorCode.INVALID_SESSION_TIMEOUT
     assert call.member_id == "made-up"
@@ -61,14 +63,14 @@ def test_session_timeout_on_the_bounds_is_accepted(driver, timeout_ms):
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
 def test_rebalance_timeout_is_not_checked(driver, timeout_ms):
-    """Edge 7: accepted as given."""
+    """docs/spec/edge-cases.md#edge-7: accepted as given."""
     call = driver.join("g", version=3, rebalance_timeout_ms=timeout_ms)
     driver.advance(3_000)
     assert call.error is ErrorCode.NONE
 
 
 def test_join_timer_is_the_given_rebalance_timeout_however_short(driver):
-    """Edge 7: the maximum over the members."""
+    """docs/spec/edge-cases.md#edge-7: the maximum over the members."""
     leader, _ = a_stable_group(driver, rebalance_timeout_ms=1)
     rejoin = leader.join()
     driver.advance(0)
@@ -79,7 +81,9 @@ def test_join_timer_is_the_given_rebalance_timeout_however_short(driver):
 
 
 def test_error_results_carry_no_generation_leader_or_members(driver):
-    """Edge 8, as far as the core knows it: the handler turns None into "" for old versions."""
+    """docs/spec/edge-cases.md#edge-8, as far as the core knows it: the handler turns None into ""
+    for old versions.
+    """
     result = driver.join("g", "made-up").result
     assert (result.generation_id, result.leader, result.members) == (-1, "", ())
     assert result.protocol_type is None
@@ -91,7 +95,7 @@ def test_error_results_carry_no_generation_leader_or_members(driver):
 
 
 def test_first_join_of_a_dynamic_member_only_hands_out_an_id(driver):
-    """Edge 1: KIP-394."""
+    """docs/spec/edge-cases.md#edge-1: KIP-394."""
     call = driver.join("g", new_member_id="app-fresh")
     assert call.error is ErrorCode.MEMBER_ID_REQUIRED
     assert call.member_id == "app-fresh"
@@ -101,7 +105,7 @@ def test_first_join_of_a_dynamic_member_only_hands_out_an_id(driver):
 
 
 def test_group_is_created_empty_at_generation_zero_and_written(driver):
-    """Spec 6.2 and 6.10: written when it is first created."""
+    """docs/spec/groups.md#states and #restart: written when it is first created."""
     driver.join("g")
     (record,) = driver.records
     assert isinstance(record, GroupRecord)
@@ -120,7 +124,7 @@ def test_group_that_exists_is_not_created_again(driver):
 
 
 def test_handed_out_id_makes_a_member(driver):
-    """Edge 1, second half: the id can be used."""
+    """docs/spec/edge-cases.md#edge-1, second half: the id can be used."""
     member_id = driver.join("g").member_id
     call = driver.join("g", member_id)
     assert call.parked
@@ -132,7 +136,7 @@ def test_handed_out_id_makes_a_member(driver):
 
 
 def test_old_client_without_member_id_is_added_at_once(driver):
-    """Edge 2: v0-3 know no MEMBER_ID_REQUIRED."""
+    """docs/spec/edge-cases.md#edge-2: v0-3 know no MEMBER_ID_REQUIRED."""
     call = driver.join("g", version=3, new_member_id="app-1")
     assert call.parked
     driver.advance(3_000)
@@ -141,7 +145,7 @@ def test_old_client_without_member_id_is_added_at_once(driver):
 
 
 def test_static_member_is_added_at_once(driver):
-    """Edge 3: one round trip in any version."""
+    """docs/spec/edge-cases.md#edge-3: one round trip in any version."""
     call = driver.join("g", group_instance_id="i1", new_member_id="i1-fresh")
     assert call.parked
     driver.advance(3_000)
@@ -150,7 +154,7 @@ def test_static_member_is_added_at_once(driver):
 
 
 def test_made_up_id_at_an_absent_group_is_unknown_and_creates_nothing(driver):
-    """Edge 4."""
+    """docs/spec/edge-cases.md#edge-4."""
     call = driver.join("g", "made-up")
     assert call.error is ErrorCode.UNKNOWN_MEMBER_ID
     assert call.member_id == "made-up"
@@ -166,7 +170,7 @@ def test_made_up_id_at_an_absent_group_is_unknown_and_creates_nothing(driver):
 )
 @pytest.mark.parametrize("version", [3, 9])
 def test_first_join_that_offers_nothing_leaves_an_empty_group_behind(driver, changes, version):
-    """Edge 5 and deviation 8: creation sticks although the join is refused."""
+    """docs/spec/edge-cases.md#edge-5: creation sticks although the join is refused."""
     call = driver.join("g", version=version, **changes)
     assert call.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert call.member_id == ""
@@ -175,7 +179,7 @@ def test_first_join_that_offers_nothing_leaves_an_empty_group_behind(driver, cha
 
 
 def test_protocol_check_comes_before_the_id_is_handed_out(driver):
-    """Spec 6.3: step 7 before step 8."""
+    """docs/spec/joining.md#join-group: step 7 before step 8."""
     a_stable_group(driver)
     call = driver.join("g", protocols=protocols("other"))
     assert call.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -183,7 +187,9 @@ def test_protocol_check_comes_before_the_id_is_handed_out(driver):
 
 
 def test_made_up_id_at_an_empty_group_is_unknown(driver):
-    """Spec 6.3, the row Empty of an existing member, and "id not a member"."""
+    """docs/spec/joining.md#join-group, the row Empty of an existing member, and "id not a
+    member".
+    """
     driver.join("g")
     call = driver.join("g", "made-up")
     assert call.error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -191,7 +197,7 @@ def test_made_up_id_at_an_empty_group_is_unknown(driver):
 
 
 def test_former_member_of_an_empty_group_is_unknown(driver):
-    """Spec 6.3, state Empty."""
+    """docs/spec/joining.md#join-group, state Empty."""
     (member,) = a_stable_group(driver, members=1)
     member.leave()
     assert driver.state() == "Empty"
@@ -201,7 +207,7 @@ def test_former_member_of_an_empty_group_is_unknown(driver):
 
 
 def test_protocol_check_of_an_empty_group_ignores_what_the_former_members_spoke(driver):
-    """Spec 6.3 step 7: an Empty group needs any type and any protocol."""
+    """docs/spec/joining.md#join-group step 7: an Empty group needs any type and any protocol."""
     (member,) = a_stable_group(driver, members=1)
     member.leave()
     call = driver.join("g", version=3, protocols=protocols("entirely-new"))
@@ -213,7 +219,7 @@ def test_protocol_check_of_an_empty_group_ignores_what_the_former_members_spoke(
 
 
 def test_second_join_decides_the_protocols(driver):
-    """Edge 9: those of the first request are not stored."""
+    """docs/spec/edge-cases.md#edge-9: those of the first request are not stored."""
     member_id = driver.join("g", protocols=protocols("range", subscription=b"first")).member_id
     call = driver.join("g", member_id, protocols=protocols("sticky", subscription=b"second"))
     driver.advance_until_answered(call)
@@ -222,7 +228,7 @@ def test_second_join_decides_the_protocols(driver):
 
 
 def test_handed_out_id_that_never_returns_holds_the_rebalance_for_its_session(driver):
-    """Edge 10."""
+    """docs/spec/edge-cases.md#edge-10."""
     first, second = a_stable_group(driver, members=2, session_timeout_ms=60_000)
     driver.join("g", session_timeout_ms=SESSION_MS)
     new = protocols("range", subscription=b"new")
@@ -248,7 +254,7 @@ def test_handed_out_id_may_be_used_just_before_its_session_ends(driver):
 
 
 def test_handed_out_id_that_joins_with_an_instance_id_is_an_internal_error(driver):
-    """Edge 11."""
+    """docs/spec/edge-cases.md#edge-11."""
     member_id = driver.join("g").member_id
     call = driver.join("g", member_id, group_instance_id="i1")
     assert call.error is ErrorCode.UNKNOWN_SERVER_ERROR
@@ -268,7 +274,7 @@ def test_every_id_less_join_of_a_modern_client_gets_an_id_of_its_own(driver):
 
 @pytest.mark.parametrize("state", ["Stable", "CompletingRebalance", "PreparingRebalance"])
 def test_made_up_id_at_a_group_with_members_is_unknown(driver, state):
-    """Spec 6.3, the last row of the kinds of member."""
+    """docs/spec/joining.md#join-group, the last row of the kinds of member."""
     put_group_in(driver, state)
     call = driver.join("g", "made-up")
     assert call.error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -292,7 +298,7 @@ def put_group_in(driver: ShardDriver, state: str) -> None:
 
 @pytest.mark.parametrize("state", ["Stable", "CompletingRebalance", "PreparingRebalance"])
 def test_newcomer_that_shares_no_protocol_is_refused_and_nobody_notices(driver, state):
-    """Edge 19."""
+    """docs/spec/edge-cases.md#edge-19."""
     put_group_in(driver, state)
     call = driver.join("g", version=3, protocols=protocols("other"))
     assert call.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -302,7 +308,7 @@ def test_newcomer_that_shares_no_protocol_is_refused_and_nobody_notices(driver, 
 
 
 def test_newcomer_must_share_a_protocol_that_all_support(driver):
-    """Edge 19: one that some support is not enough."""
+    """docs/spec/edge-cases.md#edge-19: one that some support is not enough."""
     stable(
         driver,
         a_member(driver, protocols=protocols("range", "sticky")),
@@ -314,7 +320,7 @@ def test_newcomer_must_share_a_protocol_that_all_support(driver):
 
 
 def test_newcomer_of_another_protocol_type_is_refused(driver):
-    """Edge 20."""
+    """docs/spec/edge-cases.md#edge-20."""
     a_stable_group(driver)
     call = driver.join("g", version=3, protocol_type="connect")
     assert call.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -322,7 +328,9 @@ def test_newcomer_of_another_protocol_type_is_refused(driver):
 
 
 def test_known_member_that_changes_its_protocol_type_is_refused_with_its_id(driver):
-    """Spec 6.3 step 7: the member id is the request's where it is not new."""
+    """docs/spec/joining.md#join-group step 7: the member id is the request's where it is not
+    new.
+    """
     leader, follower = a_stable_group(driver)
     call = driver.join("g", follower.member_id, protocol_type="connect")
     assert call.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -331,7 +339,9 @@ def test_known_member_that_changes_its_protocol_type_is_refused_with_its_id(driv
 
 
 def test_protocol_named_twice_is_taken_once_and_keeps_the_first_metadata(driver):
-    """Edge 21 and deviation 3: Kafka never answers such a member."""
+    """docs/spec/edge-cases.md#edge-21 and docs/differences.md#nobody-waits-in-vain: Kafka never
+    answers such a member.
+    """
     twice = (JoinProtocol("range", b"first"), JoinProtocol("range", b"second"))
     call = driver.join("g", version=3, protocols=twice)
     driver.advance_until_answered(call)
@@ -340,7 +350,7 @@ def test_protocol_named_twice_is_taken_once_and_keeps_the_first_metadata(driver)
 
 
 def test_repeating_a_join_with_a_doubled_protocol_counts_as_unchanged(driver):
-    """Edge 21: what is compared is what was kept."""
+    """docs/spec/edge-cases.md#edge-21: what is compared is what was kept."""
     twice = (JoinProtocol("range", b"first"), JoinProtocol("range", b"second"))
     _, follower = a_stable_group(driver, protocols=twice)
     assert follower.join().error is ErrorCode.NONE
@@ -358,7 +368,7 @@ def test_repeating_a_join_with_a_doubled_protocol_counts_as_unchanged(driver):
     ids=["majority", "only shared", "favourite not shared", "three candidates"],
 )
 def test_members_vote_for_their_first_protocol_that_all_support(driver, offers, chosen):
-    """Spec 6.3.4, protocol choice (ClassicGroupTest.testSelectProtocol)."""
+    """docs/spec/joining.md#completing, protocol choice (ClassicGroupTest.testSelectProtocol)."""
     members = [a_member(driver, protocols=protocols(*names)) for names in offers]
     calls = [member.join() for member in members]
     driver.advance_until_answered(*calls)
@@ -367,7 +377,7 @@ def test_members_vote_for_their_first_protocol_that_all_support(driver, offers, 
 
 
 def test_leader_is_shown_the_metadata_of_the_chosen_protocol(driver):
-    """Spec 6.3.4 step 4."""
+    """docs/spec/joining.md#completing step 4."""
     one = a_member(
         driver, protocols=(JoinProtocol("range", b"one-range"), JoinProtocol("sticky", b"one-s"))
     )
@@ -385,7 +395,7 @@ def test_leader_is_shown_the_metadata_of_the_chosen_protocol(driver):
 
 
 def test_completed_join_gives_all_the_generation_and_only_the_leader_the_members(driver):
-    """Spec 6.3.4 steps 3 and 4."""
+    """docs/spec/joining.md#completing steps 3 and 4."""
     calls = [driver.join("g", version=9, group_instance_id=f"i{n}") for n in range(3)]
     driver.advance_until_answered(*calls)
     leader = calls[0].result.leader
@@ -403,7 +413,7 @@ def test_completed_join_gives_all_the_generation_and_only_the_leader_the_members
 
 
 def test_leader_stays_leader_when_it_rejoins(driver):
-    """Spec 6.3.4 step 2."""
+    """docs/spec/joining.md#completing step 2."""
     leader, follower = a_stable_group(driver)
     calls = [follower.join(protocols=protocols("range", subscription=b"new")), leader.join()]
     assert [call.error for call in calls] == [ErrorCode.NONE, ErrorCode.NONE]
@@ -411,7 +421,7 @@ def test_leader_stays_leader_when_it_rejoins(driver):
 
 
 def test_a_member_that_rejoined_becomes_leader_when_the_leader_does_not(driver):
-    """Edge 28."""
+    """docs/spec/edge-cases.md#edge-28."""
     leader, follower = a_stable_group(driver, session_timeout_ms=600_000)
     call = follower.join(protocols=protocols("range", subscription=b"new"))
     assert driver.advance_until_answered(call) == REBALANCE_MS
@@ -421,7 +431,7 @@ def test_a_member_that_rejoined_becomes_leader_when_the_leader_does_not(driver):
 
 
 def test_join_phase_completes_at_once_when_all_members_are_parked(driver):
-    """Spec 6.3.3, last rule."""
+    """docs/spec/joining.md#preparing, last rule."""
     leader, follower = a_stable_group(driver)
     first = leader.join()
     assert first.parked
@@ -432,7 +442,9 @@ def test_join_phase_completes_at_once_when_all_members_are_parked(driver):
 
 
 def test_completed_join_phase_writes_nothing(driver):
-    """Spec 6.10: the generation bump of a join phase that was never synced is not persisted."""
+    """docs/spec/groups.md#restart: the generation bump of a join phase that was never synced is not
+    persisted.
+    """
     before = len(driver.records)
     completing(driver, a_member(driver), a_member(driver))
     assert [r for r in driver.records[before:] if getattr(r, "generation_id", 0) > 0] == []
@@ -443,7 +455,9 @@ def test_completed_join_phase_writes_nothing(driver):
 
 
 def test_the_older_of_two_joins_of_one_member_is_told_that_the_group_rebalances(driver):
-    """Deviation 1: its client gave up waiting and asked again; Kafka never answers it."""
+    """docs/differences.md#nobody-waits-in-vain: its client gave up waiting and asked again; Kafka
+    never answers it.
+    """
     leader, follower = a_stable_group(driver)
     first = leader.join()
     second = leader.join()
@@ -453,7 +467,7 @@ def test_the_older_of_two_joins_of_one_member_is_told_that_the_group_rebalances(
 
 
 def test_follower_rejoining_stable_group_with_same_protocols_gets_current_generation(driver):
-    """Edge 15."""
+    """docs/spec/edge-cases.md#edge-15."""
     leader, follower = a_stable_group(driver)
     call = follower.join()
     assert call.error is ErrorCode.NONE
@@ -467,7 +481,7 @@ def test_follower_rejoining_stable_group_with_same_protocols_gets_current_genera
 
 
 def test_leader_rejoining_stable_group_with_same_protocols_starts_a_rebalance(driver):
-    """Edge 16: it is how a leader asks for one."""
+    """docs/spec/edge-cases.md#edge-16: it is how a leader asks for one."""
     leader, _ = a_stable_group(driver)
     since = len(driver.events)
     assert leader.join().parked
@@ -488,14 +502,16 @@ def test_leader_rejoining_stable_group_with_same_protocols_starts_a_rebalance(dr
     ids=["other bytes", "other order", "one less", "one more"],
 )
 def test_protocols_that_differ_in_anything_start_a_rebalance(driver, offered):
-    """Edge 18 and spec 6.3, Stable with changed protocols."""
+    """docs/spec/edge-cases.md#edge-18 and docs/spec/joining.md#join-group, Stable with changed
+    protocols.
+    """
     _, follower = a_stable_group(driver, protocols=protocols("range", "sticky"))
     assert follower.join(protocols=offered).parked
     assert driver.state() == "PreparingRebalance"
 
 
 def test_join_repeated_unchanged_while_completing_gets_the_same_generation_again(driver):
-    """Edge 17."""
+    """docs/spec/edge-cases.md#edge-17."""
     leader, follower = completing(driver, a_member(driver), a_member(driver))
     again = leader.join()
     assert again.error is ErrorCode.NONE
@@ -509,14 +525,16 @@ def test_join_repeated_unchanged_while_completing_gets_the_same_generation_again
 
 
 def test_changed_protocols_while_completing_restart_the_rebalance(driver):
-    """Spec 6.3, CompletingRebalance with changed protocols."""
+    """docs/spec/joining.md#join-group, CompletingRebalance with changed protocols."""
     _, follower = completing(driver, a_member(driver), a_member(driver))
     assert follower.join(protocols=protocols("range", subscription=b"new")).parked
     assert driver.state() == "PreparingRebalance"
 
 
 def test_changed_protocols_while_preparing_are_those_that_count(driver):
-    """Spec 6.3, PreparingRebalance: update the member, park, maybe complete."""
+    """docs/spec/joining.md#join-group, PreparingRebalance: update the member, park, maybe
+    complete.
+    """
     leader, follower = a_stable_group(driver)
     leader.join()
     call = follower.join(protocols=protocols("range", subscription=b"new"))
@@ -527,7 +545,9 @@ def test_changed_protocols_while_preparing_are_those_that_count(driver):
 
 
 def test_changed_timeout_alone_is_ignored_where_the_answer_is_immediate(driver):
-    """Spec 6.3: the session of the follower is as long as before, and not restarted either."""
+    """docs/spec/joining.md#join-group: the session of the follower is as long as before, and not
+    restarted either.
+    """
     leader, follower = a_stable_group(driver)
     driver.advance(6_000)
     leader.heartbeat()
@@ -539,7 +559,7 @@ def test_changed_timeout_alone_is_ignored_where_the_answer_is_immediate(driver):
 
 
 def test_changed_timeout_is_stored_where_the_join_is_parked(driver):
-    """Spec 6.3: "stored in the others"."""
+    """docs/spec/joining.md#join-group: "stored in the others"."""
     leader, follower = a_stable_group(driver)
     parked = leader.join(session_timeout_ms=600_000)
     follower.joined(follower.join())
@@ -551,7 +571,9 @@ def test_changed_timeout_is_stored_where_the_join_is_parked(driver):
 
 
 def test_newer_join_of_a_member_gets_the_answer_and_the_older_one_is_not_told_success(driver):
-    """Edge 24 and deviation 2: both are answered, one of them with success."""
+    """docs/spec/edge-cases.md#edge-24 and docs/differences.md#nobody-waits-in-vain: both are
+    answered, one of them with success.
+    """
     leader, follower = a_stable_group(driver)
     first = leader.join()
     second = leader.join()
@@ -562,7 +584,7 @@ def test_newer_join_of_a_member_gets_the_answer_and_the_older_one_is_not_told_su
 
 
 def test_newcomer_to_a_stable_group_starts_a_rebalance_and_waits_for_the_others(driver):
-    """Spec 6.3.2: state Stable -> prepare a rebalance."""
+    """docs/spec/joining.md#adding: state Stable -> prepare a rebalance."""
     leader, follower = a_stable_group(driver)
     since = len(driver.events)
     newcomer = driver.join("g", version=3, new_member_id="new")
@@ -577,14 +599,16 @@ def test_newcomer_to_a_stable_group_starts_a_rebalance_and_waits_for_the_others(
 
 
 def test_newcomer_to_a_completing_group_starts_the_rebalance_again(driver):
-    """Spec 6.3.2: state CompletingRebalance -> prepare a rebalance."""
+    """docs/spec/joining.md#adding: state CompletingRebalance -> prepare a rebalance."""
     completing(driver, a_member(driver), a_member(driver))
     assert driver.join("g", version=3).parked
     assert driver.state() == "PreparingRebalance"
 
 
 def test_newcomer_to_a_preparing_group_may_be_what_it_waited_for(driver):
-    """Spec 6.3.2: state PreparingRebalance -> try to complete (the last pending id comes back)."""
+    """docs/spec/joining.md#adding: state PreparingRebalance -> try to complete (the last pending id
+    comes back).
+    """
     (leader,) = a_stable_group(driver, members=1)
     pending = driver.join("g").member_id
     parked = leader.join()

@@ -1,4 +1,6 @@
-"""LeaveGroup: one entry at a time, then what the batch did to the group (spec 6.6)."""
+"""LeaveGroup: one entry at a time, then what the batch did to the group
+(docs/spec/membership.md#leave-group).
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,15 @@ def errors(call):
 
 
 def test_leave_with_empty_group_id_is_refused_as_a_whole(driver):
-    """Spec 4.1 and 4.2: top-level error, no members."""
+    """docs/spec/admission.md#order and #placement: top-level error, no members."""
     call = driver.leave("", "m")
     assert (call.error, call.result.members) == (ErrorCode.INVALID_GROUP_ID, ())
 
 
 def test_leave_of_an_absent_group_is_unknown_for_every_entry(driver):
-    """Spec 6.6; handlers of v0-2 move it to the top (edge 47)."""
+    """docs/spec/membership.md#leave-group; handlers of v0-2 move it to the top
+    (docs/spec/edge-cases.md#edge-47).
+    """
     call = driver.leave("g", "a", LeavingMember("b", "i1"), LeavingMember("", "i2"))
     assert call.error is ErrorCode.NONE
     assert call.result.members == (
@@ -46,7 +50,7 @@ def test_leave_of_an_absent_group_is_unknown_for_every_entry(driver):
 
 @pytest.mark.parametrize("exists", [False, True])
 def test_leave_of_nobody_does_nothing(driver, exists):
-    """Spec 6.6."""
+    """docs/spec/membership.md#leave-group."""
     if exists:
         a_stable_group(driver)
     call = driver.leave("g")
@@ -55,7 +59,7 @@ def test_leave_of_nobody_does_nothing(driver, exists):
 
 
 def test_each_entry_is_answered_on_its_own_in_order(driver):
-    """Edge 46."""
+    """docs/spec/edge-cases.md#edge-46."""
     leader, follower = a_stable_group(driver)
     call = driver.leave("g", "made-up", follower.member_id)
     assert errors(call) == [UNKNOWN, ErrorCode.NONE]
@@ -64,20 +68,20 @@ def test_each_entry_is_answered_on_its_own_in_order(driver):
 
 
 def test_batch_in_which_everybody_failed_changes_nothing(driver):
-    """Spec 6.6: a rebalance needs one entry that succeeded."""
+    """docs/spec/membership.md#leave-group: a rebalance needs one entry that succeeded."""
     a_stable_group(driver)
     assert errors(driver.leave("g", "made-up", LeavingMember("", "no-such"))) == [UNKNOWN] * 2
     assert driver.state() == "Stable"
 
 
 def test_entry_without_any_id_is_unknown(driver):
-    """Edge 48."""
+    """docs/spec/edge-cases.md#edge-48."""
     a_stable_group(driver)
     assert errors(driver.leave("g", LeavingMember("", None))) == [UNKNOWN]
 
 
 def test_leave_by_instance_id_alone_removes_the_static_member_and_echoes_the_request(driver):
-    """Edge 49: the administrative removal."""
+    """docs/spec/edge-cases.md#edge-49: the administrative removal."""
     stable(driver, a_member(driver, instance_id="i1"), a_member(driver))
     call = driver.leave("g", LeavingMember("", "i1"))
     assert call.result.members == (LeftMember("", "i1", ErrorCode.NONE),)
@@ -90,7 +94,7 @@ def test_leave_by_unknown_instance_id_is_unknown(driver):
 
 
 def test_leave_with_both_ids_must_own_the_instance(driver):
-    """Spec 6.6: otherwise the identity check."""
+    """docs/spec/membership.md#leave-group: otherwise the identity check."""
     (member,) = stable(driver, a_member(driver, instance_id="i1"))
     call = driver.leave(
         "g", LeavingMember("older-id", "i1"), LeavingMember(member.member_id, "never-seen")
@@ -109,7 +113,7 @@ def test_same_member_twice_in_a_batch_leaves_once(driver):
 
 
 def test_handed_out_id_leaves_and_is_dead(driver):
-    """Edges 50 and 117."""
+    """docs/spec/edge-cases.md#edge-50 and #edge-117."""
     pending = driver.join("g").member_id
     assert errors(driver.leave("g", pending)) == [ErrorCode.NONE]
     assert driver.join("g", pending).error is UNKNOWN
@@ -117,7 +121,7 @@ def test_handed_out_id_leaves_and_is_dead(driver):
 
 
 def test_leave_of_a_handed_out_id_may_complete_the_join_phase(driver):
-    """Edge 50."""
+    """docs/spec/edge-cases.md#edge-50."""
     (leader,) = a_stable_group(driver, members=1)
     pending = driver.join("g").member_id
     parked = leader.join()
@@ -127,7 +131,7 @@ def test_leave_of_a_handed_out_id_may_complete_the_join_phase(driver):
 
 
 def test_last_member_leaving_a_stable_group_ends_empty_in_the_next_generation(driver):
-    """Edge 51."""
+    """docs/spec/edge-cases.md#edge-51."""
     (member,) = a_stable_group(driver, members=1)
     since = len(driver.records)
     assert errors(member.leave()) == [ErrorCode.NONE]
@@ -152,7 +156,7 @@ def test_all_members_leaving_in_one_batch_end_empty_after_one_generation(driver)
 
 
 def test_leave_of_a_member_with_a_parked_join_answers_that_join(driver):
-    """Edge 52: UNKNOWN_MEMBER_ID with an empty member id."""
+    """docs/spec/edge-cases.md#edge-52: UNKNOWN_MEMBER_ID with an empty member id."""
     leader, follower = a_stable_group(driver)
     parked = follower.join(protocols=protocols("range", subscription=b"new"))
     assert errors(driver.leave("g", follower.member_id)) == [ErrorCode.NONE]
@@ -161,7 +165,9 @@ def test_leave_of_a_member_with_a_parked_join_answers_that_join(driver):
 
 
 def test_leave_of_a_member_with_a_parked_sync_answers_that_sync(driver):
-    """Edge 118 and deviation 2: Kafka never does."""
+    """docs/spec/edge-cases.md#edge-118 and docs/differences.md#nobody-waits-in-vain: Kafka never
+    does.
+    """
     _, follower, other = completing(driver, *(a_member(driver) for _ in range(3)))
     parked, others = follower.sync(), other.sync()
     assert errors(driver.leave("g", follower.member_id)) == [ErrorCode.NONE]
@@ -171,7 +177,7 @@ def test_leave_of_a_member_with_a_parked_sync_answers_that_sync(driver):
 
 
 def test_leave_from_a_completing_group_starts_a_rebalance(driver):
-    """Spec 6.6: Stable/CompletingRebalance -> prepare rebalance."""
+    """docs/spec/membership.md#leave-group: Stable/CompletingRebalance -> prepare rebalance."""
     leader, follower = completing(driver, a_member(driver), a_member(driver))
     driver.leave("g", follower.member_id)
     assert driver.state() == "PreparingRebalance"
@@ -179,7 +185,7 @@ def test_leave_from_a_completing_group_starts_a_rebalance(driver):
 
 
 def test_leave_from_a_preparing_group_may_complete_the_join_phase(driver):
-    """Spec 6.6: PreparingRebalance -> try to complete."""
+    """docs/spec/membership.md#leave-group: PreparingRebalance -> try to complete."""
     leader, follower = a_stable_group(driver)
     parked = leader.join()
     follower.leave()
@@ -224,7 +230,9 @@ def test_leave_of_an_unknown_member_is_no_event(driver):
 
 
 def test_saved_members_stay_until_the_next_assignment(driver):
-    """Design 2.2: a leave inside a rebalance may be forgotten by a kill, as in Kafka."""
+    """docs/design.md#hard-state: a leave inside a rebalance may be forgotten by a kill, as in
+    Kafka.
+    """
     leader, follower = a_stable_group(driver)
     follower.leave()
     assert len(driver.saved()["g"].metadata.members) == 2

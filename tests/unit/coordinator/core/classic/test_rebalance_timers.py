@@ -1,4 +1,6 @@
-"""The timers of a classic group: initial delay, join phase, sessions (spec 6.3.3, 6.7)."""
+"""The timers of a classic group: initial delay, join phase, sessions
+(docs/spec/joining.md#preparing, docs/spec/groups.md#timers).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ NEW = protocols("range", subscription=b"new")
 
 
 def test_initial_rebalance_waits_for_the_delay_although_all_known_members_are_parked(driver):
-    """Edge 25."""
+    """docs/spec/edge-cases.md#edge-25."""
     call = driver.join("g", version=3)
     driver.advance(2_999)
     assert call.parked
@@ -38,14 +40,16 @@ def test_initial_rebalance_waits_for_the_delay_although_all_known_members_are_pa
 
 
 def test_initial_delay_of_zero_answers_the_first_join_at_once(make_driver):
-    """Spec 6.3.3: 0 is allowed."""
+    """docs/spec/joining.md#preparing: 0 is allowed."""
     driver = make_driver(initial_rebalance_delay_ms=0)
     call = driver.join("g", version=3)
     assert (call.error, call.result.generation_id) == (ErrorCode.NONE, 1)
 
 
 def test_newcomer_in_the_initial_delay_extends_it_by_one_step(driver):
-    """Edge 26 (testResetRebalanceDelayWhenNewMemberJoinsGroupDuringInitialRebalance)."""
+    """docs/spec/edge-cases.md#edge-26
+    (testResetRebalanceDelayWhenNewMemberJoinsGroupDuringInitialRebalance).
+    """
     first = driver.join("g", version=3)
     driver.advance(1_000)
     second = driver.join("g", version=3)
@@ -57,7 +61,7 @@ def test_newcomer_in_the_initial_delay_extends_it_by_one_step(driver):
 
 
 def test_initial_delay_is_extended_only_by_who_came_during_its_last_step(driver):
-    """Spec 6.3.3: the flag is cleared when the timer fires."""
+    """docs/spec/joining.md#preparing: the flag is cleared when the timer fires."""
     first = driver.join("g", version=3)
     driver.advance(1_000)
     driver.join("g", version=3)
@@ -69,7 +73,9 @@ def test_initial_delay_is_extended_only_by_who_came_during_its_last_step(driver)
 
 
 def test_initial_delay_never_passes_the_first_members_rebalance_timeout(driver):
-    """Edge 26 (testDelayRebalanceUptoRebalanceTimeout): 3 + 3 + 3 + 1 seconds."""
+    """docs/spec/edge-cases.md#edge-26 (testDelayRebalanceUptoRebalanceTimeout): 3 + 3 + 3 + 1
+    seconds.
+    """
     first = driver.join("g", version=3, rebalance_timeout_ms=10_000)
     for _ in range(9):
         driver.advance(1_000)
@@ -83,7 +89,9 @@ def test_initial_delay_never_passes_the_first_members_rebalance_timeout(driver):
 
 
 def test_rebalance_timeout_below_the_delay_leaves_no_budget_for_extensions(driver):
-    """Spec 6.3.3: the budget is never negative, the first delay is always whole."""
+    """docs/spec/joining.md#preparing: the budget is never negative, the first delay is always
+    whole.
+    """
     first = driver.join("g", version=3, rebalance_timeout_ms=1_000)
     driver.advance(1_500)
     second = driver.join("g", version=3, rebalance_timeout_ms=60_000)
@@ -111,7 +119,7 @@ def test_who_is_parked_when_the_budget_of_the_initial_delay_is_spent_is_in(make_
 
 
 def test_only_member_that_leaves_in_the_initial_delay_ends_it_empty_when_it_is_over(driver):
-    """Edge 27."""
+    """docs/spec/edge-cases.md#edge-27."""
     call = driver.join("g", version=3)
     driver.advance(1_000)
     driver.leave("g", call.request.new_member_id)
@@ -128,7 +136,7 @@ def test_only_member_that_leaves_in_the_initial_delay_ends_it_empty_when_it_is_o
 
 
 def test_group_that_was_empty_again_has_an_initial_delay_again(driver):
-    """Spec 6.3.3: "From Empty"."""
+    """docs/spec/joining.md#preparing: "From Empty"."""
     (member,) = a_stable_group(driver, members=1)
     member.leave()
     call = driver.join("g", version=3)
@@ -136,14 +144,14 @@ def test_group_that_was_empty_again_has_an_initial_delay_again(driver):
 
 
 def test_handed_out_id_does_not_hold_up_the_initial_rebalance(driver):
-    """Spec 6.3.4: the delay decides there."""
+    """docs/spec/joining.md#completing: the delay decides there."""
     driver.join("g")
     call = driver.join("g", version=3)
     assert driver.advance_until_answered(call) == 3_000
 
 
 def test_handed_out_id_that_expires_in_the_initial_delay_does_not_cut_it_short(make_driver):
-    """Spec 6.7: "maybe complete join", which the initial rebalance excludes."""
+    """docs/spec/groups.md#timers: "maybe complete join", which the initial rebalance excludes."""
     driver = make_driver(initial_rebalance_delay_ms=20_000)
     driver.join("g")
     call = driver.join("g", version=3)
@@ -154,7 +162,7 @@ def test_handed_out_id_that_expires_in_the_initial_delay_does_not_cut_it_short(m
 
 
 def test_eviction_in_the_initial_delay_completes_it_when_all_others_are_parked(make_driver):
-    """Spec 6.7, last rule: "even during the initial rebalance"."""
+    """docs/spec/groups.md#timers, last rule: "even during the initial rebalance"."""
     driver = make_driver(initial_rebalance_delay_ms=400_000)
     first = driver.join("g", version=3, rebalance_timeout_ms=900_000)
     driver.advance(100_000)
@@ -168,7 +176,7 @@ def test_eviction_in_the_initial_delay_completes_it_when_all_others_are_parked(m
 
 
 def test_rebalance_waits_for_the_largest_rebalance_timeout(driver):
-    """Spec 6.3.3."""
+    """docs/spec/joining.md#preparing."""
     members = stable(
         driver,
         a_member(driver, rebalance_timeout_ms=20_000, session_timeout_ms=600_000),
@@ -179,7 +187,7 @@ def test_rebalance_waits_for_the_largest_rebalance_timeout(driver):
 
 
 def test_rebalance_timeout_is_what_a_member_said_last(driver):
-    """Spec 6.3: a member that joins again may have another configuration."""
+    """docs/spec/joining.md#join-group: a member that joins again may have another configuration."""
     leader, _ = stable(
         driver,
         a_member(driver, rebalance_timeout_ms=90_000, session_timeout_ms=600_000),
@@ -190,7 +198,7 @@ def test_rebalance_timeout_is_what_a_member_said_last(driver):
 
 
 def test_member_that_heartbeats_but_does_not_rejoin_is_removed_by_the_join_timer(driver):
-    """Spec 6.3.4 step 1."""
+    """docs/spec/joining.md#completing step 1."""
     leader, follower = a_stable_group(driver)
     call = leader.join()
     heartbeat_through(driver, REBALANCE_MS, follower)
@@ -201,7 +209,7 @@ def test_member_that_heartbeats_but_does_not_rejoin_is_removed_by_the_join_timer
 
 
 def test_handed_out_id_does_not_hold_up_the_end_of_the_join_timer(driver):
-    """Spec 6.3.4: the timer completes the phase whatever is pending."""
+    """docs/spec/joining.md#completing: the timer completes the phase whatever is pending."""
     (leader,) = a_stable_group(driver, members=1)
     driver.join("g", session_timeout_ms=1_800_000)
     call = leader.join()
@@ -220,7 +228,7 @@ def test_completing_group_that_rebalances_gets_a_whole_join_timer(driver):
 
 
 def test_join_phase_that_everyone_left_ends_empty_at_once(driver):
-    """Spec 6.2: 0 members -> generation + 1, Empty."""
+    """docs/spec/groups.md#states: 0 members -> generation + 1, Empty."""
     leader, follower = a_stable_group(driver)
     parked = leader.join()
     driver.leave("g", leader.member_id, follower.member_id)
@@ -233,7 +241,9 @@ def test_join_phase_that_everyone_left_ends_empty_at_once(driver):
 
 
 def test_new_member_that_is_parked_too_long_is_removed(driver):
-    """Edge 13: five minutes, though its join is parked; the group goes on waiting."""
+    """docs/spec/edge-cases.md#edge-13: five minutes, though its join is parked; the group goes on
+    waiting.
+    """
     (leader,) = a_stable_group(driver, members=1, rebalance_timeout_ms=900_000)
     newcomer = driver.join("g", version=3, new_member_id="new", session_timeout_ms=1_800_000)
     heartbeat_through(driver, NEW_MEMBER_MS - 1, leader)
@@ -247,7 +257,9 @@ def test_new_member_that_is_parked_too_long_is_removed(driver):
 
 
 def test_new_member_does_not_need_its_session_while_it_is_parked(driver):
-    """Spec 6.3.2: the new-member timer replaces the session timer, the pending one too."""
+    """docs/spec/joining.md#adding: the new-member timer replaces the session timer, the pending one
+    too.
+    """
     (leader,) = a_stable_group(driver, members=1, rebalance_timeout_ms=900_000)
     pending = driver.join("g").member_id
     newcomer = driver.join("g", pending)
@@ -280,7 +292,9 @@ def test_new_member_that_is_heard_of_while_it_is_parked_has_a_session_from_then(
 
 
 def test_new_member_timeout_removes_the_last_one_awaited_and_completes_the_phase(driver):
-    """Spec 6.7: PreparingRebalance, everybody parked and none pending -> complete."""
+    """docs/spec/groups.md#timers: PreparingRebalance, everybody parked and none pending ->
+    complete.
+    """
     (leader,) = a_stable_group(driver, members=1, rebalance_timeout_ms=900_000)
     newcomer = driver.join("g", version=3, new_member_id="new")
     pending = driver.join("g", session_timeout_ms=600_000).member_id
@@ -294,7 +308,7 @@ def test_new_member_timeout_removes_the_last_one_awaited_and_completes_the_phase
 
 
 def test_new_member_is_an_ordinary_one_once_the_join_phase_is_complete(driver):
-    """Spec 6.3.4 step 5: is-new is cleared, its session counts from there."""
+    """docs/spec/joining.md#completing step 5: is-new is cleared, its session counts from there."""
     member = a_member(driver)
     call = member.join()
     driver.advance_until_answered(call)
@@ -308,7 +322,7 @@ def test_new_member_is_an_ordinary_one_once_the_join_phase_is_complete(driver):
 
 
 def test_existing_member_outlives_its_session_while_its_join_is_parked(driver):
-    """Edge 14."""
+    """docs/spec/edge-cases.md#edge-14."""
     leader, follower = a_stable_group(driver)
     parked = leader.join()
     heartbeat_through(driver, 4 * SESSION_MS, follower)
@@ -319,7 +333,7 @@ def test_existing_member_outlives_its_session_while_its_join_is_parked(driver):
 
 
 def test_completed_join_phase_gives_everybody_a_new_session(driver):
-    """Spec 6.3.4 step 5."""
+    """docs/spec/joining.md#completing step 5."""
     leader, follower = a_stable_group(driver)
     leader.join()
     driver.advance(SESSION_MS - 1)
@@ -331,7 +345,7 @@ def test_completed_join_phase_gives_everybody_a_new_session(driver):
 
 
 def test_member_that_dies_in_a_rebalance_completes_it_when_the_others_are_parked(driver):
-    """Spec 6.7: session expiry in PreparingRebalance."""
+    """docs/spec/groups.md#timers: session expiry in PreparingRebalance."""
     leader, follower = a_stable_group(driver)
     call = leader.join()
     assert driver.advance_until_answered(call) == SESSION_MS
@@ -341,7 +355,7 @@ def test_member_that_dies_in_a_rebalance_completes_it_when_the_others_are_parked
 
 
 def test_member_that_dies_while_an_id_is_pending_does_not_complete_the_rebalance(driver):
-    """Spec 6.7: "everybody parked and none pending"."""
+    """docs/spec/groups.md#timers: "everybody parked and none pending"."""
     leader, follower = a_stable_group(driver)
     pending = driver.join("g", session_timeout_ms=30_000).member_id
     call = leader.join()
@@ -354,7 +368,7 @@ def test_member_that_dies_while_an_id_is_pending_does_not_complete_the_rebalance
 
 @pytest.mark.parametrize("state", ["Stable", "CompletingRebalance"])
 def test_session_timeout_starts_a_rebalance(driver, state):
-    """Spec 6.2 and 6.7."""
+    """docs/spec/groups.md#states and #timers."""
     make = stable if state == "Stable" else completing
     leader, follower = make(driver, a_member(driver), a_member(driver))
     since = len(driver.events)
@@ -376,7 +390,7 @@ def test_leader_that_dies_is_followed_by_a_survivor(driver):
 
 
 def test_last_member_that_dies_leaves_the_group_empty_in_the_next_generation(driver):
-    """Spec 6.2 and 6.10: persisted when the group becomes Empty."""
+    """docs/spec/groups.md#states and #restart: persisted when the group becomes Empty."""
     a_stable_group(driver, members=1)
     since = len(driver.records)
     driver.advance(SESSION_MS)
@@ -403,7 +417,7 @@ def test_groups_expire_on_their_own(driver):
 
 
 def test_deadline_of_a_heartbeating_group_is_never_in_the_past(driver):
-    """Design 2.6: a stale entry is corrected when it is popped."""
+    """docs/design.md#deadlines: a stale entry is corrected when it is popped."""
     members = a_stable_group(driver)
     for _ in range(20):
         heartbeat_through(driver, 3_000, *members)
@@ -421,7 +435,7 @@ def test_shard_without_groups_has_at_most_its_periodic_deadline(driver):
 
 
 def test_generation_grows_by_one_with_every_completed_join_phase(driver):
-    """Spec 6.11."""
+    """docs/spec/groups.md#generations."""
     leader, follower = a_stable_group(driver)
     for generation in (2, 3, 4):
         calls = [leader.join(), follower.join()]
@@ -433,7 +447,7 @@ def test_generation_grows_by_one_with_every_completed_join_phase(driver):
 
 
 def test_generation_survives_an_empty_time(driver):
-    """Spec 6.11."""
+    """docs/spec/groups.md#generations."""
     (member,) = a_stable_group(driver, members=1)
     member.leave()
     driver.advance(3_000)
@@ -442,7 +456,7 @@ def test_generation_survives_an_empty_time(driver):
 
 
 def test_generation_wraps_to_one(driver):
-    """Spec 6.11 and deviation 3: a negative generation would look like none."""
+    """docs/spec/groups.md#generations: a negative generation would look like none."""
     driver.load(GroupRecord("g", "consumer", 2**31 - 1, None, None, driver.now.wall_ms, ()))
     (member,) = a_stable_group(driver, members=1)
     assert member.generation_id == 1

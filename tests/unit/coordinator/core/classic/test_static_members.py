@@ -1,4 +1,4 @@
-"""Static membership: KIP-345 and KIP-814 (spec 6.9)."""
+"""Static membership: KIP-345 and KIP-814 (docs/spec/joining.md#static-members)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def restart(driver, member, **changes):
 
 
 def test_static_leader_restarts_into_the_same_generation_and_is_told_to_skip_assigning(driver):
-    """Edge 53: v9."""
+    """docs/spec/edge-cases.md#edge-53: v9."""
     leader, follower = static_pair(driver)
     call = restart(driver, leader)
     assert call.error is ErrorCode.NONE
@@ -60,7 +60,7 @@ def test_static_leader_restarts_into_the_same_generation_and_is_told_to_skip_ass
 
 
 def test_static_leader_of_an_old_version_is_told_of_its_former_id_and_no_members(driver):
-    """Edge 54: so that it does not think it leads."""
+    """docs/spec/edge-cases.md#edge-54: so that it does not think it leads."""
     leader, _ = static_pair(driver)
     call = restart(driver, leader, version=8)
     assert call.error is ErrorCode.NONE
@@ -72,7 +72,7 @@ def test_static_leader_of_an_old_version_is_told_of_its_former_id_and_no_members
 
 @pytest.mark.parametrize("version", [8, 9])
 def test_static_follower_restarts_into_the_same_generation(driver, version):
-    """Spec 6.9, Stable, follower."""
+    """docs/spec/joining.md#static-members, Stable, follower."""
     leader, follower = static_pair(driver)
     call = restart(driver, follower, version=version)
     assert call.error is ErrorCode.NONE
@@ -91,7 +91,7 @@ def test_restarted_member_gets_the_assignment_of_its_former_self(driver):
 
 
 def test_replacement_is_written_before_it_is_answered(driver):
-    """Spec 6.9: the group with the new id is persisted."""
+    """docs/spec/joining.md#static-members: the group with the new id is persisted."""
     leader, follower = static_pair(driver)
     since = len(driver.records)
     call = restart(driver, leader, protocols=protocols("range", subscription=b"changed"))
@@ -107,7 +107,9 @@ def test_replacement_is_written_before_it_is_answered(driver):
 
 
 def test_changed_subscription_with_the_same_choice_starts_no_rebalance(driver):
-    """Edge 55: the new bytes are shown to the leader, nothing is reassigned."""
+    """docs/spec/edge-cases.md#edge-55: the new bytes are shown to the leader, nothing is
+    reassigned.
+    """
     leader, follower = static_pair(driver)
     call = restart(driver, leader, protocols=protocols("range", subscription=b"changed"))
     assert call.result.skip_assignment is True
@@ -117,7 +119,7 @@ def test_changed_subscription_with_the_same_choice_starts_no_rebalance(driver):
 
 
 def test_changed_choice_of_protocol_starts_a_rebalance(driver):
-    """Spec 6.9, Stable, changed choice."""
+    """docs/spec/joining.md#static-members, Stable, changed choice."""
     leader, follower = static_pair(driver, protocols=protocols("range", "sticky"))
     since = len(driver.events)
     call = restart(driver, follower, protocols=protocols("sticky"))
@@ -132,7 +134,7 @@ def test_changed_choice_of_protocol_starts_a_rebalance(driver):
 
 
 def test_each_restart_gets_a_fresh_id_in_the_same_generation(driver):
-    """Edge 59."""
+    """docs/spec/edge-cases.md#edge-59."""
     leader, follower = static_pair(driver)
     ids = {follower.member_id}
     for _ in range(3):
@@ -158,7 +160,7 @@ def test_restart_gives_the_member_a_new_session_as_long_as_its_former_one(driver
 
 
 def test_new_timeouts_of_a_restarted_member_hold_from_its_first_heartbeat(driver):
-    """Spec 6.9: store the new protocols and timeouts."""
+    """docs/spec/joining.md#static-members: store the new protocols and timeouts."""
     leader, follower = static_pair(driver)
     call = restart(driver, follower, session_timeout_ms=20_000)
     follower.member_id = call.member_id
@@ -169,7 +171,7 @@ def test_new_timeouts_of_a_restarted_member_hold_from_its_first_heartbeat(driver
 
 
 def test_static_leader_that_rejoins_with_its_id_starts_a_rebalance(driver):
-    """Spec 6.9: the ordinary rules of an existing member."""
+    """docs/spec/joining.md#static-members: the ordinary rules of an existing member."""
     leader, _ = static_pair(driver)
     assert leader.join().parked
     assert driver.state() == "PreparingRebalance"
@@ -186,7 +188,9 @@ def test_static_follower_that_rejoins_with_its_id_gets_the_current_generation(dr
 
 
 def test_former_id_is_fenced_with_the_instance_id_and_unknown_without(driver):
-    """Spec 6.9 and edge 57: every later request of the older process."""
+    """docs/spec/joining.md#static-members and docs/spec/edge-cases.md#edge-57: every later request
+    of the older process.
+    """
     _, follower = static_pair(driver)
     restart(driver, follower)
     old, instance = follower.member_id, follower.instance_id
@@ -208,7 +212,7 @@ def test_former_id_is_fenced_with_the_instance_id_and_unknown_without(driver):
 
 
 def test_fenced_join_is_answered_with_the_id_that_was_sent(driver):
-    """Spec 6.3: the last row of the kinds of member."""
+    """docs/spec/joining.md#join-group: the last row of the kinds of member."""
     _, follower = static_pair(driver)
     restart(driver, follower)
     call = follower.join()
@@ -216,14 +220,14 @@ def test_fenced_join_is_answered_with_the_id_that_was_sent(driver):
 
 
 def test_known_id_with_an_instance_that_was_never_seen_is_unknown(driver):
-    """Edge 58."""
+    """docs/spec/edge-cases.md#edge-58."""
     leader, _ = static_pair(driver)
     call = driver.join("g", leader.member_id, group_instance_id="never-seen")
     assert (call.error, call.member_id) == (UNKNOWN, leader.member_id)
 
 
 def test_takeover_answers_the_parked_join_of_the_older_process(driver):
-    """Edge 57, in PreparingRebalance: park, try to complete."""
+    """docs/spec/edge-cases.md#edge-57, in PreparingRebalance: park, try to complete."""
     leader, follower = static_pair(driver)
     older = follower.join(protocols=protocols("range", subscription=b"new"))
     assert older.parked
@@ -236,7 +240,7 @@ def test_takeover_answers_the_parked_join_of_the_older_process(driver):
 
 
 def test_takeover_answers_the_parked_sync_of_the_older_process(driver):
-    """Edge 57, in CompletingRebalance."""
+    """docs/spec/edge-cases.md#edge-57, in CompletingRebalance."""
     _, follower = completing(
         driver, a_member(driver, instance_id="i1"), a_member(driver, instance_id="i2")
     )
@@ -295,7 +299,7 @@ def test_fencing_of_a_parked_sync_is_an_event(driver):
 
 @pytest.mark.parametrize("which", [0, 1], ids=["leader", "follower"])
 def test_restart_while_completing_always_starts_a_rebalance(driver, which):
-    """Edge 56: the leader may already be assigning to the old id."""
+    """docs/spec/edge-cases.md#edge-56: the leader may already be assigning to the old id."""
     members = completing(
         driver, a_member(driver, instance_id="i1"), a_member(driver, instance_id="i2")
     )
@@ -308,7 +312,7 @@ def test_restart_while_completing_always_starts_a_rebalance(driver, which):
 
 
 def test_restarted_leader_leads_the_rebalance_it_meets(driver):
-    """Spec 6.9: the leader id follows."""
+    """docs/spec/joining.md#static-members: the leader id follows."""
     leader, follower = static_pair(driver)
     follower.join(protocols=protocols("range", subscription=b"new"))
     newer = restart(driver, leader)
@@ -333,7 +337,7 @@ def test_restart_into_an_empty_group_is_a_first_join(driver):
 
 
 def test_static_member_that_misses_a_rebalance_is_kept_and_gets_an_assignment(driver):
-    """Spec 6.9."""
+    """docs/spec/joining.md#static-members."""
     leader, absent = static_pair(driver, session_timeout_ms=600_000)
     call = leader.join()
     assert driver.advance_until_answered(call) == REBALANCE_MS
@@ -346,7 +350,7 @@ def test_static_member_that_misses_a_rebalance_is_kept_and_gets_an_assignment(dr
 
 
 def test_completed_join_phase_gives_an_absent_static_member_a_new_session_too(driver):
-    """Spec 6.3.4 step 5: for all members, absent static ones too."""
+    """docs/spec/joining.md#completing step 5: for all members, absent static ones too."""
     leader, absent = static_pair(driver, session_timeout_ms=90_000)
     call = leader.join()
     assert driver.advance_until_answered(call) == REBALANCE_MS
@@ -358,7 +362,7 @@ def test_completed_join_phase_gives_an_absent_static_member_a_new_session_too(dr
 
 
 def test_kept_member_is_removed_by_the_sync_timer(driver):
-    """Spec 6.9: it disappears by missing the sync timer."""
+    """docs/spec/joining.md#static-members: it disappears by missing the sync timer."""
     leader, absent = static_pair(driver, session_timeout_ms=600_000)
     call = leader.join()
     driver.advance_until_answered(call)
@@ -402,7 +406,9 @@ def test_instance_id_of_an_expired_member_is_free_again(driver):
 
 
 def test_rebalance_waits_for_absent_static_members_and_goes_on_waiting(driver):
-    """Edge 29: only absent static members remain, so the join timer is armed again."""
+    """docs/spec/edge-cases.md#edge-29: only absent static members remain, so the join timer is
+    armed again.
+    """
     leader, absent = static_pair(driver, session_timeout_ms=600_000)
     # A newcomer starts the rebalance and leaves again: nobody is parked.
     newcomer = driver.join("g", version=3, new_member_id="passing")
@@ -417,7 +423,7 @@ def test_rebalance_waits_for_absent_static_members_and_goes_on_waiting(driver):
 
 
 def test_rearmed_join_timer_completes_with_who_came_back(driver):
-    """Edge 29, continued: after the re-arming one of two returns."""
+    """docs/spec/edge-cases.md#edge-29, continued: after the re-arming one of two returns."""
     leader, absent = static_pair(driver, session_timeout_ms=1_200_000)
     driver.join("g", version=3, new_member_id="passing")
     driver.leave("g", "passing")
@@ -429,7 +435,7 @@ def test_rearmed_join_timer_completes_with_who_came_back(driver):
 
 
 def test_leader_that_is_absent_and_static_is_followed_by_a_member_that_rejoined(driver):
-    """Spec 6.3.4 step 2: keep the current one only if it rejoined."""
+    """docs/spec/joining.md#completing step 2: keep the current one only if it rejoined."""
     leader, follower = static_pair(driver, session_timeout_ms=600_000)
     call = follower.join(protocols=protocols("range", subscription=b"new"))
     driver.advance_until_answered(call)
@@ -438,7 +444,7 @@ def test_leader_that_is_absent_and_static_is_followed_by_a_member_that_rejoined(
 
 
 def test_dynamic_member_that_missed_the_rebalance_goes_while_the_static_one_stays(driver):
-    """Spec 6.3.4 step 1."""
+    """docs/spec/joining.md#completing step 1."""
     members = stable(
         driver,
         a_member(driver, instance_id="i1", session_timeout_ms=600_000),

@@ -1,4 +1,6 @@
-"""SyncGroup: identity, generation, protocol, then by state; and the sync timer (spec 6.4)."""
+"""SyncGroup: identity, generation, protocol, then by state; and the sync timer
+(docs/spec/membership.md#sync-group).
+"""
 
 from __future__ import annotations
 
@@ -30,19 +32,19 @@ def answer(call):
 
 
 def test_sync_with_empty_group_id_is_refused(driver):
-    """Spec 4.1."""
+    """docs/spec/admission.md#order."""
     assert driver.sync("", "m", 1).error is ErrorCode.INVALID_GROUP_ID
 
 
 def test_sync_of_an_absent_group_is_unknown_member(driver):
-    """Spec 6.4 step 1."""
+    """docs/spec/membership.md#sync-group step 1."""
     call = driver.sync("g", "m", 1)
     assert call.error is ErrorCode.UNKNOWN_MEMBER_ID
     assert answer(call) == EMPTY_SYNC
 
 
 def test_sync_of_an_empty_group_is_unknown_member(driver):
-    """Edge 37."""
+    """docs/spec/edge-cases.md#edge-37."""
     (member,) = a_stable_group(driver, members=1)
     member.leave()
     assert member.sync().error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -54,20 +56,20 @@ def test_sync_of_a_simple_group_is_unknown_member(driver):
 
 
 def test_sync_of_a_member_that_only_has_an_id_is_unknown(driver):
-    """Edge 117."""
+    """docs/spec/edge-cases.md#edge-117."""
     pending = driver.join("g").member_id
     assert driver.sync("g", pending, 0).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_unknown_member_wins_over_a_wrong_generation(driver):
-    """Edge 36."""
+    """docs/spec/edge-cases.md#edge-36."""
     completing(driver, a_member(driver))
     assert driver.sync("g", "made-up", 99).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("generation", [0, 2, -1])
 def test_sync_of_another_generation_is_refused(driver, generation):
-    """Edge 36."""
+    """docs/spec/edge-cases.md#edge-36."""
     (member,) = completing(driver, a_member(driver))
     call = driver.sync("g", member.member_id, generation)
     assert call.error is ErrorCode.ILLEGAL_GENERATION
@@ -75,7 +77,7 @@ def test_sync_of_another_generation_is_refused(driver, generation):
 
 
 def test_unknown_instance_is_unknown_member_and_another_owner_is_fenced_first(driver):
-    """Spec 6.4 step 2, before the generation of step 3."""
+    """docs/spec/membership.md#sync-group step 2, before the generation of step 3."""
     (member,) = completing(driver, a_member(driver, instance_id="i1"))
     unknown = driver.sync("g", member.member_id, 99, group_instance_id="i2")
     assert unknown.error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -88,7 +90,7 @@ def test_unknown_instance_is_unknown_member_and_another_owner_is_fenced_first(dr
 )
 @pytest.mark.parametrize("is_stable", [False, True])
 def test_sync_that_names_another_protocol_is_inconsistent(driver, changes, is_stable):
-    """Spec 6.4 step 4."""
+    """docs/spec/membership.md#sync-group step 4."""
     if is_stable:
         (member,) = a_stable_group(driver, members=1)
     else:
@@ -99,14 +101,14 @@ def test_sync_that_names_another_protocol_is_inconsistent(driver, changes, is_st
 
 
 def test_generation_is_checked_before_the_protocol(driver):
-    """Spec 6.4: step 3 before step 4."""
+    """docs/spec/membership.md#sync-group: step 3 before step 4."""
     (member,) = completing(driver, a_member(driver))
     call = driver.sync("g", member.member_id, 7, protocol_type="connect")
     assert call.error is ErrorCode.ILLEGAL_GENERATION
 
 
 def test_protocol_is_checked_before_the_state(driver):
-    """Spec 6.4: step 4 before step 5."""
+    """docs/spec/membership.md#sync-group: step 4 before step 5."""
     leader, follower = a_stable_group(driver)
     leader.join()
     call = follower.sync(protocol_type="connect")
@@ -114,7 +116,7 @@ def test_protocol_is_checked_before_the_state(driver):
 
 
 def test_sync_without_type_and_name_is_not_compared(driver):
-    """Edge 35: v0-4."""
+    """docs/spec/edge-cases.md#edge-35: v0-4."""
     (member,) = completing(driver, a_member(driver))
     call = member.sync(protocol_type=None, protocol_name=None)
     assert call.error is ErrorCode.NONE
@@ -124,7 +126,7 @@ def test_sync_without_type_and_name_is_not_compared(driver):
 
 
 def test_sync_while_preparing_is_told_to_rejoin(driver):
-    """Spec 6.4 step 5."""
+    """docs/spec/membership.md#sync-group step 5."""
     leader, follower = a_stable_group(driver)
     leader.join()
     call = follower.sync()
@@ -133,7 +135,7 @@ def test_sync_while_preparing_is_told_to_rejoin(driver):
 
 
 def test_follower_that_syncs_first_waits_for_the_leader(driver):
-    """Edge 30."""
+    """docs/spec/edge-cases.md#edge-30."""
     leader, follower = completing(driver, a_member(driver), a_member(driver))
     waiting = follower.sync()
     assert waiting.parked
@@ -145,7 +147,7 @@ def test_follower_that_syncs_first_waits_for_the_leader(driver):
 
 
 def test_follower_that_syncs_later_gets_the_stored_assignment(driver):
-    """Edge 31."""
+    """docs/spec/edge-cases.md#edge-31."""
     leader, follower = completing(driver, a_member(driver), a_member(driver))
     leader.sync({leader.member_id: b"L", follower.member_id: b"F"})
     call = follower.sync()
@@ -154,7 +156,7 @@ def test_follower_that_syncs_later_gets_the_stored_assignment(driver):
 
 
 def test_success_echoes_type_and_name_of_the_group(driver):
-    """Spec 6.4: v5 echoes the group's."""
+    """docs/spec/membership.md#sync-group: v5 echoes the group's."""
     (member,) = completing(driver, a_member(driver))
     parked_answer = member.sync().result
     assert (parked_answer.protocol_type, parked_answer.protocol_name) == ("consumer", "range")
@@ -163,7 +165,7 @@ def test_success_echoes_type_and_name_of_the_group(driver):
 
 
 def test_member_that_the_leader_leaves_out_gets_empty_bytes(driver):
-    """Edge 32."""
+    """docs/spec/edge-cases.md#edge-32."""
     leader, follower = completing(driver, a_member(driver), a_member(driver))
     waiting = follower.sync()
     leader.sync({leader.member_id: b"everything"})
@@ -171,7 +173,7 @@ def test_member_that_the_leader_leaves_out_gets_empty_bytes(driver):
 
 
 def test_unknown_member_that_the_leader_names_is_ignored(driver):
-    """Edge 33."""
+    """docs/spec/edge-cases.md#edge-33."""
     (leader,) = completing(driver, a_member(driver))
     call = leader.sync({leader.member_id: b"L", "stranger": b"S"})
     assert call.result.assignment == b"L"
@@ -180,14 +182,14 @@ def test_unknown_member_that_the_leader_names_is_ignored(driver):
 
 
 def test_last_assignment_of_a_member_named_twice_wins(driver):
-    """Spec 6.4: later duplicates win."""
+    """docs/spec/membership.md#sync-group: later duplicates win."""
     (leader,) = completing(driver, a_member(driver))
     twice = ((leader.member_id, b"first"), (leader.member_id, b"second"))
     assert leader.sync(twice).result.assignment == b"second"
 
 
 def test_assignments_of_a_follower_are_ignored(driver):
-    """Spec 6.4."""
+    """docs/spec/membership.md#sync-group."""
     leader, follower = completing(driver, a_member(driver), a_member(driver))
     waiting = follower.sync({follower.member_id: b"mine", leader.member_id: b"yours"})
     leader.sync({})
@@ -195,14 +197,14 @@ def test_assignments_of_a_follower_are_ignored(driver):
 
 
 def test_assignments_sent_to_a_stable_group_are_ignored(driver):
-    """Spec 6.4: Stable answers what is stored, the leader too."""
+    """docs/spec/membership.md#sync-group: Stable answers what is stored, the leader too."""
     leader, _ = a_stable_group(driver)
     call = leader.sync({leader.member_id: b"changed"})
     assert call.result.assignment == f"part-of-{leader.member_id}".encode()
 
 
 def test_leaders_assignment_is_written_with_all_that_a_restart_needs(driver):
-    """Spec 6.10; the record is applied at once (design 2.2)."""
+    """docs/spec/groups.md#restart; the record is applied at once (docs/design.md#hard-state)."""
     leader, follower = completing(
         driver,
         a_member(driver, instance_id="i1", protocols=protocols("range", subscription=b"one")),
@@ -241,7 +243,9 @@ def test_follower_syncs_write_nothing(driver):
 
 
 def test_newer_sync_of_a_member_gets_the_answer_and_the_older_one_is_not_told_success(driver):
-    """Deviation 2: the superseded one of two parked syncs is answered too."""
+    """docs/differences.md#nobody-waits-in-vain: the superseded one of two parked syncs is answered
+    too.
+    """
     leader, follower = completing(driver, a_member(driver), a_member(driver))
     first = follower.sync()
     second = follower.sync()
@@ -252,7 +256,7 @@ def test_newer_sync_of_a_member_gets_the_answer_and_the_older_one_is_not_told_su
 
 
 def test_parked_syncs_are_told_when_a_newcomer_starts_a_rebalance(driver):
-    """Edge 38."""
+    """docs/spec/edge-cases.md#edge-38."""
     leader, follower = completing(driver, a_member(driver), a_member(driver))
     waiting = follower.sync()
     driver.join("g", version=3)
@@ -262,7 +266,7 @@ def test_parked_syncs_are_told_when_a_newcomer_starts_a_rebalance(driver):
 
 
 def test_parked_sync_keeps_its_member_and_the_rebalance_gives_it_a_new_session(driver):
-    """Spec 6.3.3: those members' session timers are restarted."""
+    """docs/spec/joining.md#preparing: those members' session timers are restarted."""
     leader, follower, third = completing(driver, *(a_member(driver) for _ in range(3)))
     waiting = follower.sync()
     driver.advance(SESSION_MS - 1)
@@ -280,7 +284,7 @@ def test_parked_sync_keeps_its_member_and_the_rebalance_gives_it_a_new_session(d
 
 
 def test_parked_sync_outlives_its_session_and_its_answer_starts_a_new_one(driver):
-    """Spec 6.7: ignored while parked, re-armed when the parked reply is sent."""
+    """docs/spec/groups.md#timers: ignored while parked, re-armed when the parked reply is sent."""
     leader, follower = completing(driver, a_member(driver), a_member(driver))
     waiting = follower.sync()
     heartbeat_through(driver, 2 * SESSION_MS, leader)
@@ -295,7 +299,9 @@ def test_parked_sync_outlives_its_session_and_its_answer_starts_a_new_one(driver
 
 
 def test_assignments_are_cleared_when_a_completing_group_rebalances(driver):
-    """Spec 6.3.3; from Stable they are kept (11.2)."""
+    """docs/spec/joining.md#preparing; from Stable they are kept
+    (docs/spec/administration.md#describe-groups).
+    """
     leader, follower = a_stable_group(driver)
     calls = [leader.join(), follower.join()]
     assert [c.error for c in calls] == [ErrorCode.NONE, ErrorCode.NONE]
@@ -308,7 +314,7 @@ def test_assignments_are_cleared_when_a_completing_group_rebalances(driver):
 
 
 def test_follower_that_never_syncs_is_removed_although_the_group_is_stable(driver):
-    """Edge 40."""
+    """docs/spec/edge-cases.md#edge-40."""
     leader, follower = completing(driver, a_member(driver), a_member(driver))
     assert leader.sync(assignment_for([leader, follower])).error is ErrorCode.NONE
     assert driver.state() == "Stable"
@@ -324,7 +330,9 @@ def test_follower_that_never_syncs_is_removed_although_the_group_is_stable(drive
 
 
 def test_leader_that_never_syncs_is_removed_and_the_waiting_followers_rebalance(driver):
-    """Edge 40 (testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromLeaders)."""
+    """docs/spec/edge-cases.md#edge-40
+    (testRebalanceTimesOutWhenSyncRequestIsNotReceivedFromLeaders).
+    """
     leader, follower = completing(driver, a_member(driver), a_member(driver))
     waiting = follower.sync()
     heartbeat_through(driver, REBALANCE_MS - 1, leader)
@@ -345,7 +353,7 @@ def test_group_where_nobody_ever_syncs_becomes_empty(driver):
 
 
 def test_sync_timer_lasts_the_largest_rebalance_timeout(driver):
-    """Spec 6.3.4 step 5."""
+    """docs/spec/joining.md#completing step 5."""
     leader, follower = completing(
         driver,
         a_member(driver, rebalance_timeout_ms=30_000),
@@ -363,7 +371,7 @@ def test_sync_timer_does_nothing_once_all_have_synced(driver):
 
 
 def test_sync_timer_of_an_older_generation_does_nothing(driver):
-    """Spec 6.4: "in the same generation"."""
+    """docs/spec/membership.md#sync-group: "in the same generation"."""
     leader, follower = completing(driver, a_member(driver), a_member(driver))
     leader.sync(assignment_for([leader, follower]))
     heartbeat_through(driver, REBALANCE_MS - 2_000, leader, follower)

@@ -1,4 +1,6 @@
-"""Configs of groups in the cluster shard: set, taken back, and what is refused (spec 12)."""
+"""Configs of groups in the cluster shard: set, taken back, and what is refused
+(docs/spec/administration.md#group-configs).
+"""
 
 from __future__ import annotations
 

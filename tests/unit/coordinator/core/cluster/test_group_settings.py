@@ -1,4 +1,6 @@
-"""What may be set for one group (spec 12 and docs/differences.md), and what it changes."""
+"""What may be set for one group (docs/spec/administration.md#group-configs and
+docs/differences.md), and what it changes.
+"""
 
 from __future__ import annotations
 

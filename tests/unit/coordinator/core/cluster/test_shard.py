@@ -1,4 +1,6 @@
-"""The cluster shard: topics of static mode, created, grown and deleted one by one (design 1)."""
+"""The cluster shard: topics of static mode, created, grown and deleted one by one
+(docs/design.md#static-mode).
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,7 @@ def test_each_topic_is_checked_on_its_own_in_order(cluster):
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "é", "x" * 250, "a\n"])
 def test_illegal_name_is_refused(name):
-    """Spec 5.1: Kafka's rules for topic names."""
+    """docs/spec/cluster.md#metadata: Kafka's rules for topic names."""
     cluster = Cluster()
     (created,) = cluster.change(create=(NewTopic(name, 1, OTHER_ID),)).created
     assert created.error is ErrorCode.INVALID_TOPIC_EXCEPTION

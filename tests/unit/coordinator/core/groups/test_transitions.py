@@ -1,4 +1,5 @@
-"""The tables of states are the specification's; what no request can reach is checked here alone.
+"""The tables of states are those of docs/spec/groups.md; what no request can reach is checked here
+alone.
 
 A shard keeps no Dead group (one that is dropped answers from the runtime's table), so the Dead rows
 are held as data.
@@ -44,7 +45,7 @@ DEAD = GroupState.DEAD
 
 
 def test_states_are_spelled_as_on_the_wire():
-    """Spec 6.2."""
+    """docs/spec/groups.md#states."""
     assert [str(state) for state in GroupState] == [
         "Empty",
         "PreparingRebalance",
@@ -55,7 +56,7 @@ def test_states_are_spelled_as_on_the_wire():
 
 
 def test_allowed_predecessors_are_kafkas():
-    """Spec 6.2, "Allowed predecessors"."""
+    """docs/spec/groups.md#states, "Allowed predecessors"."""
     assert PREDECESSORS[EMPTY] == {PREPARING}
     assert PREDECESSORS[PREPARING] == {STABLE, COMPLETING, EMPTY}
     assert PREDECESSORS[COMPLETING] == {PREPARING}
@@ -64,7 +65,7 @@ def test_allowed_predecessors_are_kafkas():
 
 
 def test_heartbeat_answers_are_kafkas():
-    """Spec 6.5."""
+    """docs/spec/membership.md#heartbeat."""
     assert HEARTBEAT_ANSWER == {
         EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
         PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
@@ -75,7 +76,7 @@ def test_heartbeat_answers_are_kafkas():
 
 
 def test_a_sync_waits_where_the_assignment_is_awaited_and_is_answered_where_it_is_there():
-    """Spec 6.4 step 5."""
+    """docs/spec/membership.md#sync-group step 5."""
     assert SYNC_ACTION == {
         EMPTY: SyncAction.REFUSE,
         PREPARING: SyncAction.REFUSE,
@@ -86,7 +87,9 @@ def test_a_sync_waits_where_the_assignment_is_awaited_and_is_answered_where_it_i
 
 
 def test_refusals_of_a_sync_are_kafkas():
-    """Spec 6.4 steps 1, 3 and 5; in an Empty group nobody is a member, and hears of it before."""
+    """docs/spec/membership.md#sync-group steps 1, 3 and 5; in an Empty group nobody is a member,
+    and hears of it before.
+    """
     assert SYNC_REFUSAL == {
         EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
         PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
@@ -95,7 +98,9 @@ def test_refusals_of_a_sync_are_kafkas():
 
 
 def test_answers_to_commits_are_kafkas():
-    """Spec 7.2; in an Empty group nobody is a member, and hears of it before."""
+    """docs/spec/offsets.md#who-may-commit; in an Empty group nobody is a member, and hears of it
+    before.
+    """
     assert COMMIT_ANSWER == {
         EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
         PREPARING: ErrorCode.NONE,
@@ -106,7 +111,7 @@ def test_answers_to_commits_are_kafkas():
 
 
 def test_a_commit_extends_the_session_where_kafka_does():
-    """Spec 7.1 step 7."""
+    """docs/spec/offsets.md#commit step 7."""
     assert {PREPARING, STABLE} == COMMIT_EXTENDS_SESSION
 
 
@@ -130,12 +135,12 @@ def test_a_commit_extends_the_session_where_kafka_does():
 def test_a_member_that_joins_again_is_parked_answered_or_starts_a_rebalance(
     state, is_leader, changed, action
 ):
-    """Spec 6.3, "Existing member rejoining, by state"."""
+    """docs/spec/joining.md#join-group, "Existing member rejoining, by state"."""
     assert REJOIN_ACTION[state, is_leader, changed] is action
 
 
 def test_a_static_member_that_comes_back_keeps_its_generation_in_a_stable_group_alone():
-    """Spec 6.9."""
+    """docs/spec/joining.md#static-members."""
     assert STATIC_REJOIN_ACTION == {
         STABLE: StaticRejoinAction.KEEP,
         COMPLETING: StaticRejoinAction.REBALANCE,
@@ -144,7 +149,9 @@ def test_a_static_member_that_comes_back_keeps_its_generation_in_a_stable_group_
 
 
 def test_members_that_come_and_go_start_a_rebalance_or_complete_the_one_that_runs():
-    """Spec 6.3 and 6.6; whom an Empty group loses was no member."""
+    """docs/spec/joining.md#join-group and docs/spec/membership.md#leave-group; whom an Empty group
+    loses was no member.
+    """
     of_change = {
         PREPARING: MembershipChange.TRY_COMPLETE,
         COMPLETING: MembershipChange.PREPARE,
@@ -157,13 +164,15 @@ def test_members_that_come_and_go_start_a_rebalance_or_complete_the_one_that_run
 
 @pytest.mark.parametrize("state", [EMPTY, DEAD])
 def test_nobody_comes_back_to_a_group_without_members(state):
-    """Spec 6.3, "Existing member rejoining, by state": whoever it was, it is no member."""
+    """docs/spec/joining.md#join-group, "Existing member rejoining, by state": whoever it was, it is
+    no member.
+    """
     actions = {action for (of, _, _), action in REJOIN_ACTION.items() if of is state}
     assert actions == {RejoinAction.REFUSE}
 
 
 def test_life_of_a_group_goes_through_the_states_in_order(driver):
-    """Spec 6.2, every row that one group can show."""
+    """docs/spec/groups.md#states, every row that one group can show."""
     states = []
 
     def look():
@@ -207,7 +216,7 @@ def test_life_of_a_group_goes_through_the_states_in_order(driver):
 
 
 def test_groups_are_counted_by_state(driver):
-    """The gauges of spec 16."""
+    """The gauges of docs/spec/settings.md#metrics."""
     a_stable_group(driver, "stable")
     completing(driver, a_member(driver, "completing"))
     driver.join("preparing", version=3)

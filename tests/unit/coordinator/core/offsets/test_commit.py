@@ -1,4 +1,6 @@
-"""OffsetCommit: what may be committed (spec 7.1), who may commit (7.2), for how long (7.3)."""
+"""OffsetCommit: what may be committed (docs/spec/offsets.md#commit), who may commit
+(#who-may-commit), for how long (#retention-time).
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,11 @@ def one(call):
     return error
 
 
-# --- What may be committed (7.1) ----------------------------------------------------------------
+# --- What may be committed (docs/spec/offsets.md#commit) ---
 
 
 def test_commit_is_stored_with_all_that_came_with_it(driver):
-    """Spec 7.1 step 7: one record a request, which is an event too."""
+    """docs/spec/offsets.md#commit step 7: one record a request, which is an event too."""
     leader, _ = a_stable_group(driver, members=2)
     topics = [
         ("orders", "", [(0, 10, 5, "note"), (1, 20, -1, "")]),
@@ -117,7 +119,7 @@ def test_an_end_outlives_a_commit_that_names_its_partition_twice(driver, topics)
 
 
 def test_unknown_topic_is_refused_and_its_neighbours_are_committed(driver):
-    """Spec 7.1 step 3; rejected partitions come first, a topic once."""
+    """docs/spec/offsets.md#commit step 3; rejected partitions come first, a topic once."""
     call = driver.commit("g", {"orders": {0: 1}, "nowhere": {0: 2}, "payments": {0: 3}})
     assert call.partition_errors() == {
         ("nowhere", 0): UNKNOWN_TOPIC,
@@ -129,7 +131,7 @@ def test_unknown_topic_is_refused_and_its_neighbours_are_committed(driver):
 
 @pytest.mark.parametrize("partition", [12, 99, -1])
 def test_partition_that_the_topic_lacks_is_refused_alone(driver, partition):
-    """Spec 7.1 step 3."""
+    """docs/spec/offsets.md#commit step 3."""
     call = driver.commit("g", {"orders": {0: 1, partition: 2, 11: 3}})
     assert call.partition_errors() == {
         ("orders", 0): OK,
@@ -149,7 +151,7 @@ def test_partition_that_the_topic_lacks_by_now_is_refused_whatever_is_stored(dri
 
 
 def test_rejected_partitions_are_listed_before_the_accepted_ones(driver):
-    """Spec 7.1, last sentences."""
+    """docs/spec/offsets.md#commit, last sentences."""
     call = driver.commit("g", {"orders": {0: 1}, "nowhere": {0: 2}})
     assert [topic[0] for topic in call.result.topics] == ["nowhere", "orders"]
 
@@ -174,7 +176,7 @@ def test_a_topic_that_is_named_twice_is_answered_as_kafka_merges_it(driver, more
 
 
 def test_unknown_topic_ids_are_listed_before_the_accepted_ones(driver):
-    """Spec 7.1, last sentences."""
+    """docs/spec/offsets.md#commit, last sentences."""
     nowhere = "BBBBBBBBBBBBBBBBBBBBBA"
     call = driver.commit("g", {ORDERS.topic_id: {0: 1}, nowhere: {0: 2}}, by_topic_id=True)
     assert [topic[1] for topic in call.result.topics] == [nowhere, ORDERS.topic_id]
@@ -213,7 +215,7 @@ def test_so_it_is_where_the_group_refuses(driver):
 
 
 def test_topic_named_twice_appears_once_in_the_reply(driver):
-    """Spec 7.1, last sentence."""
+    """docs/spec/offsets.md#commit, last sentence."""
     topics = [
         ("orders", "", [(0, 1, -1, "")]),
         ("nowhere", "", [(0, 1, -1, "")]),
@@ -230,7 +232,7 @@ def test_topic_named_twice_appears_once_in_the_reply(driver):
 
 
 def test_topic_may_be_named_by_its_id(driver):
-    """Spec 7.1 step 2 (v10): the reply names it by its id."""
+    """docs/spec/offsets.md#commit step 2 (v10): the reply names it by its id."""
     call = driver.commit("g", {ORDERS.topic_id: {0: 5}}, by_topic_id=True)
     assert one(call) is OK
     (topic,) = driver.records_of(OffsetsCommitted)[-1].topics
@@ -240,7 +242,7 @@ def test_topic_may_be_named_by_its_id(driver):
 
 @pytest.mark.parametrize("topic_id", ["BBBBBBBBBBBBBBBBBBBBBA", ZERO_ID], ids=["unknown", "zero"])
 def test_unknown_topic_id_is_refused_and_its_neighbours_are_committed(driver, topic_id):
-    """Spec 7.1 step 2 and edge 68."""
+    """docs/spec/offsets.md#commit step 2 and docs/spec/edge-cases.md#edge-68."""
     call = driver.commit("g", {topic_id: {0: 5}, ORDERS.topic_id: {0: 6}}, by_topic_id=True)
     errors = {topic[1]: topic[2] for topic in call.result.topics}
     assert errors[topic_id] == [(0, ErrorCode.UNKNOWN_TOPIC_ID)]
@@ -249,7 +251,7 @@ def test_unknown_topic_id_is_refused_and_its_neighbours_are_committed(driver, to
 
 
 def test_only_the_zero_topic_id_is_refused_and_creates_nothing(driver):
-    """Edge 68, and step 4: nothing is left."""
+    """docs/spec/edge-cases.md#edge-68, and step 4: nothing is left."""
     call = driver.commit("g", {ZERO_ID: {0: 5}}, by_topic_id=True)
     assert list(call.partition_errors().values()) == [ErrorCode.UNKNOWN_TOPIC_ID]
     assert driver.list_groups() == {}
@@ -262,7 +264,7 @@ def test_partition_beyond_a_topic_named_by_id_is_unknown(driver):
 
 @pytest.mark.parametrize("topics", [{}, {"nowhere": {0: 1}}], ids=["no topics", "only unknown"])
 def test_commit_of_nothing_checks_neither_group_nor_member(driver, topics):
-    """Edge 60 and spec 7.1 step 4."""
+    """docs/spec/edge-cases.md#edge-60 and docs/spec/offsets.md#commit step 4."""
     call = driver.commit("g", topics, generation_id=7, member_id="bogus")
     assert set(call.partition_errors().values()) == ({UNKNOWN_TOPIC} if topics else set())
     assert driver.list_groups() == {}
@@ -276,7 +278,7 @@ def test_commit_of_nothing_to_a_group_with_members_does_not_look_at_them(driver)
 
 
 def test_refused_member_marks_only_what_was_left(driver):
-    """Spec 7.1 step 5: those rejected before keep their own error."""
+    """docs/spec/offsets.md#commit step 5: those rejected before keep their own error."""
     a_stable_group(driver)
     call = driver.commit("g", {"orders": {0: 1, 99: 1}, "nowhere": {0: 2}})
     assert call.partition_errors() == {
@@ -287,7 +289,7 @@ def test_refused_member_marks_only_what_was_left(driver):
 
 
 def test_metadata_beyond_the_limit_is_refused_alone(driver):
-    """Edge 66."""
+    """docs/spec/edge-cases.md#edge-66."""
     topics = [("orders", "", [(0, 1, -1, "x" * 4_096), (1, 2, -1, "x" * 4_097), (2, 3, -1, "")])]
     call = driver.commit("g", topics)
     assert call.partition_errors() == {
@@ -308,7 +310,7 @@ def test_metadata_beyond_the_limit_is_refused_alone(driver):
     ids=["4096 accents", "2048 emoji", "2048 emoji and one"],
 )
 def test_metadata_is_counted_in_utf16_units(driver, metadata, error):
-    """Spec 7.1 step 6."""
+    """docs/spec/offsets.md#commit step 6."""
     call = driver.commit("g", [("orders", "", [(0, 1, -1, metadata)])])
     assert one(call) is error
 
@@ -336,14 +338,14 @@ def test_nothing_is_written_where_every_partition_has_too_much_metadata(driver):
 
 
 def test_null_metadata_is_stored_as_empty_and_negative_offsets_as_they_are(driver):
-    """Edge 67."""
+    """docs/spec/edge-cases.md#edge-67."""
     assert one(driver.commit("g", [("orders", "", [(0, -7, -1, None)])])) is OK
     ((_, _, [fetched]),) = driver.fetch("g").result.topics
     assert fetched == (0, -7, -1, "", OK)
 
 
 def test_negative_offset_may_be_the_first_of_a_partition_in_a_group_that_has_others(driver):
-    """Edge 67: below the -1 that stands for "nothing was there"."""
+    """docs/spec/edge-cases.md#edge-67: below the -1 that stands for "nothing was there"."""
     driver.commit("g", {"orders": {0: 0}})
     assert set(driver.commit("g", {"orders": {0: 0, 1: -7}}).partition_errors().values()) == {OK}
     assert driver.fetch("g").offsets() == {("orders", 0): 0, ("orders", 1): -7}
@@ -357,18 +359,20 @@ def test_host_without_topics_accepts_every_topic(make_driver):
 
 
 def test_empty_group_id_is_an_ordinary_one(driver):
-    """Edge 70 and spec 4.1."""
+    """docs/spec/edge-cases.md#edge-70 and docs/spec/admission.md#order."""
     assert one(driver.commit("")) is OK
     assert driver.fetch("").offsets() == {("orders", 0): 100}
     assert "" in driver.list_groups()
 
 
-# --- Who may commit (7.2) -----------------------------------------------------------------------
+# --- Who may commit (docs/spec/offsets.md#who-may-commit) ---
 
 
 @pytest.mark.parametrize("member_id", ["", "anyone"])
 def test_absent_group_is_created_by_a_commit_without_generation(driver, member_id):
-    """Spec 7.2 row "absent", 6.2: a simple group without protocol type."""
+    """docs/spec/offsets.md#who-may-commit, row "absent"; docs/spec/groups.md#states: a simple group
+    without protocol type.
+    """
     assert one(driver.commit("g", member_id=member_id)) is OK
     group = driver.list_groups()["g"]
     assert (group.state, group.protocol_type, group.group_type) == ("Empty", "", "classic")
@@ -378,7 +382,7 @@ def test_absent_group_is_created_by_a_commit_without_generation(driver, member_i
 
 @pytest.mark.parametrize("error", [ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.ILLEGAL_GENERATION])
 def test_absent_group_refuses_a_commit_with_a_generation(driver, error):
-    """Edge 61: which error is the version's; the request carries it."""
+    """docs/spec/edge-cases.md#edge-61: which error is the version's; the request carries it."""
     call = driver.commit("g", generation_id=0, member_id="m", absent_group_error=error)
     assert one(call) is error
     assert driver.list_groups() == {}
@@ -393,26 +397,26 @@ def emptied(driver):
 
 
 def test_empty_group_accepts_who_claims_to_be_nobody(driver):
-    """Spec 7.2 row "Empty": the administrator's reset."""
+    """docs/spec/offsets.md#who-may-commit row "Empty": the administrator's reset."""
     emptied(driver)
     assert one(driver.commit("g")) is OK
 
 
 def test_empty_group_accepts_a_member_id_without_a_generation(driver):
-    """Edge 62."""
+    """docs/spec/edge-cases.md#edge-62."""
     emptied(driver)
     assert one(driver.commit("g", member_id="foo")) is OK
 
 
 @pytest.mark.parametrize("generation", [0, 1, 2])
 def test_empty_group_refuses_every_generation(driver, generation):
-    """Edge 63: UNKNOWN_MEMBER_ID, not ILLEGAL_GENERATION."""
+    """docs/spec/edge-cases.md#edge-63: UNKNOWN_MEMBER_ID, not ILLEGAL_GENERATION."""
     member = emptied(driver)
     assert one(member.commit(generation_id=generation)) is UNKNOWN
 
 
 def test_simple_group_accepts_again_and_refuses_a_generation(driver):
-    """Spec 7.2: Empty, incl. simple."""
+    """docs/spec/offsets.md#who-may-commit: Empty, incl. simple."""
     driver.commit("g")
     assert one(driver.commit("g", member_id="x")) is OK
     assert one(driver.commit("g", generation_id=0)) is UNKNOWN
@@ -434,7 +438,7 @@ STATES = pytest.mark.parametrize("state", ["PreparingRebalance", "Stable", "Comp
 
 @STATES
 def test_group_with_members_refuses_who_claims_to_be_nobody(driver, state):
-    """Edge 65."""
+    """docs/spec/edge-cases.md#edge-65."""
     in_state(driver, state)
     assert one(driver.commit("g")) is UNKNOWN
     assert driver.state() == state
@@ -442,7 +446,9 @@ def test_group_with_members_refuses_who_claims_to_be_nobody(driver, state):
 
 @STATES
 def test_group_with_members_checks_the_identity_first(driver, state):
-    """Spec 7.2: UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID before the generation."""
+    """docs/spec/offsets.md#who-may-commit: UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID before the
+    generation.
+    """
     member = next(m for m in in_state(driver, state) if m.instance_id)
     assert one(driver.commit("g", generation_id=99, member_id="made-up")) is UNKNOWN
     unknown = member.commit(generation_id=99, group_instance_id="never-seen")
@@ -454,26 +460,28 @@ def test_group_with_members_checks_the_identity_first(driver, state):
 @STATES
 @pytest.mark.parametrize("generation", [0, 2, -1])
 def test_group_with_members_refuses_another_generation(driver, state, generation):
-    """Spec 7.2: then gen must equal the generation; a member without one is no exception."""
+    """docs/spec/offsets.md#who-may-commit: then gen must equal the generation; a member without one
+    is no exception.
+    """
     member = in_state(driver, state)[0]
     assert one(member.commit(generation_id=generation)) is ErrorCode.ILLEGAL_GENERATION
 
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "Stable"])
 def test_member_commits_with_the_current_generation(driver, state):
-    """Edge 64: PreparingRebalance accepts the old generation."""
+    """docs/spec/edge-cases.md#edge-64: PreparingRebalance accepts the old generation."""
     for member in in_state(driver, state):
         assert one(member.commit()) is OK
 
 
 def test_completing_group_refuses_commits(driver):
-    """Edge 64."""
+    """docs/spec/edge-cases.md#edge-64."""
     for member in in_state(driver, "CompletingRebalance"):
         assert one(member.commit()) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_instance_id_alone_is_somebody(driver):
-    """Spec 7.2: the first column needs all three to be missing."""
+    """docs/spec/offsets.md#who-may-commit: the first column needs all three to be missing."""
     (member,) = stable(driver, a_member(driver, instance_id="i1"))
     assert one(driver.commit("g", group_instance_id="never-seen")) is UNKNOWN
     call = driver.commit("g", group_instance_id=member.instance_id)
@@ -493,7 +501,7 @@ def test_refused_commit_changes_and_writes_nothing(driver):
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "Stable"])
 def test_commit_keeps_the_member_alive(driver, state):
-    """Spec 7.1 step 7 (testGenericGroupOffsetCommitMaintainsSession)."""
+    """docs/spec/offsets.md#commit step 7 (testGenericGroupOffsetCommitMaintainsSession)."""
     leader, follower = in_state(driver, state)
     for _ in range(4):
         driver.advance(SESSION_MS - 1)
@@ -540,7 +548,7 @@ def test_refused_commit_does_not_keep_a_member_alive(driver):
 
 
 def test_commit_of_only_unknown_topics_does_not_keep_a_member_alive(driver):
-    """Spec 7.1 step 4: the group is not looked at."""
+    """docs/spec/offsets.md#commit step 4: the group is not looked at."""
     leader, _ = a_stable_group(driver)
     driver.advance(SESSION_MS - 1)
     leader.commit({"nowhere": {0: 1}})
@@ -548,25 +556,25 @@ def test_commit_of_only_unknown_topics_does_not_keep_a_member_alive(driver):
     assert driver.state() == "Empty"
 
 
-# --- Retention (7.3) ----------------------------------------------------------------------------
+# --- Retention (docs/spec/offsets.md#retention-time) ---
 
 
 def test_commit_with_retention_carries_its_expiry(driver):
-    """Spec 7.3: now + value."""
+    """docs/spec/offsets.md#retention-time: now + value."""
     driver.commit("g", retention_ms=60_000)
     (record,) = driver.records_of(OffsetsCommitted)
     assert record.expire_time_ms == driver.now.wall_ms + 60_000
 
 
 def test_expired_offset_is_returned_until_the_next_pass(driver):
-    """Edge 80, as far as 7.3 states it."""
+    """docs/spec/edge-cases.md#edge-80, as far as docs/spec/offsets.md#retention-time states it."""
     driver.commit("g", retention_ms=1)
     driver.advance(1_000)
     assert driver.fetch("g").offsets() == {("orders", 0): 100}
 
 
 def test_later_commit_without_retention_clears_it(driver):
-    """Spec 7.3."""
+    """docs/spec/offsets.md#retention-time."""
     driver.commit("g", retention_ms=1)
     driver.commit("g")
     assert driver.saved()["g"].offsets["orders"][0].expire_time_ms == -1

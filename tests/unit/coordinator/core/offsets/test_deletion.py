@@ -1,4 +1,7 @@
-"""OffsetDelete and DeleteGroups: spec 7.5 and 11.3, edges 77 to 79 and 106."""
+"""OffsetDelete and DeleteGroups: docs/spec/offsets.md#delete and
+docs/spec/administration.md#delete-groups, docs/spec/edge-cases.md#edge-77 to #edge-79 and
+#edge-106.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ def test_the_group_stays_until_the_next_pass(driver):
 
 
 def test_a_partition_that_was_never_committed_is_no_error(driver):
-    """Edge 79."""
+    """docs/spec/edge-cases.md#edge-79."""
     driver.commit()
     before = len(driver.records)
     assert delete_offsets(driver, "g", orders=[5]) == (
@@ -142,7 +145,7 @@ def test_subscribed_topic_is_refused_and_another_is_deleted(driver):
 
 @pytest.mark.parametrize("topic", ["orders", "payments"])
 def test_every_topic_counts_as_subscribed_while_the_first_rebalance_runs(topic):
-    """Edge 77."""
+    """docs/spec/edge-cases.md#edge-77."""
     driver = ShardDriver(initial_rebalance_delay_ms=3_000)
     driver.join(version=3)
     _, errors = delete_offsets(driver, "g", **{topic: [0]})
@@ -157,7 +160,7 @@ def test_every_topic_counts_as_subscribed_where_subscriptions_cannot_be_read(dri
 
 
 def test_group_of_another_protocol_type_is_refused_while_it_has_members(driver):
-    """Edge 78."""
+    """docs/spec/edge-cases.md#edge-78."""
     member = a_member(driver, "orders", protocol_type="connect")
     assert delete_offsets(driver, "g", orders=[0]) == (ErrorCode.NON_EMPTY_GROUP, {})
     driver.leave("g", member)
@@ -190,7 +193,7 @@ def test_a_group_with_members_is_not_deleted(driver):
 
 @pytest.mark.parametrize("group_id", ["", "absent"])
 def test_an_absent_group_is_not_found(driver, group_id):
-    """Edge 106; a repeated name is collapsed by the handler."""
+    """docs/spec/edge-cases.md#edge-106; a repeated name is collapsed by the handler."""
     assert delete_group(driver, group_id) is ErrorCode.GROUP_ID_NOT_FOUND
 
 

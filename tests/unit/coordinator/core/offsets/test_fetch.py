@@ -1,4 +1,4 @@
-"""OffsetFetch: reads never fail for what is not there (spec 7.4)."""
+"""OffsetFetch: reads never fail for what is not there (docs/spec/offsets.md#fetch)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def partitions(call):
 
 
 def test_absent_group_has_nothing_and_that_is_no_error(driver):
-    """Edge 71, named topics."""
+    """docs/spec/edge-cases.md#edge-71, named topics."""
     assert partitions(driver.fetch("g", {"orders": [0, 3]})) == {
         ("orders", 0): NOTHING,
         ("orders", 3): NOTHING,
@@ -28,7 +28,7 @@ def test_absent_group_has_nothing_and_that_is_no_error(driver):
 
 
 def test_all_topics_of_an_absent_group_are_none(driver):
-    """Edge 71, null topics."""
+    """docs/spec/edge-cases.md#edge-71, null topics."""
     call = driver.fetch("g")
     assert (call.error, call.result.topics) == (OK, [])
 
@@ -49,7 +49,7 @@ def test_partitions_come_in_the_order_of_the_request(driver):
 
 
 def test_unknown_topic_and_unknown_partition_are_no_errors(driver):
-    """Edge 72: topics are not checked for existence."""
+    """docs/spec/edge-cases.md#edge-72: topics are not checked for existence."""
     driver.commit("g")
     assert partitions(driver.fetch("g", {"nowhere": [0], "orders": [99, -1]})) == {
         ("nowhere", 0): NOTHING,
@@ -74,7 +74,7 @@ def test_no_topics_are_none_though_some_are_stored(driver):
 
 
 def test_topics_by_id_come_back_with_name_and_id(driver):
-    """Spec 7.4 step 2, v10."""
+    """docs/spec/offsets.md#fetch step 2, v10."""
     driver.commit("g", {"orders": {0: 10}})
     call = driver.fetch("g", {ORDERS.topic_id: [0, 1]}, by_topic_id=True)
     ((name, topic_id, fetched),) = call.result.topics
@@ -84,7 +84,7 @@ def test_topics_by_id_come_back_with_name_and_id(driver):
 
 @pytest.mark.parametrize("topic_id", ["BBBBBBBBBBBBBBBBBBBBBA", ""], ids=["unknown", "zero"])
 def test_unknown_topic_id_is_an_error_of_its_partitions_and_comes_last(driver, topic_id):
-    """Spec 7.4 step 2."""
+    """docs/spec/offsets.md#fetch step 2."""
     driver.commit("g", {"orders": {0: 10}})
     call = driver.fetch("g", {topic_id: [0, 1], ORDERS.topic_id: [0]}, by_topic_id=True)
     assert call.error is OK
@@ -94,7 +94,7 @@ def test_unknown_topic_id_is_an_error_of_its_partitions_and_comes_last(driver, t
 
 
 def test_unknown_topic_id_is_an_error_for_an_absent_group_too(driver):
-    """Spec 7.4: step 2 comes before step 4."""
+    """docs/spec/offsets.md#fetch: step 2 comes before step 4."""
     call = driver.fetch("g", {"BBBBBBBBBBBBBBBBBBBBBA": [0]}, by_topic_id=True)
     ((_, _, [partition]),) = call.result.topics
     assert partition[4] is ErrorCode.UNKNOWN_TOPIC_ID
@@ -104,7 +104,9 @@ def test_unknown_topic_id_is_an_error_for_an_absent_group_too(driver):
 def test_a_topic_made_again_has_nothing_though_the_old_ones_is_not_swept_yet(
     driver, by_id, monkeypatch
 ):
-    """Edge 69 and spec 7.4: until its sweep comes by, the offset of the old topic is stored."""
+    """docs/spec/edge-cases.md#edge-69 and docs/spec/offsets.md#fetch: until its sweep comes by, the
+    offset of the old topic is stored.
+    """
     monkeypatch.setattr(topic_sweep, "MAX_OFFSETS_PER_STEP", 1)
     driver.commit("g", {"orders": {0: 10}})
     driver.commit("swept before it", {"orders": {0: 10}})
@@ -119,7 +121,7 @@ def test_a_topic_made_again_has_nothing_though_the_old_ones_is_not_swept_yet(
 
 
 def test_all_topics_by_id_come_with_their_ids(driver):
-    """Spec 7.4 step 3, v10."""
+    """docs/spec/offsets.md#fetch step 3, v10."""
     driver.commit("g", {"orders": {0: 10}, "payments": {1: 11}})
     topics = driver.fetch("g", None, by_topic_id=True).result.topics
     assert {t[1]: t[0] for t in topics} == {
@@ -130,7 +132,7 @@ def test_all_topics_by_id_come_with_their_ids(driver):
 
 @pytest.mark.parametrize("state", ["Stable", "CompletingRebalance", "PreparingRebalance", "Empty"])
 def test_member_id_and_epoch_are_ignored_in_a_classic_group(driver, state):
-    """Edge 73."""
+    """docs/spec/edge-cases.md#edge-73."""
     driver.commit("g")
     if state == "CompletingRebalance":
         completing(driver, a_member(driver))
@@ -145,7 +147,9 @@ def test_member_id_and_epoch_are_ignored_in_a_classic_group(driver, state):
 
 
 def test_require_stable_answers_the_committed_value(driver):
-    """Spec 7.4 step 6: there are no transactions here, so nothing is ever pending."""
+    """docs/spec/offsets.md#fetch step 6: there are no transactions here, so nothing is ever
+    pending.
+    """
     driver.commit("g")
     call = driver.fetch("g", {"orders": [0]}, require_stable=True)
     assert partitions(call) == {("orders", 0): (100, -1, "", OK)}
@@ -153,7 +157,7 @@ def test_require_stable_answers_the_committed_value(driver):
 
 
 def test_fetch_waits_like_every_read(driver):
-    """Design 2.3."""
+    """docs/design.md#durable-first."""
     assert driver.fetch("g").reply.waits is True
 
 

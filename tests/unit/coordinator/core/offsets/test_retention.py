@@ -1,4 +1,6 @@
-"""The periodic pass: which offsets and groups are nobody's any more (spec 6.11, 7.3, 7.6)."""
+"""The periodic pass: which offsets and groups are nobody's any more
+(docs/spec/groups.md#generations, docs/spec/offsets.md#retention-time, #expiry).
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def live_through(driver, ms, *members):
 
 
 def test_empty_group_without_offsets_goes_with_the_next_pass(driver):
-    """Spec 6.11 and deviation 8."""
+    """docs/spec/groups.md#generations."""
     driver.join("g", protocols=())
     driver.advance(CHECK_MS - 1)
     assert "g" in driver.list_groups()
@@ -63,7 +65,9 @@ def test_empty_group_without_offsets_goes_with_the_next_pass(driver):
 
 
 def test_handed_out_id_dies_with_its_group(driver):
-    """Edge 12 and spec 6.11: even if ids are pending."""
+    """docs/spec/edge-cases.md#edge-12 and docs/spec/groups.md#generations: even if ids are
+    pending.
+    """
     driver.advance(CHECK_MS - 1_000)
     member_id = driver.join("g", session_timeout_ms=1_800_000).member_id
     driver.advance(1_000)
@@ -79,7 +83,7 @@ def test_group_with_members_stays(driver):
 
 
 def test_generation_starts_again_after_the_group_was_removed(driver):
-    """Spec 6.11."""
+    """docs/spec/groups.md#generations."""
     (member,) = a_stable_group(driver, members=1)
     member.leave()
     driver.advance(CHECK_MS)
@@ -100,7 +104,7 @@ def test_removed_group_stays_removed_after_a_restart(driver):
 
 
 def test_offsets_of_a_simple_group_live_from_their_commit(driver):
-    """Spec 7.6, simple; the group goes in the same pass."""
+    """docs/spec/offsets.md#expiry, simple; the group goes in the same pass."""
     driver.commit("g", {"orders": {0: 1}})
     driver.advance(30 * 60_000)
     driver.commit("g", {"orders": {1: 2}})
@@ -113,7 +117,7 @@ def test_offsets_of_a_simple_group_live_from_their_commit(driver):
 
 
 def test_offsets_of_an_emptied_group_live_from_when_it_became_empty(driver):
-    """Spec 7.6: classic with a type, Empty."""
+    """docs/spec/offsets.md#expiry: classic with a type, Empty."""
     (member,) = a_stable_group(driver, members=1, session_timeout_ms=1_800_000)
     member.commit()
     live_through(driver, RETENTION_MS, member)
@@ -137,7 +141,7 @@ def test_time_of_emptiness_survives_a_restart(driver):
 
 
 def test_stable_consumers_keep_what_they_subscribe_to_and_lose_the_rest(driver):
-    """Spec 7.6: type "consumer", Stable, subscription known."""
+    """docs/spec/offsets.md#expiry: type "consumer", Stable, subscription known."""
     (member,) = a_stable_group(
         driver,
         members=1,
@@ -151,7 +155,7 @@ def test_stable_consumers_keep_what_they_subscribe_to_and_lose_the_rest(driver):
 
 
 def test_what_any_member_subscribes_to_is_kept(driver):
-    """Spec 7.5: the union over the members, not what the leader reads alone."""
+    """docs/spec/offsets.md#delete: the union over the members, not what the leader reads alone."""
     leader, other = stable(
         driver,
         *(
@@ -169,7 +173,7 @@ def test_what_any_member_subscribes_to_is_kept(driver):
 
 
 def test_subscriptions_are_known_again_after_a_restart(driver):
-    """Spec 7.5: computed when the last join phase completed, or at load."""
+    """docs/spec/offsets.md#delete: computed when the last join phase completed, or at load."""
     (member,) = a_stable_group(
         driver,
         members=1,
@@ -191,7 +195,7 @@ def test_subscriptions_are_known_again_after_a_restart(driver):
     ids=["unreadable subscription", "not of type consumer"],
 )
 def test_group_with_members_whose_subscriptions_are_unknown_loses_nothing(driver, fields):
-    """Spec 7.6: any other non-Empty situation."""
+    """docs/spec/offsets.md#expiry: any other non-Empty situation."""
     member = a_member(driver, session_timeout_ms=1_800_000, **fields)
     completing(driver, member)
     member.sync(assignment_for([member]), protocol_type=None)
@@ -201,7 +205,9 @@ def test_group_with_members_whose_subscriptions_are_unknown_loses_nothing(driver
 
 
 def test_rebalancing_group_loses_nothing(driver):
-    """Spec 7.6: any other non-Empty situation, whatever a commit's own retention says."""
+    """docs/spec/offsets.md#expiry: any other non-Empty situation, whatever a commit's own retention
+    says.
+    """
     (member,) = a_stable_group(
         driver,
         members=1,
@@ -218,7 +224,7 @@ def test_rebalancing_group_loses_nothing(driver):
 
 
 def test_own_retention_of_a_commit_overrides_that_of_the_group(driver):
-    """Spec 7.3: both ways, shorter and longer."""
+    """docs/spec/offsets.md#retention-time: both ways, shorter and longer."""
     driver.commit("g", {"orders": {0: 1}}, retention_ms=1)
     driver.commit("g", {"orders": {1: 2}}, retention_ms=DAY_MS)
     driver.commit("g", {"orders": {2: 3}})
@@ -256,7 +262,7 @@ def test_expired_offset_is_an_event_with_its_last_value(driver):
 
 
 def test_end_of_a_partition_outlives_the_offset_that_held_it(driver):
-    """Design 1: the end only grows, and goes with the topic."""
+    """docs/design.md#ends: the end only grows, and goes with the topic."""
     driver.commit("g", {"orders": {0: 500}})
     driver.advance(RETENTION_MS + CHECK_MS)
     assert driver.list_groups() == {}
@@ -266,7 +272,7 @@ def test_end_of_a_partition_outlives_the_offset_that_held_it(driver):
 
 
 def test_pass_over_many_offsets_is_cut_into_steps_and_finishes(driver):
-    """Design 6: steps of our own making are cut to the limits."""
+    """docs/design.md#bounds: steps of our own making are cut to the limits."""
     for n in range(300):
         topics = {"orders": dict.fromkeys(range(12), 1)}
         driver.commit(f"g{n:03}", topics, retention_ms=1)

@@ -1,4 +1,6 @@
-"""A new image of topics: what goes with a topic that is gone (spec 7.8, design 1 and 2.1)."""
+"""A new image of topics: what goes with a topic that is gone (docs/spec/offsets.md#deleted-topics,
+docs/design.md#pure-shard and #ends).
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def test_grown_topic_can_be_committed_beyond_its_former_size(driver):
 
 
 def test_offsets_of_a_deleted_topic_go_from_every_group(driver):
-    """Spec 7.8."""
+    """docs/spec/offsets.md#deleted-topics."""
     driver.commit("g", {"orders": {0: 1, 5: 2}, "payments": {0: 3}})
     driver.commit("h", {"orders": {0: 9}})
     (member,) = a_stable_group(driver, "i", members=1)
@@ -88,7 +90,9 @@ def test_deleted_offset_is_an_event_with_its_last_value(driver):
 
 
 def test_offsets_of_a_topic_that_was_made_again_are_not_its(driver):
-    """Edge 69 and spec 7.8: the stored id is the old topic's."""
+    """docs/spec/edge-cases.md#edge-69 and docs/spec/offsets.md#deleted-topics: the stored id is the
+    old topic's.
+    """
     driver.commit("g", {"orders": {0: 1}})
     driver.change_topics(NEW_ORDERS, PAYMENTS)
     driver.advance(0)
@@ -117,7 +121,9 @@ def test_same_image_again_changes_nothing(driver):
 
 
 def test_offsets_of_topics_that_went_while_nobody_looked_go_after_the_load(driver):
-    """Design 2.1: after a load, offsets and ends whose topic id left the image are removed."""
+    """docs/design.md#pure-shard: after a load, offsets and ends whose topic id left the image are
+    removed.
+    """
     driver.commit("g", {"orders": {0: 1}, "payments": {0: 3}})
     driver.image = TopicImage.of(PAYMENTS)
     driver.reload()
@@ -128,7 +134,7 @@ def test_offsets_of_topics_that_went_while_nobody_looked_go_after_the_load(drive
 
 
 def test_host_without_topics_loses_nothing_by_a_load(make_driver):
-    """Design 2.1: not where a host embeds us without topics."""
+    """docs/design.md#pure-shard: not where a host embeds us without topics."""
     driver = make_driver(image=TopicImage.any())
     driver.commit("g", {"anything": {0: 1}})
     driver.reload()
@@ -182,7 +188,7 @@ def test_step_of_a_sweep_counts_a_group_that_went_meanwhile_as_one(driver, monke
 
 
 def test_end_is_the_largest_offset_over_all_groups(driver):
-    """Design 1."""
+    """docs/design.md#static-mode."""
     driver.commit("g", {"orders": {0: 10}})
     driver.commit("h", {"orders": {0: 30}})
     driver.commit("g", {"orders": {0: 20}})
@@ -192,7 +198,7 @@ def test_end_is_the_largest_offset_over_all_groups(driver):
 
 @pytest.mark.parametrize("later", [5, -1])
 def test_lowering_the_value_that_holds_the_end_writes_the_end_in_the_same_step(driver, later):
-    """Design 1: the end only grows."""
+    """docs/design.md#ends: the end only grows."""
     driver.commit("g", {"orders": {0: 30}})
     driver.commit("h", {"orders": {0: 10}})
     driver.commit("g", {"orders": {0: later}})
@@ -255,7 +261,7 @@ def test_end_grows_again_beyond_one_that_was_written(driver):
 
 
 def test_ends_go_with_their_topic(driver):
-    """Design 1; a topic made again starts at 0."""
+    """docs/design.md#ends: a topic made again starts at 0."""
     driver.commit("g", {"orders": {0: 30, 1: 7}})
     driver.commit("g", {"orders": {0: 5}})
     driver.change_topics(NEW_ORDERS, PAYMENTS)

@@ -1,4 +1,6 @@
-"""DescribeConfigs, IncrementalAlterConfigs and ListConfigResources (spec 12)."""
+"""DescribeConfigs, IncrementalAlterConfigs and ListConfigResources
+(docs/spec/administration.md#group-configs).
+"""
 
 from __future__ import annotations
 
