@@ -67,11 +67,12 @@ def write_response(
     version needs and did not get is a KeyError: a bug of ours.
     """
     values["throttle_time"] = throttle_time_ms
-    return _response_writer(api_key, version)(correlation_id, values)
+    return response_writer(api_key, version)(correlation_id, values)
 
 
 @cache
-def _response_writer(api_key: int, version: int) -> WriteFrame:
+def response_writer(api_key: int, version: int) -> WriteFrame:
+    """Return the function that makes the frames of a response."""
     head = response_header(flexible=has_flexible_response_header(api_key, version))
     return frame_writer(response_class(api_key, version), head)
 

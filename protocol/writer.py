@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from itertools import takewhile
 from struct import Struct, pack
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -85,20 +84,28 @@ def frame_writer(entity_type: EntityClass, head: Struct) -> WriteFrame:
     """
     source = _Source(entity_type, "values", "values['{}']", dict.get)
     source.names.update(head=head.pack, set_length=_LENGTH.pack_into)
-    begin = " + ".join(["b''", *source.take_leading_pieces()])
-    if source.parts:
-        lines = [
-            f"    out = bytearray(head(0, correlation_id) + {begin})",
-            *[f"    {line}" for line in source.lines()],
-            f"    set_length(out, 0, len(out) - {_LENGTH.size})",
-            "    return bytes(out)",
+    arrays = [part for part in source.parts if not part.is_piece]
+    pieces = " + ".join(part.code if part.is_piece else part.empty for part in source.parts)
+    lines = [
+        f"body = {pieces}",
+        f"return head(len(body) + {head.size - _LENGTH.size}, correlation_id) + body",
+    ]
+    if not all(part.empty for part in arrays):
+        lines = []
+    elif arrays:
+        # Most replies of a rebalance are without members: their bytes are one sum.
+        are_empty = " or ".join(f"len({part.value})" for part in arrays)
+        lines = [f"if not ({are_empty}):", *[f"    {line}" for line in lines]]
+    if arrays:
+        lines += [
+            "out = bytearray(head(0, correlation_id))",
+            *source.lines(),
+            f"set_length(out, 0, len(out) - {_LENGTH.size})",
+            "return bytes(out)",
         ]
-    else:
-        lines = [
-            f"    body = {begin}",
-            f"    return head(len(body) + {head.size - _LENGTH.size}, correlation_id) + body",
-        ]
-    write: WriteFrame = source.compiled("def write(correlation_id, values):", *lines)
+    write: WriteFrame = source.compiled(
+        "def write(correlation_id, values):", *[f"    {line}" for line in lines]
+    )
     return write
 
 
@@ -118,6 +125,9 @@ class _Part(NamedTuple):
     code: str
     is_piece: bool
     """An expression for bytes; else a statement that writes behind ``out``."""
+    value: str = ""
+    empty: str = ""
+    """Of an array that may not be null: the expression for it, and for its bytes if it is empty."""
 
 
 class _Source:
@@ -141,18 +151,12 @@ class _Source:
             self._add_field(field, flexible=flexible)
         if tagged:
             write_tags = self._named("write_tags", _tags_writer(tagged, get))
-            self._add(f"{write_tags}(out, {entity})")
+            self._add(_Part(f"{write_tags}(out, {entity})", is_piece=False))
         elif flexible and self._layout:
             self._layout += "x"
         elif flexible:
-            self._add(repr(NO_TAGS), is_piece=True)
+            self._add(_Part(repr(NO_TAGS), is_piece=True))
         self._end_run()
-
-    def take_leading_pieces(self) -> list[str]:
-        """Take the expressions away that come before the first statement."""
-        pieces = list(takewhile(lambda part: part.is_piece, self.parts))
-        del self.parts[: len(pieces)]
-        return [part.code for part in pieces]
 
     def lines(self) -> list[str]:
         """Return the statements."""
@@ -173,17 +177,22 @@ class _Source:
             self._run.append(value)
         elif field.is_array or field.entity is not None:
             write = _value_writer(field, flexible=flexible)
-            self._add(f"{self._named(f'write_{field.name}', write)}(out, {value})")
+            code = f"{self._named(f'write_{field.name}', write)}(out, {value})"
+            if field.is_array and not field.nullable:
+                empty = varint(1) if flexible else PACK_INT32(0)
+                self._add(_Part(code, is_piece=False, value=value, empty=repr(empty)))
+            else:
+                self._add(_Part(code, is_piece=False))
         else:
             encode, null = _ENCODERS[field.kafka_type, flexible]
             code = f"{self._named(encode.__name__, encode)}({value})"
             if field.nullable and null:
                 code = f"({null!r} if {value} is None else {code})"
-            self._add(code, is_piece=True)
+            self._add(_Part(code, is_piece=True))
 
-    def _add(self, code: str, *, is_piece: bool = False) -> None:
+    def _add(self, part: _Part) -> None:
         self._end_run()
-        self.parts.append(_Part(code, is_piece))
+        self.parts.append(part)
 
     def _end_run(self) -> None:
         if self._layout:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from groupkeeper.protocol.codec import write_elements, write_response
+from groupkeeper.protocol.codec import response_writer, write_elements
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.exchange import Exchange
@@ -19,13 +19,8 @@ def write(exchange: Exchange, **values: Any) -> bytes:
 
     Fields that the version lacks are left out.
     """
-    return write_response(
-        exchange.key,
-        exchange.version,
-        exchange.correlation_id,
-        exchange.throttle_time_ms,
-        values,
-    )
+    values["throttle_time"] = exchange.throttle_time_ms
+    return response_writer(exchange.key, exchange.version)(exchange.correlation_id, values)
 
 
 def write_part(exchange: Exchange, path: str, items: Iterable[Any]) -> bytes:

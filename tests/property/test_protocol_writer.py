@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -39,6 +40,15 @@ def test_responses_are_those_of_kio(
     throttle_time_ms, values = response_values(entity)
     ours = write_response(*api, correlation_id, throttle_time_ms, values)
     assert ours == kio_replies.write_response(*api, correlation_id, entity)
+
+
+@every_version
+def test_responses_with_empty_arrays_are_those_of_kio(api: tuple[int, int]) -> None:
+    entity = sample(response_class(*api))
+    empty = replace(entity, **{s.name: () for s in shapes(type(entity)) if s.is_array})
+    throttle_time_ms, values = response_values(empty)
+    ours = write_response(*api, 1, throttle_time_ms, values)
+    assert ours == kio_replies.write_response(*api, 1, empty)
 
 
 @every_version
@@ -173,6 +183,8 @@ def test_null_where_none_may_be_is_a_bug() -> None:
         )
     with pytest.raises(TypeError):
         write_entity(response_class(42, 2), Row(throttle_time=0, results=None))
+    with pytest.raises(TypeError):
+        write_response(42, 2, 1, 0, {"results": None})
 
 
 def test_durations_are_milliseconds() -> None:
