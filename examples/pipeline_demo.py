@@ -26,7 +26,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from examples.demo import Screen, environment, free_ports, wait_for
-from groupkeeper.storage.event_log.reader import read_events
+from groupkeeper import read_events
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 150.0

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         StoreIdentity,
         StoreRefused,
     )
+    from groupkeeper.storage.event_log.reader import read_events
     from groupkeeper.storage.offset_store import OffsetStore
     from groupkeeper.storage.open import open_storage
 
@@ -153,6 +154,7 @@ __all__ = [
     "get_assignor",
     "installed_assignors",
     "open_storage",
+    "read_events",
     "replay",
 ]
 
@@ -195,6 +197,7 @@ _NAMES: dict[str, str] = {
     "groupkeeper.storage.backends.memory": "MemoryOffsetStorage",
     "groupkeeper.storage.backends.sqlite.store": "SqliteOffsetStorage",
     "groupkeeper.storage.base": "OffsetStorage StorageError StoreBusy StoreIdentity StoreRefused",
+    "groupkeeper.storage.event_log.reader": "read_events",
     "groupkeeper.storage.offset_store": "OffsetStore",
     "groupkeeper.storage.open": "open_storage",
 }
