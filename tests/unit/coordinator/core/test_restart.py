@@ -111,7 +111,7 @@ def test_group_whose_first_rebalance_was_never_synced_loads_empty_without_a_type
     (member,) = completing(driver, a_member(driver))
     driver.reload()
     group = driver.list_groups()["g"]
-    assert (group.state, group.protocol_type) == ("Empty", "")
+    assert (group.group_state, group.protocol_type) == ("Empty", "")
     assert member.heartbeat().error is UNKNOWN
     assert member.sync().error is UNKNOWN
     other = a_member(driver, protocol_type="connect")
@@ -244,7 +244,7 @@ def test_simple_group_survives(driver):
     driver.commit("g")
     driver.reload()
     group = driver.list_groups()["g"]
-    assert (group.state, group.protocol_type) == ("Empty", "")
+    assert (group.group_state, group.protocol_type) == ("Empty", "")
 
 
 def test_commits_are_accepted_from_loaded_members(driver):

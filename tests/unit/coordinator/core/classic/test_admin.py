@@ -36,7 +36,7 @@ def four(driver):
 
 def test_every_group_is_listed_with_type_and_state(four):
     groups = four.list_groups()
-    assert {g: (str(i.state), i.protocol_type, i.group_type) for g, i in groups.items()} == {
+    assert {g: (str(i.group_state), i.protocol_type, i.group_type) for g, i in groups.items()} == {
         "stable": ("Stable", "consumer", "classic"),
         "preparing": ("PreparingRebalance", "consumer", "classic"),
         "completing": ("CompletingRebalance", "consumer", "classic"),
@@ -134,7 +134,7 @@ def test_preparing_group_shows_no_protocol_and_no_subscriptions_but_the_assignme
     result = driver.describe()
     assert (result.state, result.protocol_name) == (GroupState.PREPARING_REBALANCE, "")
     assert result.protocol_type == "consumer"
-    assert {m.member_id: (m.metadata, m.assignment) for m in result.members} == {
+    assert {m.member_id: (m.member_metadata, m.member_assignment) for m in result.members} == {
         m.member_id: (b"", f"part-of-{m.member_id}".encode()) for m in (leader, follower)
     }
 
@@ -143,7 +143,7 @@ def test_completing_group_shows_no_protocol_and_no_subscriptions(driver):
     completing(driver, a_member(driver), a_member(driver))
     result = driver.describe()
     assert (result.state, result.protocol_name) == (GroupState.COMPLETING_REBALANCE, "")
-    assert {(m.metadata, m.assignment) for m in result.members} == {(b"", b"")}
+    assert {(m.member_metadata, m.member_assignment) for m in result.members} == {(b"", b"")}
 
 
 def test_ids_that_were_only_handed_out_are_not_described(driver):

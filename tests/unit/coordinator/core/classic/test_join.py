@@ -175,7 +175,7 @@ def test_first_join_that_offers_nothing_leaves_an_empty_group_behind(driver, cha
     assert call.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert call.member_id == ""
     group = driver.list_groups()["g"]
-    assert (group.state, group.protocol_type) == ("Empty", "")
+    assert (group.group_state, group.protocol_type) == ("Empty", "")
 
 
 def test_protocol_check_comes_before_the_id_is_handed_out(driver):

@@ -344,7 +344,7 @@ def test_static_member_that_misses_a_rebalance_is_kept_and_gets_an_assignment(dr
     leader.joined(call)
     assert {m.member_id for m in call.result.members} == {leader.member_id, absent.member_id}
     leader.sync(assignment_for([leader, absent]))
-    assert {m.assignment for m in driver.describe().members} == {
+    assert {m.member_assignment for m in driver.describe().members} == {
         f"part-of-{m.member_id}".encode() for m in (leader, absent)
     }
 

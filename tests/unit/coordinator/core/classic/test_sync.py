@@ -307,7 +307,7 @@ def test_assignments_are_cleared_when_a_completing_group_rebalances(driver):
     assert [c.error for c in calls] == [ErrorCode.NONE, ErrorCode.NONE]
     driver.join("g", version=3)
     assert driver.state() == "PreparingRebalance"
-    assert {m.assignment for m in driver.describe().members} == {b""}
+    assert {m.member_assignment for m in driver.describe().members} == {b""}
 
 
 # --- The sync timer -----------------------------------------------------------------------------

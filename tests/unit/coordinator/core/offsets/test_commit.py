@@ -375,7 +375,7 @@ def test_absent_group_is_created_by_a_commit_without_generation(driver, member_i
     """
     assert one(driver.commit("g", member_id=member_id)) is OK
     group = driver.list_groups()["g"]
-    assert (group.state, group.protocol_type, group.group_type) == ("Empty", "", "classic")
+    assert (group.group_state, group.protocol_type, group.group_type) == ("Empty", "", "classic")
     (created,) = driver.events_of(GroupCreated)
     assert created.group == "g"
 
