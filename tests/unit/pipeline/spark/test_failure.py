@@ -38,9 +38,11 @@ def test_a_folder_that_does_not_exist_is_named():
 
 
 def test_a_worker_without_the_wheel_is_told_with_what_names_another_python():
-    trace = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'pipeline'\n"
+    trace = (
+        "Traceback (most recent call last):\nModuleNotFoundError: No module named 'groupkeeper'\n"
+    )
     assert why(RuntimeError(f"Job aborted.\n{trace}")) == (
-        "the Python of Spark's workers has no pipeline: PYSPARK_PYTHON names one that has the "
+        "the Python of Spark's workers has no groupkeeper: PYSPARK_PYTHON names one that has the "
         "wheel with its extra, at the same path on each of their machines"
     )
 
