@@ -308,10 +308,10 @@ class Transcript:
                 ]
                 return " ".join([result.error.name, *found])
             case ListGroupsResult():
-                groups = [f"{g.group_id}:{g.state}" for g in result.groups]
+                groups = [f"{g.group_id}:{g.group_state}" for g in result.groups]
                 return " ".join([result.error.name, *groups])
             case DescribeGroupResult():
-                members = [f"{m.member_id}[{m.assignment.decode()}]" for m in result.members]
+                members = [f"{m.member_id}[{m.member_assignment.decode()}]" for m in result.members]
                 name = result.protocol_name or "-"
                 return " ".join([result.error.name, str(result.state), name, *members])
             case _:

@@ -285,7 +285,7 @@ class ShardMachine(RuleBasedStateMachine):
         for group_id in self.driver.list_groups({"stable"}):
             saved = self.driver.saved()[group_id].metadata
             described = self.driver.describe(group_id)
-            assert {m.member_id: m.assignment for m in described.members} == {
+            assert {m.member_id: m.member_assignment for m in described.members} == {
                 m.member_id: m.assignment for m in saved.members
             }
             assert described.protocol_name == saved.protocol_name
@@ -295,7 +295,7 @@ class ShardMachine(RuleBasedStateMachine):
         assert self.driver.everything_answered()
         for call in self.driver.calls:
             assert call.dropped is (call.reply is None)
-        assert {str(g.state) for g in self.driver.list_groups().values()} <= {"Empty"}
+        assert {str(g.group_state) for g in self.driver.list_groups().values()} <= {"Empty"}
         self.driver.check_replay()
 
 
