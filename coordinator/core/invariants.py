@@ -63,6 +63,8 @@ def _check_counts(shard: ShardState) -> None:
         for group in shard.groups.values()
         for member in group.members.values()
     )
+    assigned = sum(group.assigned_bytes for group in shard.groups.values())
+    assert shard.tally.assigned_bytes == assigned, where
     assert shard.tally.metadata_bytes == metadata, (
         f"{where}: {shard.tally.metadata_bytes} bytes of metadata are counted, {metadata} are held"
     )

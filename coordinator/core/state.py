@@ -182,6 +182,7 @@ class ShardState:
         if group is not None:
             self.offsets_held -= group.offset_count()
             self.tally.by_state[group.state] -= 1
+            self.tally.assigned_bytes -= group.assigned_bytes
             self.tally.members -= len(group.members)
             for member in group.members.values():
                 self.tally.metadata_bytes -= metadata_bytes(member.protocols)
@@ -190,10 +191,15 @@ class ShardState:
         """Tell the census how many groups there are: after each change that is not of a load."""
         self.census.note(self.shard_id, len(self.groups))
         self.note_metadata()
+        self.note_assigned()
 
     def note_metadata(self) -> None:
         """Tell the census what the members' metadata takes: after each change of it."""
         self.census.note_metadata(self.shard_id, self.tally.metadata_bytes)
+
+    def note_assigned(self) -> None:
+        """Tell the census what assignments take: before it is asked, and after each load."""
+        self.census.note_assigned(self.shard_id, self.tally.assigned_bytes)
 
     def _apply_commit(self, record: OffsetsCommitted) -> None:
         group = self._group(record.group_id)
@@ -241,7 +247,9 @@ class ShardState:
     def _set_metadata(self, group: Group, metadata: GroupRecord | None) -> None:
         group.saved = metadata
         members = () if metadata is None else metadata.members
-        group.assigned_bytes = sum([encoded_bytes(len(m.assignment)) for m in members])
+        assigned_bytes = sum([encoded_bytes(len(m.assignment)) for m in members])
+        self.tally.assigned_bytes += assigned_bytes - group.assigned_bytes
+        group.assigned_bytes = assigned_bytes
 
     def _add_offsets(self, group: Group, offsets: dict[str, dict[int, SavedOffset]]) -> None:
         # The record may be shared with whoever made it; what is ours is changed in place later.

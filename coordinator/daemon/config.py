@@ -139,8 +139,8 @@ class KafkaSettings(_Section):
         "requests that wait (parked joins too), replies that are not taken. Above three quarters "
         "of it those that hold most are read no further, above it the largest are closed. Every "
         "other limit is one connection's, and 10,000 of them can hold 10,000 times as much. "
-        "Metadata of members may take as much again, that above 16 KiB half of it; that up to "
-        "1 KiB is never refused.",
+        "Metadata of members may take as much again, that above 16 KiB half of it; so may the "
+        "assignments of all groups, those above 256 KiB half of it. Up to 1 KiB is never refused.",
     )
 
 

@@ -43,6 +43,20 @@ class GroupLimit(Census):
             )
         return False
 
+    def admits_assignment(self, size_bytes: int, added_bytes: int) -> bool:
+        """Return whether a group may have assignments of this size."""
+        if super().admits_assignment(size_bytes, added_bytes):
+            return True
+        if self._lines.take("assignment") is not None:
+            log.warning(
+                "assignment_limit_reached",
+                assigned_bytes=self.assigned_bytes,
+                refused_bytes=size_bytes,
+                max_metadata_bytes=self.max_metadata_bytes,
+                advice="raise kafka.max_buffered_bytes, which it is equal to, if these are yours",
+            )
+        return False
+
     def admits_metadata(self, size_bytes: int, added_bytes: int) -> bool:
         """Return whether a member may have metadata of this size."""
         if super().admits_metadata(size_bytes, added_bytes):

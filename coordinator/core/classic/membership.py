@@ -95,6 +95,10 @@ def sync_group(shard: ShardState, request: SyncGroup, ticket: Ticket) -> None:
     if is_leader and not _fits(shard, group, request):
         shard.reply(ticket, SyncGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR))
         return
+    if is_leader and not _has_room(shard, group, request):
+        # Clients look for the coordinator again, and join again after their back-off.
+        shard.reply(ticket, SyncGroupResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        return
     _park_sync(shard, group, member, ticket)
     if is_leader:
         _store_assignment(shard, group, request)
@@ -131,14 +135,24 @@ def _fits(shard: ShardState, group: Group, request: SyncGroup) -> bool:
     """Whether the group's record, with these assignments in it, can be stored (and its event
     beside). The group's offsets do not count, as where a member joins.
     """
-    assigned = sum(
+    limits = shard.limits
+    size = _assigned_bytes(group, request) + group.size_bytes
+    return size + group.size_bytes <= limits.max_step_bytes and size <= limits.max_group_bytes
+
+
+def _has_room(shard: ShardState, group: Group, request: SyncGroup) -> bool:
+    """Whether the assignments of all groups leave room for these."""
+    assigned = _assigned_bytes(group, request)
+    shard.note_assigned()
+    return shard.census.admits_assignment(assigned, assigned - group.assigned_bytes)
+
+
+def _assigned_bytes(group: Group, request: SyncGroup) -> int:
+    return sum(
         encoded_bytes(len(data))
         for member_id, data in dict(request.assignments).items()
         if member_id in group.members
     )
-    limits = shard.limits
-    size = assigned + group.size_bytes
-    return size + group.size_bytes <= limits.max_step_bytes and size <= limits.max_group_bytes
 
 
 def _store_assignment(shard: ShardState, group: Group, request: SyncGroup) -> None:
@@ -150,6 +164,7 @@ def _store_assignment(shard: ShardState, group: Group, request: SyncGroup) -> No
         member.assignment = assigned.get(member.member_id, b"")
     group.transition_to(GroupState.STABLE, shard.now.wall_ms)
     shard.record_group(group)
+    shard.note_assigned()
     shard.event(assignment_event(group, shard.limits.max_step_bytes))
     for member in group.members.values():
         if member.parked_sync is not None:

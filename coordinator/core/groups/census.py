@@ -16,17 +16,25 @@ LARGE_METADATA_BYTES: Final = 16_384
 kept for these."""
 LARGE_SHARE: Final = 0.5
 
+SMALL_ASSIGNMENT_BYTES: Final = 1_024
+LARGE_ASSIGNMENT_BYTES: Final = 262_144
+"""The same of the assignments of one group, with room of their own: what subscriptions take must
+not stop groups that assign. 500 members with 10 partitions each have less.
+"""
+
 
 class Tally:
     """The groups of one shard by state, their members, and what these subscribed with."""
 
-    __slots__ = ("by_state", "members", "metadata_bytes")
+    __slots__ = ("assigned_bytes", "by_state", "members", "metadata_bytes")
 
     def __init__(self) -> None:
         """Count nothing yet."""
         self.by_state: dict[GroupState, int] = dict.fromkeys(GroupState, 0)
         self.members = 0
         self.metadata_bytes = 0
+        self.assigned_bytes = 0
+        """Of the assignments that are saved, encoded."""
 
     def move(self, old: GroupState, new: GroupState) -> None:
         """Count a group that changed its state."""
@@ -42,8 +50,10 @@ class Census:
     """
 
     __slots__ = (
+        "_assigned_of_shard",
         "_metadata_of_shard",
         "_of_shard",
+        "assigned_bytes",
         "groups",
         "max_groups",
         "max_metadata_bytes",
@@ -57,6 +67,8 @@ class Census:
         self.max_metadata_bytes = max_metadata_bytes
         self.metadata_bytes = 0
         self._metadata_of_shard: dict[int, int] = {}
+        self.assigned_bytes = 0
+        self._assigned_of_shard: dict[int, int] = {}
         self.groups = 0
         self.refused = 0
         """Requests that would have created one group more than there may be."""
@@ -80,6 +92,18 @@ class Census:
             return True
         share = 1.0 if size_bytes <= LARGE_METADATA_BYTES else LARGE_SHARE
         return self.metadata_bytes + added_bytes <= self.max_metadata_bytes * share
+
+    def note_assigned(self, shard_id: int, assigned_bytes: int) -> None:
+        """Take what the assignments of all groups of one shard take."""
+        self.assigned_bytes += assigned_bytes - self._assigned_of_shard.get(shard_id, 0)
+        self._assigned_of_shard[shard_id] = assigned_bytes
+
+    def admits_assignment(self, size_bytes: int, added_bytes: int) -> bool:
+        """Return whether a group may have assignments of this size, so much more than it had."""
+        if size_bytes <= SMALL_ASSIGNMENT_BYTES or added_bytes <= 0:
+            return True
+        share = 1.0 if size_bytes <= LARGE_ASSIGNMENT_BYTES else LARGE_SHARE
+        return self.assigned_bytes + added_bytes <= self.max_metadata_bytes * share
 
     def of_shard(self, shard_id: int) -> int:
         """Return the number that was last noted for one shard."""
