@@ -43,15 +43,10 @@ has a header.
 
 
 def _has_flexible_header(api_key: int, version: int) -> bool:
-    api = API_BY_KEY.get(api_key)
-    if api is None:
-        raise ProtocolError("unknown_api", f"the API key {api_key} is not served")
-    # RequestContext.parseRequest: the one API that is answered outside its range, so that a newer
-    # client learns what to fall back to.
-    answered_anyway = api_key == ApiKey.API_VERSIONS
-    if not api.serves(version) and not answered_anyway:
-        raise ProtocolError("unsupported_version", f"{api.name} v{version} is not served")
-    return api.is_flexible(version)
+    """Say so of a version that is not served. Nobody reads its body, so the header is read as far
+    as all headers are alike; but ApiVersions is answered in every version.
+    """
+    return api_key == ApiKey.API_VERSIONS and API_BY_KEY[api_key].is_flexible(version)
 
 
 _FLEXIBLE: Final = {
@@ -73,10 +68,9 @@ def _skip_tags(frame: bytes, position: int) -> int:
 
 
 def read_request_header(frame: bytes) -> RequestHeader:
-    """Read the header of a frame.
+    """Read the header of a frame; whether its key and version are served is for others to judge.
 
-    An unknown key or version is an error, except that ApiVersions outside its range comes back
-    for the handler to refuse.
+    Of what is not served the body offset is the end of the client id.
     """
     try:
         api_key, version, correlation_id, client_id_bytes = _FIXED.unpack_from(frame, PREFIX_BYTES)

@@ -44,6 +44,9 @@ def handle(exchange: Exchange, services: Services) -> None:
     )
     exchange.error = ErrorCode.NONE if valid else ErrorCode.INVALID_REQUEST
     if valid:
+        if version >= 3:
+            name, its_version = request.client_software_name, request.client_software_version
+            exchange.channel.session.runs(name, its_version)
         exchange.send(write(exchange, error_code=exchange.error, **_served(version)))
     else:
         exchange.send(write(exchange, error_code=exchange.error, api_keys=()))

@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 def handle(exchange: Exchange, services: Services) -> None:
     """Submit what can be asked of us; answered once the partitions are durable."""
     wire = read(exchange, services)
+    named = [(topic.name, "") for topic in wire.topics]
+    if services.denied:
+        topic_changes.refuse_all(exchange, named, services.denied, None, _render_once)
+        return
     twice = topic_changes.repeated([topic.name for topic in wire.topics])
     if wire.timeout <= 0 and any(topic.name not in twice for topic in wire.topics):
-        named = [(topic.name, "") for topic in wire.topics]
         topic_changes.refuse_all(exchange, named, ErrorCode.REQUEST_TIMED_OUT, None, render)
         return
     judged = []

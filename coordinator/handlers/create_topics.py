@@ -29,6 +29,9 @@ def handle(exchange: Exchange, services: Services) -> None:
     """Submit what can be asked of us; answered once the topics are durable."""
     wire = read(exchange, services)
     named = [(topic.name, "") for topic in wire.topics]
+    if services.denied:
+        topic_changes.refuse_all(exchange, named, services.denied, None, _render_once)
+        return
     undecided = _undecided(wire.topics)
     new = [_new_topic(topic, services) for topic in wire.topics]
     if undecided and wire.timeout <= 0:

@@ -34,6 +34,9 @@ def handle(exchange: Exchange, services: Services) -> None:
         named = [(t.name, uuid_to_topic_id(t.topic_id)) for t in wire.topics]
     else:
         named = [(name, "") for name in wire.topic_names]
+    if services.denied:
+        topic_changes.refuse_all(exchange, named, services.denied, None, _render_once)
+        return
     judged = [_judge(name, topic_id) for name, topic_id in named]
     twice = topic_changes.repeated(named)
     asks = any(

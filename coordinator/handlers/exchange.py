@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from groupkeeper.coordinator.core.requests import Client
+from groupkeeper.coordinator.handlers.session import Session
 from groupkeeper.protocol.packed import LastSender
 
 Render: TypeAlias = Callable[[Any, "Exchange"], bytes | None]
@@ -24,6 +25,9 @@ INTERNAL_ERROR = "internal_error"
 
 class Channel(Protocol):
     """What an exchange needs of the connection that it came in on."""
+
+    session: Session
+    """Who speaks on it."""
 
     def answered(self, exchange: Exchange) -> None:
         """The exchange has its reply: write it as soon as it is its turn."""
@@ -54,6 +58,8 @@ class Channel(Protocol):
 
 class _Closed:
     """The channel of an exchange whose connection is gone: nobody hears the answer."""
+
+    session = Session("", "")
 
     def answered(self, exchange: Exchange) -> None:
         exchange.reply = None

@@ -96,6 +96,11 @@ def handle(exchange: Exchange, services: Services) -> None:
         exchange.error = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         exchange.send(_write(exchange, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, []))
         return
+    if services.denied:
+        exchange.error = services.denied
+        entries = _refused(wire, exchange.version, services.denied)
+        exchange.send(_write(exchange, ErrorCode.NONE, 0, entries))
+        return
     wait_ms = min(wire.max_wait, MAX_WAIT_MS)
     reply, may_wait = render(wire, exchange, services)
     if not may_wait or wait_ms <= 0 or wire.min_bytes <= 0:
@@ -204,16 +209,21 @@ def _render_refused(wire: Any, exchange: Exchange) -> bytes:
     """
     version, error = exchange.version, ErrorCode.UNKNOWN_SERVER_ERROR
     exchange.error = error
-    entries = []
-    if version < TOPIC_IDS:
-        entries = [
-            (
-                (one.topic, ""),
-                [_row(p.partition, error, -1, tells_aborted=True) for p in one.partitions],
-            )
-            for one in wire.topics
-        ]
+    entries = _refused(wire, version, error) if version < TOPIC_IDS else []
     return _write(exchange, error, wire.session_id if version >= 7 else 0, entries)
+
+
+def _refused(
+    wire: Any, version: int, error: ErrorCode
+) -> list[tuple[tuple[str, str], list[_Fetched]]]:
+    by_id = version >= TOPIC_IDS
+    return [
+        (
+            ("", uuid_to_topic_id(one.topic_id)) if by_id else (one.topic, ""),
+            [_row(p.partition, error, -1, tells_aborted=True) for p in one.partitions],
+        )
+        for one in wire.topics
+    ]
 
 
 def _write(

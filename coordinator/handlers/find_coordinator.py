@@ -44,13 +44,13 @@ def handle(exchange: Exchange, services: Services) -> None:
         known_type = key_type in (GROUP, TRANSACTION, SHARE)
         rows = []
         for key in request.coordinator_keys:
-            error = check_key(key_type, key, version)
+            error = check_key(key_type, key, version, services.denied)
             exchange.error = exchange.error or error
             message = "" if known_type else error.name
             rows.append(_row(key, error, message, services.node_id, here))
         exchange.send(write(exchange, coordinators=rows))
         return
-    error = exchange.error = check_key(key_type, request.key, version)
+    error = exchange.error = check_key(key_type, request.key, version, services.denied)
     row = _row(request.key, error, error.name, services.node_id, here)
     exchange.send(write(exchange, **vars(row)))
 
@@ -67,10 +67,10 @@ def _row(key: str, error: ErrorCode, message: str, node_id: int, here: Endpoint)
     )
 
 
-def check_key(key_type: int, key: str, version: int) -> ErrorCode:
+def check_key(key_type: int, key: str, version: int, denied: ErrorCode) -> ErrorCode:
     """Say whether we coordinate what the key names."""
     if key_type == GROUP:
-        return ErrorCode.NONE
+        return denied
     if key_type == TRANSACTION:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if key_type == SHARE and version >= 6 and _is_share_key(key):

@@ -49,7 +49,7 @@ class FoundPartition(NamedTuple):
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Answer at once."""
-    exchange.send(render(read(exchange, services), exchange, services.topics))
+    exchange.send(render(read(exchange, services), exchange, services))
 
 
 def look_up(
@@ -70,13 +70,15 @@ def look_up(
     return error, -1, -1
 
 
-def render(wire: Any, exchange: Exchange, topics: TopicSource) -> bytes:
+def render(wire: Any, exchange: Exchange, services: Services) -> bytes:
     """Render for the version asked, each partition once."""
     version = exchange.version
     if version >= 2 and wire.isolation_level not in ISOLATION_LEVELS:
-        entries = _stumbled(wire)
+        entries = _refused(wire, ErrorCode.UNKNOWN_SERVER_ERROR)
+    elif services.denied:
+        entries = _refused(wire, services.denied)
     else:
-        entries = _entries(wire, version, topics)
+        entries = _entries(wire, version, services.topics)
     errors = (found.error_code for _, partitions in entries for found in partitions)
     exchange.error = next(filter(None, errors), ErrorCode.NONE)
     return write(
@@ -104,11 +106,10 @@ def _entries(
     return [(name, list(rows.values())) for name, rows in merged.items()]
 
 
-def _stumbled(wire: Any) -> list[tuple[str, list[FoundPartition]]]:
-    """Answer an isolation level that there is not as Kafka does, all as it was asked for
-    (ListOffsetsRequest.getErrorResponse).
+def _refused(wire: Any, error: ErrorCode) -> list[tuple[str, list[FoundPartition]]]:
+    """Answer all as it was asked for (ListOffsetsRequest.getErrorResponse): as Kafka does where it
+    stumbles over an isolation level.
     """
-    error = ErrorCode.UNKNOWN_SERVER_ERROR
     return [
         (asked.name, [FoundPartition(p.partition_index, error) for p in asked.partitions])
         for asked in wire.topics

@@ -88,6 +88,9 @@ def handle(exchange: Exchange, services: Services) -> None:
     if wrong is not ErrorCode.NONE:
         exchange.send(_render_refused(wire, exchange, wrong))
         return
+    if services.denied:
+        exchange.send(_render_denied(wire, exchange, services))
+        return
     topics = shown_topics(wire, version, services.topics.image)
     missing = _creatable(topics, wire, version) if services.auto_create_topics else []
     if not missing:
@@ -128,7 +131,7 @@ def _note_unknown(topics: list[ShownTopic], exchange: Exchange, services: Servic
 
 def shown_topics(wire: Any, version: int, image: TopicImage) -> list[ShownTopic]:
     """Say which topics the answer shows, each once, in the order asked."""
-    if wire.topics is None or (version == 0 and not wire.topics):
+    if _asks_for_all(wire, version):
         return [_known(topic) for topic in image.by_name.values()]
     if version >= LOOK_UP_BY_ID:
         # If any id is given, names are ignored.
@@ -136,6 +139,10 @@ def shown_topics(wire: Any, version: int, image: TopicImage) -> list[ShownTopic]
         if ids:
             return [_by_id(image, topic_id) for topic_id in ids]
     return [_by_name(image, name) for name in dict.fromkeys(t.name for t in wire.topics)]
+
+
+def _asks_for_all(wire: Any, version: int) -> bool:
+    return wire.topics is None or (version == 0 and not wire.topics)
 
 
 def _known(topic: TopicInfo) -> ShownTopic:
@@ -250,6 +257,25 @@ def _render_refused(wire: Any, exchange: Exchange, error: ErrorCode) -> bytes:
         cluster_authorized_operations=NO_OPERATIONS,
         error_code=error,
     )
+
+
+def _render_denied(wire: Any, exchange: Exchange, services: Services) -> bytes:
+    """Tell nothing of the topics that are asked for, but that there is no topic of an id
+    (KafkaApis.handleTopicMetadataRequest).
+    """
+    version, error = exchange.version, services.denied
+    topics: list[ShownTopic] = []
+    if not _asks_for_all(wire, version):
+        by_id = version >= LOOK_UP_BY_ID and any(topic.topic_id for topic in wire.topics)
+        for topic in shown_topics(wire, version, services.topics.image):
+            if not by_id:
+                topics.append(ShownTopic(error, topic.name, "", 0))
+            elif topic.error is ErrorCode.NONE:
+                topics.append(ShownTopic(error, None, topic.topic_id, 0))
+            else:
+                topics.append(topic)
+    written = _topics(exchange, topics, services.node_id, NO_OPERATIONS)
+    return render(topics, wire, exchange, services, written)
 
 
 def _topics(exchange: Exchange, topics: list[ShownTopic], node_id: int, operations: int) -> Written:

@@ -16,6 +16,7 @@ want no acknowledgement (acks=0): their producer reads no error.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from groupkeeper.coordinator.core.errors import ErrorCode
@@ -38,19 +39,19 @@ class _Refused:
     """One partition of the answer."""
 
     index: int
-    error_code: ErrorCode = ErrorCode.POLICY_VIOLATION
+    error_code: ErrorCode
+    error_message: str | None
     base_offset: int = -1
     log_append_time: int = -1
     log_start_offset: int = -1
     record_errors: tuple[()] = ()
-    error_message: str = MESSAGE
 
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Refuse at once; nothing of the records is kept."""
     wire = read(exchange, services)
     if wire.acks != 0:
-        exchange.send(render(wire, exchange))
+        exchange.send(render(wire, exchange, services.denied))
     elif any(topic.partition_data for topic in wire.topic_data):
         # There is no reply to say it in, so the connection does, as Kafka's (KafkaApis).
         exchange.channel.refused(exchange, "produce_without_acks")
@@ -58,14 +59,16 @@ def handle(exchange: Exchange, services: Services) -> None:
         exchange.send(b"")
 
 
-def render(wire: Any, exchange: Exchange) -> bytes:
+def render(wire: Any, exchange: Exchange, denied: ErrorCode) -> bytes:
     """Render for the version asked, each partition once."""
     merged = _merged(wire, exchange.version)
-    exchange.error = ErrorCode.POLICY_VIOLATION if merged else ErrorCode.NONE
+    error = denied or ErrorCode.POLICY_VIOLATION
+    refused = partial(_Refused, error_code=error, error_message=None if denied else MESSAGE)
+    exchange.error = error if merged else ErrorCode.NONE
     return write(
         exchange,
         responses=[
-            Row(name=name, topic_id=topic_id, partition_responses=list(map(_Refused, indexes)))
+            Row(name=name, topic_id=topic_id, partition_responses=list(map(refused, indexes)))
             for (name, topic_id), indexes in merged.items()
         ],
     )

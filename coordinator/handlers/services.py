@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from groupkeeper.coordinator.cluster.topics import mint_topic_id
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.cluster.settings import ConfigKind
+from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.requests import ListGroups, Request
 from groupkeeper.coordinator.handlers.unknown_topics import UnknownTopicLog
@@ -95,6 +96,10 @@ class Services:
 
     coordinator: Coordinator
     topics: TopicSource
+    denied: ErrorCode = ErrorCode.NONE
+    """What is answered instead of what is asked, if anything: who asks may not (``routes``). The
+    coordinator answers with it by itself.
+    """
     broker_configs: tuple[BrokerConfig, ...] = ()
     """What DescribeConfigs tells of this server."""
     node_id: int = 1

@@ -1,9 +1,8 @@
-"""Which handler answers which API, and every (key, version) that is served."""
+"""Every API that is served: its handler, and what one must be allowed to do to ask it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final
 
 from groupkeeper.coordinator.handlers import (
     api_versions,
@@ -32,43 +31,43 @@ from groupkeeper.coordinator.handlers.configs import (
     incremental_alter_configs,
     list_config_resources,
 )
-from groupkeeper.coordinator.handlers.exchange import Exchange
-from groupkeeper.coordinator.handlers.services import Services
-from groupkeeper.protocol.versions import APIS, ApiKey
+from groupkeeper.coordinator.handlers.routes import Operation, Resource, Route, Routes
+from groupkeeper.protocol.versions import ApiKey
 
-Handle: TypeAlias = Callable[[Exchange, Services], None]
-"""Reads the body, and answers or submits. Raises ProtocolError on a body that cannot be."""
-
-HANDLERS: Final[dict[ApiKey, Handle]] = {
-    ApiKey.PRODUCE: produce.handle,
-    ApiKey.FETCH: fetch.handle,
-    ApiKey.LIST_OFFSETS: list_offsets.handle,
-    ApiKey.METADATA: metadata.handle,
-    ApiKey.OFFSET_COMMIT: offset_commit.handle,
-    ApiKey.OFFSET_FETCH: offset_fetch.handle,
-    ApiKey.FIND_COORDINATOR: find_coordinator.handle,
-    ApiKey.JOIN_GROUP: join_group.handle,
-    ApiKey.HEARTBEAT: heartbeat.handle,
-    ApiKey.LEAVE_GROUP: leave_group.handle,
-    ApiKey.SYNC_GROUP: sync_group.handle,
-    ApiKey.DESCRIBE_GROUPS: describe_groups.handle,
-    ApiKey.LIST_GROUPS: list_groups.handle,
-    ApiKey.API_VERSIONS: api_versions.handle,
-    ApiKey.CREATE_TOPICS: create_topics.handle,
-    ApiKey.DELETE_TOPICS: delete_topics.handle,
-    ApiKey.DESCRIBE_CONFIGS: describe_configs.handle,
-    ApiKey.CREATE_PARTITIONS: create_partitions.handle,
-    ApiKey.DELETE_GROUPS: delete_groups.handle,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.handle,
-    ApiKey.OFFSET_DELETE: offset_delete.handle,
-    ApiKey.DESCRIBE_CLUSTER: describe_cluster.handle,
-    ApiKey.LIST_CONFIG_RESOURCES: list_config_resources.handle,
+HANDLERS: Final[dict[ApiKey, Route]] = {
+    ApiKey.PRODUCE: Route(produce.handle, Operation.WRITE, Resource.TOPIC),
+    ApiKey.FETCH: Route(fetch.handle, Operation.READ, Resource.TOPIC),
+    ApiKey.LIST_OFFSETS: Route(list_offsets.handle, Operation.DESCRIBE, Resource.TOPIC),
+    ApiKey.METADATA: Route(metadata.handle, Operation.DESCRIBE, Resource.TOPIC),
+    ApiKey.OFFSET_COMMIT: Route(offset_commit.handle, Operation.READ, Resource.GROUP),
+    ApiKey.OFFSET_FETCH: Route(offset_fetch.handle, Operation.DESCRIBE, Resource.GROUP),
+    ApiKey.FIND_COORDINATOR: Route(find_coordinator.handle, Operation.DESCRIBE, Resource.GROUP),
+    ApiKey.JOIN_GROUP: Route(join_group.handle, Operation.READ, Resource.GROUP),
+    ApiKey.HEARTBEAT: Route(heartbeat.handle, Operation.READ, Resource.GROUP),
+    ApiKey.LEAVE_GROUP: Route(leave_group.handle, Operation.READ, Resource.GROUP),
+    ApiKey.SYNC_GROUP: Route(sync_group.handle, Operation.READ, Resource.GROUP),
+    ApiKey.DESCRIBE_GROUPS: Route(describe_groups.handle, Operation.DESCRIBE, Resource.GROUP),
+    ApiKey.LIST_GROUPS: Route(list_groups.handle, Operation.DESCRIBE, Resource.GROUP),
+    ApiKey.API_VERSIONS: Route(api_versions.handle),
+    ApiKey.CREATE_TOPICS: Route(create_topics.handle, Operation.CREATE, Resource.TOPIC),
+    ApiKey.DELETE_TOPICS: Route(delete_topics.handle, Operation.DELETE, Resource.TOPIC),
+    ApiKey.DESCRIBE_CONFIGS: Route(
+        describe_configs.handle, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER
+    ),
+    ApiKey.CREATE_PARTITIONS: Route(create_partitions.handle, Operation.ALTER, Resource.TOPIC),
+    ApiKey.DELETE_GROUPS: Route(delete_groups.handle, Operation.DELETE, Resource.GROUP),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Route(
+        incremental_alter_configs.handle, Operation.ALTER_CONFIGS, Resource.CLUSTER
+    ),
+    ApiKey.OFFSET_DELETE: Route(offset_delete.handle, Operation.DELETE, Resource.GROUP),
+    ApiKey.DESCRIBE_CLUSTER: Route(describe_cluster.handle),
+    ApiKey.LIST_CONFIG_RESOURCES: Route(
+        list_config_resources.handle, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER
+    ),
 }
-"""By API: one file each."""
+"""By API: one file each. What KafkaApis and ControllerApis ask the authorizer about it; ApiVersions
+and DescribeCluster are for everyone.
+"""
 
-ROUTES: Final[dict[tuple[int, int], Handle]] = {
-    (int(api.key), version): HANDLERS[api.key]
-    for api in APIS
-    for version in range(api.lowest_served, api.max_version + 1)
-}
-"""By (key, version): what a connection looks up."""
+ROUTES: Final = Routes(HANDLERS)
+"""What a listener offers on which everyone may do everything."""

@@ -18,9 +18,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
-from groupkeeper.coordinator.core.requests import Client
-from groupkeeper.coordinator.handlers import api_versions
 from groupkeeper.coordinator.handlers.exchange import Exchange
+from groupkeeper.coordinator.handlers.session import Session
 from groupkeeper.coordinator.handlers.table import ROUTES
 from groupkeeper.coordinator.server.budget import (
     FRAME_BYTES,
@@ -30,7 +29,7 @@ from groupkeeper.coordinator.server.budget import (
     UNCOUNTED_BYTES,
     cost_bytes,
 )
-from groupkeeper.coordinator.server.hub import Hub, java_address
+from groupkeeper.coordinator.server.hub import Hub
 from groupkeeper.coordinator.server.limits import LARGE_REPLY_BYTES
 from groupkeeper.coordinator.server.stats import FAST_S, NOT_ANSWERED, CloseReason
 from groupkeeper.protocol.errors import ProtocolError
@@ -44,11 +43,12 @@ class Connection(asyncio.Protocol):
 
     # fmt: off
     __slots__ = (
-        "_backlog", "_backlog_bytes", "_client", "_client_host", "_closed", "_doomed",
-        "_headers", "_held_by", "_hub", "_idle_since", "_out", "_owed", "_owed_bytes", "_read_s",
-        "_reading", "_scheduled", "_seen", "_seen_by_budget", "_sender", "_services", "_splitter",
-        "_stats", "_stored_bytes", "_tell_above", "_tell_below", "_transport", "_turning",
-        "_turns", "_unsent_bytes", "_writable", "held_bytes", "peer", "requests", "stalled_ticks",
+        "_backlog", "_backlog_bytes", "_closed", "_doomed", "_headers", "_held_by", "_hub",
+        "_idle_since", "_out", "_owed", "_owed_bytes", "_read_s", "_reading", "_routes",
+        "_scheduled", "_seen", "_seen_by_budget", "_sender", "_services", "_splitter", "_stats",
+        "_stored_bytes", "_tell_above", "_tell_below", "_transport", "_turning", "_turns",
+        "_unsent_bytes", "_writable", "held_bytes", "peer", "requests", "session",
+        "stalled_ticks",
     )
     # fmt: on
 
@@ -56,6 +56,7 @@ class Connection(asyncio.Protocol):
         """Make the connection of a listener; it comes to life with ``connection_made``."""
         self._hub = hub
         self._services = hub.services
+        self._routes = ROUTES
         self._stats = hub.stats
         self._read_s = hub.watch.read_s
         self._turns = hub.turns
@@ -87,8 +88,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         peername = transport.get_extra_info("peername")
         self.peer = str(peername[0]) if peername else "unknown"
-        self._client_host = "/" + java_address(self.peer)
-        self._client = Client("", self._client_host)
+        self.session = Session("", self.peer)
         refused = self._hub.opened(self)
         if refused is not None:
             self._count(refused)
@@ -358,16 +358,14 @@ class Connection(asyncio.Protocol):
         except ProtocolError as error:
             self._refuse(error.reason, error=error.message)
             return NOT_ANSWERED
-        # The header reader lets nothing else through that is not served.
-        handle = ROUTES.get((key, version), api_versions.handle_unsupported)
         self.requests += 1
-        client = self._client
+        client = self.session.client
         if client.client_id != client_id:
-            client = self._client = Client(client_id or "", self._client_host)
+            client = self.session.named(client_id)
         exchange = Exchange(self, key, version, correlation_id, client, frame, offset, self._sender)
         self._owed.append(exchange)
         try:
-            handle(exchange, self._services)
+            self._routes[key, version](exchange, self._services)
         except ProtocolError as error:
             self._drop(exchange)
             self._refuse(error.reason, api_key=key, api_version=version, error=error.message)
@@ -421,6 +419,8 @@ class Connection(asyncio.Protocol):
 
     def _count(self, reason: str, **detail: Any) -> None:
         self._hub.stats.count_closed(reason)
+        if self.session.software:
+            detail["client_software"] = self.session.software
         self._hub.refusals.write(reason, self.peer, **detail)
 
     def _continue_later(self) -> None:

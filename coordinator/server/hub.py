@@ -1,9 +1,8 @@
-"""What the connections of one listener share, and how they name a peer."""
+"""What all connections of the Kafka port share."""
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Hub(Protocol):
-    """What the connections of one listener share."""
+    """What all connections share."""
 
     services: Services
     limits: ServerLimits
@@ -36,14 +35,3 @@ class Hub(Protocol):
     def closed(self, connection: Connection) -> None:
         """Forget the connection."""
         ...
-
-
-def java_address(address: str) -> str:
-    """Print an address as Java does, which Kafka's client host shows: IPv6 without "::"."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if parsed.version == 4:
-        return address
-    return ":".join(f"{int(group, 16):x}" for group in parsed.exploded.split(":"))

@@ -20,7 +20,9 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.requests import Client, Request
 from groupkeeper.coordinator.handlers.exchange import Exchange
+from groupkeeper.coordinator.handlers.routes import Routes
 from groupkeeper.coordinator.handlers.services import Services
+from groupkeeper.coordinator.handlers.session import Session
 from groupkeeper.coordinator.handlers.table import ROUTES
 from groupkeeper.protocol.headers import read_request_header
 from groupkeeper.protocol.packing import printed_topic_id
@@ -71,6 +73,7 @@ class FakeChannel:
     """Takes replies; time passes when the test says so."""
 
     def __init__(self) -> None:
+        self.session = Session("PLAINTEXT", CLIENT_HOST.removeprefix("/"))
         self.replies: list[bytes] = []
         self.failures: list[BaseException] = []
         self.refusals: list[str] = []
@@ -120,7 +123,9 @@ def begin(
     return begin_frame(services, frame)
 
 
-def begin_frame(services: Services, frame: bytes) -> tuple[Exchange, FakeChannel]:
+def begin_frame(
+    services: Services, frame: bytes, routes: Routes = ROUTES
+) -> tuple[Exchange, FakeChannel]:
     """Give one request, already encoded, to its handler."""
     header = read_request_header(frame)
     channel = FakeChannel()
@@ -133,7 +138,7 @@ def begin_frame(services: Services, frame: bytes) -> tuple[Exchange, FakeChannel
         frame,
         header.body_offset,
     )
-    ROUTES[header.api_key, header.api_version](exchange, services)
+    routes[header.api_key, header.api_version](exchange, services)
     return exchange, channel
 
 

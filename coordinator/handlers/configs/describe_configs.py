@@ -27,7 +27,11 @@ from groupkeeper.coordinator.core.cluster.settings import (
 )
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
-from groupkeeper.coordinator.handlers.configs.resources import ResourceType, broker_name_error
+from groupkeeper.coordinator.handlers.configs.resources import (
+    ResourceType,
+    broker_name_error,
+    denied,
+)
 from groupkeeper.coordinator.handlers.reading import read
 from groupkeeper.coordinator.handlers.writing import write
 from groupkeeper.protocol.codec import write_elements
@@ -144,6 +148,8 @@ def _unknown_type(resources: Iterable[Any]) -> Refusal | None:
 
 def judge(resource_type: int, name: str, services: Services) -> Refusal | None:
     """Say why a resource cannot be described; None where it can."""
+    if services.denied:
+        return Refusal(*denied(resource_type))
     if resource_type == ResourceType.GROUP:
         wrong = None if name else "Group name must not be empty"
     elif resource_type == ResourceType.BROKER:

@@ -21,7 +21,11 @@ from groupkeeper.coordinator.core.requests import (
     AlterGroupConfigsResult,
     GroupConfigChange,
 )
-from groupkeeper.coordinator.handlers.configs.resources import ResourceType, broker_name_error
+from groupkeeper.coordinator.handlers.configs.resources import (
+    ResourceType,
+    broker_name_error,
+    denied,
+)
 from groupkeeper.coordinator.handlers.configs.topic_configs import (
     TOPIC_CONFIGS,
     appended,
@@ -83,6 +87,8 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 def judge(resource: Any, services: Services) -> Refusal | None:
     """Say what is wrong with a resource, in Kafka's order; None where the cluster shard decides."""
+    if services.denied:
+        return Refusal(*denied(resource.resource_type))
     names = [config.name for config in resource.configs]
     if len(set(names)) < len(names):
         return Refusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")

@@ -28,8 +28,10 @@ def handle(exchange: Exchange, services: Services) -> None:
     asked = {ResourceType.CLIENT_METRICS.value}
     if exchange.version >= 1:
         asked = set(request.resource_types) or {kind.value for kind in ResourceType}
-    error = ErrorCode.NONE
-    if not asked <= {kind.value for kind in ResourceType}:
+    error = services.denied
+    if error:
+        asked = set()
+    elif not asked <= {kind.value for kind in ResourceType}:
         error, asked = ErrorCode.UNSUPPORTED_VERSION, set()
     exchange.error = error
     rows = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from groupkeeper.coordinator.core.cluster.java_text import parse_int
+from groupkeeper.coordinator.core.errors import ErrorCode
 
 
 class ResourceType(IntEnum):
@@ -15,6 +16,15 @@ class ResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
+
+
+def denied(resource_type: int) -> tuple[ErrorCode, str]:
+    """Say that who asks may not, in Kafka's words for a type of resources."""
+    if resource_type == ResourceType.GROUP:
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."
+    if resource_type == ResourceType.TOPIC:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."
+    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
 
 
 def broker_name_error(name: str, node_id: int) -> str | None:

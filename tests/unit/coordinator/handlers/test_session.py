@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from groupkeeper.coordinator.handlers.session import MAX_SOFTWARE_CHARS, Session
+from tests.helpers.handling import begin, make_services
+
+
+def test_a_client_is_who_speaks_under_the_name_of_its_request() -> None:
+    session = Session("PLAINTEXT", "10.0.0.1", "User:alice")
+    client = session.named("app")
+    assert client == ("app", "/10.0.0.1", "User:alice")
+    assert session.client is client
+    assert session.named(None).client_id == ""
+
+
+def test_an_address_is_shown_as_java_prints_it() -> None:
+    assert Session("PLAINTEXT", "fe80::1%eth0").client_host == "/fe80:0:0:0:0:0:0:1"
+    assert Session("PLAINTEXT", "unknown").client_host == "/unknown"
+
+
+def told(name: str, version: str) -> str:
+    values = {"client_software_name": name, "client_software_version": version}
+    _, channel = begin(make_services(), "api_versions", 3, **values)
+    return channel.session.software
+
+
+def test_a_session_knows_what_software_its_client_says_it_is() -> None:
+    assert told("apache-kafka-java", "4.3.1") == "apache-kafka-java 4.3.1"
+    assert told("a" * 30_000, "1") == "a" * MAX_SOFTWARE_CHARS
+    assert told("not a name", "1") == ""
