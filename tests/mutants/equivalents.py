@@ -46,10 +46,6 @@ EQUIVALENTS: Final[dict[str, str]] = {
     "coordinator/core/offsets/commit.py _judge: len(topics) > 1 -> len(topics) >= 1": (
         "one topic is not named twice: only slower"
     ),
-    "coordinator/runtime/tickets.py Listing.advance: self._next < len(self._places) -> "
-    "self._next <= len(self._places) (no. 2)": (
-        "after the last place it would be called once more, and find that nobody is left to ask"
-    ),
     "coordinator/handlers/topic_changes.py submit: ErrorCode.NONE -> "
     "ErrorCode.COORDINATOR_LOAD_IN_PROGRESS": (
         "every topic was refused here already, so what the shard is said to answer is not looked at"
