@@ -4,10 +4,10 @@
 #   docker run --read-only -v groupkeeper:/var/lib/groupkeeper -p 9092:9092 -p 9308:9308 \
 #     -e GROUPKEEPER_KAFKA__ADVERTISED=localhost:9092 groupkeeper
 #
-# docs/operations.md has the rest.
+# docs/operate/operations.md has the rest.
 
 FROM python:3.11-slim AS build
-# for what mypyc compiles: the hot path (docs/performance.md)
+# for what mypyc compiles: the hot path (docs/understand/performance.md)
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends gcc libc6-dev
 # bytecode is made here, once: the root of the running container may be read-only

@@ -6,7 +6,7 @@
 
 From ``data_received`` to ``transport.write``, with memory as the store, and with fixed inputs: the
 figures stand still on a busy machine. What the kernel and a disk do is not in them
-(docs/performance.md, "Instructions").
+(docs/understand/performance.md, "Instructions").
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     make bench-micro
 
 CPU time, the best of many short rounds, so that the figures stand still beside a busy neighbour.
-docs/performance.md tells what they add up to.
+docs/understand/performance.md tells what they add up to.
 """
 
 from __future__ import annotations

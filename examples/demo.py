@@ -304,7 +304,7 @@ class Demo:
         for fact, held in self.facts:
             mark = screen.colour(screen.yes, "32") if held else screen.colour(screen.no, "31")
             print(f"  {mark} {fact}")
-        print("\nTry it yourself: `make run`, and docs/quickstart.md.", flush=True)
+        print("\nTry it yourself: `make run`, and docs/start/quickstart.md.", flush=True)
         return all(held for _, held in self.facts)
 
     # --- steps ------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 """The event log in Spark: tables, reports, and offsets as they once were.
 
 Nothing here is imported by the daemon; the extra `pipeline` brings what it needs
-(docs/installing.md).
+(docs/start/installing.md).
 """

@@ -3,7 +3,7 @@
 The numbers are Apache Kafka 4.3.1's (docs/design.md#versions): ApiVersions lists exactly its ranges
 for what we serve. Versions that Kafka 4 dropped and old clients still send without negotiating are
 served unadvertised (docs/spec/wire.md#old-versions). ``python -m groupkeeper.protocol.versions``
-prints docs/protocol-support.md.
+prints docs/reference/protocol-support.md.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Api:
     lowest_served: int
     """Below ``min_version`` where old clients send what Kafka 4 dropped."""
     notes: tuple[str, ...] = field(default=())
-    """What differs from a broker, for docs/protocol-support.md."""
+    """What differs from a broker, for docs/reference/protocol-support.md."""
 
     def serves(self, version: int) -> bool:
         """Say whether a request of this version is read."""
@@ -229,7 +229,7 @@ def _flexible_from(api: Api) -> str:
 
 
 def support_page() -> str:
-    """Print the table of what we serve, as docs/protocol-support.md holds it."""
+    """Print the table of what we serve, as docs/reference/protocol-support.md holds it."""
     lines = [
         f"| {api.key.value} | {api.name} | {api.lowest_served}-{api.max_version} "
         f"| {api.advertised_min}-{api.max_version} | {_flexible_from(api)} "

@@ -1,10 +1,10 @@
 """An event as one line of a segment, and back (pure).
 
-As the flat dict of ``docs/events.md``, but for commits, which are most of what there is: a topic's
-partitions stand there as ``rows``, lists without names, in the order of ``ROW_FIELDS``. They are
-half as long so, and the very bytes that the loop encoded for the store can be copied into the file
-(``storage.event_log.lines``). Files of schema version 1 have ``partitions`` with names there as
-well.
+As the flat dict of ``docs/reference/events.md``, but for commits, which are most of what there is:
+a topic's partitions stand there as ``rows``, lists without names, in the order of ``ROW_FIELDS``.
+They are half as long so, and the very bytes that the loop encoded for the store can be copied into
+the file (``storage.event_log.lines``). Files of schema version 1 have ``partitions`` with names
+there as well.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The extras of this distribution: which packages each brings, and the command that installs it.
 
-``pyproject.toml`` names the distributions, ``docs/installing.md`` says what each extra is for.
+``pyproject.toml`` names the distributions, ``docs/start/installing.md`` explains each extra.
 """
 
 from __future__ import annotations

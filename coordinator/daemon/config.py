@@ -1,7 +1,7 @@
 """Every setting of the daemon: its name, default, unit and reason.
 
 ``config_load`` reads them from file and environment; ``config.example.toml`` and the table in
-``docs/operations.md`` are printed from here.
+``docs/reference/settings.md`` are printed from here.
 
 Long because it is a list: every setting with its reason.
 """

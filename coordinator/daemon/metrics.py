@@ -41,7 +41,7 @@ class Definition:
     labels: tuple[str, ...]
     help: str
     advice: str
-    """What an operator does with it; for ``docs/operations.md``."""
+    """What an operator does with it; for ``docs/reference/metrics.md``."""
 
     @property
     def full_name(self) -> str:

@@ -269,7 +269,7 @@ class GroupkeeperServer:
         }
 
     def events(self, group: str) -> list[EventDict]:
-        """Return what happened to a group so far, oldest first: docs/events.md has every kind."""
+        """Return what happened to a group, oldest first (docs/reference/events.md)."""
         group = text("group", group)
         self._check_runs()
         return [event for event in self._storage.events() if event["group"] == group]
@@ -440,7 +440,7 @@ class SyncGroupkeeperServer:
         return self._thread.do(self._server.committed(group))
 
     def events(self, group: str) -> list[EventDict]:
-        """Return what happened to a group so far, oldest first: docs/events.md has every kind."""
+        """Return what happened to a group, oldest first (docs/reference/events.md)."""
         return self._thread.call(lambda: self._server.events(group))
 
     def advance(self, ms: int, *, heartbeats: bool = False) -> None:

@@ -1,8 +1,8 @@
 """The one Spark schema of events, whatever they were read from.
 
 Kinds share their fields: a field means the same in every kind that has it, so an event is one flat
-row and what its kind does not have is null. ``docs/events.md`` says what each field means; a test
-holds the two, and the code that writes events, equal.
+row and what its kind does not have is null. ``docs/reference/events.md`` says what each field
+means; a test holds the two, and the code that writes events, equal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 EVENT_SCHEMA_VERSION: Final = 2
-"""The version of ``docs/events.md`` that this schema reads; version 1 is read as well."""
+"""The version of ``docs/reference/events.md`` that this schema reads; version 1 is read as well."""
 
 
 def struct_of(**fields: DataType) -> StructType:

@@ -6,8 +6,8 @@ file is noted (``Verdict``), so that a file is looked at again when it, or what 
 it, changes, and not before.
 
 The manifest is read here and not by ``storage.event_log.manifest``: the pipeline knows the daemon
-by what it documents (``docs/events.md``), and a cluster that runs the wheel has none of its
-packages. A test holds the two equal.
+by what it documents (``docs/reference/events.md``), and a cluster that runs the wheel has none of
+its packages. A test holds the two equal.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
 
 DEFAULT_MASTER: Final = "local[*]"
 DEFAULT_DRIVER_MEMORY: Final = "2g"
-"""Bounds the JVM of a local run; Spark spills to disk what does not fit (docs/pipeline.md)."""
+"""Bounds the JVM of a local run; Spark spills the rest to disk (docs/operate/pipeline.md)."""
 
 _SETTINGS: Final = {
     # days are UTC days, wherever the job runs

@@ -1,7 +1,7 @@
 """The schema of events, as data: every kind, every field, its type and its meaning (pure).
 
-``docs/events.md`` is printed from here, what the daemon writes is tested against it, and so is the
-schema that the Spark jobs read segments with.
+``docs/reference/events.md`` is printed from here, what the daemon writes is tested against it, and
+so is the schema that the Spark jobs read segments with.
 """
 
 from __future__ import annotations

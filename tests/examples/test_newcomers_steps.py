@@ -1,4 +1,4 @@
-"""README.md and docs/quickstart.md to the letter: each command as it is written, in its order.
+"""README.md and docs/start/quickstart.md to the letter: each command as written, in order.
 
 Left out is `make test`, which is what runs this. The commands of the pipeline run in
 `make test-pipeline`, those in Java, Go and JavaScript in `make test-clients`
@@ -106,7 +106,7 @@ def test_the_readme_holds_on_a_fresh_checkout(checkout, terminal):
 
 
 def test_the_quick_start_holds_on_a_fresh_checkout(checkout, terminal):
-    reader = Reader(checkout.read("docs/quickstart.md"))
+    reader = Reader(checkout.read("docs/start/quickstart.md"))
     first = terminal()
     first.type(reader.next("python3 -m venv ~/groupkeeper"))
     serve = reader.next("cat > groupkeeper.toml")
@@ -133,7 +133,7 @@ def test_the_quick_start_holds_on_a_fresh_checkout(checkout, terminal):
 
 def printed_after(checkout: Checkout, block: str) -> str:
     """What the quick start shows below a command."""
-    after = checkout.read("docs/quickstart.md").partition(f"{block}```\n")[2]
+    after = checkout.read("docs/start/quickstart.md").partition(f"{block}```\n")[2]
     return re.findall(r"^```\n(.*?)^```", after, re.DOTALL | re.MULTILINE)[0].strip()
 
 
@@ -157,7 +157,7 @@ def test_the_pipeline_of_the_readme_holds_on_a_fresh_checkout(checkout, terminal
 
 
 def test_each_block_that_is_run_elsewhere_is_there_and_every_other_command_is_in_a_block():
-    documents = [(ROOT / name).read_text() for name in ("README.md", "docs/quickstart.md")]
+    documents = [(ROOT / name).read_text() for name in ("README.md", "docs/start/quickstart.md")]
     blocks = [block for text in documents for block in commands(text)]
     assert [each for each in ELSEWHERE if not any(b.startswith(each) for b in blocks)] == []
     prose = [re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.M) for text in documents]

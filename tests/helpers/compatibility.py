@@ -1,4 +1,4 @@
-"""What is shown with which client: the list of scenarios, and docs/compatibility.md made from it.
+"""What is shown with which client: the scenarios, and docs/use/compatibility.md made of them.
 
 The test run writes the document: every test of a scenario tells its outcome and the version of its
 client, and the end of the session puts them into the table. Rows of clients that did not run keep
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tests.helpers.printed_docs import ROOT
 
-DOCUMENT = ROOT / "docs" / "compatibility.md"
+DOCUMENT = ROOT / "docs" / "use" / "compatibility.md"
 WORKS, FAILS, UNKNOWN = "works", "fails", "not run"
 
 

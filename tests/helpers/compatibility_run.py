@@ -1,4 +1,4 @@
-"""A pytest plugin that puts what the tests of scenarios found into docs/compatibility.md.
+"""A pytest plugin that puts what the tests of scenarios found into docs/use/compatibility.md.
 
 Registered by tests/conftest.py and not beside the tests: with workers, the process above them hears
 of the results and collects nothing, so it loads no conftest of a folder below.
@@ -60,8 +60,8 @@ def _write_document(kept: dict[str, list[str]]) -> str:
     missing = [name for name in known if name not in outcomes]
     if missing:
         return (
-            f"docs/compatibility.md is not written: {len(missing)} scenarios did not run, "
+            f"docs/use/compatibility.md is not written: {len(missing)} scenarios did not run, "
             f"{missing[0]} for one (run make test, then make test-clients)"
         )
     compatibility.DOCUMENT.write_text(compatibility.render(outcomes))
-    return "docs/compatibility.md is written"
+    return "docs/use/compatibility.md is written"

@@ -24,9 +24,9 @@ from tests.helpers import printed_states
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "config.example.toml"
-OPERATIONS = ROOT / "docs" / "operations.md"
-EVENTS = ROOT / "docs" / "events.md"
-DIFFERENCES = ROOT / "docs" / "differences.md"
+REFERENCE = ROOT / "docs" / "reference"
+EVENTS = REFERENCE / "events.md"
+DIFFERENCES = ROOT / "docs" / "understand" / "differences.md"
 STATES = ROOT / "docs" / "spec" / "states.md"
 
 _HEAD = """\
@@ -139,11 +139,9 @@ def _commands(family: Typer) -> Iterator[list[str]]:
 
 
 SECTIONS: Mapping[Path, Mapping[str, Callable[[], str]]] = {
-    OPERATIONS: {
-        "settings": settings_table,
-        "metrics": metrics_table,
-        "command line": cli_help,
-    },
+    REFERENCE / "settings.md": {"settings": settings_table},
+    REFERENCE / "metrics.md": {"metrics": metrics_table},
+    REFERENCE / "commands.md": {"command line": cli_help},
     EVENTS: {"event fields": common_fields_table, "event kinds": kinds_of_events},
     DIFFERENCES: {"decisions": allowed.table},
     STATES: {

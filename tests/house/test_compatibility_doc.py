@@ -1,4 +1,4 @@
-"""docs/compatibility.md is written by the test run, and has a row for every scenario."""
+"""docs/use/compatibility.md is written by the test run, and has a row for every scenario."""
 
 from __future__ import annotations
 

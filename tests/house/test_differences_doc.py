@@ -1,4 +1,4 @@
-"""``docs/differences.md`` names every group config that Kafka does not have, with its default."""
+"""``docs/understand/differences.md`` has every group config of our own, with its default."""
 
 from __future__ import annotations
 

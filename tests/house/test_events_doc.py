@@ -1,4 +1,4 @@
-"""``docs/events.md`` is printed from the schema of events, and what is written is of it."""
+"""``docs/reference/events.md`` is printed from the schema of events; written events match it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.helpers.printed_docs import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-INSTALLING = (ROOT / "docs" / "installing.md").read_text()
+INSTALLING = (ROOT / "docs" / "start" / "installing.md").read_text()
 NEXT = {"postgres", "zookeeper", "consul", "patterns", "export"}
 """Reserved: nothing of ours imports them, so no test knows which versions are too old."""
 

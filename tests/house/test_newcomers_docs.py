@@ -15,10 +15,11 @@ from groupkeeper.coordinator.testkit.server import (
     ServerOptions,
     SyncGroupkeeperServer,
 )
-from tests.helpers.printed_docs import OPERATIONS, ROOT
+from tests.helpers.printed_docs import ROOT
 
-QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text()
-TESTING = (ROOT / "docs" / "testing.md").read_text()
+QUICKSTART = (ROOT / "docs" / "start" / "quickstart.md").read_text()
+TROUBLES = (ROOT / "docs" / "operate" / "troubleshooting.md").read_text()
+TESTING = (ROOT / "docs" / "use" / "testing.md").read_text()
 OF_THE_SYSTEM = {"cannot listen there (Address already in use)"}
 """Half of it is the operating system's."""
 SNIPPETS = re.findall(r"<!-- from: (\S+) -->\n```\w+\n(.*?)```", QUICKSTART, re.DOTALL)
@@ -43,7 +44,7 @@ def test_the_settings_of_the_quick_start_are_valid(tmp_path):
 
 
 def test_everyone_says_the_same_of_how_long_the_demo_takes():
-    places = [ROOT / name for name in ("README.md", "docs/quickstart.md", "Makefile")]
+    places = [ROOT / name for name in ("README.md", "docs/start/quickstart.md", "Makefile")]
     told = {
         place.name: set(re.findall(r"(half a minute|quarter of a minute)", text.lower()))
         for place in [*places, ROOT / "examples" / "demo.py"]
@@ -84,8 +85,7 @@ def test_the_testing_page_says_which_calls_of_the_asynchronous_server_are_awaite
 
 def test_what_a_person_sees_is_quoted_as_the_code_says_it():
     """The first column of "What to do when": messages, metrics, paths."""
-    table = OPERATIONS.read_text().partition("## What to do when")[2].partition("\n## ")[0]
-    seen = [row.split(" | ")[0] for row in re.findall(r"^\| (.*) \|$", table, re.MULTILINE)]
+    seen = [row.split(" | ")[0] for row in re.findall(r"^\| (.*) \|$", TROUBLES, re.MULTILINE)]
     quoted = {text for cell in seen for text in re.findall(r"`([^`]+)`", cell)}
     metrics = {text for text in quoted if text.startswith("groupkeeper_")}
     assert len(metrics) > 6

@@ -1,4 +1,4 @@
-"""docs/protocol-support.md is what protocol/versions.py prints, and kio's schemas say the same."""
+"""docs/reference/protocol-support.md is printed by protocol/versions.py, and kio agrees."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_page_is_what_the_code_prints() -> None:
-    assert (ROOT / "docs" / "protocol-support.md").read_text() == support_page()
+    assert (ROOT / "docs" / "reference" / "protocol-support.md").read_text() == support_page()
 
 
 def test_ranges_are_those_of_the_schemas() -> None:

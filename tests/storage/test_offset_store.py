@@ -205,7 +205,11 @@ async def test_the_example_of_the_documentation_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / "embedding.md").read_text().split("## Offsets without a coordinator")[1]
+    text = (
+        (ROOT / "docs" / "use" / "embedding.md")
+        .read_text()
+        .split("## Offsets without a coordinator")[1]
+    )
     names: dict[str, Any] = {}
     block = text.split("```python\n")[1].split("```")[0]
     code = compile(block, "embedding.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)

@@ -287,7 +287,7 @@ def remove_member(shard: ShardState, group: Group, member: Member) -> None:
     """Take a member out; what it has parked is answered UNKNOWN_MEMBER_ID.
 
     Kafka drops a parked sync of a removed member; nothing may go unanswered here
-    (docs/differences.md#nobody-waits-in-vain, docs/spec/edge-cases.md#edge-118).
+    (docs/understand/differences.md#nobody-waits-in-vain, docs/spec/edge-cases.md#edge-118).
     """
     shard.deadlines.clear(member.session)
     ticket = group.release_join(member)

@@ -1,4 +1,4 @@
-"""The decisions of docs/differences.md: what may differ from Apache Kafka, and where.
+"""The decisions of docs/understand/differences.md: what may differ from Apache Kafka, and where.
 
 The page's table is printed from here (``python -m tests.helpers.printed_docs``), and this is the
 comparison's allow-list: a difference that no rule covers fails the target, and so does a rule that
@@ -583,7 +583,7 @@ DECISIONS: tuple[Decision, ...] = (
         "DeleteTopics is not asked: it would take the broker's groups",
     ),
 )
-"""In the order of docs/differences.md, which numbers them."""
+"""In the order of docs/understand/differences.md, which numbers them."""
 
 
 def table() -> str:

@@ -152,7 +152,7 @@ def test_a_group_that_goes_while_it_is_read_is_left_out() -> None:
 
 
 def test_the_manual_has_every_family() -> None:
-    text = (ROOT / "docs" / "operations.md").read_text()
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     for family in FAMILIES:
         where = "`summary`, `partitions`" if family.detail == "summary" else "`partitions`"
         name = f"{family.name}{{{', '.join(family.labels)}}}"

@@ -339,8 +339,8 @@ def test_known_member_that_changes_its_protocol_type_is_refused_with_its_id(driv
 
 
 def test_protocol_named_twice_is_taken_once_and_keeps_the_first_metadata(driver):
-    """docs/spec/edge-cases.md#edge-21 and docs/differences.md#nobody-waits-in-vain: Kafka never
-    answers such a member.
+    """docs/spec/edge-cases.md#edge-21 and docs/understand/differences.md#nobody-waits-in-vain:
+    Kafka never answers such a member.
     """
     twice = (JoinProtocol("range", b"first"), JoinProtocol("range", b"second"))
     call = driver.join("g", version=3, protocols=twice)
@@ -455,8 +455,8 @@ def test_completed_join_phase_writes_nothing(driver):
 
 
 def test_the_older_of_two_joins_of_one_member_is_told_that_the_group_rebalances(driver):
-    """docs/differences.md#nobody-waits-in-vain: its client gave up waiting and asked again; Kafka
-    never answers it.
+    """docs/understand/differences.md#nobody-waits-in-vain: its client gave up waiting and asked
+    again; Kafka never answers it.
     """
     leader, follower = a_stable_group(driver)
     first = leader.join()
@@ -571,8 +571,8 @@ def test_changed_timeout_is_stored_where_the_join_is_parked(driver):
 
 
 def test_newer_join_of_a_member_gets_the_answer_and_the_older_one_is_not_told_success(driver):
-    """docs/spec/edge-cases.md#edge-24 and docs/differences.md#nobody-waits-in-vain: both are
-    answered, one of them with success.
+    """docs/spec/edge-cases.md#edge-24 and docs/understand/differences.md#nobody-waits-in-vain:
+    both are answered, one of them with success.
     """
     leader, follower = a_stable_group(driver)
     first = leader.join()

@@ -165,8 +165,8 @@ def test_leave_of_a_member_with_a_parked_join_answers_that_join(driver):
 
 
 def test_leave_of_a_member_with_a_parked_sync_answers_that_sync(driver):
-    """docs/spec/edge-cases.md#edge-118 and docs/differences.md#nobody-waits-in-vain: Kafka never
-    does.
+    """docs/spec/edge-cases.md#edge-118 and docs/understand/differences.md#nobody-waits-in-vain:
+    Kafka never does.
     """
     _, follower, other = completing(driver, *(a_member(driver) for _ in range(3)))
     parked, others = follower.sync(), other.sync()

@@ -243,8 +243,8 @@ def test_follower_syncs_write_nothing(driver):
 
 
 def test_newer_sync_of_a_member_gets_the_answer_and_the_older_one_is_not_told_success(driver):
-    """docs/differences.md#nobody-waits-in-vain: the superseded one of two parked syncs is answered
-    too.
+    """docs/understand/differences.md#nobody-waits-in-vain: the superseded one of two parked syncs
+    is answered too.
     """
     leader, follower = completing(driver, a_member(driver), a_member(driver))
     first = follower.sync()

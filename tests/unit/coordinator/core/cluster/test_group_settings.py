@@ -1,5 +1,5 @@
 """What may be set for one group (docs/spec/administration.md#group-configs and
-docs/differences.md), and what it changes.
+docs/understand/differences.md), and what it changes.
 """
 
 from __future__ import annotations
