@@ -467,4 +467,4 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     **RETENTION,
     **TIMERS,
 }
-"""What is broken, as docs/operate/reliability.md names it: how, and what a world says (a regex)."""
+"""What is broken (docs/contribute/breakages.md): how, and what a world says of it (a regex)."""
