@@ -1,7 +1,7 @@
-"""The seam for third parties: what a backend promises, and what it is given.
+"""The contract between the coordinator and a storage backend.
 
-A backend keeps records and events; it interprets neither, beyond the keys that records set and
-clear.
+A backend stores records and events. Of a record it reads only the keys that the record sets and
+clears.
 """
 
 from __future__ import annotations
@@ -19,34 +19,32 @@ ShardId: TypeAlias = int
 LeaseEpoch: TypeAlias = int
 
 CLUSTER_SHARD: ShardId = -1
-"""Holds what belongs to no group: topics and their ids."""
+"""The shard of everything that belongs to no group: topics, their ids, and configs."""
 
 
 class StorageError(Exception):
-    """A backend could not do what it was asked to; the message says what happened, what to do."""
+    """A call to a backend failed. The message says what happened and what to do."""
 
 
 class StoreRefused(StorageError):
-    """The store must not be used as it is: in use by another process, written by a newer version,
-    made with another cluster id or number of shards. Retrying does not help; a person has to act.
+    """The store must not be used as it is, and a person has to act: another process uses it, a
+    newer version wrote it, or it has another cluster id or number of shards. A retry does not help.
     """
 
 
 class StoreBusy(StorageError):
-    """The store cannot be used at this moment: its disk is full, or somebody else holds it. That
-    goes by without us, so trying again helps.
-    """
+    """The store cannot be used now: its disk is full, or in use elsewhere. A retry helps."""
 
 
 class StoreIdentity(NamedTuple):
-    """What is fixed when a store is created (docs/design.md#shards)."""
+    """The values that are fixed when a store is created (docs/design.md#shards)."""
 
     cluster_id: str
     shards: int
 
 
 def refuse_other_identity(store: str, found: StoreIdentity, wanted: StoreIdentity) -> None:
-    """Raise StoreRefused, in one line, for a store of another cluster or number of shards."""
+    """Raise StoreRefused if the store has another cluster id or number of shards."""
     if found.cluster_id != wanted.cluster_id:
         raise StoreRefused(
             f"{store}: belongs to cluster {found.cluster_id!r}, the config says "
@@ -60,50 +58,52 @@ def refuse_other_identity(store: str, found: StoreIdentity, wanted: StoreIdentit
 
 
 class StorageLimits(msgspec.Struct, frozen=True):
-    """What a backend can take."""
+    """The limits and properties of a backend."""
 
     max_step_bytes: int
-    """Encoded size that one step (one batch) may have; the core refuses what would be larger."""
+    """Largest encoded size of one batch. The core refuses a request that would write more."""
     one_lane: bool
-    """True: all shards of a process are written in one transaction (memory, SQLite, PostgreSQL).
-    False: one shard at a time (ZooKeeper, Consul, Kafka), each shard a lane of its own."""
+    """True: one append writes all shards of the process (memory, SQLite, PostgreSQL).
+    False: one append writes one shard, and each shard has a lane of its own (ZooKeeper, Consul,
+    Kafka)."""
     fold_after_requests: int = 0
-    """With no more unfolded requests than this an append folds nothing besides: then only shards
-    that write are given to it."""
+    """An append folds groups only if more requests than this are unfolded. Up to this number it is
+    given only the shards that write."""
     sole_owner: bool = False
-    """True: a lock lets nobody else write while the store is open (SQLite), so an append that is
-    fenced means that somebody does in spite of it. The runtime then stops for good: two owners who
-    took the lease from each other in turns would both acknowledge."""
+    """True: a lock keeps every other writer out while the store is open (SQLite). A fenced append
+    then means that the lock was circumvented, and the runtime stops for good. Otherwise two owners
+    would take the lease from each other in turns, and both would acknowledge."""
     keeps_topics: bool = True
-    """The store outlives the process with its topics and their ids. False: what a topic that is
-    missing had may belong to somebody who named it before, so offsets are never deleted with it."""
+    """True: the store keeps topics and their ids when the process ends. False: a missing topic may
+    only be one that this process was not told of, so its offsets are never deleted."""
     max_group_bytes: int | None = None
-    """Encoded size that the saved state of a group may have; the core refuses what would make it
-    larger. None: the backend has no limit of its own."""
+    """Largest encoded size of the saved state of a group. The core refuses a request that would
+    exceed it. None: the backend has no limit of its own."""
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """What storage sees of one Step: atomic, in order."""
+    """The records and events of one step. They are written together or not at all, in order."""
 
     records: Sequence[Record]
     events: Sequence[Event]
 
 
 class ShardAppend(NamedTuple):
-    """What one shard has to write in one append."""
+    """What one append writes for one shard."""
 
     shard: ShardId
     fence: LeaseEpoch
     batches: Sequence[Batch]
-    """May be empty: such an item writes nothing and offers its shard to the fold, which takes the
-    oldest groups among the shards of the append. An append of such items alone only folds."""
+    """May be empty. Such an item writes nothing and only offers its shard to the fold, which folds
+    the oldest groups of all shards in the append."""
     saved: Callable[[str], SavedGroup | None]
-    """group id -> its saved state now, which holds exactly what this and earlier appends hold; None
-    when the group is gone. To be called before the append first suspends, never later."""
+    """Returns the saved state of a group, or None if the group does not exist. The state contains
+    exactly the records of this append and of all earlier ones. The backend must call it before the
+    append first suspends, never later."""
 
 
 class Lease(NamedTuple):
-    """The right to write a shard, and the number that proves it."""
+    """The right to write a shard. The epoch proves it."""
 
     shard: ShardId
     owner: str
@@ -111,113 +111,123 @@ class Lease(NamedTuple):
 
 
 class LeaseStore(Protocol):
-    """Who owns which shard. A backend with one lane has one epoch for all shards."""
+    """The leases of shards. A backend with one lane has one epoch for all shards."""
 
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
-        """Take the shards that are free or ours, each under a new epoch written durably.
+        """Acquire the shards that are free or already ours, each under a new, durable epoch.
 
-        After return, an append with an older epoch is refused, however late it arrives.
+        After the return, every append with an older epoch is refused, however late it arrives.
         """
         ...
 
     async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
-        """Keep the leases alive; return the shards that were lost."""
+        """Renew the leases. Return the shards whose lease was lost."""
         ...
 
     async def release(self, leases: Collection[Lease]) -> None:
-        """Give the shards back."""
+        """Release the shards."""
         ...
 
 
 @runtime_checkable
 class OffsetStorage(LeaseStore, Protocol):
-    """Durable home of groups, offsets and events."""
+    """A durable store of groups, offsets and events."""
 
     limits: StorageLimits
 
     async def open(self, identity: StoreIdentity) -> None:
-        """Open or create the store. Raises StoreRefused where it must not be used."""
+        """Open the store, or create it.
+
+        Raises StoreRefused if the store must not be used, and StoreBusy if it cannot be used now.
+        """
         ...
 
     async def close(self) -> None:
-        """Release everything; further calls are an error. Safe to call twice."""
+        """Release everything. It may be called twice; every other call after it is an error."""
         ...
 
     def load(self, shards: Collection[ShardId]) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
-        """Read what was durably written, one pass for all shards, in order within a group.
+        """Yield all durable records of the shards, in order within a group.
 
-        A folded group comes as one SavedGroup, behind which SavedOffsets may hold more of it,
-        before records some of which they may already hold: to apply those again changes nothing in
-        the end. A backend with one lane is loaded whole, after every acquire and before the first
-        append; nothing of a lane is appended while it is loaded.
+        A folded group comes first as one SavedGroup and, if it is large, further SavedOffsets. The
+        records behind them may repeat what they contain: applying such a record again does not
+        change the result. A backend with one lane is loaded as a whole after every ``acquire``.
+        The runtime appends nothing to a lane while the lane is loaded.
         """
         ...
 
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
-        """Make records and events durable, in order; on return they survive a crash of the process.
+        """Write records and events durably, in order. After the return they survive a crash.
 
-        Each item is written whole or not at all. Returns the shards that were fenced: a newer lease
-        has written to them and nothing of theirs was stored. Raises StorageError (or any exception)
-        when it does not know whether the items were stored; the caller drops its state, acquires
-        and loads again, and so it does after cancelling an append. One append at a time.
+        Each item is written whole or not at all. Returns the fenced shards: a newer lease exists
+        for them, and nothing of their items was stored. Raises StorageError, or any exception, if
+        it is unknown whether the items were stored. The caller then drops its state, acquires the
+        shards and loads them again; it does the same after it cancels an append. The caller makes
+        one append at a time.
         """
         ...
 
     def unfolded(self) -> int:
-        """How many requests were written and not yet folded; 0 where nothing is folded."""
+        """Return the number of written requests that are not folded yet; 0 without folds."""
         ...
 
     def stats(self) -> dict[str, float]:
-        """Plain numbers for the metrics endpoint: bytes, rows, the last seq. Never blocks."""
+        """Return numbers for the metrics endpoint: bytes, rows, the last seq. Never blocks."""
         ...
 
     async def check_after_unclean_end(self) -> str | None:
-        """Look the store over if its last user did not close it; a line on what is wrong, or None.
+        """Check the store if its last user did not close it. Return a line that says what is wrong,
+        or None.
 
-        May take long and disturbs nobody: to be started once the shards answer.
+        The check may take long and runs beside other calls. The runtime starts it when all shards
+        are loaded.
         """
         ...
 
 
 @runtime_checkable
 class LoadsGroups(Protocol):
-    """Optional part of the contract: for a store that can tell what a group has, but not which
-    groups there are.
+    """Optional part of the contract, for a store that can read a group by its id but cannot list
+    its groups.
 
-    ``load`` then yields what it knows without being asked by name (after a failed append: whatever
-    was named before, but for what cannot be used), and each other group is read when a request
-    first names it. The runtime holds that request, and those behind it, until the group is there.
+    ``load`` then yields the groups that the store knows without a name. After a failed append it
+    yields every group loaded so far, except groups whose data is unusable. Any other group is read
+    when a request first names it. Requests for this group wait until it is read.
     """
 
     async def load_group(self, shard: ShardId, group_id: str) -> Sequence[Record]:
-        """Read one group; nothing where the store has nothing.
+        """Return the records of one group, or none if the store has none.
 
-        Called once everything that was appended of its shard is durable, perhaps for several groups
-        at a time and beside an append of others. Any exception means that it is not known what the
-        group has: who waits is told to try again. StoreRefused: what it has cannot be used, and who
-        waits gets UNKNOWN_SERVER_ERROR, which clients do not try again.
+        The runtime calls it when all appends of the group's shard are durable. It may call it for
+        several groups at once, and during an append of other shards. Raises StoreRefused if the
+        data of the group is unusable: the waiting requests get UNKNOWN_SERVER_ERROR, which clients
+        do not retry. After any other exception they get an error that clients retry.
         """
         ...
 
 
 @runtime_checkable
 class CanBeMoved(Protocol):
-    """Optional part of the contract: for a store of files that somebody may move, delete or replace
+    """Optional part of the contract, for a store whose files may be moved, deleted or replaced
     while it is open.
     """
 
     async def check_place(self) -> None:
-        """Raise StoreRefused once a file is not the one that was opened, and from then on always;
-        nothing is appended or acquired any more. The runtime calls it each second.
+        """Raise StoreRefused if a file is no longer the one that was opened.
+
+        After that every call raises it, and every append and acquire is refused. The runtime calls
+        it each second.
         """
         ...
 
 
 @runtime_checkable
 class KeepsEvents(Protocol):
-    """Optional part of the contract: for a store whose event log can be read from here."""
+    """Optional part of the contract, for a store whose event log can be read from here."""
 
     def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
-        """Yield the durable events of a group that are still kept, oldest first, from a moment on
-        (by ``ts_ms``)."""
+        """Yield the durable events of a group from ``since_ms`` on (by ``ts_ms``), oldest first.
+
+        Events that retention has deleted are missing.
+        """
         ...

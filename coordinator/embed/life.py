@@ -1,8 +1,7 @@
-"""The one life of a coordinator: it takes the store when it starts, and lets go of it in the end,
-whoever cancels what.
+"""Start and stop of a coordinator. A coordinator is started once and cannot be restarted.
 
-The end is a task of its own. Every ``stop`` waits for the same one, and who is cancelled while he
-waits leaves it going on.
+However calls are cancelled, the store is released in the end. The stop runs in a task of its own:
+every ``stop`` waits for this task, and it goes on if a caller is cancelled.
 """
 
 from __future__ import annotations
@@ -24,11 +23,12 @@ from groupkeeper.storage.cancellation import is_cancelled, unless_cancelled
 _log = structlog.get_logger(__name__)
 
 FLUSH_SHARE: Final = 0.8
-"""Of the time of ``stop``: for what waits and the fold. The rest is for leases and the store."""
+"""Share of the time of ``stop`` for waiting requests and folds. The rest is for the leases and for
+closing the store."""
 
 
 class Life:
-    """Starts and ends what a coordinator is made of."""
+    """Starts and stops the parts of a coordinator."""
 
     def __init__(
         self,
@@ -40,8 +40,9 @@ class Life:
         loaded: Callable[[], Awaitable[None]],
         stopping: Callable[[], None],
     ) -> None:
-        """``clock`` is ours to start and stop, if any. ``loaded`` ends a start once every shard
-        answers, ``stopping`` refuses what comes from now on; it may be called more than once.
+        """``clock`` is started and stopped with the coordinator; None for a host's own clock.
+        ``loaded`` is awaited when all shards are loaded. ``stopping`` makes every later request be
+        refused; it may be called more than once.
         """
         self._storage = storage
         self._config = config
@@ -50,28 +51,30 @@ class Life:
         self._loaded = loaded
         self._stopping = stopping
         self._loop: asyncio.AbstractEventLoop | None = None
-        """Where it lives, from the start on."""
+        """The loop of ``start``; every later call must come from it."""
         self._began: str | None = None
-        """Why a start is not for now."""
+        """"started" or "stopped": the reason why a further start is refused."""
         self._is_open = False
         self._starting: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
 
     @property
     def is_running(self) -> bool:
-        """The store is open and no stop has begun."""
+        """True if the store is open and no stop has begun."""
         return self._is_open and self._began == "started"
 
     def check_started(self) -> None:
-        """Raise RuntimeError before a start: answers would be those of shards that load, a
-        heartbeat's NONE among them. Likewise in another loop.
+        """Raise RuntimeError before the start, and in another event loop.
+
+        Without this check a caller would get the answers of loading shards, such as NONE to a
+        heartbeat.
         """
         if self._began is None:
             raise RuntimeError("the coordinator was not started: await its start() first")
         self._check_loop()
 
     def _check_loop(self) -> None:
-        """A call from elsewhere would leave tasks and timers where nobody waits for them."""
+        """Refuse a call from another loop: its tasks and timers would never run."""
         if self._loop is not None and self._loop is not asyncio.get_running_loop():
             if self._loop.is_closed():
                 held = (
@@ -109,7 +112,7 @@ class Life:
 
     async def _start(self) -> None:
         await self._open_storage()
-        if is_cancelled():  # the store did not let itself be cancelled
+        if is_cancelled():  # the store ignored the cancellation
             await self._storage.close()
             raise asyncio.CancelledError
         self._is_open = True
@@ -117,14 +120,14 @@ class Life:
         await self._loaded()
 
     def _start_ended(self, _: asyncio.Task[None]) -> None:
-        """Let the next start begin, where the store was not opened."""
+        """Permit another start if the store was not opened."""
         if not self._is_open and self._ending is None:
             self._began = self._loop = self._starting = None
             if self._clock is not None:
                 self._clock.stop()
 
     def _cancel_start(self) -> None:
-        """Once alone: the next time would cut short what the store does to let go."""
+        """Cancel the start, but only once: a second time would interrupt its cleanup."""
         if self._starting is not None and not self._starting.cancelling():
             self._starting.cancel()
 
@@ -140,7 +143,7 @@ class Life:
             retry_ms = min(2 * retry_ms, self._config.retry_max_ms)
 
     async def _start_failed(self) -> None:
-        """Leave nothing held; tell a start that ``stop`` ended from one that was cancelled."""
+        """Release everything after a failed start. Raises RuntimeError after a ``stop``."""
         was_stopped = self._ending is not None
         if was_stopped or self._is_open:
             await self.stop(self._config.drain_timeout_ms)
@@ -153,7 +156,7 @@ class Life:
     # --- Stop -------------------------------------------------------------------------------------
 
     async def stop(self, timeout_ms: int) -> None:
-        """Let go of the store within the time; see ``GroupCoordinator.stop``."""
+        """Stop, and release the store within the time; see ``GroupCoordinator.stop``."""
         self._check_loop()
         timeout_ms = whole_number("timeout_ms", timeout_ms, least=0)
         if self._ending is None:
@@ -167,7 +170,7 @@ class Life:
         await asyncio.shield(self._ending)
 
     async def _end(self, timeout_ms: int) -> None:
-        """End in the time given, also where the loop ends and cancels this: then what waits is
+        """Stop within the time. If the loop ends and cancels this task, waiting requests are
         refused at once.
         """
         loop = asyncio.get_running_loop()
@@ -186,7 +189,7 @@ class Life:
                     self._clock.stop()
 
     async def _let_go(self, end_s: float) -> None:
-        """Give back leases and store by then, even a store that does not answer any more."""
+        """Release leases and store until ``end_s``, even if the store does not answer any more."""
         if not self._is_open:
             return
         self._is_open = False
@@ -200,5 +203,5 @@ async def _call_until(end_s: float, name: str, call: Callable[[], Awaitable[None
     try:
         async with asyncio.timeout_at(end_s):
             await unless_cancelled(call())
-    except TimeoutError:  # what was not written was not acknowledged
+    except TimeoutError:  # no request was acknowledged before it was written
         _log.warning("store_let_go_unfinished", during=name)
