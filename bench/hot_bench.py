@@ -27,7 +27,7 @@ from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.server.connection import Connection
 from groupkeeper.coordinator.server.limits import ServerLimits
-from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import OffsetStorage
@@ -55,11 +55,11 @@ class Ticket:
 class Wire:
     """One connection, and the frames that its member sends."""
 
-    def __init__(self, listener: Listener, group_id: str) -> None:
+    def __init__(self, server: KafkaServer, group_id: str) -> None:
         """Connect."""
         self.group_id = group_id
         self.transport = FakeTransport("127.0.0.1")
-        self.connection = Connection(listener)
+        self.connection = Connection(server)
         self.connection.connection_made(cast("Any", self.transport))
 
     async def call(self, api: str, version: int, **values: Any) -> dict[str, Any]:
@@ -124,8 +124,8 @@ class Bench:
         topics = Topics([ConfiguredTopic("orders", 12)])
         self.coordinator = GroupCoordinator(storage, CoordinatorConfig(), topics)
         services = Services(coordinator=self.coordinator, topics=topics)
-        listener = Listener(services, ServerLimits())
-        self.wires = [Wire(listener, f"orders-{n % GROUPS}") for n in range(CONNECTIONS)]
+        server = KafkaServer(services, ServerLimits())
+        self.wires = [Wire(server, f"orders-{n % GROUPS}") for n in range(CONNECTIONS)]
 
     async def start(self) -> None:
         """Start, join, commit once."""

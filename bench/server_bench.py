@@ -35,7 +35,7 @@ from groupkeeper.coordinator.handlers.reading import ELEMENT_WEIGHTS
 from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.server.connection import Connection
 from groupkeeper.coordinator.server.limits import ServerLimits
-from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.protocol.versions import ApiKey
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from tests.helpers.connections import FakeTransport
@@ -48,18 +48,18 @@ ELEMENTS = 19_900
 
 
 class Bench:
-    """One connection to a listener that never listens."""
+    """One connection to a server that never listens."""
 
-    def __init__(self, listener: Listener, coordinator: GroupCoordinator) -> None:
+    def __init__(self, server: KafkaServer, coordinator: GroupCoordinator) -> None:
         """Connect."""
-        self.listener = listener
+        self.server = server
         self.coordinator = coordinator
         self.connect()
 
     def connect(self) -> None:
         """Begin anew, as after a refusal."""
         self.transport = FakeTransport("127.0.0.1")
-        self.connection = Connection(self.listener)
+        self.connection = Connection(self.server)
         self.connection.connection_made(cast("Any", self.transport))
 
     async def call(self, api: str, version: int, **values: Any) -> dict[str, Any]:
@@ -327,8 +327,8 @@ async def with_topics(
     topics = Topics(configured)
     coordinator = GroupCoordinator(MemoryOffsetStorage(), CoordinatorConfig(), topics)
     await coordinator.start()
-    listener = Listener(Services(coordinator=coordinator, topics=topics), ServerLimits())
-    bench = Bench(listener, coordinator)
+    server = KafkaServer(Services(coordinator=coordinator, topics=topics), ServerLimits())
+    bench = Bench(server, coordinator)
     for part in run:
         await part(bench)
     await coordinator.stop()

@@ -48,8 +48,8 @@ from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.handlers.services import Endpoint, Services
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.server.limits import ServerLimits
-from groupkeeper.coordinator.server.listener import Listener
 from groupkeeper.coordinator.server.refusals import HttpRefusals
+from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.watch import CallbackWatch
 from groupkeeper.coordinator.version import VERSION
 from groupkeeper.coordinator.web.port import HttpPort, Reports
@@ -204,7 +204,7 @@ class Daemon:
         self._watch = watch
         allowed = allowed_connections(settings)
         limits = server_limits(settings, allowed.kafka)
-        self._listener = Listener(self._services(topics), limits, watch=watch)
+        self._kafka = KafkaServer(self._services(topics), limits, watch=watch)
         self._lag = LoopLag()
         self._descriptors = DescriptorProbe(_tell_no_descriptors)
         self._systemd = Systemd()
@@ -228,7 +228,7 @@ class Daemon:
         try:
             if await self._load():
                 listen(self._kafka_socket, "kafka.listen")
-                await self._listener.start(self._kafka_socket)
+                await self._kafka.start(self._kafka_socket)
                 self._phase = None
                 self.has_been_ready = True
                 self._tell_ready()
@@ -260,7 +260,7 @@ class Daemon:
 
     def _reports(self) -> Reports:
         backend = urlsplit(self._settings.storage.url).scheme
-        sources = metric_sources(self._listener.stats, self._coordinator, self._storage, backend)
+        sources = metric_sources(self._kafka.stats, self._coordinator, self._storage, backend)
         sources |= loop_sources(self._lag, self._watch)
         sources |= {
             "http_connections": lambda: len(self._web),
@@ -391,13 +391,13 @@ class Daemon:
 
     async def _drain(self) -> None:
         limit_ms = self._settings.daemon.drain_timeout_ms
-        self._listener.stop_accepting()
+        self._kafka.stop_accepting()
         try:
             await self._coordinator.stop()
         except StorageError as error:
             _log.warning("store_not_closed", problem=str(error))
-        await self._listener.wait_answered(limit_ms / 1000 * REPLIES_SHARE)
-        self._listener.close_all()
+        await self._kafka.wait_answered(limit_ms / 1000 * REPLIES_SHARE)
+        self._kafka.close_all()
         self._kafka_socket.close()
         await self._web.stop()
         self._lag.stop()

@@ -16,11 +16,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from groupkeeper.coordinator.handlers.exchange import Exchange
 from groupkeeper.coordinator.handlers.session import Session
-from groupkeeper.coordinator.handlers.table import ROUTES
 from groupkeeper.coordinator.server.budget import (
     FRAME_BYTES,
     GRAIN_BYTES,
@@ -29,13 +28,16 @@ from groupkeeper.coordinator.server.budget import (
     UNCOUNTED_BYTES,
     cost_bytes,
 )
-from groupkeeper.coordinator.server.hub import Hub
 from groupkeeper.coordinator.server.limits import LARGE_REPLY_BYTES
+from groupkeeper.coordinator.server.listener import PLAINTEXT, Listener
 from groupkeeper.coordinator.server.stats import FAST_S, NOT_ANSWERED, CloseReason
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.frames import FrameError, FrameSplitter
 from groupkeeper.protocol.headers import HeaderReader
 from groupkeeper.protocol.packed import LastSender
+
+if TYPE_CHECKING:
+    from groupkeeper.coordinator.server.server import KafkaServer
 
 
 class Connection(asyncio.Protocol):
@@ -43,24 +45,25 @@ class Connection(asyncio.Protocol):
 
     # fmt: off
     __slots__ = (
-        "_backlog", "_backlog_bytes", "_closed", "_doomed", "_headers", "_held_by", "_hub",
-        "_idle_since", "_out", "_owed", "_owed_bytes", "_read_s", "_reading", "_routes",
-        "_scheduled", "_seen", "_seen_by_budget", "_sender", "_services", "_splitter", "_stats",
-        "_stored_bytes", "_tell_above", "_tell_below", "_transport", "_turning", "_turns",
-        "_unsent_bytes", "_writable", "held_bytes", "peer", "requests", "session",
-        "stalled_ticks",
+        "_backlog", "_backlog_bytes", "_closed", "_doomed", "_headers", "_held_by",
+        "_idle_since", "_listener", "_out", "_owed", "_owed_bytes", "_read_s", "_reading",
+        "_routes", "_scheduled", "_seen", "_seen_by_budget", "_sender", "_server", "_services",
+        "_splitter", "_stats", "_stored_bytes", "_tell_above", "_tell_below", "_transport",
+        "_turning", "_turns", "_unsent_bytes", "_writable", "held_bytes", "peer", "requests",
+        "session", "stalled_ticks",
     )
     # fmt: on
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, server: KafkaServer, listener: Listener = PLAINTEXT) -> None:
         """Make the connection of a listener; it comes to life with ``connection_made``."""
-        self._hub = hub
-        self._services = hub.services
-        self._routes = ROUTES
-        self._stats = hub.stats
-        self._read_s = hub.watch.read_s
-        self._turns = hub.turns
-        self._splitter = FrameSplitter(hub.limits.max_frame_bytes)
+        self._server = server
+        self._services = server.services
+        self._listener = listener.name
+        self._routes = listener.routes
+        self._stats = server.stats
+        self._read_s = server.watch.read_s
+        self._turns = server.turns
+        self._splitter = FrameSplitter(server.limits.max_frame_bytes)
         self._headers = HeaderReader()
         self._sender = LastSender()
         self.peer = ""  # the address
@@ -88,8 +91,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         peername = transport.get_extra_info("peername")
         self.peer = str(peername[0]) if peername else "unknown"
-        self.session = Session("", self.peer)
-        refused = self._hub.opened(self)
+        self.session = Session(self._listener, self.peer)
+        refused = self._server.opened(self)
         if refused is not None:
             self._count(refused)
             self._closed = True
@@ -118,7 +121,7 @@ class Connection(asyncio.Protocol):
         if took_s > FAST_S:
             self._stats.times.count_slow(answered_key, took_s)
             self._turns.spend(took_s)
-            self._hub.watch.end(begun_s, self.data_received)
+            self._server.watch.end(begun_s, self.data_received)
 
     def _feed(self, data: bytes) -> None:
         try:
@@ -160,7 +163,7 @@ class Connection(asyncio.Protocol):
         """
         self._closed = True
         self._unsent_bytes = 0
-        self._hub.closed(self)
+        self._server.closed(self)
         self._let_go()
 
     # --- Called by exchanges ----------------------------------------------------------------------
@@ -211,7 +214,7 @@ class Connection(asyncio.Protocol):
         """A bug of ours has taken the reply; without it the connection is of no use."""
         if self._closed:
             return
-        self._hub.refusals.bug(self.peer, exchange.key, exchange.version, error)
+        self._server.refusals.bug(self.peer, exchange.key, exchange.version, error)
         self.abort(CloseReason.INTERNAL_ERROR)
 
     def refused(self, exchange: Exchange, reason: str) -> None:
@@ -234,9 +237,9 @@ class Connection(asyncio.Protocol):
         """Run the call once after the delay (0: in the next turn); return what cancels it."""
         if delay_s <= 0:
             return self._turns.soon(call)
-        return self._hub.loop.call_later(delay_s, call).cancel
+        return self._server.loop.call_later(delay_s, call).cancel
 
-    # --- Called by the listener -------------------------------------------------------------------
+    # --- Called by the server -------------------------------------------------------------------
 
     @property
     def owes(self) -> int:
@@ -308,7 +311,7 @@ class Connection(asyncio.Protocol):
         if self._turning:
             return
         self._turning = True
-        limits = self._hub.limits
+        limits = self._server.limits
         left = limits.max_turn_requests
         bytes_left = limits.max_turn_bytes
         backlog, out = self._backlog, self._out
@@ -418,10 +421,10 @@ class Connection(asyncio.Protocol):
         self._let_go()
 
     def _count(self, reason: str, **detail: Any) -> None:
-        self._hub.stats.count_closed(reason)
+        self._server.stats.count_closed(reason)
         if self.session.software:
             detail["client_software"] = self.session.software
-        self._hub.refusals.write(reason, self.peer, **detail)
+        self._server.refusals.write(reason, self.peer, **detail)
 
     def _continue_later(self) -> None:
         if self._scheduled or self._closed or not (self._backlog or self._doomed is not None):
@@ -462,7 +465,7 @@ class Connection(asyncio.Protocol):
             held = 0
         change = held - self.held_bytes
         if change > GRAIN_BYTES or change < -GRAIN_BYTES or (change and not held):
-            self._hub.budget.hold(self, held)
+            self._server.budget.hold(self, held)
 
     def _let_go(self) -> None:
         """Hold nothing from the moment that we are closed, but for what the peer may still take;
@@ -479,13 +482,13 @@ class Connection(asyncio.Protocol):
 
     def _balance(self) -> None:
         """Read while we have room for what comes."""
-        limits = self._hub.limits
+        limits = self._server.limits
         wanted = (
             self._doomed is None
             and self._writable
             and self._backlog_bytes < limits.max_waiting_bytes
             and len(self._backlog) < limits.max_waiting_requests
-            and self._hub.budget.allows(self)
+            and self._server.budget.allows(self)
         )
         if wanted == self._reading or self._closed:
             return

@@ -1,133 +1,21 @@
-"""The Kafka port: takes connections, watches over them, and lets them go."""
+"""A way in to the Kafka port."""
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Final, NamedTuple
 
-from groupkeeper.coordinator.server.budget import MemoryBudget
-from groupkeeper.coordinator.server.connection import Connection
-from groupkeeper.coordinator.server.limits import ServerLimits
-from groupkeeper.coordinator.server.refusals import RefusalLog
-from groupkeeper.coordinator.server.stats import CloseReason, ServerStats
-from groupkeeper.coordinator.server.turns import Turns
-from groupkeeper.coordinator.server.watch import CallbackWatch
-
-if TYPE_CHECKING:
-    import socket
-
-    from groupkeeper.coordinator.handlers.services import Services
-
-BACKLOG = 1024
-"""Connections that the kernel holds until we take them; Linux caps it at net.core.somaxconn."""
-
-SWEEPS_AN_IDLE_TIME = 10
-"""An idle connection is closed at most a tenth of the idle time late."""
-
-WAIT_STEP_S = 0.01
-"""How often a drain looks whether everything was answered."""
+from groupkeeper.coordinator.handlers.routes import Routes
+from groupkeeper.coordinator.handlers.table import ROUTES
 
 
-class Listener:
-    """All connections of one port."""
+class Listener(NamedTuple):
+    """What holds for everyone who comes in by one address."""
 
-    def __init__(
-        self,
-        services: Services,
-        limits: ServerLimits,
-        stats: ServerStats | None = None,
-        watch: CallbackWatch | None = None,
-        make_connection: Callable[[Listener], Connection] = Connection,
-    ) -> None:
-        """To be made inside the running loop; nothing listens before ``start``."""
-        self._make_connection = make_connection
-        self.services = services
-        self.limits = limits
-        self.stats = stats or ServerStats()
-        self.watch = watch or CallbackWatch()
-        self.loop = asyncio.get_running_loop()
-        self.turns = Turns(self.loop, self.watch.read_s, limits.max_turn_s)
-        self.refusals = RefusalLog(self.loop.time)
-        self.budget = MemoryBudget(limits.max_buffered_bytes, self.stats, self.loop)
-        self.connections: set[Connection] = set()
-        self._of_address: Counter[str] = Counter()
-        self._server: asyncio.Server | None = None
-        self._sweeper: asyncio.TimerHandle | None = None
+    name: str
+    """Kafka's term: ``PLAINTEXT``, ``INTERNAL``... One for each address."""
+    routes: Routes = ROUTES
+    """What may be asked there, and by whom."""
 
-    async def start(self, sock: socket.socket) -> None:
-        """Listen on a bound socket, which is ours from here on."""
-        self._server = await self.loop.create_server(
-            lambda: self._make_connection(self), sock=sock, backlog=BACKLOG
-        )
-        self._sweep()
 
-    @property
-    def owed(self) -> int:
-        """Requests of all connections that were begun and not answered."""
-        return sum(connection.owes for connection in self.connections)
-
-    # --- Called by connections --------------------------------------------------------------------
-
-    def opened(self, connection: Connection) -> CloseReason | None:
-        """Take the connection in, or say why not."""
-        stats, limits = self.stats, self.limits
-        stats.connections_accepted += 1
-        if len(self.connections) >= limits.max_connections:
-            return CloseReason.TOO_MANY_CONNECTIONS
-        if self._of_address[connection.peer] >= limits.max_connections_per_address:
-            return CloseReason.TOO_MANY_CONNECTIONS_OF_ADDRESS
-        self.connections.add(connection)
-        self._of_address[connection.peer] += 1
-        stats.connections_open = len(self.connections)
-        return None
-
-    def closed(self, connection: Connection) -> None:
-        """Forget the connection."""
-        if connection not in self.connections:
-            return
-        self.connections.remove(connection)
-        self._of_address[connection.peer] -= 1
-        if not self._of_address[connection.peer]:
-            del self._of_address[connection.peer]
-        self.stats.connections_open = len(self.connections)
-
-    # --- Shutting down ----------------------------------------------------------------------------
-
-    def stop_accepting(self) -> None:
-        """Take no more connections, and begin nothing more on those that are open."""
-        if self._server is not None:
-            self._server.close()
-        for connection in tuple(self.connections):
-            connection.stop_reading()
-
-    async def wait_answered(self, timeout_s: float) -> bool:
-        """Wait until nothing is owed to anyone; False if that takes longer."""
-        end = self.loop.time() + timeout_s
-        while self.owed:
-            if self.loop.time() >= end:
-                return False
-            await asyncio.sleep(WAIT_STEP_S)
-        return True
-
-    def close_all(self) -> None:
-        """Close every connection; what was written still goes out."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            self._sweeper = None
-        for connection in tuple(self.connections):
-            connection.abort(CloseReason.SHUTDOWN)
-        self.budget.stop()
-
-    # --- Idle connections -------------------------------------------------------------------------
-
-    def _sweep(self) -> None:
-        idle_s = self.limits.connections_max_idle_ms / 1000
-        self.sweep(self.loop.time(), idle_s)
-        self._sweeper = self.loop.call_later(idle_s / SWEEPS_AN_IDLE_TIME, self._sweep)
-
-    def sweep(self, now_s: float, idle_s: float) -> None:
-        """Close what has been idle for too long."""
-        for connection in tuple(self.connections):
-            connection.sweep(now_s, idle_s)
+PLAINTEXT: Final = Listener("PLAINTEXT")
+"""Everyone may do everything, and nothing is encrypted."""

@@ -18,7 +18,8 @@ from groupkeeper.coordinator.core.values import text, whole_number
 from groupkeeper.coordinator.handlers.exchange import Exchange
 from groupkeeper.coordinator.runtime.clock import LoopClock
 from groupkeeper.coordinator.server.connection import Connection
-from groupkeeper.coordinator.server.hub import Hub
+from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.protocol.versions import APIS, ApiKey
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.base import Batch, ShardAppend, ShardId, StorageError
@@ -225,9 +226,9 @@ class FaultyConnection(Connection):
 
     __slots__ = ("_delays", "_gate", "_peer_takes")
 
-    def __init__(self, hub: Hub, delays: Delays, gate: Gate) -> None:
+    def __init__(self, server: KafkaServer, listener: Listener, delays: Delays, gate: Gate) -> None:
         """Make the connection of a listener."""
-        super().__init__(hub)
+        super().__init__(server, listener)
         self._delays = delays
         self._gate = gate
         self._peer_takes = True

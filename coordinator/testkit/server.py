@@ -22,6 +22,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics, mint_topic_id
@@ -43,7 +44,7 @@ from groupkeeper.coordinator.embed.messages import (
 )
 from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.server.limits import ServerLimits
-from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.testkit.faults import (
     MAX_MS,
     Delays,
@@ -103,7 +104,7 @@ class GroupkeeperServer:
         self._gate = Gate()
         self._port = self.options.port
         self._coordinator: GroupCoordinator | None = None
-        self._listener: Listener | None = None
+        self._kafka: KafkaServer | None = None
         self._turns = Turns(lambda: self._coordinator is not None)
 
     async def __aenter__(self) -> GroupkeeperServer:
@@ -192,12 +193,12 @@ class GroupkeeperServer:
         self._clock.start()
         try:
             await coordinator.start()
-            self._listener = Listener(
+            self._kafka = KafkaServer(
                 services,
                 ServerLimits(),
-                make_connection=lambda hub: FaultyConnection(hub, self._delays, self._gate),
+                make_connection=partial(FaultyConnection, delays=self._delays, gate=self._gate),
             )
-            await self._listener.start(sock)
+            await self._kafka.start(sock)
         except BaseException:
             sock.close()
             await self._end()
@@ -206,18 +207,18 @@ class GroupkeeperServer:
     async def _end(self) -> None:
         self._storage.heal()
         self._delays.end()
-        listener, coordinator = self._listener, self._coordinator
-        self._listener = self._coordinator = None
-        if listener is not None:
-            listener.stop_accepting()
+        kafka, coordinator = self._kafka, self._coordinator
+        self._kafka = self._coordinator = None
+        if kafka is not None:
+            kafka.stop_accepting()
         try:
             if coordinator is not None:
                 await coordinator.stop(DRAIN_MS)
-            if listener is not None:
-                await listener.wait_answered(REPLIES_S)
+            if kafka is not None:
+                await kafka.wait_answered(REPLIES_S)
         finally:
-            if listener is not None:
-                listener.close_all()
+            if kafka is not None:
+                kafka.close_all()
             self._clock.stop()
 
     async def _begin_again(self) -> None:

@@ -33,7 +33,7 @@ from groupkeeper.coordinator.daemon.watched_loop import WatchedLoop
 from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
 from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.server.limits import ServerLimits
-from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.watch import CallbackWatch
 from groupkeeper.protocol.packing import printed_topic_id
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
@@ -148,7 +148,7 @@ class Prepared:
     async def start(self) -> None:
         """Start, and make the groups."""
         await self.coordinator.start()
-        self._listener = Listener(self._services, ServerLimits(), watch=self._watch)
+        self._server = KafkaServer(self._services, ServerLimits(), watch=self._watch)
         await self.mend()
         gc.collect()
         gc.freeze()  # as the daemon does after a load
@@ -209,9 +209,9 @@ class Prepared:
         """
         self._watch.itself = asyncio.current_task()
         self._watch.take_worst()
-        peers = [Peer(self._listener) for _ in frames]
+        peers = [Peer(self._server) for _ in frames]
         for peer, frame in zip(peers, frames, strict=True):
-            self._listener.loop.call_soon(peer.connection.data_received, frame)
+            self._server.loop.call_soon(peer.connection.data_received, frame)
         await asyncio.sleep(0)
         quiet = 0
         while quiet < QUIET_LOOKS:
@@ -219,7 +219,7 @@ class Prepared:
             await asyncio.sleep(LOOK_S)
             quiet = quiet + 1 if self._watch.busy_s - busy_s < QUIET_S else 0
         for peer in peers:
-            self._listener.loop.call_soon(peer.connection.connection_lost, None)
+            self._server.loop.call_soon(peer.connection.connection_lost, None)
         await asyncio.sleep(LOOK_S)
         return self._watch.take_worst()
 

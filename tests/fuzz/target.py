@@ -23,7 +23,7 @@ from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.handlers.table import ROUTES
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.server.limits import ServerLimits
-from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.stats import CloseReason
 from groupkeeper.coordinator.server.watch import CallbackWatch
 from groupkeeper.protocol.codec import read_request
@@ -142,8 +142,8 @@ async def _converse(data: bytes) -> None:
         mint=mint,
     )
     watch = CallbackWatch(read_s=asyncio.get_running_loop().time)
-    listener = Listener(services, ServerLimits(max_frame_bytes=MAX_FRAME_BYTES), watch=watch)
-    peer = Peer(listener)
+    server = KafkaServer(services, ServerLimits(max_frame_bytes=MAX_FRAME_BYTES), watch=watch)
+    peer = Peer(server)
     try:
         peer.send(data)
         await turns(5)
@@ -156,7 +156,7 @@ async def _converse(data: bytes) -> None:
             if isinstance(slot.shard, Shard):
                 check(slot.shard)
     finally:
-        listener.stop_accepting()
+        server.stop_accepting()
         await coordinator.stop(1_000)
     await turns(5)
     assert peer.transport.is_closed or not peer.connection.owes, "never answered"
@@ -164,7 +164,7 @@ async def _converse(data: bytes) -> None:
     stats = coordinator.stats
     assert not stats.bugs, "an exception in the core"
     assert not stats.tickets_failed, "an answer failed"
-    assert not listener.stats.closed[CloseReason.INTERNAL_ERROR], "an exception in a handler"
+    assert not server.stats.closed[CloseReason.INTERNAL_ERROR], "an exception in a handler"
 
 
 def _judge_waiting(peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""Connections without sockets: a transport that takes notes, a listener that never listens."""
+"""Connections without sockets: a transport that takes notes, a server that never listens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from groupkeeper.coordinator.core.requests import Request
 from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.server.connection import Connection
 from groupkeeper.coordinator.server.limits import ServerLimits
-from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.listener import PLAINTEXT, Listener
+from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.watch import CallbackWatch
 from tests.helpers.handling import FakeCoordinator, decode, make_services
 from tests.helpers.raw_client import encode_request
@@ -60,12 +61,13 @@ class Peer:
 
     def __init__(
         self,
-        listener: Listener,
+        server: KafkaServer,
         address: str = "127.0.0.1",
-        make_connection: Callable[[Listener], Connection] = Connection,
+        make_connection: Callable[[KafkaServer, Listener], Connection] = Connection,
+        listener: Listener = PLAINTEXT,
     ) -> None:
         self.transport = FakeTransport(address)
-        self.connection = make_connection(listener)
+        self.connection = make_connection(server, listener)
         self.connection.connection_made(cast("Any", self.transport))
 
     def send(self, *frames: bytes) -> None:
@@ -129,16 +131,16 @@ def commit(correlation_id: int, group_id: str = "g") -> bytes:
     return encode_request("offset_commit", 9, values, correlation_id, "app")
 
 
-def fake(listener: Listener) -> FakeCoordinator:
-    """The coordinator behind a listener that ``make_listener`` made."""
-    assert isinstance(listener.services.coordinator, FakeCoordinator)
-    return listener.services.coordinator
+def fake(server: KafkaServer) -> FakeCoordinator:
+    """The coordinator behind a server that ``make_server`` made."""
+    assert isinstance(server.services.coordinator, FakeCoordinator)
+    return server.services.coordinator
 
 
-def make_listener(answer: Any = None, services: Services | None = None, **limits: int) -> Listener:
-    """A listener with fakes behind it, which never listens; to be called inside the loop."""
+def make_server(answer: Any = None, services: Services | None = None, **limits: int) -> KafkaServer:
+    """A server with fakes behind it, which never listens; to be called inside the loop."""
     watch = CallbackWatch(read_s=lambda: 0.0)  # nothing depends on how fast the machine is
-    return Listener(services or make_services(answer), ServerLimits(**limits), watch=watch)
+    return KafkaServer(services or make_services(answer), ServerLimits(**limits), watch=watch)
 
 
 def kinds(requests: list[Request]) -> list[str]:

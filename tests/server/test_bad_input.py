@@ -18,7 +18,7 @@ from groupkeeper.coordinator.core.requests import Heartbeat, OffsetCommitResult
 from groupkeeper.coordinator.server.refusals import LINES_PER_WINDOW, WINDOW_S, RefusalLog
 from groupkeeper.coordinator.server.stats import CloseReason
 from groupkeeper.protocol.frames import FrameError
-from tests.helpers.connections import Peer, commit, fake, heartbeat, make_listener
+from tests.helpers.connections import Peer, commit, fake, heartbeat, make_server
 from tests.helpers.handling import make_services
 from tests.helpers.raw_client import encode_request
 
@@ -77,17 +77,17 @@ BAD = {
 async def test_bad_input_closes_its_connection_with_a_reason_and_no_other(name: str) -> None:
     data, reason = BAD[name]
     services = make_services(lambda _: ErrorCode.NONE, max_request_elements=1_000)
-    listener = make_listener(services=services)
-    peer, other = Peer(listener, "10.0.0.9"), Peer(listener)
+    server = make_server(services=services)
+    peer, other = Peer(server, "10.0.0.9"), Peer(server)
     with capture_logs() as lines:
         peer.send(data)
     assert peer.transport.is_closed
     assert peer.transport.writes == []
-    assert {k: n for k, n in listener.stats.closed.items() if n} == {reason: 1}
+    assert {k: n for k, n in server.stats.closed.items() if n} == {reason: 1}
     (line,) = lines
     assert (line["reason"], line["peer"]) == (reason, "10.0.0.9")
     assert line["log_level"] == "warning"
-    assert fake(listener).requests == []
+    assert fake(server).requests == []
     # What follows is not even looked at, and nobody else notices.
     peer.send(heartbeat(5))
     assert peer.transport.writes == []
@@ -99,12 +99,12 @@ async def test_bad_input_closes_its_connection_with_a_reason_and_no_other(name: 
 async def test_bad_input_that_arrives_byte_by_byte_has_the_same_end(name: str) -> None:
     data, reason = BAD[name]
     services = make_services(lambda _: ErrorCode.NONE, max_request_elements=1_000)
-    listener = make_listener(services=services)
-    peer = Peer(listener)
+    server = make_server(services=services)
+    peer = Peer(server)
     for index in range(len(data)):
         peer.send(data[index : index + 1])
     assert peer.transport.is_closed
-    assert listener.stats.closed[reason] == 1
+    assert server.stats.closed[reason] == 1
 
 
 def broken_frames() -> list[FrameError]:
@@ -116,7 +116,7 @@ async def test_bad_input_is_let_go_without_the_garbage_collector() -> None:
     before = broken_frames()  # of other tests
     gc.disable()
     try:
-        peer = Peer(make_listener(lambda _: ErrorCode.NONE))
+        peer = Peer(make_server(lambda _: ErrorCode.NONE))
         peer.send(heartbeat(1), b"\xff\xff\xff\xff")
         left = [each for each in broken_frames() if each not in before]
     finally:
@@ -130,12 +130,12 @@ async def test_what_came_before_bad_input_is_answered_before_the_connection_clos
     name: str,
 ) -> None:
     data, reason = BAD[name]
-    listener = make_listener(services=make_services(max_request_elements=1_000))
-    peer = Peer(listener)
+    server = make_server(services=make_services(max_request_elements=1_000))
+    peer = Peer(server)
     peer.send(commit(1), commit(2), data)
-    assert listener.stats.closed[reason] == 1
+    assert server.stats.closed[reason] == 1
     assert not peer.transport.is_closed
-    for ticket in fake(listener).tickets:
+    for ticket in fake(server).tickets:
         ticket.resolve(OffsetCommitResult(ErrorCode.NONE))
     await asyncio.sleep(0)
     assert peer.replies() == [1, 2]
@@ -156,16 +156,16 @@ async def test_what_came_before_bad_input_is_answered_before_the_connection_clos
     ids=["bytes left over", "unknown tags", "not UTF-8"],
 )
 async def test_what_kafka_forgives_is_answered(frame: bytes) -> None:
-    listener = make_listener(lambda _: ErrorCode.NONE)
-    peer = Peer(listener)
+    server = make_server(lambda _: ErrorCode.NONE)
+    peer = Peer(server)
     peer.send(frame)
     assert peer.replies() == [1]
-    (request,) = fake(listener).requests
+    (request,) = fake(server).requests
     assert isinstance(request, Heartbeat)
 
 
 async def test_api_versions_above_ours_is_answered_and_the_connection_goes_on() -> None:
-    peer = Peer(make_listener(lambda _: ErrorCode.NONE))
+    peer = Peer(make_server(lambda _: ErrorCode.NONE))
     body = b"\x09whatever a newer client puts there"
     peer.send(framed(header(18, 9, flexible=True) + body), heartbeat(2))
     assert peer.replies() == [1, 2]
@@ -183,15 +183,15 @@ async def test_a_reply_that_would_be_too_large_closes_the_connection() -> None:
         rows = [(i, i, -1, "x" * 50, ErrorCode.NONE) for i in range(50)]
         return OffsetFetchResult(ErrorCode.NONE, [("orders", "", rows)])
 
-    listener = make_listener(services=make_services(answer, max_reply_bytes=10_000))
-    peer, other = Peer(listener), Peer(listener)
+    server = make_server(services=make_services(answer, max_reply_bytes=10_000))
+    peer, other = Peer(server), Peer(server)
     groups = [{"group_id": "g", "topics": None}] * 50
     peer.send(encode_request("offset_fetch", 9, {"groups": groups}, 1, "c"), heartbeat(2))
     for _ in range(5):
         await asyncio.sleep(0)
     assert peer.transport.is_closed
     assert peer.transport.writes == []
-    assert listener.stats.closed["reply_too_large"] == 1
+    assert server.stats.closed["reply_too_large"] == 1
     assert not other.transport.is_closed
 
 

@@ -21,9 +21,9 @@ from groupkeeper.coordinator.core.requests import (
 )
 from groupkeeper.coordinator.server.budget import STALLED_TICKS, TICK_S, cost_bytes
 from groupkeeper.coordinator.server.connection import Connection
-from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.stats import CloseReason
-from tests.helpers.connections import Peer, commit, heartbeat, join, make_listener
+from tests.helpers.connections import Peer, commit, heartbeat, join, make_server
 from tests.helpers.handling import make_services
 from tests.helpers.raw_client import encode_request
 from tests.helpers.virtual_loop import turns, virtual_time
@@ -46,10 +46,10 @@ class Parking:
             self.tickets.append(ticket)
 
 
-def make(**limits: int) -> tuple[Listener, Parking]:
+def make(**limits: int) -> tuple[KafkaServer, Parking]:
     coordinator = Parking()
     limits.setdefault("max_buffered_bytes", BUDGET)
-    return make_listener(services=make_services(coordinator=coordinator), **limits), coordinator
+    return make_server(services=make_services(coordinator=coordinator), **limits), coordinator
 
 
 def unfinished(size: int) -> bytes:
@@ -89,21 +89,21 @@ def open_peers(peers: list[Peer]) -> int:
 
 
 async def test_frames_that_never_become_whole_stay_within_the_budget() -> None:
-    listener, _ = make()
-    peers = [Peer(listener) for _ in range(40)]
+    server, _ = make()
+    peers = [Peer(server) for _ in range(40)]
     for peer in peers:
         drips(peer, MIB)
-        assert listener.budget.held_bytes <= BUDGET
+        assert server.budget.held_bytes <= BUDGET
     held = sum(peer.connection._splitter.waiting_bytes for peer in peers)
-    assert abs(held - listener.budget.held_bytes) <= 40 * 4_096
-    assert listener.stats.reading_paused > 0
-    assert listener.stats.buffered_bytes == listener.budget.held_bytes
+    assert abs(held - server.budget.held_bytes) <= 40 * 4_096
+    assert server.stats.reading_paused > 0
+    assert server.stats.buffered_bytes == server.budget.held_bytes
 
 
 async def test_who_holds_little_is_read_and_answered_while_others_fill_the_budget() -> None:
-    listener, coordinator = make()
-    hostile = [Peer(listener) for _ in range(60)]
-    innocent = Peer(listener)
+    server, coordinator = make()
+    hostile = [Peer(server) for _ in range(60)]
+    innocent = Peer(server)
     for index, peer in enumerate(hostile):
         drips(peer, MIB)
         innocent.send(heartbeat(2 * index))
@@ -115,81 +115,81 @@ async def test_who_holds_little_is_read_and_answered_while_others_fill_the_budge
 
 
 async def test_replies_that_are_not_taken_stay_within_the_budget() -> None:
-    listener, coordinator = make()
-    peers = [takes_nothing(Peer(listener)) for _ in range(60)]
+    server, coordinator = make()
+    peers = [takes_nothing(Peer(server)) for _ in range(60)]
     for peer in peers:
         peer.send(commit(1))
         coordinator.tickets.pop().send(bytes(MIB))
-        assert listener.budget.held_bytes <= BUDGET
-    assert listener.stats.closed["memory_budget"] >= 60 - 8
+        assert server.budget.held_bytes <= BUDGET
+    assert server.stats.closed["memory_budget"] >= 60 - 8
     assert all(peer.transport.is_aborted for peer in peers if peer.transport.is_closed)
 
 
 async def test_a_reply_counts_whole_until_its_last_byte_is_taken() -> None:
-    listener, coordinator = make()
-    peer = takes_nothing(Peer(listener))
+    server, coordinator = make()
+    peer = takes_nothing(Peer(server))
     peer.send(commit(1))
     coordinator.tickets.pop().send(bytes(MIB))
-    assert listener.budget.held_bytes == MIB
+    assert server.budget.held_bytes == MIB
     assert peer.transport.low == 0
     peer.connection.resume_writing()
-    assert listener.budget.held_bytes == 0
+    assert server.budget.held_bytes == 0
 
 
 async def test_parked_joins_stay_within_the_budget() -> None:
-    listener, _ = make()
-    peers = [Peer(listener) for _ in range(30)]
+    server, _ = make()
+    peers = [Peer(server) for _ in range(30)]
     for peer in peers:
         peer.send(large_join(100_000))
-        assert listener.budget.held_bytes <= BUDGET
+        assert server.budget.held_bytes <= BUDGET
     assert 0 < open_peers(peers) < 30
-    assert listener.stats.closed["memory_budget"] == 30 - open_peers(peers)
+    assert server.stats.closed["memory_budget"] == 30 - open_peers(peers)
 
 
 async def test_above_the_budget_the_largest_goes_and_is_told_with_its_reason() -> None:
-    listener, _ = make()
-    small, large = Peer(listener), Peer(listener)
+    server, _ = make()
+    small, large = Peer(server), Peer(server)
     small.send(unfinished(MIB))
     large.send(unfinished(5 * MIB))
     with capture_logs() as logs:
         small.send(bytes(3 * MIB))
     assert large.transport.is_closed
     assert not small.transport.is_closed
-    assert listener.budget.held_bytes == 4 * MIB
+    assert server.budget.held_bytes == 4 * MIB
     assert [log["event"] for log in logs][:1] == ["memory_budget_pressed"]
     assert [log["reason"] for log in logs if "reason" in log] == ["memory_budget"]
 
 
 async def test_what_a_join_is_charged_is_given_back_with_its_answer() -> None:
-    listener, coordinator = make()
-    peer = Peer(listener)
+    server, coordinator = make()
+    peer = Peer(server)
     frame = large_join(100_000)
     peer.send(frame, heartbeat(2))
-    assert listener.budget.held_bytes >= cost_bytes(len(frame))
+    assert server.budget.held_bytes >= cost_bytes(len(frame))
     coordinator.tickets.pop().resolve(JOINED)
     await asyncio.sleep(0)
     assert peer.replies() == [1, 2]
-    assert listener.budget.held_bytes == 0
+    assert server.budget.held_bytes == 0
 
 
 async def test_replies_that_wait_for_an_earlier_one_count() -> None:
-    listener, coordinator = make()
-    peer = Peer(listener)
+    server, coordinator = make()
+    peer = Peer(server)
     peer.send(commit(1), commit(2))
     coordinator.tickets[1].send(bytes(MIB))
-    assert listener.budget.held_bytes >= MIB
+    assert server.budget.held_bytes >= MIB
     coordinator.tickets[0].send(bytes(100))
-    assert listener.budget.held_bytes == 0
+    assert server.budget.held_bytes == 0
 
 
 async def test_frames_behind_a_parked_join_count() -> None:
-    listener, coordinator = make()
-    peer = Peer(listener)
+    server, coordinator = make()
+    peer = Peer(server)
     peer.send(join(1), *[heartbeat(i) for i in range(2, 1002)])
-    assert listener.budget.held_bytes > 1000 * len(heartbeat(1))
+    assert server.budget.held_bytes > 1000 * len(heartbeat(1))
     coordinator.tickets[0].resolve(JOINED)
     await turns(20)
-    assert listener.budget.held_bytes == 0
+    assert server.budget.held_bytes == 0
 
 
 @pytest.mark.parametrize("closed_by", ["peer", "us"])
@@ -197,16 +197,16 @@ async def test_a_closed_connection_holds_nothing_though_its_join_stays_parked(
     closed_by: str,
 ) -> None:
     """Without the collector: a cycle would keep all of it for a minute under load."""
-    listener, coordinator = make()
-    peer = Peer(listener)
+    server, coordinator = make()
+    peer = Peer(server)
     peer.send(commit(1), large_join(100_000, 2), heartbeat(3), unfinished(MIB))
-    assert listener.budget.held_bytes > MIB
+    assert server.budget.held_bytes > MIB
     kept = coordinator.tickets[1]
     await turns(2)
     if closed_by == "us":
         peer.connection.sweep(0, 1)
         peer.connection.abort(CloseReason.IDLE)
-        assert listener.budget.held_bytes == 0
+        assert server.budget.held_bytes == 0
     gc.collect()
     gc.disable()
     try:
@@ -216,7 +216,7 @@ async def test_a_closed_connection_holds_nothing_though_its_join_stays_parked(
         assert connection() is None, gc.get_referrers(connection())
     finally:
         gc.enable()
-    assert listener.budget.held_bytes == 0
+    assert server.budget.held_bytes == 0
     assert (kept.frame, kept.asked, kept.reply) == (b"", None, None)
     kept.resolve(JOINED)  # the member's life goes on, and nobody hears of it
     assert kept.reply is None
@@ -233,24 +233,24 @@ class _Canary:
 
 @virtual_time
 async def test_who_keeps_memory_from_others_is_closed_after_a_few_seconds() -> None:
-    listener, _ = make()
-    peers = [Peer(listener) for _ in range(7)]
+    server, _ = make()
+    peers = [Peer(server) for _ in range(7)]
     for peer in peers:
         drips(peer, MIB)
     assert open_peers(peers) == 7
     await asyncio.sleep((STALLED_TICKS + 2) * TICK_S)
-    assert listener.budget.held_bytes <= BUDGET * 3 // 4
-    assert 0 < listener.stats.closed["memory_budget"] < 7
-    listener.close_all()
+    assert server.budget.held_bytes <= BUDGET * 3 // 4
+    assert 0 < server.stats.closed["memory_budget"] < 7
+    server.close_all()
 
 
 @virtual_time
 async def test_who_was_read_no_further_is_read_on_when_there_is_room() -> None:
-    listener, coordinator = make()
-    others = [Peer(listener) for _ in range(20)]
+    server, coordinator = make()
+    others = [Peer(server) for _ in range(20)]
     for peer in others:
         peer.send(unfinished(3 * MIB // 10))
-    slow = Peer(listener)
+    slow = Peer(server)
     frame = large_join(MIB)
     slow.send(frame[: MIB // 2])
     assert not slow.transport.is_reading
@@ -260,7 +260,7 @@ async def test_who_was_read_no_further_is_read_on_when_there_is_room() -> None:
     assert slow.transport.is_reading
     slow.send(frame[MIB // 2 :])
     assert [ticket.key for ticket in coordinator.tickets] == [11]
-    listener.close_all()
+    server.close_all()
 
 
 async def test_one_group_makes_no_larger_reply_than_many() -> None:
@@ -272,14 +272,14 @@ async def test_one_group_makes_no_larger_reply_than_many() -> None:
             ticket.resolve(OffsetFetchResult(ErrorCode.NONE, topics))
 
     services = make_services(coordinator=Huge(), max_reply_bytes=2 * MIB)
-    listener = make_listener(services=services)
-    peer = Peer(listener)
+    server = make_server(services=services)
+    peer = Peer(server)
     with capture_logs() as logs:
         fetch_all = {"group_id": "big", "topics": None, "require_stable": False}
         peer.send(encode_request("offset_fetch", 7, fetch_all, 1, "app"))
     assert peer.transport.is_closed
     assert peer.transport.writes == []
-    assert listener.stats.closed["reply_too_large"] == 1
+    assert server.stats.closed["reply_too_large"] == 1
     (line,) = logs
     assert (line["reason"], line["group"], line["api_key"]) == ("reply_too_large", "big", 9)
 
@@ -297,14 +297,14 @@ async def test_answers_that_are_gathered_count_while_the_rest_is_missing() -> No
             ticket.resolve(OffsetFetchResult(ErrorCode.NONE, topics))
 
     coordinator = Half()
-    listener = make_listener(services=make_services(coordinator=coordinator))
-    peer = Peer(listener)
+    server = make_server(services=make_services(coordinator=coordinator))
+    peer = Peer(server)
     named = [{"name": "t", "partition_indexes": [0]}]
     groups = [{"group_id": name, "topics": named} for name in ("last", "a")]
     peer.send(
         encode_request("offset_fetch", 8, {"groups": groups, "require_stable": False}, 1, "app")
     )
-    assert listener.budget.held_bytes > MIB
+    assert server.budget.held_bytes > MIB
     coordinator.last.resolve(OffsetFetchResult(ErrorCode.NONE, []))
     assert peer.replies() == [1]
-    assert listener.budget.held_bytes == 0
+    assert server.budget.held_bytes == 0

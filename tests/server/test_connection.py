@@ -22,7 +22,7 @@ from tests.helpers.connections import (
     heartbeat,
     join,
     kinds,
-    make_listener,
+    make_server,
 )
 from tests.helpers.handling import make_services
 from tests.helpers.raw_client import encode_request
@@ -49,9 +49,7 @@ class OnlyHeartbeats:
 
 def make_peer(**limits: int) -> tuple[Peer, OnlyHeartbeats]:
     coordinator = OnlyHeartbeats()
-    return Peer(
-        make_listener(services=make_services(coordinator=coordinator), **limits)
-    ), coordinator
+    return Peer(make_server(services=make_services(coordinator=coordinator), **limits)), coordinator
 
 
 async def turns(count: int = 1) -> None:
@@ -209,18 +207,18 @@ async def test_what_waits_only_for_its_connection_is_let_go_with_it() -> None:
 
 async def test_a_refused_request_without_a_reply_ends_the_connection_behind_what_was_owed() -> None:
     """As Kafka does for Produce with acks=0: there is no other way to tell."""
-    listener = make_listener(services=make_services(coordinator=OnlyHeartbeats()))
-    peer = Peer(listener)
+    server = make_server(services=make_services(coordinator=OnlyHeartbeats()))
+    peer = Peer(server)
     topic = {"name": "orders", "partition_data": [{"index": 0, "records": b"x"}]}
     produce = encode_request("produce", 9, {"acks": 0, "topic_data": [topic]}, 1, "app")
     peer.send(heartbeat(1), produce, heartbeat(2))
     assert peer.replies() == [1]
     assert peer.transport.is_closed
-    assert listener.stats.closed["produce_without_acks"] == 1
+    assert server.stats.closed["produce_without_acks"] == 1
 
 
 async def test_a_producer_of_nothing_that_wants_no_reply_gets_none_and_may_go_on() -> None:
-    peer = Peer(make_listener(services=make_services(coordinator=OnlyHeartbeats())))
+    peer = Peer(make_server(services=make_services(coordinator=OnlyHeartbeats())))
     nothing = encode_request("produce", 9, {"acks": 0, "topic_data": []}, 2, "app")
     peer.send(heartbeat(1), nothing, heartbeat(3))
     assert peer.replies() == [1, 3]
@@ -236,41 +234,41 @@ async def test_a_producer_of_nothing_that_wants_no_reply_gets_none_and_may_go_on
     ],
 )
 async def test_the_client_host_is_printed_as_java_does(address: str, host: str) -> None:
-    listener = make_listener(lambda _: ErrorCode.NONE)
-    Peer(listener, address).send(heartbeat(1))
-    (request,) = fake(listener).requests
+    server = make_server(lambda _: ErrorCode.NONE)
+    Peer(server, address).send(heartbeat(1))
+    (request,) = fake(server).requests
     assert request.client == ("app", host, "User:ANONYMOUS")
 
 
 async def test_the_client_of_each_request_is_the_one_its_header_names() -> None:
-    listener = make_listener(lambda _: ErrorCode.NONE)
-    peer = Peer(listener)
+    server = make_server(lambda _: ErrorCode.NONE)
+    peer = Peer(server)
     values = {"group_id": "g", "generation_id": 1, "member_id": "m"}
     for client_id in ("a", "b", "b", None, "a"):
         peer.send(encode_request("heartbeat", 0, values, 1, client_id))  # type: ignore[arg-type]
-    assert [r.client.client_id for r in fake(listener).requests] == ["a", "b", "b", "", "a"]
+    assert [r.client.client_id for r in fake(server).requests] == ["a", "b", "b", "", "a"]
 
 
 async def test_requests_are_counted_by_api_version_and_first_error() -> None:
-    listener = make_listener(
+    server = make_server(
         lambda r: COMMITTED if isinstance(r, OffsetCommit) else ErrorCode.REBALANCE_IN_PROGRESS
     )
-    peer = Peer(listener)
+    peer = Peer(server)
     peer.send(heartbeat(1), heartbeat(2), commit(3))
-    assert listener.stats.requests == {(12, 4, 27): 2, (8, 9, 0): 1}
-    assert listener.stats.bytes_in == len(heartbeat(1) * 2 + commit(3))
-    assert listener.stats.bytes_out == sum(len(frame) for frame in peer.frames())
+    assert server.stats.requests == {(12, 4, 27): 2, (8, 9, 0): 1}
+    assert server.stats.bytes_in == len(heartbeat(1) * 2 + commit(3))
+    assert server.stats.bytes_out == sum(len(frame) for frame in peer.frames())
 
 
 async def test_alive_peers_do_not_notice_a_bug_in_answering_another() -> None:
     def answer(request: Request) -> Any:
         return object() if isinstance(request, OffsetCommit) else ErrorCode.NONE
 
-    listener = make_listener(answer)
-    unlucky, other = Peer(listener), Peer(listener)
+    server = make_server(answer)
+    unlucky, other = Peer(server), Peer(server)
     unlucky.send(commit(1))
     assert unlucky.transport.is_closed
-    assert listener.stats.closed["internal_error"] == 1
+    assert server.stats.closed["internal_error"] == 1
     other.send(heartbeat(2))
     assert other.replies() == [2]
 
@@ -279,11 +277,11 @@ async def test_a_bug_in_the_coordinator_closes_the_one_connection() -> None:
     def answer(request: Request) -> Any:
         raise ZeroDivisionError
 
-    listener = make_listener(answer)
-    peer = Peer(listener)
+    server = make_server(answer)
+    peer = Peer(server)
     peer.send(commit(1))
     assert peer.transport.is_closed
-    assert listener.stats.closed["internal_error"] == 1
+    assert server.stats.closed["internal_error"] == 1
 
 
 async def test_one_turn_begins_a_limited_number_of_bytes() -> None:

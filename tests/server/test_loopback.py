@@ -1,4 +1,4 @@
-"""The listener on a real socket, the real coordinator behind it, on both event loops."""
+"""The server on a real socket, the real coordinator behind it, on both event loops."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ import uvloop
 
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
 from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
+from groupkeeper.coordinator.handlers.routes import Operation, Resource, Routes
 from groupkeeper.coordinator.handlers.services import Services
+from groupkeeper.coordinator.handlers.session import Session
+from groupkeeper.coordinator.handlers.table import HANDLERS
 from groupkeeper.coordinator.server.limits import ServerLimits
 from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from tests.helpers.connections import commit, heartbeat
 from tests.helpers.handling import decode
@@ -27,7 +31,7 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 class Client:
-    """One connection to the listener."""
+    """One connection to the server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -62,15 +66,15 @@ def a_socket() -> socket.socket:
 class World:
     """A coordinator with two topics behind a port."""
 
-    def __init__(self, listener: Listener, port: int) -> None:
-        self.listener = listener
+    def __init__(self, server: KafkaServer, port: int) -> None:
+        self.server = server
         self.port = port
         self.clients: list[Client] = []
 
-    async def connect(self) -> Client:
+    async def connect(self, port: int | None = None) -> Client:
         sock = a_socket()
         sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.port))
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port or self.port))
         client = Client(*await asyncio.open_connection(sock=sock))
         self.clients.append(client)
         return client
@@ -88,20 +92,20 @@ async def a_world(**limits: int) -> AsyncIterator[World]:
     config = CoordinatorConfig(shards=4)
     coordinator = GroupCoordinator(MemoryOffsetStorage(), config, topics)
     await coordinator.start()
-    listener = Listener(Services(coordinator=coordinator, topics=topics), ServerLimits(**limits))
+    server = KafkaServer(Services(coordinator=coordinator, topics=topics), ServerLimits(**limits))
     sock = a_socket()
     sock.bind(("127.0.0.1", 0))
-    await listener.start(sock)
-    world = World(listener, sock.getsockname()[1])
+    await server.start(sock)
+    world = World(server, sock.getsockname()[1])
     try:
         yield world
     finally:
-        listener.stop_accepting()
+        server.stop_accepting()
         await coordinator.stop()
-        listener.close_all()
+        server.close_all()
         for client in world.clients:
             client.writer.close()
-        await until(lambda: not listener.connections)
+        await until(lambda: not server.connections)
 
 
 @pytest.fixture(params=LOOPS)
@@ -236,7 +240,7 @@ def test_a_join_that_waits_for_others_holds_its_own_connection_alone(run: Run) -
             second = {**JOIN, "member_id": first["member_id"]}
             follower.writer.write(encode_request("join_group", 9, second, 1, "app"))
             follower.writer.write(heartbeat(2))
-            await until(lambda: world.listener.owed > 0)
+            await until(lambda: world.server.owed > 0)
             member = {"group_id": "g", "member_id": member_id}
             alive = await leader.call("heartbeat", 4, generation_id=generation, **member)
             assert alive["error_code"] == 27
@@ -258,9 +262,9 @@ def test_a_client_that_goes_while_its_join_is_parked_stays_a_member(run: Run) ->
             second = {**JOIN, "member_id": first["member_id"]}
             follower.writer.write(encode_request("join_group", 9, second, 1, "app"))
             await follower.writer.drain()
-            await until(lambda: world.listener.owed > 0)
+            await until(lambda: world.server.owed > 0)
             follower.writer.close()
-            await until(lambda: len(world.listener.connections) == 1)
+            await until(lambda: len(world.server.connections) == 1)
             joined = await leader.call("join_group", 9, **{**JOIN, "member_id": member_id})
             # Its session decides, not its connection (docs/spec/wire.md#disconnects).
             assert {m["member_id"] for m in joined["members"]} == {member_id, first["member_id"]}
@@ -298,9 +302,9 @@ def test_bad_input_closes_a_real_connection_and_no_other(run: Run) -> None:
                 bad.writer.write(data)
                 assert await bad.is_closed_by_peer()
             assert (await good.call("api_versions", 0))["error_code"] == 0
-            assert world.listener.stats.closed["not_kafka_http"] == 1
-            assert world.listener.stats.closed["not_kafka_tls"] == 1
-            assert world.listener.stats.closed["negative_length"] == 1
+            assert world.server.stats.closed["not_kafka_http"] == 1
+            assert world.server.stats.closed["not_kafka_tls"] == 1
+            assert world.server.stats.closed["negative_length"] == 1
 
     run(test)
 
@@ -323,5 +327,37 @@ def test_a_frame_of_the_largest_size_is_taken(run: Run) -> None:
             filler = io.BytesIO(heartbeat(5)).read()[4:] + bytes(1_000_000)
             client.writer.write(struct.pack(">i", 1_000_000) + filler[:1_000_000])
             assert await client.correlation_id() == 5
+
+    run(test)
+
+
+def test_each_listener_has_routes_of_its_own_and_all_end_together(run: Run) -> None:
+    asked: list[tuple[str, str, Operation, Resource]] = []
+
+    def authorize(session: Session, operation: Operation, resource: Resource) -> bool:
+        asked.append((session.listener, session.principal, operation, resource))
+        return False
+
+    async def test() -> None:
+        async with a_world() as world:
+            sock = a_socket()
+            sock.bind(("127.0.0.1", 0))
+            outside = Listener("OUTSIDE", Routes(HANDLERS, authorize))
+            await world.server.start(sock, outside)
+            assert [listener.name for listener in world.server.listeners] == [
+                "PLAINTEXT",
+                "OUTSIDE",
+            ]
+            trusted, stranger = await world.connect(), await world.connect(sock.getsockname()[1])
+            beat = {"group_id": "g", "member_id": "m", "generation_id": 1}
+            assert (await stranger.call("heartbeat", 4, **beat))["error_code"] == 30
+            assert asked == [("OUTSIDE", "User:ANONYMOUS", Operation.READ, Resource.GROUP)]
+            assert (await trusted.call("heartbeat", 4, **beat))["error_code"] == 25
+            assert len(asked) == 1
+            assert world.server.stats.connections_open == 2
+            world.server.stop_accepting()
+            world.server.close_all()
+            assert await trusted.is_closed_by_peer()
+            assert await stranger.is_closed_by_peer()
 
     run(test)

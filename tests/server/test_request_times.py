@@ -10,7 +10,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import JoinGroupResult, OffsetCommitResult
 from groupkeeper.coordinator.runtime.histogram import Histogram
 from groupkeeper.coordinator.server.limits import ServerLimits
-from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.watch import CallbackWatch
 from groupkeeper.protocol.versions import ApiKey
 from tests.helpers.connections import Peer, commit, fake, heartbeat, join
@@ -19,22 +19,22 @@ from tests.helpers.virtual_loop import turns
 
 
 class Timed:
-    """A listener whose clock the test turns; a heartbeat is answered in ``takes_s``."""
+    """A server whose clock the test turns; a heartbeat is answered in ``takes_s``."""
 
     def __init__(self, *, answers: bool = True) -> None:
         self.now_s = 100.0
         self.takes_s = 0.0
         watch = CallbackWatch(read_s=lambda: self.now_s)
         services = make_services(self._answer if answers else None)
-        self.listener = Listener(services, ServerLimits(), watch=watch)
-        self.peer = Peer(self.listener)
+        self.server = KafkaServer(services, ServerLimits(), watch=watch)
+        self.peer = Peer(self.server)
 
     def _answer(self, _: Any) -> ErrorCode:
         self.now_s += self.takes_s
         return ErrorCode.NONE
 
     def times(self, key: ApiKey) -> Histogram:
-        return self.listener.stats.request_times()[key]
+        return self.server.stats.request_times()[key]
 
     def buckets(self, key: ApiKey) -> dict[float, int]:
         found = self.times(key)
@@ -71,9 +71,9 @@ async def test_what_waits_is_timed_until_it_is_answered(
 ) -> None:
     timed = Timed(answers=False)
     timed.peer.send(frame)
-    assert timed.listener.stats.request_times() == {}
+    assert timed.server.stats.request_times() == {}
     timed.now_s += 42.0
-    fake(timed.listener).tickets[-1].resolve(answer)
+    fake(timed.server).tickets[-1].resolve(answer)
     assert timed.buckets(key) == {60.0: 1}
     assert timed.times(key).total == pytest.approx(42.0)
 
@@ -84,5 +84,5 @@ async def test_every_request_that_is_counted_is_in_its_histogram() -> None:
         timed.takes_s = 0.0003 * number
         timed.peer.send(heartbeat(number))
     await turns(25)
-    counted = sum(timed.listener.stats.requests.values())
+    counted = sum(timed.server.stats.requests.values())
     assert sum(timed.times(ApiKey.HEARTBEAT).counts) == counted == 20

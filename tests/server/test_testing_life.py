@@ -70,8 +70,8 @@ def test_a_server_whose_loop_has_ended_says_so(call, arguments):
 
     async def left_behind() -> None:
         await server.start()
-        assert server._listener is not None
-        server._listener.stop_accepting()  # its socket is no affair of this test
+        assert server._kafka is not None
+        server._kafka.stop_accepting()  # its socket is no affair of this test
 
     asyncio.run(left_behind())
     with pytest.raises(RuntimeError, match="the event loop that the server was started in has"):

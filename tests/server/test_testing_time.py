@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from functools import partial
 from typing import Any
 
 from groupkeeper.coordinator.testkit.faults import Delays, FaultyConnection, Gate
 from groupkeeper.coordinator.testkit.server import GroupkeeperServer
-from tests.helpers.connections import Peer, heartbeat, make_listener
+from tests.helpers.connections import Peer, heartbeat, make_server
 from tests.helpers.raw_client import decode_response, encode_request
 
 SESSION_MS = 10_000
@@ -68,7 +69,9 @@ async def test_requests_behind_one_that_is_answered_while_time_passes_wait_too()
 
 async def test_a_peer_that_does_not_take_its_replies_waits_on_when_time_has_passed() -> None:
     gate = Gate()
-    peer = Peer(make_listener(), make_connection=lambda hub: FaultyConnection(hub, Delays(), gate))
+    peer = Peer(
+        make_server(), make_connection=partial(FaultyConnection, delays=Delays(), gate=gate)
+    )
     with gate.closed():
         with gate.closed():
             peer.connection.pause_writing()
@@ -82,7 +85,9 @@ async def test_a_peer_that_does_not_take_its_replies_waits_on_when_time_has_pass
 
 async def test_a_peer_that_takes_its_replies_waits_while_time_passes() -> None:
     gate = Gate()
-    peer = Peer(make_listener(), make_connection=lambda hub: FaultyConnection(hub, Delays(), gate))
+    peer = Peer(
+        make_server(), make_connection=partial(FaultyConnection, delays=Delays(), gate=gate)
+    )
     with gate.closed():
         with gate.closed():
             peer.send(heartbeat(1))
@@ -102,7 +107,8 @@ async def test_a_connection_that_is_made_while_time_passes_waits_too() -> None:
     gate = Gate()
     with gate.closed():
         peer = Peer(
-            make_listener(), make_connection=lambda hub: FaultyConnection(hub, Delays(), gate)
+            make_server(),
+            make_connection=partial(FaultyConnection, delays=Delays(), gate=gate),
         )
         peer.send(heartbeat(1))
         assert peer.connection.requests == 0

@@ -6,7 +6,7 @@ import asyncio
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.server.limits import ServerLimits
-from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.watch import CallbackWatch
 from tests.helpers.connections import Peer
 from tests.helpers.handling import make_services
@@ -21,14 +21,14 @@ MOST_A_TURN = 2 * 3
 
 
 class Busy:
-    """A listener whose every request takes 4 ms."""
+    """A server whose every request takes 4 ms."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
         self.begun = 0
         watch = CallbackWatch(read_s=lambda: self.now_s)
-        self.listener = Listener(make_services(self.answer), ServerLimits(), watch=watch)
-        self.peers = [Peer(self.listener) for _ in range(CONNECTIONS)]
+        self.server = KafkaServer(make_services(self.answer), ServerLimits(), watch=watch)
+        self.peers = [Peer(self.server) for _ in range(CONNECTIONS)]
 
     def answer(self, _request: object) -> ErrorCode:
         self.begun += 1
@@ -94,8 +94,8 @@ def test_what_was_cancelled_is_not_called() -> None:
     async def scenario() -> None:
         busy = Busy()
         called: list[str] = []
-        cancel = busy.listener.turns.soon(lambda: called.append("cancelled"))
-        busy.listener.turns.soon(lambda: called.append("called"))
+        cancel = busy.server.turns.soon(lambda: called.append("cancelled"))
+        busy.server.turns.soon(lambda: called.append("called"))
         cancel()
         await busy.turn()
         assert called == ["called"]

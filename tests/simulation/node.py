@@ -12,7 +12,7 @@ from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.runtime.clock import LoopClock
 from groupkeeper.coordinator.runtime.slot import Slot
-from groupkeeper.coordinator.server.listener import Listener
+from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.watch import CallbackWatch
 from groupkeeper.storage.base import CLUSTER_SHARD
 from tests.helpers.virtual_loop import virtual_timer
@@ -76,7 +76,7 @@ class Node:
             new_topic_id=world.mint_topic_id,
         )
         watch = CallbackWatch(read_s=asyncio.get_running_loop().time)
-        self.listener = Listener(services, world.server_limits, watch=watch)
+        self.server = KafkaServer(services, world.server_limits, watch=watch)
         self.channels: list[Channel] = []
         self.starting = asyncio.ensure_future(self._start())
 

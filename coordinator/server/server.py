@@ -1,0 +1,140 @@
+"""The Kafka port: takes connections, by one listener or several, watches over them, and lets them
+go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from groupkeeper.coordinator.server.budget import MemoryBudget
+from groupkeeper.coordinator.server.connection import Connection
+from groupkeeper.coordinator.server.limits import ServerLimits
+from groupkeeper.coordinator.server.listener import PLAINTEXT, Listener
+from groupkeeper.coordinator.server.refusals import RefusalLog
+from groupkeeper.coordinator.server.stats import CloseReason, ServerStats
+from groupkeeper.coordinator.server.turns import Turns
+from groupkeeper.coordinator.server.watch import CallbackWatch
+
+if TYPE_CHECKING:
+    import socket
+
+    from groupkeeper.coordinator.handlers.services import Services
+
+BACKLOG = 1024
+"""Connections that the kernel holds until we take them; Linux caps it at net.core.somaxconn."""
+
+SWEEPS_AN_IDLE_TIME = 10
+"""An idle connection is closed at most a tenth of the idle time late."""
+
+WAIT_STEP_S = 0.01
+"""How often a drain looks whether everything was answered."""
+
+
+class KafkaServer:
+    """All listeners, all connections, and what they share."""
+
+    def __init__(
+        self,
+        services: Services,
+        limits: ServerLimits,
+        stats: ServerStats | None = None,
+        watch: CallbackWatch | None = None,
+        make_connection: Callable[[KafkaServer, Listener], Connection] = Connection,
+    ) -> None:
+        """To be made inside the running loop; nothing listens before ``start``."""
+        self._make_connection = make_connection
+        self.services = services
+        self.limits = limits
+        self.stats = stats or ServerStats()
+        self.watch = watch or CallbackWatch()
+        self.loop = asyncio.get_running_loop()
+        self.turns = Turns(self.loop, self.watch.read_s, limits.max_turn_s)
+        self.refusals = RefusalLog(self.loop.time)
+        self.budget = MemoryBudget(limits.max_buffered_bytes, self.stats, self.loop)
+        self.connections: set[Connection] = set()
+        self._of_address: Counter[str] = Counter()
+        self.listeners: list[Listener] = []
+        self._accepting: list[asyncio.Server] = []
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def start(self, sock: socket.socket, listener: Listener = PLAINTEXT) -> None:
+        """Listen on a bound socket, which is ours from here on. Once for each listener."""
+        accepting = await self.loop.create_server(
+            lambda: self._make_connection(self, listener), sock=sock, backlog=BACKLOG
+        )
+        self.listeners.append(listener)
+        self._accepting.append(accepting)
+        if self._sweeper is None:
+            self._sweep()
+
+    @property
+    def owed(self) -> int:
+        """Requests of all connections that were begun and not answered."""
+        return sum(connection.owes for connection in self.connections)
+
+    # --- Called by connections --------------------------------------------------------------------
+
+    def opened(self, connection: Connection) -> CloseReason | None:
+        """Take the connection in, or say why not."""
+        stats, limits = self.stats, self.limits
+        stats.connections_accepted += 1
+        if len(self.connections) >= limits.max_connections:
+            return CloseReason.TOO_MANY_CONNECTIONS
+        if self._of_address[connection.peer] >= limits.max_connections_per_address:
+            return CloseReason.TOO_MANY_CONNECTIONS_OF_ADDRESS
+        self.connections.add(connection)
+        self._of_address[connection.peer] += 1
+        stats.connections_open = len(self.connections)
+        return None
+
+    def closed(self, connection: Connection) -> None:
+        """Forget the connection."""
+        if connection not in self.connections:
+            return
+        self.connections.remove(connection)
+        self._of_address[connection.peer] -= 1
+        if not self._of_address[connection.peer]:
+            del self._of_address[connection.peer]
+        self.stats.connections_open = len(self.connections)
+
+    # --- Shutting down ----------------------------------------------------------------------------
+
+    def stop_accepting(self) -> None:
+        """Take no more connections, and begin nothing more on those that are open."""
+        for accepting in self._accepting:
+            accepting.close()
+        for connection in tuple(self.connections):
+            connection.stop_reading()
+
+    async def wait_answered(self, timeout_s: float) -> bool:
+        """Wait until nothing is owed to anyone; False if that takes longer."""
+        end = self.loop.time() + timeout_s
+        while self.owed:
+            if self.loop.time() >= end:
+                return False
+            await asyncio.sleep(WAIT_STEP_S)
+        return True
+
+    def close_all(self) -> None:
+        """Close every connection; what was written still goes out."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for connection in tuple(self.connections):
+            connection.abort(CloseReason.SHUTDOWN)
+        self.budget.stop()
+
+    # --- Idle connections -------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        idle_s = self.limits.connections_max_idle_ms / 1000
+        self.sweep(self.loop.time(), idle_s)
+        self._sweeper = self.loop.call_later(idle_s / SWEEPS_AN_IDLE_TIME, self._sweep)
+
+    def sweep(self, now_s: float, idle_s: float) -> None:
+        """Close what has been idle for too long."""
+        for connection in tuple(self.connections):
+            connection.sweep(now_s, idle_s)
