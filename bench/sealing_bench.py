@@ -30,13 +30,11 @@ SEGMENT_BYTES = 8 * 1024 * 1024
 def serve() -> None:
     """Be the daemon: the normal one, that folds early so that rows can go."""
     from groupkeeper.__main__ import main
-    from groupkeeper.storage.backends.sqlite import sealed as sealed_sqlite
-    from groupkeeper.storage.backends.sqlite import store as sqlite
+    from groupkeeper.storage.backends.sqlite import store
 
     # `storage.open` imports a backend when it is asked for one.
-    for module, name in ((sealed_sqlite, "SealedSqliteStorage"), (sqlite, "SqliteOffsetStorage")):
-        early = functools.partial(getattr(module, name), fold_after=FOLD_AFTER)
-        setattr(module, name, early)
+    early = functools.partial(store.SqliteOffsetStorage, fold_after=FOLD_AFTER)
+    store.SqliteOffsetStorage = early  # type: ignore[misc,assignment]
     main()
 
 

@@ -84,9 +84,10 @@ if TYPE_CHECKING:
         StoreIdentity,
         StoreRefused,
     )
-    from groupkeeper.storage.event_log.reader import read_events
+    from groupkeeper.storage.event_log.sealed import SealedStorage
+    from groupkeeper.storage.event_log.sealing import SealSettings
     from groupkeeper.storage.offset_store import OffsetStore
-    from groupkeeper.storage.open import open_storage
+    from groupkeeper.storage.open import open_storage, read_events
 
 __all__ = [
     "Assignment",
@@ -133,6 +134,8 @@ __all__ = [
     "RangeAssignor",
     "RoundRobinAssignor",
     "SavedOffset",
+    "SealSettings",
+    "SealedStorage",
     "ServerOptions",
     "SqliteOffsetStorage",
     "StickyAssignor",
@@ -197,9 +200,10 @@ _NAMES: dict[str, str] = {
     "groupkeeper.storage.backends.memory": "MemoryOffsetStorage",
     "groupkeeper.storage.backends.sqlite.store": "SqliteOffsetStorage",
     "groupkeeper.storage.base": "OffsetStorage StorageError StoreBusy StoreIdentity StoreRefused",
-    "groupkeeper.storage.event_log.reader": "read_events",
+    "groupkeeper.storage.event_log.sealed": "SealedStorage",
+    "groupkeeper.storage.event_log.sealing": "SealSettings",
     "groupkeeper.storage.offset_store": "OffsetStore",
-    "groupkeeper.storage.open": "open_storage",
+    "groupkeeper.storage.open": "open_storage read_events",
 }
 """Module of ours -> its public names."""
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
 
 from groupkeeper.storage.base import OffsetStorage, StoreRefused
 from groupkeeper.storage.event_log.clock import wall_clock_ms
 from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.event_log.source import OpenRows, SealableStorage
+from groupkeeper.storage.segment_lines import EventDict
 
+if TYPE_CHECKING:
+    from groupkeeper.storage.event_log.reader import Asked
+
+_MEMORY = "memory:"
 _SQLITE = "sqlite:///"
 _NOT_YET = ("postgresql", "zookeeper", "consul", "kafka")
 
@@ -27,35 +36,58 @@ def open_storage(
     ``sqlite:///PATH`` is relative to the working directory, ``sqlite:////PATH`` is absolute. Raises
     StoreRefused, in one line, for a URL that names none.
     """
-    if url == "memory:":
-        if seal is not None:
-            from groupkeeper.storage.backends.sealed_memory import SealedMemoryStorage
+    store = _store(url, append_timeout_ms, clock)
+    if seal is None:
+        return store
+    from groupkeeper.storage.event_log.sealed import SealedStorage
 
-            return SealedMemoryStorage(seal, clock=clock)
+    return SealedStorage(store, seal, clock=clock, in_process=seal_in_process)
+
+
+def _store(url: str, append_timeout_ms: int, clock: Callable[[], int]) -> SealableStorage:
+    if problem := url_error(url):
+        raise StoreRefused(problem)
+    if url == _MEMORY:
         from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 
         return MemoryOffsetStorage(clock=clock)
-    if url.startswith(_SQLITE) and len(url) > len(_SQLITE):
-        path = url[len(_SQLITE) :]
-        if seal is not None:
-            from groupkeeper.storage.backends.sqlite.sealed import SealedSqliteStorage
+    from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 
-            return SealedSqliteStorage(
-                path,
-                seal,
-                in_process=seal_in_process,
-                append_timeout_ms=append_timeout_ms,
-                clock=clock,
-            )
-        from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+    path = url.removeprefix(_SQLITE)
+    return SqliteOffsetStorage(path, append_timeout_ms=append_timeout_ms, clock=clock)
 
-        return SqliteOffsetStorage(path, append_timeout_ms=append_timeout_ms, clock=clock)
-    raise StoreRefused(url_error(url))
+
+def rows_of(store: str | Path) -> OpenRows:
+    """Return what opens the rows of a store that may be in the hands of another process: of the
+    file, or of the URL as in ``storage.url``.
+
+    Raises StoreRefused for a URL whose rows nobody else can read.
+    """
+    url = f"{_SQLITE}{store}" if isinstance(store, Path) or ":" not in store else store
+    if problem := url_error(url):
+        raise StoreRefused(problem)
+    if url == _MEMORY:
+        raise StoreRefused(f"{url} keeps no log that can be read from here")
+    from groupkeeper.storage.backends.sqlite.rows import SqliteRows
+
+    return partial(SqliteRows, Path(url.removeprefix(_SQLITE)))
+
+
+def read_events(
+    store: str | Path, after_seq: int = 0, **asked: Unpack[Asked]
+) -> Generator[EventDict, None, None]:
+    """Yield the events of a store above a seq, oldest first, as one moment shows them; from any
+    process of the same user, at any time. Blocks. ``storage.event_log.reader`` says what may be
+    asked for besides, and what is raised.
+    """
+    from groupkeeper.storage.event_log import reader
+
+    return reader.read_events(rows_of(store), after_seq, **asked)
 
 
 def url_error(url: str) -> str | None:
     """Say why no backend has this URL; None where one has."""
-    if url == "memory:" or (url.startswith(_SQLITE) and len(url) > len(_SQLITE)):
+    if url == _MEMORY or (url.startswith(_SQLITE) and len(url) > len(_SQLITE)):
         return None
     known = "use sqlite:///PATH or memory:"
     scheme = url.partition(":")[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import sys
 import time
 from collections import deque
@@ -24,12 +23,12 @@ from groupkeeper.coordinator.daemon.config_load import ConfigError, load_setting
 if TYPE_CHECKING:
     from groupkeeper.storage.event_log.check import DirectoryReport, LogReport
     from groupkeeper.storage.event_log.segments import Segment
+    from groupkeeper.storage.event_log.source import OpenRows
 
 app = typer.Typer(
     help="Check the event log, or watch it.", no_args_is_help=True, rich_markup_mode=None
 )
 
-_SQLITE = "sqlite:///"
 FOLLOW_S: Final = 0.5
 """Between two looks for new events."""
 LOOK_BACK_MS: Final = (3_600_000, 86_400_000, 7 * 86_400_000)
@@ -82,7 +81,9 @@ def verify_command(
 class _Source:
     """Where events come from."""
 
-    store: Path
+    store: Path | str
+    """A file, or a URL as in ``storage.url``."""
+    open_rows: OpenRows
     group_id: str | None
     gaps: set[tuple[int, int]] = field(default_factory=set)
     """First and last seq of what was found to be nowhere."""
@@ -96,7 +97,7 @@ class _Source:
         from groupkeeper.storage.event_log.reader import read_events
 
         return read_events(
-            self.store,
+            self.open_rows,
             after_seq,
             group_id=self.group_id,
             since_ms=since_ms,
@@ -158,13 +159,14 @@ def tail_command(
     from groupkeeper.storage.event_log.reader import last_seq
     from groupkeeper.storage.event_log.segments import SegmentError
 
-    source = _Source(store or _store_of(_settings(config)), group)
+    place = store or _settings(config).storage.url
+    source = _Source(place, _rows_of(place), group)
     try:
-        seq = last_seq(source.store)
+        seq = last_seq(source.open_rows)
         count = _print_events(_last_events(source, lines), group, output)
         while follow:
             time.sleep(FOLLOW_S)
-            until_seq = last_seq(source.store)
+            until_seq = last_seq(source.open_rows)
             if until_seq > seq:
                 new = (e for e in source.read(after_seq=seq) if e["seq"] <= until_seq)
                 _print_events(new, group, output)
@@ -172,7 +174,7 @@ def tail_command(
                 seq = until_seq
     except StoreRefused as error:
         fail(f"{error}. --store names the daemon's SQLite file", FAILED)
-    except (sqlite3.Error, StorageError, SegmentError, OSError) as error:
+    except (StorageError, SegmentError, OSError) as error:
         fail(f"{source.store} cannot be read: {error}", FAILED)
     except KeyboardInterrupt:
         raise typer.Exit from None
@@ -224,14 +226,14 @@ def _settings(config: Path | None) -> Settings:
         fail(str(error), USAGE)
 
 
-def _store_of(settings: Settings) -> Path:
-    url = settings.storage.url
-    if not url.startswith(_SQLITE):
-        fail(f"{url} keeps no log that can be read from here; name a --store FILE", USAGE)
-    path = Path(url[len(_SQLITE) :])
-    if not path.exists():
-        fail(f"{path}: there is no such store; name it with --store or --config", FAILED)
-    return path
+def _rows_of(store: Path | str) -> OpenRows:
+    from groupkeeper.storage.base import StoreRefused
+    from groupkeeper.storage.open import rows_of
+
+    try:
+        return rows_of(store)
+    except StoreRefused as error:
+        fail(f"{error}; name a --store FILE", USAGE)
 
 
 # --- verify ---------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from groupkeeper.pipeline.log.schema import EVENT_SCHEMA
 from groupkeeper.storage.event_log.reader import last_seq, read_events
+from groupkeeper.storage.open import rows_of
 
 FORMAT: Final = "groupkeeper_log"
 """The name to ``spark.read.format`` with."""
@@ -107,6 +108,7 @@ class _Log:
         if "path" not in options:
             raise ValueError(f"{FORMAT} needs a path: the daemon's SQLite file")
         self.path = _file_of(options["path"])
+        self._open_rows = rows_of(Path(self.path))
         self.log_dir = options.get("log_dir")
         self.group = options.get("group")
         self.after_seq = _number(options, "after_seq", 0)
@@ -118,7 +120,7 @@ class _Log:
 
     def last_seq(self) -> int:
         """The last event that is durable."""
-        return last_seq(self.path)
+        return last_seq(self._open_rows)
 
     def rows(self, wanted: Range) -> Iterator[pa.RecordBatch]:
         """Yield the events of a range, in order."""
@@ -133,9 +135,10 @@ class _Log:
 
         A clock that is set back begins another log, and an offset of the first one stands on.
         """
-        with closing(
-            read_events(self.path, log_dir=self.log_dir, passes_absent=True, tell_damage=_pass_over)
-        ) as found:
+        events = read_events(
+            self._open_rows, log_dir=self.log_dir, passes_absent=True, tell_damage=_pass_over
+        )
+        with closing(events) as found:
             for event in found:
                 log_id: str = event["log_id"]
                 return log_id.partition(".")[0]  # a snapshot's is ``<log_id>.<seq>``
@@ -156,7 +159,7 @@ class _Log:
                 raise MissingEvents(f"{what}. {_ACCEPT}")
 
         found = read_events(
-            self.path,
+            self._open_rows,
             wanted.after_seq,
             log_dir=self.log_dir,
             group_id=self.group,

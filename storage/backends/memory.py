@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from groupkeeper.coordinator.core.events import Event
@@ -27,8 +28,10 @@ from groupkeeper.storage.base import (
 )
 from groupkeeper.storage.codec.events import Stamp, batch_events, event_dict
 from groupkeeper.storage.event_log.clock import LogClock, wall_clock_ms
+from groupkeeper.storage.event_log.lines import RowLines
+from groupkeeper.storage.event_log.source import Address, LogEnds, LogHead, LogNote
 from groupkeeper.storage.keyed import KeyedRecords
-from groupkeeper.storage.segment_lines import EventDict
+from groupkeeper.storage.segment_lines import EventDict, encode_line
 
 MAX_EVENTS = 100_000
 """Events kept; at some 500 bytes each that is 50 MB."""
@@ -70,6 +73,7 @@ class MemoryOffsetStorage:
         self._last_epoch: LeaseEpoch = 0
         self._last_seq = 0
         self._events: deque[KeptEvent] = deque(maxlen=max_events)
+        self._door = MemoryEvents(self._log_clock, self._events)
 
     async def open(self, identity: StoreIdentity) -> None:
         """Create the store, or open it again."""
@@ -170,6 +174,10 @@ class MemoryOffsetStorage:
             if position % HISTORY_SLICE_EVENTS == 0:
                 await asyncio.sleep(0)
 
+    def event_source(self) -> MemoryEvents:
+        """Return the door to the events."""
+        return self._door
+
     def _store(self, stamp: Stamp, item: ShardAppend) -> None:
         keyed = self._shards.setdefault(item.shard, KeyedRecords())
         for batch in item.batches:
@@ -196,3 +204,111 @@ class MemoryOffsetStorage:
     def _check_open(self) -> None:
         if not self._is_open:
             raise StorageError("memory: is not open")
+
+
+class MemoryRow(NamedTuple):
+    """The events of one append, as far as the ring still has them."""
+
+    kept: list[KeptEvent]
+
+    @property
+    def row(self) -> int:
+        """Its number: that of its last event."""
+        return self.last_seq
+
+    @property
+    def first_seq(self) -> int:
+        """The seq of its first event."""
+        return self.kept[0].seq
+
+    @property
+    def last_seq(self) -> int:
+        """The seq of its last event."""
+        return self.kept[-1].seq
+
+    def lines(self) -> RowLines:
+        """Render the events as lines of a segment."""
+        stamp = self.kept[0].stamp
+        lines = ((event["group"], encode_line(event)) for event in self.events())
+        return RowLines(stamp.log_id, self.first_seq, stamp.ts_ms, lines)
+
+    def events(self, since_ms: int = 0) -> Iterator[EventDict]:
+        """Render the events; none of them if they are older than a moment."""
+        if self.kept[0].stamp.ts_ms >= since_ms:
+            for kept in self.kept:
+                yield event_dict(*kept)
+
+
+class MemoryRows:
+    """The rows of the ring. A copy of it is one step, so any thread may look at it."""
+
+    def __init__(self, ring: deque[KeptEvent], note: LogNote) -> None:
+        """Look at nothing yet."""
+        self._ring = ring
+        self._note = note
+
+    def hold(self) -> None:
+        """Show what stands now, and go on showing it."""
+        self._ring = self._ring.copy()
+
+    def note(self) -> LogNote:
+        """Tell what was noted of sealing when it was opened."""
+        return self._note
+
+    def ends(self) -> LogEnds:
+        """Tell where the rows begin and end."""
+        ring = self._ring.copy()
+        return LogEnds(ring[0].seq, ring[-1].seq) if ring else LogEnds(1, 0)
+
+    def log_id_at(self, seq: int) -> str | None:
+        """Tell the log that an event belongs to; None where the ring has lost it."""
+        ring = self._ring.copy()
+        at = seq - ring[0].seq if ring else -1
+        return ring[at].stamp.log_id if 0 <= at < len(ring) else None
+
+    def rows(self, after_seq: int, containing: bytes = b"") -> Iterator[MemoryRow]:
+        """Yield the rows above a seq. An append that is under way may come as two of them."""
+        if self._ring and self._ring[-1].seq > after_seq:
+            ring = list(self._ring)
+            new = ring[max(0, after_seq + 1 - ring[0].seq) :]
+            # no two appends share a stamp, though theirs may be equal
+            for _, row in groupby(new, key=lambda kept: id(kept.stamp)):
+                yield MemoryRow(list(row))
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+class MemoryEvents:
+    """The door to the events of a store in memory, which only this process can read. The ring drops
+    them by itself.
+    """
+
+    address: Address | None = None
+
+    def __init__(self, clock: LogClock, ring: deque[KeptEvent]) -> None:
+        """Note nothing yet."""
+        self.clock = clock
+        self._ring = ring
+        self._note = LogNote(frozenset(), None)
+
+    def open_rows(self) -> MemoryRows:
+        """Open the rows."""
+        return MemoryRows(self._ring, self._note)
+
+    async def head(self) -> LogHead:
+        """Tell the last event."""
+        last = self._ring[-1] if self._ring else None
+        return LogHead(None, 0) if last is None else LogHead(last.stamp.log_id, last.seq)
+
+    async def note_place(self, log_dir: str) -> None:
+        """Note where the files are."""
+        self._note = self._note._replace(log_dir=log_dir)
+
+    async def note_sealed(self, seq: int, new: Collection[str], gone: Collection[str]) -> None:
+        """Note in which logs files hold events; forget logs that are gone."""
+        self._note = self._note._replace(log_ids=(self._note.log_ids | {*new}) - {*gone})
+
+    async def trim(self, sealed_row: int) -> int:
+        """Delete nothing."""
+        return 0

@@ -1,23 +1,16 @@
-"""Reading the event log of a SQLite store: sealed segments and live rows as one stream, from any
-process of the same user, at any time.
-"""
+"""Reading the event log of a store: sealed segments and live rows as one stream."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypedDict
 
 import msgspec
 
-from groupkeeper.storage.backends.sqlite import log as sqlite_log
-from groupkeeper.storage.backends.sqlite.schema import connect_reader, refuse_other
-from groupkeeper.storage.base import StoreRefused
-from groupkeeper.storage.codec.records import payload_events
 from groupkeeper.storage.event_log.manifest import listed_and_found
 from groupkeeper.storage.event_log.segments import (
     Segment,
@@ -34,10 +27,9 @@ from groupkeeper.storage.event_log.settling import (
     own_snapshots,
 )
 from groupkeeper.storage.event_log.snapshots import parse_snapshot_log
+from groupkeeper.storage.event_log.source import EventRows, OpenRows
 from groupkeeper.storage.job_thread import JobThread
 from groupkeeper.storage.segment_lines import EventDict
-
-_BUSY_TIMEOUT_S = 5.0
 
 _CHUNK_EVENTS = 200
 
@@ -53,8 +45,20 @@ def no_gap_told(first_seq: int, last_seq: int) -> None:
     """Pass over it."""
 
 
+class Asked(TypedDict, total=False):
+    """What ``read_events`` may be asked for besides a seq."""
+
+    log_dir: str | Path | None
+    group_id: str | None
+    since_ms: int
+    live_only: bool
+    tell_gap: TellGap
+    passes_absent: bool
+    tell_damage: TellDamage | None
+
+
 def read_events(  # noqa: PLR0913 - what one reader may ask for
-    path: str | Path,
+    open_rows: OpenRows,
     after_seq: int = 0,
     *,
     log_dir: str | Path | None = None,
@@ -77,47 +81,30 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
     StoreRefused for what is no store.
     """
     wanted = _Wanted(after_seq, group_id, since_ms)
-    with closing(_connect(Path(path))) as connection:
-        connection.execute("BEGIN")  # what is trimmed from now on is still here, or in files
-        directory = log_dir or sqlite_log.read_note(connection).log_dir
+    with closing(open_rows()) as rows:
+        rows.hold()  # what is trimmed from now on is still here, or in files
+        directory = log_dir or rows.note().log_dir
         # A reader that follows finds all in rows.
-        follows = after_seq + 1 >= sqlite_log.first_seq(connection)
+        follows = after_seq + 1 >= rows.ends().first_seq
         if directory is not None and not live_only and not follows:
             lost = _Lost(tell_gap, passes_absent, tell_damage)
-            files = _Files(connection, Path(directory), wanted, lost)
+            files = _Files(rows, Path(directory), wanted, lost)
             yield from files.events()
             after_seq = files.done_seq
-        for row in sqlite_log.iterate_rows(connection, after_seq, wanted.group_bytes):
-            payload = row.payload()
-            if payload.ts_ms >= since_ms:
-                for event in payload_events(row.first_seq, payload):
+        for row in rows.rows(after_seq, wanted.group_bytes):
+            if row.last_seq > after_seq:
+                for event in row.events(since_ms):
                     if event["seq"] > after_seq and wanted.takes(event):
                         yield event
 
 
-def last_seq(path: str | Path) -> int:
+def last_seq(open_rows: OpenRows) -> int:
     """The seq of the last event that is durable in a store; 0 before the first.
 
     Raises StoreRefused for what is no store.
     """
-    with closing(_connect(Path(path))) as connection:
-        return sqlite_log.last_row(connection)[1]
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    """Open a store to read. SQLite's own words for what is none help nobody."""
-    if path.is_dir():
-        raise StoreRefused(f"{path}: is a directory, and not the SQLite file of a store")
-    if not path.exists():
-        raise StoreRefused(f"{path}: there is no such file")
-    connection = connect_reader(path, _BUSY_TIMEOUT_S)
-    try:
-        if refuse_other(connection, path):
-            raise StoreRefused(f"{path}: is empty, no daemon has written to it yet")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    with closing(open_rows()) as rows:
+        return rows.ends().last_seq
 
 
 class _Wanted:
@@ -153,7 +140,7 @@ class _Files:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        rows: EventRows,
         directory: Path,
         wanted: _Wanted,
         lost: _Lost,
@@ -161,8 +148,8 @@ class _Files:
         self.done_seq = wanted.after_seq
         """Up to here everything was yielded, or is told of by a snapshot. The rows go on above it:
         a snapshot may stand for some of them, for the newest is never deleted."""
-        self._log_ids = sqlite_log.read_note(connection).log_ids
-        self._below_seq = sqlite_log.first_seq(connection)
+        self._log_ids = rows.note().log_ids
+        self._below_seq = rows.ends().first_seq
         self._directory = directory
         self._wanted = wanted
         self._lost = lost
@@ -253,17 +240,17 @@ class _Files:
 
 
 async def group_history(
-    path: str | Path, group_id: str, log_dir: str | Path | None = None, since_ms: int = 0
+    open_rows: OpenRows, group_id: str, log_dir: str | Path | None = None, since_ms: int = 0
 ) -> AsyncIterator[EventDict]:
     """Yield the events of a group, as one moment shows them; reads in a thread."""
-    events = read_events(path, log_dir=log_dir, group_id=group_id, since_ms=since_ms)
+    events = read_events(open_rows, log_dir=log_dir, group_id=group_id, since_ms=since_ms)
     thread = JobThread("event-log-reader")
     try:
         while chunk := await thread.submit(partial(_next_of, events)):
             for event in chunk:
                 yield event
     finally:
-        thread.submit(events.close)  # a connection of SQLite belongs to the thread that made it
+        thread.submit(events.close)  # whoever opened the rows lets go of them
         thread.stop()
 
 

@@ -1,7 +1,7 @@
 """Sealing in a process of its own, one a daemon: what it computes fights with no loop for the
 interpreter lock (measured: a commit cost 13 to 16 us more with a thread, 5 us with a process).
 
-    python -m groupkeeper.storage.event_log.sealing_process
+    python -m groupkeeper.storage.seal
 
 Orders come on stdin, answers go to stdout, a line each.
 
@@ -19,11 +19,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Final, Literal
+from typing import IO, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -31,9 +31,10 @@ from groupkeeper.storage.base import StoreRefused
 from groupkeeper.storage.event_log.clock import wall_clock_ms
 from groupkeeper.storage.event_log.sealing import Found, Pacer, Progress, SealSettings
 from groupkeeper.storage.event_log.segments import Hook, Segment, no_hook
+from groupkeeper.storage.event_log.source import Address, OpenRows
 from groupkeeper.storage.file_lock import FileLock
 
-COMMAND = (sys.executable, "-m", "groupkeeper.storage.event_log.sealing_process")
+COMMAND = (sys.executable, "-m", "groupkeeper.storage.seal")
 
 NICENESS: Final = 5
 """Behind the loop, where the cores do not suffice for both."""
@@ -56,7 +57,7 @@ class SealingFailed(Exception):
 class _Task(msgspec.Struct):
     """The first line: what is sealed."""
 
-    path: Path
+    address: Address
     settings: SealSettings
 
 
@@ -85,11 +86,11 @@ class SealingProcess:
     """The daemon's end: starts the process when it is told to settle, and asks it to work."""
 
     def __init__(
-        self, path: Path, settings: SealSettings, command: Sequence[str] | None = None
+        self, address: Address, settings: SealSettings, command: Sequence[str] | None = None
     ) -> None:
         """Start nothing yet. ``command`` is what runs ``main``: a seam for tests."""
         self.progress = Progress()
-        self._task = _Task(path, settings)
+        self._task = _Task(address, settings)
         self._command = command or COMMAND
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -184,10 +185,16 @@ class SealingProcess:
 # --- the process ----------------------------------------------------------------------------------
 
 
-def serve(orders: Iterator[bytes], answers: IO[bytes], hook: Hook = no_hook) -> None:
+RowsOf: TypeAlias = Callable[[str], OpenRows]
+"""From the URL of a store to what opens its rows: ``storage.open.rows_of``."""
+
+
+def serve(
+    rows_of: RowsOf, orders: Iterator[bytes], answers: IO[bytes], hook: Hook = no_hook
+) -> None:
     """Carry out orders until they end. ``hook`` is called between the steps: a seam for tests."""
     task = msgspec.json.decode(next(orders), type=_Task, dec_hook=_path)
-    process = _Process(task, hook)
+    process = _Process(task, rows_of(task.address.url), hook)
     decode = msgspec.json.Decoder(_Order).decode
     try:
         for line in orders:
@@ -201,13 +208,13 @@ def serve(orders: Iterator[bytes], answers: IO[bytes], hook: Hook = no_hook) -> 
 class _Process:
     """The other end."""
 
-    def __init__(self, task: _Task, hook: Hook) -> None:
+    def __init__(self, task: _Task, open_rows: OpenRows, hook: Hook) -> None:
         # late: the daemon's end, which groups wait for, needs none of it
         from groupkeeper.storage.event_log.sealing_work import SealingWork
 
         pacer = Pacer(sleep=lambda length_s: None)  # there is no loop to make way for
-        self._work = SealingWork(task.path, task.settings, wall_clock_ms, pacer, hook)
-        self._lock_path = task.path.with_name(f"{task.path.name}.sealing")
+        self._work = SealingWork(open_rows, task.settings, wall_clock_ms, pacer, hook)
+        self._lock_path = task.address.lock
         self._lock: FileLock | None = None
 
     def carry_out(self, order: _Order) -> _Answer:
@@ -277,15 +284,11 @@ def lines_until_the_end(source: IO[bytes]) -> Iterator[bytes]:
         yield line
 
 
-def main(hook: Hook = no_hook) -> None:
+def main(rows_of: RowsOf, hook: Hook = no_hook) -> None:
     """Be the process."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with suppress(OSError):  # a service may not be allowed to
         os.nice(NICENESS)
     with suppress(BrokenPipeError):  # the daemon has gone, and nobody waits for this answer
-        serve(lines_until_the_end(sys.stdin.buffer), sys.stdout.buffer, hook)
-
-
-if __name__ == "__main__":
-    main()
+        serve(rows_of, lines_until_the_end(sys.stdin.buffer), sys.stdout.buffer, hook)

@@ -1,30 +1,24 @@
-"""What sealing does beside the loop: rows of a SQLite store become segments, the old ones go.
+"""What sealing does beside the loop: rows of a store become segments, the old ones go.
 
-It reads the store and writes files; it never writes into the store. It runs on a thread of the
+It reads the rows and writes files; it never writes into the store. It runs on a thread of the
 process that commits (a coordinator in other people's hands), or in a process of its own
 (``storage.event_log.sealing_process``, the daemon), one call at a time.
 """
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final
 
-from groupkeeper.storage.backends.sqlite import log as sqlite_log
-from groupkeeper.storage.backends.sqlite.schema import connect_reader
-from groupkeeper.storage.event_log.lines import row_lines
 from groupkeeper.storage.event_log.retention import LogRetention
 from groupkeeper.storage.event_log.sealing import Found, Pacer, Progress, Sealer, SealSettings
 from groupkeeper.storage.event_log.segments import Hook, Segment
 from groupkeeper.storage.event_log.settling import Settled, settle
+from groupkeeper.storage.event_log.source import EventRow, EventRows, OpenRows
 
-READ_ROWS: Final = 8
 STEP_S: Final = 0.1
 """How long a step works before the loop hears of what it did."""
-_BUSY_TIMEOUT_S: Final = 5.0
 
 
 class SealingWork:
@@ -32,7 +26,7 @@ class SealingWork:
 
     def __init__(
         self,
-        path: Path,
+        open_rows: OpenRows,
         settings: SealSettings,
         clock: Callable[[], int],
         pacer: Pacer,
@@ -40,16 +34,16 @@ class SealingWork:
     ) -> None:
         """Touch nothing yet."""
         self._settings = settings
-        self._path = path
+        self._open_rows = open_rows
         self._sealer = Sealer(settings, clock, pacer, hook)
         self._retention = LogRetention(settings, clock, hook, pacer)
-        self._reader: sqlite3.Connection | None = None
+        self._rows: EventRows | None = None
         self._settled: Settled | None = None
         self._log_ids: set[str] = set()
         self._new_log_ids: frozenset[str] = frozenset()
         self._gone_log_ids: frozenset[str] = frozenset()
-        self._row = 0
-        """The last row that was taken."""
+        self._row, self._last_seq = 0, 0
+        """The last row that was taken, and where it ends."""
         self._sealed_row = 0
         self._segments_sealed = 0
         self._segments_damaged = 0
@@ -71,24 +65,26 @@ class SealingWork:
         """Find out what is sealed, and go on from there."""
         self._settings.directory.mkdir(parents=True, exist_ok=True)
         self._sealer.discard()
-        if self._reader is None:
-            self._reader = connect_reader(self._path, _BUSY_TIMEOUT_S)
-        self._settled = settled = settle(self._reader, self._settings.directory)
+        if self._rows is not None:
+            self._rows.close()
+        self._rows = self._open_rows()
+        self._settled = settled = settle(self._rows, self._settings.directory)
         self._log_ids = set(settled.log_ids)
         self._new_log_ids = settled.new_log_ids
         self._gone_log_ids = frozenset()
         self._sealer.sealed_seq = settled.sealed_seq
-        self._row = sqlite_log.row_of(self._reader, settled.sealed_seq + 1) - 1
+        self._last_seq = settled.sealed_seq
+        row = next(self._rows.rows(self._last_seq), None)
+        self._row = 0 if row is None else row.row - (row.last_seq > self._last_seq)
         self._sealed_row = self._row
         return Found(lost=settled.lost, put_aside=settled.put_aside)
 
     def step(self) -> bool:
         """Take rows for a while; tells whether there are more."""
         until = time.monotonic() + STEP_S
-        assert self._reader is not None, "not settled"
-        while rows := sqlite_log.read_rows(self._reader, self._row, READ_ROWS):
-            for row in rows:
-                self._take(row)
+        assert self._rows is not None, "not settled"
+        for row in self._rows.rows(self._last_seq):
+            self._take(row)
             if time.monotonic() >= until:
                 return True
         if self._sealer.seal_if_old():
@@ -120,19 +116,19 @@ class SealingWork:
             self._has_sealed(self._row)
 
     def close(self) -> None:
-        """Let go of the connection, and of what is not sealed."""
+        """Let go of the store, and of what is not sealed."""
         self._sealer.discard()
-        if self._reader is not None:
-            self._reader.close()
+        if self._rows is not None:
+            self._rows.close()
 
     def abandon(self) -> None:
         """A thread cannot be ended: whatever it is at, it finishes or ends with the process."""
 
-    def _take(self, row: sqlite_log.LogRow) -> None:
+    def _take(self, row: EventRow) -> None:
         before = self._row
-        if row.events and row.last_seq > self._sealer.taken_seq:
+        if row.first_seq <= row.last_seq and row.last_seq > self._sealer.taken_seq:
             assert self._settled is not None
-            lines = row_lines(row.first_seq, row.data)
+            lines = row.lines()
             if self._settled.held(lines.log_id, row.first_seq) is not None:
                 if self._sealer.seal():
                     self._has_sealed(before)
@@ -144,7 +140,7 @@ class SealingWork:
                 if lines.log_id not in self._log_ids:
                     self._log_ids.add(lines.log_id)
                     self._new_log_ids |= {lines.log_id}
-        self._row = row.row
+        self._row, self._last_seq = row.row, row.last_seq
         if self._sealer.taken_seq == self._sealer.sealed_seq:
             self._sealed_row = row.row
 

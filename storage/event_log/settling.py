@@ -8,7 +8,6 @@ what is sealed afterwards is in no file yet.
 
 from __future__ import annotations
 
-import sqlite3
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -16,7 +15,6 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from groupkeeper.storage.backends.sqlite import log as sqlite_log
 from groupkeeper.storage.event_log.manifest import Manifest, reconcile, remove_orphans
 from groupkeeper.storage.event_log.segment_writer import remove_temporary
 from groupkeeper.storage.event_log.segments import (
@@ -27,6 +25,7 @@ from groupkeeper.storage.event_log.segments import (
     segment_names,
 )
 from groupkeeper.storage.event_log.snapshots import base_log, parse_snapshot_log
+from groupkeeper.storage.event_log.source import EventRows
 
 
 class Settled(NamedTuple):
@@ -56,28 +55,25 @@ class Settled(NamedTuple):
         return None
 
 
-def settle(connection: sqlite3.Connection, directory: Path) -> Settled:
+def settle(rows: EventRows, directory: Path) -> Settled:
     """Set right the directory, as far as it is this store's, and find out what it holds."""
-    note = sqlite_log.read_note(connection)
-    new = _logs_in_rows(connection, directory, note.log_ids)
+    note = rows.note()
+    new = _logs_in_rows(rows, directory, note.log_ids)
     own = {*note.log_ids, *new}
     remove_temporary(
         directory,
-        lambda log_id, seq: (
-            base_log(log_id) in own or sqlite_log.log_id_at(connection, seq) == log_id
-        ),
+        lambda log_id, seq: base_log(log_id) in own or rows.log_id_at(seq) == log_id,
     )
     everything = {name.log_id for name in segment_names(directory)}
     manifest = reconcile(directory, [log for log in everything if base_log(log) in own])
     remove_orphans(directory, own, manifest)
     present = {str(name) for name in segment_names(directory)}
     segments = [s for s in own_segments(manifest, own) if s.file in present]
-    first_seq = sqlite_log.first_seq(connection)
-    _, last_seq = sqlite_log.last_row(connection)
-    sealed_seq = max(first_seq - 1, _snapshot_in_rows(connection, manifest, own, first_seq))
+    first_seq, last_seq = rows.ends()
+    sealed_seq = max(first_seq - 1, _snapshot_in_rows(rows, manifest, own, first_seq))
     later = []
     for segment in segments:
-        end_seq = _last_in_rows(connection, segment, first_seq, last_seq)
+        end_seq = _last_in_rows(rows, segment, first_seq, last_seq)
         if end_seq is None:
             continue
         if segment.first_seq <= sealed_seq + 1:
@@ -156,34 +152,30 @@ def ends_of_logs(
     }
 
 
-def _logs_in_rows(
-    connection: sqlite3.Connection, directory: Path, known: Iterable[str]
-) -> set[str]:
+def _logs_in_rows(rows: EventRows, directory: Path, known: Iterable[str]) -> set[str]:
     """The logs of which there are files and rows, but no note yet."""
     found: set[str] = set()
     passed = set(known)
     for name in segment_names(directory):
         is_new = name.log_id not in passed and name.log_id not in found
-        if is_new and sqlite_log.log_id_at(connection, name.first_seq) == name.log_id:
+        if is_new and rows.log_id_at(name.first_seq) == name.log_id:
             found.add(name.log_id)
     return found
 
 
-def _last_in_rows(
-    connection: sqlite3.Connection, segment: Segment, first_seq: int, last_seq: int
-) -> int | None:
+def _last_in_rows(rows: EventRows, segment: Segment, first_seq: int, last_seq: int) -> int | None:
     """The last event of a segment that the rows hold as well; None where they hold none.
 
     In a store that is an older copy of itself they go on in another log where it was copied.
     """
     same, end = max(segment.first_seq, first_seq), min(segment.last_seq, last_seq)
-    if end < same or sqlite_log.log_id_at(connection, same) != segment.log_id:
+    if end < same or rows.log_id_at(same) != segment.log_id:
         return None  # its rows have gone, or are of another log
-    if sqlite_log.log_id_at(connection, end) == segment.log_id:
+    if rows.log_id_at(end) == segment.log_id:
         return end
     while end - same > 1:
         middle = (same + end) // 2
-        if sqlite_log.log_id_at(connection, middle) == segment.log_id:
+        if rows.log_id_at(middle) == segment.log_id:
             same = middle
         else:
             end = middle
@@ -196,17 +188,14 @@ def _snapshot_end(manifest: Manifest, log_ids: Iterable[str]) -> int:
 
 
 def _snapshot_in_rows(
-    connection: sqlite3.Connection, manifest: Manifest, log_ids: Iterable[str], first_seq: int
+    rows: EventRows, manifest: Manifest, log_ids: Iterable[str], first_seq: int
 ) -> int:
     """The seq up to which a snapshot stands for rows that are still there: the newest row is never
     deleted, and its day may have gone.
     """
     for snapshot in own_snapshots(manifest, log_ids)[-1:]:
         log_id = base_log(snapshot.log_id)
-        if (
-            snapshot.last_seq >= first_seq
-            and sqlite_log.log_id_at(connection, snapshot.last_seq) == log_id
-        ):
+        if snapshot.last_seq >= first_seq and rows.log_id_at(snapshot.last_seq) == log_id:
             return snapshot.last_seq
     return 0
 

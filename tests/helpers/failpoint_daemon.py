@@ -16,11 +16,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import groupkeeper.storage.backends.sqlite.sealed
+import groupkeeper.storage.backends.sqlite.store
+import groupkeeper.storage.event_log.sealed
 import groupkeeper.storage.event_log.sealing_process
 from groupkeeper.__main__ import main
 from groupkeeper.storage.backends.sqlite import schema as sqlite_schema
-from groupkeeper.storage.backends.sqlite.sealed import SealedSqliteStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.event_log.sealed import SealedStorage
 from tests.helpers.writer_connection import connecting
 
 POINTS = ("before", "inside", "after", "fold")
@@ -117,14 +119,15 @@ _sealed: Counter[str] = Counter()
 
 
 if __name__ == "__main__":
-    # The constructor has the seam; only what the app finds by its name is patched, and
+    # The constructors have the seams; only what the app finds by its name is patched, and
     # only here; `storage.open` imports it when it is asked for one.
-    groupkeeper.storage.backends.sqlite.sealed.SealedSqliteStorage = functools.partial(  # type: ignore[misc,assignment]
-        SealedSqliteStorage,
+    groupkeeper.storage.backends.sqlite.store.SqliteOffsetStorage = functools.partial(  # type: ignore[misc,assignment]
+        SqliteOffsetStorage,
         connect=connecting(FailingConnection),
         fold_after=int(os.environ["FOLD_AFTER"]),
-        hook=at_sealing,
-        poll_s=0.05,
+    )
+    groupkeeper.storage.event_log.sealed.SealedStorage = functools.partial(  # type: ignore[misc,assignment]
+        SealedStorage, hook=at_sealing, poll_s=0.05
     )
     groupkeeper.storage.event_log.sealing_process.COMMAND = (
         sys.executable,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from groupkeeper.storage.event_log.sealing_process import main
+from groupkeeper.storage.open import rows_of
 from tests.helpers.failpoint_daemon import at_sealing
 
 if __name__ == "__main__":
-    main(lambda step: at_sealing(step, os.getppid()))
+    main(rows_of, lambda step: at_sealing(step, os.getppid()))

@@ -18,10 +18,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import groupkeeper.storage.backends.sqlite.sealed
+import groupkeeper.storage.backends.sqlite.store
 from groupkeeper.__main__ import main
 from groupkeeper.storage.backends.sqlite import schema as sqlite_schema
-from groupkeeper.storage.backends.sqlite.sealed import SealedSqliteStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from tests.helpers.writer_connection import connecting
 
 FAULTS = ("fail", "hang", "stubborn")
@@ -51,7 +51,7 @@ class FaultyConnection(sqlite3.Connection):
         return super().execute(statement, *arguments)
 
 
-class FaultyStorage(SealedSqliteStorage):
+class FaultyStorage(SqliteOffsetStorage):
     """SQLite that may refuse to be closed."""
 
     async def close(self) -> None:
@@ -65,7 +65,7 @@ class FaultyStorage(SealedSqliteStorage):
 if __name__ == "__main__":
     # The constructor has the seam; only what the app finds by its name is patched, and
     # only here; `storage.open` imports it when it is asked for one.
-    groupkeeper.storage.backends.sqlite.sealed.SealedSqliteStorage = functools.partial(  # type: ignore[misc,assignment]
+    groupkeeper.storage.backends.sqlite.store.SqliteOffsetStorage = functools.partial(  # type: ignore[misc,assignment]
         FaultyStorage, connect=connecting(FaultyConnection)
     )
     main()

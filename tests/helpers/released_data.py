@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from groupkeeper import read_events
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
 from groupkeeper.coordinator.core.requests import (
     AlterGroupConfigs,
@@ -34,8 +35,8 @@ from groupkeeper.coordinator.embed.messages import (
 )
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.version import VERSION
-from groupkeeper.storage.backends.sqlite.sealed import SealedSqliteStorage
-from groupkeeper.storage.event_log.reader import read_events
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.event_log.sealed import SealedStorage
 from groupkeeper.storage.event_log.sealing import SealSettings
 from tests.helpers.embedded import join, sync
 from tests.helpers.printed_docs import ROOT
@@ -60,7 +61,8 @@ def opened(directory: Path, *, has_topics: bool = True) -> GroupCoordinator:
         max_session_timeout_ms=NOBODY_EXPIRES_MS,
         offsets_retention_ms=NOBODY_EXPIRES_MS,
     )
-    storage = SealedSqliteStorage(directory / "store.db", seal, poll_s=0.01, part_bytes=PART_BYTES)
+    plain = SqliteOffsetStorage(directory / "store.db", part_bytes=PART_BYTES)
+    storage = SealedStorage(plain, seal, poll_s=0.01)
     return GroupCoordinator(storage, config, Topics(TOPICS) if has_topics else None)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from groupkeeper import read_events
 from groupkeeper.coordinator.core.events import Event
 from groupkeeper.coordinator.core.records import Record
-from groupkeeper.storage.backends.sqlite.sealed import SealedSqliteStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
-from groupkeeper.storage.event_log.reader import read_events
+from groupkeeper.storage.base import OffsetStorage
+from groupkeeper.storage.event_log.sealed import SealedStorage
 from groupkeeper.storage.event_log.sealing import SealSettings
 from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.storage_owner import Owner
@@ -23,6 +25,13 @@ DAY_MS = 86_400_000
 
 class Crash(BaseException):
     """What a test raises where the process is to end; nothing of ours may catch it."""
+
+
+async def on_writer(storage: OffsetStorage, work: Callable[[sqlite3.Connection], Any]) -> Any:
+    """Do something on the writer's thread and connection of a SQLite store that may be sealed."""
+    store = storage.store if isinstance(storage, SealedStorage) else storage
+    assert isinstance(store, SqliteOffsetStorage)
+    return await store.on_writer(work)
 
 
 class SealedStore:
@@ -40,15 +49,17 @@ class SealedStore:
         self.appended: list[EventDict] = []
         """Every event that the rows ever held, by reading them before they were sealed."""
 
-    def storage(self) -> SealedSqliteStorage:
-        return SealedSqliteStorage(
-            self.path,
-            self.settings,
-            clock=lambda: self.now_ms,
-            fold_after=self.fold_after,
-            hook=self._hook,
-            poll_s=0.001,
+    def storage(self) -> SealedStorage:
+        return SealedStorage(
+            self.plain(), self.settings, clock=self.clock, hook=self._hook, poll_s=0.001
         )
+
+    def plain(self) -> SqliteOffsetStorage:
+        """The store without its sealing."""
+        return SqliteOffsetStorage(self.path, clock=self.clock, fold_after=self.fold_after)
+
+    def clock(self) -> int:
+        return self.now_ms
 
     def _hook(self, step: str) -> None:
         self.steps.append(step)
@@ -68,8 +79,7 @@ class SealedStore:
         """
         last = self.appended[-1]["seq"] if self.appended else 0
         await owner.append(shard, records, events)
-        assert isinstance(owner.storage, SqliteOffsetStorage)
-        await owner.storage.on_writer(lambda _: None)
+        await on_writer(owner.storage, lambda _: None)
         self.appended += read_events(self.path, last, live_only=True)
 
     def read(self, **wanted: Any) -> list[EventDict]:

@@ -7,10 +7,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from groupkeeper import read_events
 from groupkeeper.storage.backends.sqlite.group_parts import MAX_PART_BYTES
 from groupkeeper.storage.backends.sqlite.load import read_log_end
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
-from groupkeeper.storage.event_log.reader import read_events
 from tests.helpers.spying_connection import Spy
 from tests.helpers.storage_owner import Owner
 

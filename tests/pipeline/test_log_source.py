@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from groupkeeper import read_events
 from groupkeeper.pipeline.log.schema import BRONZE_SCHEMA
 from groupkeeper.pipeline.log.source import FORMAT, SOURCE_SCHEMA, EventLogSource, MissingEvents
 from groupkeeper.pipeline.tables.offsets import offsets_as_of
-from groupkeeper.storage.event_log.reader import read_events
 from tests.helpers.daemon import Daemon
 from tests.helpers.printed_docs import ROOT
 from tests.helpers.records import commit
@@ -161,7 +161,8 @@ async def a_log_of_two_clocks(folder):
 
 def test_options_leave_out_other_groups_and_earlier_events(spark, store):
     spark.dataSource.register(EventLogSource)
-    expected = [e["seq"] for e in read_events(store) if e["group"] == "audit" and e["seq"] > 3]
+    events = read_events(store, 3)
+    expected = [event["seq"] for event in events if event["group"] == "audit"]
     reader = spark.read.format(FORMAT).option("group", "audit").option("after_seq", 3)
     assert [row["seq"] for row in reader.load(store).select("seq").collect()] == expected
     assert expected

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from groupkeeper.storage.event_log.reader import read_events
+from groupkeeper import read_events
 from tests.helpers.daemon import Daemon
 from tests.helpers.raw_client import RawClient
 

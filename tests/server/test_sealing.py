@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from groupkeeper import read_events
 from groupkeeper.storage.event_log.check import verify
-from groupkeeper.storage.event_log.reader import read_events
 from tests.helpers.daemon import ROOT, Daemon
 from tests.helpers.failpoint_daemon import SEALING_POINTS
 from tests.helpers.raw_client import RawClient

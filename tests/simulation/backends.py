@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import groupkeeper.storage.backends.sqlite.store
+from groupkeeper import read_events
 from groupkeeper.storage.backends.sqlite import schema as sqlite_schema
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import CLUSTER_SHARD, OffsetStorage, StorageError, StoreIdentity
 from groupkeeper.storage.codec.records import decode_payload
-from groupkeeper.storage.event_log.reader import read_events
 from groupkeeper.storage.file_lock import FileLock
 from groupkeeper.storage.segment_lines import EventDict
 from tests.simulation.history import Durable

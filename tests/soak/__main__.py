@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from groupkeeper.storage.event_log.reader import read_events
+from groupkeeper import read_events
 from tests.helpers.asked_numbers import RefusedError, as_minutes, as_whole_number
 from tests.soak import judge
 from tests.soak.faults import CannotMount

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from groupkeeper import read_events
 from groupkeeper.coordinator.runtime.histogram import CALLBACK_BOUNDS_S
-from groupkeeper.storage.event_log.reader import read_events
 from tests.helpers.raw_client import RawClient
 from tests.soak.cast import TOPIC
 from tests.soak.judge import STORE_IS_AWAY

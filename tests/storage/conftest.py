@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from groupkeeper import read_events
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import OffsetStorage
-from groupkeeper.storage.event_log.reader import read_events
+from groupkeeper.storage.event_log.sealed import SealedStorage
+from groupkeeper.storage.event_log.sealing import SealSettings
 from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.sqlite_bench import Bench
 from tests.helpers.storage_owner import Owner
@@ -63,13 +65,40 @@ def memory_store() -> Store:
     return Store(make=lambda: storage, events=storage.events, clock=clock)
 
 
-@pytest.fixture(params=["memory", "sqlite", "sqlite-folding-always"])
+def sealed_memory_store(tmp_path: Path) -> Store:
+    clock = WallClock()
+    memory = MemoryOffsetStorage(clock=clock)
+    settings = SealSettings(directory=tmp_path / "log", segment_bytes=1)
+    storage = SealedStorage(memory, settings, clock=clock, poll_s=0.001)
+    return Store(make=lambda: storage, events=memory.events, clock=clock)
+
+
+def sealed_sqlite_store(tmp_path: Path) -> Store:
+    """Each row is sealed, and deleted, as soon as may be."""
+    path = tmp_path / "store.db"
+    clock = WallClock()
+    settings = SealSettings(directory=tmp_path / "log", segment_bytes=1)
+
+    def make() -> SealedStorage:
+        plain = SqliteOffsetStorage(path, clock=clock, fold_after=0)
+        return SealedStorage(plain, settings, clock=clock, poll_s=0.001)
+
+    return Store(make=make, events=lambda: list(read_events(path)), clock=clock)
+
+
+@pytest.fixture(
+    params=["memory", "sqlite", "sqlite-folding-always", "memory-sealed", "sqlite-sealed"]
+)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     match request.param:
         case "memory":
             store = memory_store()
         case "sqlite":
             store = sqlite_store(tmp_path, fold_after=50_000)
+        case "memory-sealed":
+            store = sealed_memory_store(tmp_path)
+        case "sqlite-sealed":
+            store = sealed_sqlite_store(tmp_path)
         case _:
             store = sqlite_store(tmp_path, fold_after=0)
     yield store

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from groupkeeper import read_events
 from groupkeeper.coordinator.cli.main import app
 from groupkeeper.storage.event_log.manifest import MANIFEST
-from groupkeeper.storage.event_log.reader import read_events
 from groupkeeper.storage.event_log.segments import SegmentError
 from tests.helpers.records import commit
 from tests.helpers.sealed_store import DAY_MS, SealedStore, until

@@ -26,7 +26,7 @@ def no_room() -> None:
 @pytest.fixture
 async def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SealedStore:
     """Three days, a segment each, closed."""
-    monkeypatch.setattr("groupkeeper.storage.backends.sqlite.sealed.RETRY_S", 0.01)
+    monkeypatch.setattr("groupkeeper.storage.event_log.sealed.RETRY_S", 0.01)
     store = SealedStore(tmp_path)
     owner = await store.owner()
     for number in range(3):

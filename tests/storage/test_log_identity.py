@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from groupkeeper.storage.backends.sqlite.log import read_note
+from groupkeeper.storage.backends.sqlite.rows import read_note
 from groupkeeper.storage.event_log.chain import Chain, MissingEnd
 from groupkeeper.storage.event_log.check import verify
 from groupkeeper.storage.event_log.manifest import MANIFEST, read_manifest

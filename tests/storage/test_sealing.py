@@ -15,10 +15,11 @@ from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import StorageError
 from groupkeeper.storage.event_log.check import verify
 from groupkeeper.storage.event_log.manifest import MANIFEST, read_manifest
-from groupkeeper.storage.event_log.reader import group_history, read_events
+from groupkeeper.storage.event_log.reader import group_history
 from groupkeeper.storage.event_log.segments import SegmentError
+from groupkeeper.storage.open import rows_of
 from tests.helpers.records import commit, group_record
-from tests.helpers.sealed_store import DAY_MS, NOON_MS, SealedStore, until
+from tests.helpers.sealed_store import DAY_MS, NOON_MS, SealedStore, on_writer, until
 from tests.helpers.storage_owner import Owner
 
 AGE_MS = 300_000
@@ -350,7 +351,10 @@ async def test_a_reader_goes_by_seq_group_and_time_and_opens_no_other_file(tmp_p
         if not file.parent.name.endswith("16"):
             file.write_bytes(b"whoever reads this fails")
     assert [e["seq"] for e in store.read(group_id="g1")] == [3, 10]
-    assert [e["seq"] async for e in group_history(store.path, "g1", store.log_dir)] == [3, 10]
+    assert [e["seq"] async for e in group_history(rows_of(store.path), "g1", store.log_dir)] == [
+        3,
+        10,
+    ]
     with pytest.raises(SegmentError):
         store.read()
     await owner.storage.close()
@@ -421,7 +425,7 @@ async def test_an_event_of_every_size_of_row_is_sealed(tmp_path: Path) -> None:
     deleted = OffsetDeleted(group="g", topics=[], reason="deleted")
     await store.append(owner, 0, events=[deleted])
     await owner.storage.close()
-    assert store.read() == store.appended == list(read_events(store.path, log_dir=store.log_dir))
+    assert store.read() == store.appended
 
 
 async def test_who_has_no_time_for_sealing_at_the_end_still_gives_the_store_back(
@@ -449,9 +453,8 @@ async def test_every_append_waits_for_the_disk_though_a_deletion_did_not(tmp_pat
     store.now_ms += AGE_MS
     await until(lambda: "trimmed" in store.steps)
     storage = owner.storage
-    assert isinstance(storage, SqliteOffsetStorage)
     full = 2
-    pragma = await storage.on_writer(lambda c: c.execute("PRAGMA synchronous").fetchone())
+    pragma = await on_writer(storage, lambda c: c.execute("PRAGMA synchronous").fetchone())
     assert pragma == (full,)
     await storage.close()
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from groupkeeper.storage.backends.sqlite.sealed import SealedSqliteStorage
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.event_log.check import verify
+from groupkeeper.storage.event_log.sealed import SealedStorage
 from groupkeeper.storage.event_log.sealing import SealSettings
 from groupkeeper.storage.event_log.sealing_process import (
     ANSWER_S,
@@ -22,7 +23,9 @@ from groupkeeper.storage.event_log.sealing_process import (
     _encode,
     serve,
 )
+from groupkeeper.storage.event_log.source import Address
 from groupkeeper.storage.file_lock import FileLock
+from groupkeeper.storage.open import rows_of
 from tests.helpers.records import commit
 from tests.helpers.sealed_store import SealedStore, until
 from tests.helpers.storage_owner import Owner
@@ -45,9 +48,21 @@ async def store_with_rows(directory: Path) -> SealedStore:
 @pytest.fixture
 async def sealing(tmp_path: Path) -> Iterator[SealingProcess]:
     store = await store_with_rows(tmp_path)
-    process = SealingProcess(store.path, SealSettings(directory=store.log_dir))
+    process = SealingProcess(address_of(store), SealSettings(directory=store.log_dir))
     yield process
     process.close()
+
+
+def sealed(directory: Path, settings: SealSettings) -> SealedStorage:
+    """A store that has a process of its own seal."""
+    plain = SqliteOffsetStorage(directory / "store.db")
+    return SealedStorage(plain, settings, poll_s=0.01, in_process=False)
+
+
+def address_of(store: SealedStore) -> Address:
+    address = store.plain().event_source().address
+    assert address is not None
+    return address
 
 
 def pid_of(sealing: SealingProcess) -> int:
@@ -129,7 +144,7 @@ def test_one_that_hangs_is_ended_and_told(
 
 async def test_a_store_whose_sealing_hangs_is_closed_all_the_same(tmp_path: Path) -> None:
     settings = SealSettings(directory=tmp_path / "log")
-    storage = SealedSqliteStorage(tmp_path / "store.db", settings, in_process=False)
+    storage = sealed(tmp_path, settings)
     owner = await Owner(storage).start()
     await owner.append(0, [commit("g", 1)])
     await until(lambda: len(children()) == 1)
@@ -142,10 +157,10 @@ async def test_a_store_whose_sealing_hangs_is_closed_all_the_same(tmp_path: Path
 async def test_a_store_is_served_while_an_earlier_process_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("groupkeeper.storage.backends.sqlite.sealed.RETRY_S", 0.05)
+    monkeypatch.setattr("groupkeeper.storage.event_log.sealed.RETRY_S", 0.05)
     lock = FileLock(tmp_path / "store.db.sealing")
     settings = SealSettings(directory=tmp_path / "log", segment_bytes=1)
-    storage = SealedSqliteStorage(tmp_path / "store.db", settings, poll_s=0.01, in_process=False)
+    storage = sealed(tmp_path, settings)
     owner = await Owner(storage).start()
     await owner.append(0, [commit("g", 1)])
     await until(lambda: storage.sealing_failures >= 1)
@@ -176,7 +191,7 @@ def test_one_that_has_not_noticed_yet_is_waited_for(
     lock = FileLock(tmp_path / "store.db.sealing")
     monkeypatch.setattr("groupkeeper.storage.event_log.sealing_process.LOCK_S", 0.0)
     answers = io.BytesIO()
-    serve(iter([_encode(sealing._task), b'{"call":"settle"}']), answers)
+    serve(rows_of, iter([_encode(sealing._task), b'{"call":"settle"}']), answers)
     assert b"the process that sealed for the last daemon still holds" in answers.getvalue()
     lock.release()
     assert sealing.settle().lost is None
@@ -184,7 +199,7 @@ def test_one_that_has_not_noticed_yet_is_waited_for(
 
 async def test_a_store_goes_on_when_the_process_is_killed(tmp_path: Path) -> None:
     settings = SealSettings(directory=tmp_path / "log", segment_bytes=1)
-    storage = SealedSqliteStorage(tmp_path / "store.db", settings, poll_s=0.01, in_process=False)
+    storage = sealed(tmp_path, settings)
     owner = await Owner(storage).start()
     await owner.append(0, [commit("g", 1)])
     await until(lambda: storage.stats()["sealed_seq"] == 1)
@@ -193,7 +208,7 @@ async def test_a_store_goes_on_when_the_process_is_killed(tmp_path: Path) -> Non
     await until(lambda: storage.sealing_failures == 1)
     await owner.append(0, [commit("g", 2)])  # nobody who commits is touched
     await storage.close()
-    again = SealedSqliteStorage(tmp_path / "store.db", settings, poll_s=0.01, in_process=False)
+    again = sealed(tmp_path, settings)
     await Owner(again).start()
     await until(lambda: again.stats()["sealed_seq"] == 2)
     await again.close()
@@ -224,12 +239,12 @@ def test_it_finds_its_modules_where_the_daemon_did(tmp_path: Path) -> None:
     asyncio.run(_open_and_close(store))
     os.chdir(tmp_path)
     try:
-        process = SealingProcess(store.path, SealSettings(directory=store.log_dir))
+        process = SealingProcess(address_of(store), SealSettings(directory=store.log_dir))
         process.settle()
         process.close()
     finally:
         os.chdir(where)
-    assert COMMAND[1:] == ("-m", "groupkeeper.storage.event_log.sealing_process")
+    assert COMMAND[1:] == ("-m", "groupkeeper.storage.seal")
 
 
 async def _open_and_close(store: SealedStore) -> None:

@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 
 import pytest
 
+from groupkeeper import read_events
 from groupkeeper.coordinator.core.records import (
     GroupRemoved,
     OffsetsCommitted,
@@ -17,7 +18,6 @@ from groupkeeper.coordinator.core.records import (
 )
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import Batch, StorageError
-from groupkeeper.storage.event_log.reader import read_events
 from tests.helpers.records import commit, group_record
 from tests.helpers.sqlite_bench import (
     DELETE_GROUPS,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from groupkeeper import read_events
 from groupkeeper.coordinator.core.records import (
     GroupRemoved,
     PartitionEnd,
@@ -16,7 +17,6 @@ from groupkeeper.coordinator.core.records import (
     TopicRemoved,
 )
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
-from groupkeeper.storage.event_log.reader import read_events
 from tests.helpers.records import commit, group_record
 from tests.helpers.spying_connection import Spy
 from tests.helpers.storage_owner import Owner

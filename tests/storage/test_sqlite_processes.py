@@ -35,7 +35,7 @@ asyncio.run(hold())
 
 READER = """
 import sys
-from groupkeeper.storage.event_log.reader import read_events
+from groupkeeper import read_events
 
 for line in sys.stdin:
     print([event["seq"] for event in read_events(sys.argv[1])], flush=True)

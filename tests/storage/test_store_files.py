@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from groupkeeper import read_events
 from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.storage import file_lock
 from groupkeeper.storage.backends.sqlite import store_files
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import Batch, StorageError, StoreBusy, StoreRefused
-from groupkeeper.storage.event_log.reader import read_events
 from groupkeeper.storage.file_lock import FileLock
 from tests.helpers.records import commit
 from tests.helpers.storage_owner import IDENTITY, SHARDS, Owner

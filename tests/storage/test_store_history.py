@@ -18,6 +18,7 @@ from groupkeeper.storage.event_log.manifest import MANIFEST
 from groupkeeper.storage.event_log.retention import LogRetention
 from groupkeeper.storage.event_log.sealing import SealSettings
 from groupkeeper.storage.event_log.segments import read_segment, segment_names
+from groupkeeper.storage.open import rows_of
 from tests.helpers.records import commit
 from tests.helpers.sealed_store import DAY_MS, NOON_MS, SealedStore, until
 
@@ -38,8 +39,8 @@ async def store(tmp_path: Path) -> SealedStore:
 
 def lacks(store: SealedStore, as_of_ms: int, log_dir: Path | None = None) -> list[tuple[int, int]]:
     """The seqs that are missing up to a moment."""
-    gaps = copy_group(store.path, log_dir, "g", a_copy(store))
-    missing = gaps_before(store.path, log_dir, gaps, as_of_ms)
+    gaps = copy_group(rows_of(store.path), log_dir, "g", a_copy(store))
+    missing = gaps_before(rows_of(store.path), log_dir, gaps, as_of_ms)
     assert {each.log_id for each in missing} <= {store.appended[0]["log_id"]}
     return [(each.first_seq, each.last_seq) for each in missing]
 
@@ -124,16 +125,18 @@ def test_a_file_that_the_manifest_lists_is_missing_from_its_first_event_on(
     (store.log_dir / name.groups_file).unlink()
     assert lacks(store, at(1) - 1) == []
     assert lacks(store, at(1)) == [(3, 4)]
-    gaps = copy_group(store.path, None, "g", a_copy(store))
-    assert gaps_before(store.path, None, gaps, at(1)) == [MissingEvents(name.log_id, 3, 4)]
+    gaps = copy_group(rows_of(store.path), None, "g", a_copy(store))
+    assert gaps_before(rows_of(store.path), None, gaps, at(1)) == [MissingEvents(name.log_id, 3, 4)]
 
 
 def test_a_missing_file_that_held_nothing_of_the_group_does_not_matter(store: SealedStore) -> None:
     name = segment_names(store.log_dir)[1]
     (store.log_dir / str(name)).unlink()
     target = a_copy(store)
-    assert copy_group(store.path, None, "somebody", target) == []  # its list of groups is there
-    assert copy_group(store.path, None, "g", target) == [(3, 4)]
+    assert (
+        copy_group(rows_of(store.path), None, "somebody", target) == []
+    )  # its list of groups is there
+    assert copy_group(rows_of(store.path), None, "g", target) == [(3, 4)]
     assert sum(len(list(read_segment(path))) for path in target.glob("dt=*/events-*")) == 4
 
 
@@ -146,5 +149,5 @@ def test_what_retention_could_not_read_is_lacked_by_the_groups_that_it_told_of(
     retention = LogRetention(settings, lambda: store.now_ms)
     assert len(retention.run({store.appended[0]["log_id"]})) == 1
     assert lacks(store, at(9)) == lacks(store, at(0)) == [(1, 2)]
-    gaps = copy_group(store.path, None, "another", a_copy(store))
+    gaps = copy_group(rows_of(store.path), None, "another", a_copy(store))
     assert gaps == []

@@ -19,7 +19,7 @@ from groupkeeper.storage.event_log.sealing import SealSettings
 from groupkeeper.storage.event_log.segments import segment_names
 from tests.helpers.power_cut import PowerCut
 from tests.helpers.records import commit
-from tests.helpers.sealed_store import DAY_MS, SealedStore, until
+from tests.helpers.sealed_store import DAY_MS, SealedStore, on_writer, until
 
 SEALED = (
     ("sync", "log.dir"),  # a new day's directory
@@ -224,7 +224,7 @@ async def test_the_writer_waits_for_the_disk_and_only_notes_and_deletions_do_not
         (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
         return journal, synchronous
 
-    assert await owner.storage.on_writer(traced) == ("wal", 2), "2 is FULL"  # type: ignore[attr-defined]
+    assert await on_writer(owner.storage, traced) == ("wal", 2), "2 is FULL"
     for offset in (1, 2):
         await store.append(owner, 0, [commit("g", offset)])
     await owner.fold_all()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -166,18 +165,19 @@ def refuse_with_plan(given: Mapping[str, object]) -> None:
 
 def _require_history(store: Path | None, log: Path | None) -> None:
     """Refuse a place that holds no history before Spark is started, which takes its time."""
-    from groupkeeper.storage.base import StoreRefused
+    from groupkeeper.storage.base import StorageError, StoreRefused
     from groupkeeper.storage.event_log.reader import last_seq
     from groupkeeper.storage.event_log.segments import segment_names
+    from groupkeeper.storage.open import rows_of
 
     try:
         if store is not None:
-            last_seq(store)
+            last_seq(rows_of(store))
         elif log is not None and not segment_names(log):
             fail(f"{log} holds no sealed segment: is it the daemon's log.dir?", NOTHING_MATCHED)
     except StoreRefused as error:
         fail(f"{error}. --store names the daemon's SQLite file", FAILED)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, StorageError) as error:
         fail(f"{store or log} cannot be read: {error}", FAILED)
 
 
@@ -208,7 +208,7 @@ class _History(NamedTuple):
 def _found(history: _History, master: str | None) -> Standing:
     """Ask the history, by Spark."""
     from groupkeeper.pipeline.restore.restore import IncompleteHistory, RestoreError, group_as_of
-    from groupkeeper.storage.base import StoreRefused
+    from groupkeeper.storage.base import StorageError, StoreRefused
     from groupkeeper.storage.event_log.segments import SegmentError
 
     spark = start_spark("restore", master, SPARK_MEMORY)
@@ -229,7 +229,7 @@ def _found(history: _History, master: str | None) -> Standing:
                 "away, and --accept-gaps plans without what was in it",
                 FAILED,
             )
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, StorageError) as error:
             fail(f"{history} cannot be read: {error}", FAILED)
     unknown = [each for each in sorted(found.unknown) if history.names(each)]
     if unknown:
@@ -316,10 +316,11 @@ def _events_of_store(
     from groupkeeper.coordinator.cli.pipeline.store_history import copy_group, gaps_before
     from groupkeeper.pipeline.log.coverage import missing_text
     from groupkeeper.pipeline.restore.restore import IncompleteHistory, events_of_log
+    from groupkeeper.storage.open import rows_of
 
-    log_dir = history.places[1]
-    gaps = copy_group(store, log_dir, history.group, scratch)
-    missing = gaps_before(store, log_dir, gaps, history.as_of_ms) if gaps else []
+    log_dir, open_rows = history.places[1], rows_of(store)
+    gaps = copy_group(open_rows, log_dir, history.group, scratch)
+    missing = gaps_before(open_rows, log_dir, gaps, history.as_of_ms) if gaps else []
     if missing:
         texts = [missing_text(*each) for each in missing]
         _accept(IncompleteHistory(texts, history), history)

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from groupkeeper.storage.backends.sqlite import log as sqlite_log
-from groupkeeper.storage.backends.sqlite.schema import connect_reader
 from groupkeeper.storage.event_log.manifest import listed_and_found, write_segments
 from groupkeeper.storage.event_log.reader import read_events
 from groupkeeper.storage.event_log.segments import Segment
 from groupkeeper.storage.event_log.settling import own_damaged, own_segments, own_snapshots
 from groupkeeper.storage.event_log.snapshots import parse_snapshot_log
-
-_BUSY_TIMEOUT_S: Final = 5.0
+from groupkeeper.storage.event_log.source import OpenRows
 
 
 class MissingEvents(NamedTuple):
@@ -34,7 +31,7 @@ class _Files(NamedTuple):
 
     segments: Sequence[Segment]
     log_id: str
-    """Of the newest row."""
+    """Of the last event."""
 
     def before(self, seq: int) -> Segment | None:
         return next((each for each in self.segments if each.last_seq == seq - 1), None)
@@ -50,17 +47,17 @@ class _Files(NamedTuple):
 
 
 def copy_group(
-    store: Path, log_dir: Path | None, group: str, target: Path
+    open_rows: OpenRows, log_dir: Path | None, group: str, target: Path
 ) -> list[tuple[int, int]]:
     """Write the events of a group as segments; return the seqs that the store lacks.
 
     Files and rows are read as one stream; a file that is listed and missing may have held events of
     the group, unless the list of its groups says that it did not. Raises SegmentError, OSError,
-    sqlite3.Error.
+    StorageError.
     """
     gaps: list[tuple[int, int]] = []
     events = read_events(
-        store,
+        open_rows,
         log_dir=log_dir,
         group_id=group,
         tell_gap=lambda first_seq, last_seq: gaps.append((first_seq, last_seq)),
@@ -71,12 +68,12 @@ def copy_group(
 
 
 def gaps_before(
-    store: Path, log_dir: Path | None, gaps: Sequence[tuple[int, int]], as_of_ms: int
+    open_rows: OpenRows, log_dir: Path | None, gaps: Sequence[tuple[int, int]], as_of_ms: int
 ) -> list[MissingEvents]:
     """Return the gaps that may hold something of before a moment: of a file that is missing the
     manifest says when it begins, of anything else no more is known than what comes before it.
     """
-    files = _files(store, log_dir)
+    files = _files(open_rows, log_dir)
     found = []
     for first_seq, last_seq in gaps:
         absent = files.of(first_seq)
@@ -96,12 +93,12 @@ def _surely_began_ms(absent: Segment | None, before: Segment | None) -> int:
     return before.last_ts_ms if before.sha256 else before.first_ts_ms
 
 
-def _files(store: Path, log_dir: Path | None) -> _Files:
-    with closing(connect_reader(store, _BUSY_TIMEOUT_S)) as connection:
-        connection.execute("BEGIN")
-        note = sqlite_log.read_note(connection)
-        below_seq = sqlite_log.first_seq(connection)
-        log_id = sqlite_log.read_head(connection).log_id
+def _files(open_rows: OpenRows, log_dir: Path | None) -> _Files:
+    with closing(open_rows()) as rows:
+        rows.hold()
+        note = rows.note()
+        below_seq, last_seq = rows.ends()
+        log_id = rows.log_id_at(last_seq) or ""
     place = log_dir or note.log_dir
     if place is None:
         return _Files([], log_id)
@@ -110,4 +107,6 @@ def _files(store: Path, log_dir: Path | None) -> _Files:
     through = max((each.last_seq for each in snapshots), default=0)
     segments = own_segments(manifest, note.log_ids)
     needed = [s for s in segments if s.last_seq > through and s.first_seq < below_seq]
+    if needed and not log_id:  # the row of the last event has gone, so it is in the last file
+        log_id = needed[-1].log_id
     return _Files([*own_damaged(manifest, note.log_ids), *snapshots, *needed], log_id)

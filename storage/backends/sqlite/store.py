@@ -19,7 +19,6 @@ from typing import NamedTuple, TypeVar
 import structlog
 
 from groupkeeper.coordinator.core.records import Record
-from groupkeeper.storage.backends.sqlite import log as sqlite_log
 from groupkeeper.storage.backends.sqlite import schema
 from groupkeeper.storage.backends.sqlite.check import SqliteCheck
 from groupkeeper.storage.backends.sqlite.fold import (
@@ -32,7 +31,8 @@ from groupkeeper.storage.backends.sqlite.fold_write import FoldWriter, save_fold
 from groupkeeper.storage.backends.sqlite.full_disk import explained
 from groupkeeper.storage.backends.sqlite.group_parts import MAX_PART_BYTES
 from groupkeeper.storage.backends.sqlite.keyed import KeyedRow, keyed_changes, write_keyed
-from groupkeeper.storage.backends.sqlite.load import LogEnd, SqliteLoad, read_log_end
+from groupkeeper.storage.backends.sqlite.load import SqliteLoad, read_log_end
+from groupkeeper.storage.backends.sqlite.log import SqliteEvents, last_log_id
 from groupkeeper.storage.backends.sqlite.store_files import StoreFiles
 from groupkeeper.storage.base import (
     CLUSTER_SHARD,
@@ -146,8 +146,8 @@ class SqliteOffsetStorage:
         self._is_marked = True
         if self._lock is not None:
             self._lock.watch_wal()
-        end = self._log_end(connection)
-        self._log_clock.begin(after=sqlite_log.last_log_id(connection), ts_ms=end.head.ts_ms)
+        ts_ms = read_log_end(connection, self.path).head.ts_ms
+        self._log_clock.begin(after=last_log_id(connection), ts_ms=ts_ms)
         return unclean
 
     async def close(self) -> None:
@@ -239,9 +239,6 @@ class SqliteOffsetStorage:
         self._fold = load.fold
         self._log_clock.resume(load.end.head.log_id, load.end.head.ts_ms)
         self._may_append = True
-
-    def _log_end(self, connection: sqlite3.Connection) -> LogEnd:
-        return read_log_end(connection, self.path)
 
     # --- appending -------------------------------------------------------------------------------
 
@@ -364,7 +361,12 @@ class SqliteOffsetStorage:
         """Yield the durable events of a group, oldest first, from a moment on."""
         from groupkeeper.storage.event_log.reader import group_history  # late: no daemon needs it
 
-        return group_history(self.path, group_id, since_ms=since_ms)
+        return group_history(self.event_source().open_rows, group_id, since_ms=since_ms)
+
+    def event_source(self) -> SqliteEvents:
+        """Return the door to the events."""
+        known = self._known_folded_row
+        return SqliteEvents(self.path, self.on_writer, self._log_clock, known_folded_row=known)
 
     async def check_after_unclean_end(self) -> str | None:
         """Run ``PRAGMA quick_check`` on a connection and a thread of its own."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from groupkeeper import read_events
 from groupkeeper.pipeline.restore.apply import Purpose, clamped, make_plan
 from groupkeeper.pipeline.restore.plan import Clamp, Committed, Kind, Log, Partition
-from groupkeeper.storage.event_log.reader import read_events
 from tests.helpers.kafka_life import a_consumer, a_new_consumer, commit, join, produce
 from tests.pipeline.restore.conftest import (
     SASL_PORT,

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
-from groupkeeper.storage.backends.sealed_memory import SealedMemoryStorage
-from groupkeeper.storage.backends.sqlite.sealed import SealedSqliteStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
-from groupkeeper.storage.base import StoreRefused
+from groupkeeper.storage.base import CanBeMoved, LoadsGroups, StoreRefused
+from groupkeeper.storage.event_log.sealed import SealedStorage
 from groupkeeper.storage.event_log.sealing import SealSettings
-from groupkeeper.storage.open import open_storage
+from groupkeeper.storage.open import open_storage, rows_of
 
 
 def test_memory() -> None:
@@ -51,6 +50,16 @@ def test_what_names_no_storage_is_refused_with_what_does(url: str) -> None:
 def test_with_sealing_both_seal(tmp_path: Path) -> None:
     seal = SealSettings(directory=tmp_path / "log")
     on_disk = open_storage(f"sqlite:///{tmp_path}/a.db", append_timeout_ms=5_000, seal=seal)
-    assert isinstance(on_disk, SealedSqliteStorage)
+    assert isinstance(on_disk, SealedStorage)
+    assert isinstance(on_disk.store, SqliteOffsetStorage)
+    assert isinstance(on_disk, CanBeMoved)
     in_memory = open_storage("memory:", append_timeout_ms=5_000, seal=seal)
-    assert isinstance(in_memory, SealedMemoryStorage)
+    assert isinstance(in_memory, SealedStorage)
+    assert isinstance(in_memory.store, MemoryOffsetStorage)
+    assert not isinstance(in_memory, CanBeMoved | LoadsGroups), "what the store has not"
+
+
+@pytest.mark.parametrize("store", ["memory:", "kafka://host", "sqlite:///"])
+def test_rows_that_nobody_else_can_read_are_refused(store: str) -> None:
+    with pytest.raises(StoreRefused):
+        rows_of(store)

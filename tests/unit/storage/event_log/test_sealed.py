@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from groupkeeper.storage.backends.sealed_memory import SealedMemoryStorage
+from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.event_log.check import verify
 from groupkeeper.storage.event_log.manifest import read_manifest
+from groupkeeper.storage.event_log.sealed import SealedStorage
 from groupkeeper.storage.event_log.sealing import SealSettings
 from groupkeeper.storage.event_log.segments import read_segment
 from groupkeeper.storage.segment_lines import EventDict
@@ -26,8 +27,9 @@ def sealed(directory: Path) -> list[EventDict]:
 
 async def test_events_in_memory_become_files_by_age_and_at_the_end(tmp_path: Path) -> None:
     now_ms = NOON_MS
-    storage = SealedMemoryStorage(
-        SealSettings(directory=tmp_path / "log"), clock=lambda: now_ms, poll_s=0.001
+    memory = MemoryOffsetStorage(clock=lambda: now_ms)
+    storage = SealedStorage(
+        memory, SealSettings(directory=tmp_path / "log"), clock=lambda: now_ms, poll_s=0.001
     )
     owner = await Owner(storage).start()
     for number in range(5):
@@ -36,13 +38,13 @@ async def test_events_in_memory_become_files_by_age_and_at_the_end(tmp_path: Pat
     await until(lambda: len(sealed(tmp_path / "log")) == 5)
     await owner.append(0, [commit("g", 9)])
     await storage.close()
-    assert sealed(tmp_path / "log") == storage.events()
-    assert len(storage.events()) == 6
+    assert sealed(tmp_path / "log") == memory.events()
+    assert len(memory.events()) == 6
     assert verify(tmp_path / "log", reads_events=True).is_sound
 
 
 async def test_a_close_that_is_cancelled_leaves_the_store_free(tmp_path: Path) -> None:
-    storage = SealedMemoryStorage(SealSettings(directory=tmp_path / "log"))
+    storage = SealedStorage(MemoryOffsetStorage(), SealSettings(directory=tmp_path / "log"))
     await Owner(storage).start()
     closing = asyncio.create_task(storage.close())
     await turns(1)

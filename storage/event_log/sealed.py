@@ -1,9 +1,9 @@
-"""The SQLite backend with a log that is sealed: rows become segments and are then deleted.
+"""A storage whose event log is sealed: rows become segments and are then deleted.
 
-Reading rows and writing files (``storage.event_log.sealing_work``) happens beside, in a process or
-on a thread of its own; what has to be written into the store (notes, deletions) goes through the
-writer's thread in small portions. No failure of it touches who is served: it is told, and tried
-again from what the files hold.
+It wraps any storage that has a door to its events (``storage.event_log.source``); what has nothing
+to do with events is that storage's own. Reading rows and writing files
+(``storage.event_log.sealing_work``) happens beside, in a process or on a thread of its own. No
+failure of it touches who is served: it is told, and tried again from what the files hold.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
-from groupkeeper.storage.backends.sqlite import log as sqlite_log
-from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
-from groupkeeper.storage.base import StorageError, StoreBusy, StoreIdentity
+from groupkeeper.storage.base import (
+    CanBeMoved,
+    LoadsGroups,
+    StorageError,
+    StoreBusy,
+    StoreIdentity,
+)
 from groupkeeper.storage.event_log.clock import LogReason, wall_clock_ms
 from groupkeeper.storage.event_log.sealing import (
     CLOSE_S,
@@ -32,6 +35,7 @@ from groupkeeper.storage.event_log.sealing import (
 from groupkeeper.storage.event_log.sealing_process import SealingProcess
 from groupkeeper.storage.event_log.segments import Hook, no_hook
 from groupkeeper.storage.event_log.settling import is_overtaken
+from groupkeeper.storage.event_log.source import SealableStorage
 from groupkeeper.storage.file_lock import FULL
 from groupkeeper.storage.job_thread import JobThread
 from groupkeeper.storage.segment_lines import EventDict
@@ -45,38 +49,47 @@ RETRY_S: Final = 5.0
 _log = structlog.get_logger(__name__)
 
 
-class SealedSqliteStorage(SqliteOffsetStorage):
-    """A SQLite store whose event log is sealed into files and trimmed."""
+class SealedStorage:
+    """A store whose event log is sealed into files and trimmed."""
 
     def __init__(
         self,
-        path: str | Path,
+        store: SealableStorage,
         settings: SealSettings,
         *,
         clock: Callable[[], int] = wall_clock_ms,
         hook: Hook = no_hook,
         poll_s: float = POLL_S,
         in_process: bool = True,
-        **options: Any,
     ) -> None:
-        """Touch nothing yet. ``options`` are those of ``SqliteOffsetStorage``.
+        """Touch nothing yet.
 
         Not ``in_process``: what is computed is computed in a process of its own, which reads the
-        machine's clock. ``hook`` is called between the steps of sealing: a seam for tests.
+        machine's clock; on a thread all the same where no other process can read the rows.
+        ``hook`` is called between the steps of sealing: a seam for tests.
         """
-        super().__init__(path, clock=clock, **options)
+        self.store = store
+        # As they are: whoever commits does not pay for a call more.
+        self.limits = store.limits
+        self.acquire, self.renew, self.release = store.acquire, store.renew, store.release
+        self.load, self.append, self.unfolded = store.load, store.append, store.unfolded
+        self.check_after_unclean_end = store.check_after_unclean_end
+        if isinstance(store, LoadsGroups):
+            self.load_group = store.load_group
+        if isinstance(store, CanBeMoved):
+            self.check_place = store.check_place
+        self._source = store.event_source()
         self._settings = settings
         self._clock = clock
         self._hook = hook
         self._poll_s = poll_s
-        self._in_process = in_process
+        self._address = None if in_process else self._source.address
+        """Of the rows, for the process that seals; None: a thread does."""
         self._sealing: Sealing | None = None
         self._sealing_thread: JobThread | None = None
         self._sealing_task: asyncio.Task[None] | None = None
         self._closing: asyncio.Future[None] | None = None
         self._noted: tuple[int, frozenset[str]] | None = None
-        self._first_row = 0
-        """No older row is left; may lag behind."""
         self.sealing_failures = 0
 
     async def open(self, identity: StoreIdentity) -> None:
@@ -85,19 +98,20 @@ class SealedSqliteStorage(SqliteOffsetStorage):
         Where a process of its own seals, what the files hold is found out beside the work: nobody
         is served later because it has to start, or because the disk of ``log.dir`` hangs.
         """
-        await super().open(identity)
+        if self._closing is not None:
+            await asyncio.wait([self._closing])
+        await self.store.open(identity)
         try:
             self._make_directory()
             await self._leave_an_overtaken_log()
             self._sealing = self._make_sealing()
             self._sealing_thread = JobThread("log-sealer")
-            has_settled = self._in_process and await self._try(self._settle)
-            log_dir = str(self._settings.directory.absolute())
-            await self.on_writer(partial(sqlite_log.note_directory, log_dir=log_dir))
+            has_settled = self._address is None and await self._try(self._settle)
+            await self._source.note_place(str(self._settings.directory.absolute()))
         except BaseException:
             await self.close()
             raise
-        pause_s = RETRY_S if self._in_process else 0.0
+        pause_s = RETRY_S if self._address is None else 0.0
         self._sealing_task = asyncio.create_task(self._seal(pause_s, has_settled))
 
     def _make_directory(self) -> None:
@@ -116,31 +130,29 @@ class SealedSqliteStorage(SqliteOffsetStorage):
         also in the log that it begins. Goes by the names of the files, and the beginnings of those
         that would come next.
         """
-        end = await self.on_writer(self._log_end)
-        log_id = await self.on_writer(sqlite_log.last_log_id)
-        directory = self._settings.directory
-        if log_id is not None and is_overtaken(directory, log_id, end.next_seq):
-            _log.warning("store_is_older_than_its_segments", last_seq=end.next_seq - 1)
-            self._log_clock.begin(log_id, end.head.ts_ms, LogReason.OLDER_STORE)
+        log_id, last_seq = await self._source.head()
+        if log_id is not None and is_overtaken(self._settings.directory, log_id, last_seq + 1):
+            _log.warning("store_is_older_than_its_segments", last_seq=last_seq)
+            self._source.clock.begin(log_id, reason=LogReason.OLDER_STORE)
 
     def _make_sealing(self) -> Sealing:
-        if not self._in_process:
-            return SealingProcess(self.path, self._settings)
+        if self._address is not None:
+            return SealingProcess(self._address, self._settings)
         from groupkeeper.storage.event_log.sealing_work import (
             SealingWork,  # late: no daemon needs it
         )
 
-        return SealingWork(self.path, self._settings, self._clock, Pacer(), self._hook)
+        return SealingWork(self._source.open_rows, self._settings, self._clock, Pacer(), self._hook)
 
     async def close(self) -> None:
         """Seal what is there, if it is quickly done, and close."""
         try:
             await self._end_sealing()
         except asyncio.CancelledError:
-            # Whoever has no time left still gives the store back: the writer's thread does it.
-            self._closing = asyncio.ensure_future(super().close())
+            # Whoever has no time left still gives the store back.
+            self._closing = asyncio.ensure_future(self.store.close())
             raise
-        await super().close()
+        await self.store.close()
 
     async def _end_sealing(self) -> None:
         task, self._sealing_task = self._sealing_task, None
@@ -162,14 +174,14 @@ class SealedSqliteStorage(SqliteOffsetStorage):
 
     def stats(self) -> dict[str, float]:
         """Add how far sealing is behind."""
-        numbers = super().stats()
+        numbers = self.store.stats()
         if self._sealing is not None:
             progress = self._sealing.progress
             since_ms = progress.open_since_ms
             age_ms = 0 if since_ms is None else max(0, self._clock() - since_ms)
             numbers |= {
                 "sealed_seq": progress.sealed_seq,
-                "unsealed_rows": max(0, numbers["rows"] - progress.sealed_row),
+                "unsealed_rows": max(0, numbers.get("rows", 0) - progress.sealed_row),
                 "open_segment_age_s": age_ms / 1000,
                 "segments_sealed": progress.segments_sealed,
                 "segments_damaged": progress.segments_damaged,
@@ -182,7 +194,8 @@ class SealedSqliteStorage(SqliteOffsetStorage):
         """Yield the durable events of a group, oldest first, out of files and rows."""
         from groupkeeper.storage.event_log.reader import group_history  # late: no daemon needs it
 
-        return group_history(self.path, group_id, self._settings.directory, since_ms=since_ms)
+        log_dir = self._settings.directory
+        return group_history(self._source.open_rows, group_id, log_dir, since_ms=since_ms)
 
     # --- on the loop ------------------------------------------------------------------------------
 
@@ -242,22 +255,17 @@ class SealedSqliteStorage(SqliteOffsetStorage):
         progress = self._sealed().progress
         seq, new, gone = progress.sealed_seq, progress.new_log_ids, progress.gone_log_ids
         if (seq, gone) != self._noted:
-            await self.on_writer(lambda c: sqlite_log.note_sealed(c, seq, new, gone))
+            await self._source.note_sealed(seq, new, gone)
             self._noted = seq, gone
             self._hook("noted")
 
     async def _trim(self) -> bool:
         """Delete rows that may go; tells whether there may be more."""
-        if self._first_row > min(self._sealed().progress.sealed_row, self._known_folded_row()):
-            return False
-        folded_row = await self.on_writer(lambda c: self._log_end(c).folded_row)
+        sealed_row = self._sealed().progress.sealed_row
         for _ in range(TRIM_TURNS):
-            deleted = await self.on_writer(partial(sqlite_log.trim, folded_row=folded_row))
-            if deleted:
-                self._hook("trimmed")
-            if deleted < sqlite_log.TRIM_ROWS:
-                self._first_row = min(self._sealed().progress.sealed_row, folded_row) + 1
+            if not await self._source.trim(sealed_row):
                 return False
+            self._hook("trimmed")
             await asyncio.sleep(TRIM_PAUSE_S)
         return True
 

@@ -1,0 +1,10 @@
+"""The process that seals beside a daemon (``storage.event_log.sealing_process``), as a command:
+
+python -m groupkeeper.storage.seal
+"""
+
+from groupkeeper.storage.event_log.sealing_process import main
+from groupkeeper.storage.open import rows_of
+
+if __name__ == "__main__":
+    main(rows_of)
