@@ -1,4 +1,4 @@
-"""The examples of docs/use/testing.md that are marked to be run, as a reader would run them."""
+"""The examples of docs/use/faults.md that are marked to be run, as a reader would run them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.conformance
 
 EXAMPLES = re.findall(
     r"<!-- run -->\n```python\n(.*?)```",
-    (ROOT / "docs" / "use" / "testing.md").read_text(),
+    (ROOT / "docs" / "use" / "faults.md").read_text(),
     re.DOTALL,
 )
 SETTINGS = "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"

@@ -19,7 +19,7 @@ from tests.helpers.printed_docs import ROOT
 
 QUICKSTART = (ROOT / "docs" / "start" / "quickstart.md").read_text()
 TROUBLES = (ROOT / "docs" / "operate" / "troubleshooting.md").read_text()
-TESTING = (ROOT / "docs" / "use" / "testing.md").read_text()
+TESTING = (ROOT / "docs" / "reference" / "testing-server.md").read_text()
 OF_THE_SYSTEM = {"cannot listen there (Address already in use)"}
 """Half of it is the operating system's."""
 SNIPPETS = re.findall(r"<!-- from: (\S+) -->\n```\w+\n(.*?)```", QUICKSTART, re.DOTALL)
