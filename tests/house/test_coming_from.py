@@ -1,4 +1,4 @@
-"""``docs/use/coming-from.md`` names only what exists, and every name that people come with."""
+"""``docs/reference/coming-from.md`` names only what exists, and every name that people come with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from groupkeeper.coordinator.daemon.config import setting_names
 from tests.helpers import compatibility, go_group_package
 from tests.helpers.printed_docs import ROOT
 
-TEXT = (ROOT / "docs" / "use" / "coming-from.md").read_text()
+TEXT = (ROOT / "docs" / "reference" / "coming-from.md").read_text()
 
 IMPORTS = TEXT.split("```python\n")[1].split("```")[0]
 

@@ -22,14 +22,16 @@ TROUBLES = (ROOT / "docs" / "operate" / "troubleshooting.md").read_text()
 TESTING = (ROOT / "docs" / "reference" / "testing-server.md").read_text()
 OF_THE_SYSTEM = {"cannot listen there (Address already in use)"}
 """Half of it is the operating system's."""
-SNIPPETS = re.findall(r"<!-- from: (\S+) -->\n```\w+\n(.*?)```", QUICKSTART, re.DOTALL)
+SNIPPET = re.compile(r"<!-- from: (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)
+SNIPPETS = SNIPPET.findall(QUICKSTART)
+EMBEDDING = (ROOT / "docs" / "use" / "embedding.md").read_text()
 
 
 def test_there_is_a_snippet_for_each_of_four_languages():
     assert [name.rsplit(".")[-1] for name, _ in SNIPPETS] == ["py", "java", "go", "js"]
 
 
-@pytest.mark.parametrize(("name", "snippet"), SNIPPETS)
+@pytest.mark.parametrize(("name", "snippet"), [*SNIPPETS, *SNIPPET.findall(EMBEDDING)])
 def test_a_snippet_is_a_piece_of_the_file_that_was_run(name, snippet):
     assert snippet in (ROOT / name).read_text()
 
