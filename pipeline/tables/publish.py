@@ -43,7 +43,7 @@ from groupkeeper.pipeline.tables.lake import (
 )
 
 GOLD_TABLES: Final = ("lag_1m", "commit_rate_1m", "rebalances", "group_daily", "audit")
-"""What is published; ``docs/operate/pipeline.md`` says what is in each."""
+"""What is published; ``docs/reference/tables.md`` says what is in each."""
 
 COMPUTATION: Final = 2
 """The version of what is computed. Whoever makes silver, gold or what is carried over say something

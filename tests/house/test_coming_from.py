@@ -1,4 +1,4 @@
-"""``docs/reference/coming-from.md`` names only what exists, and every name that people come with."""
+"""``docs/reference/coming-from.md`` names only what exists, and every name people come with."""
 
 from __future__ import annotations
 

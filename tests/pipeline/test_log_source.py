@@ -68,14 +68,14 @@ def test_offsets_of_the_live_log_are_the_live_offsets(spark, daemon, store):
 
 def test_what_the_page_says_of_a_notebook_works(spark, daemon, store, capsys):
     with_offsets(daemon, 25)
-    page = (ROOT / "docs" / "operate" / "pipeline.md").read_text()
+    page = (ROOT / "docs" / "reference" / "tables.md").read_text()
     (code,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.S) if FORMAT in block]
     exec(code.replace("groupkeeper.db", store), {"spark": spark})
     assert re.search(r"\| *orders *\| *3 *\| *28 *\|", capsys.readouterr().out)
 
 
 def test_its_columns_are_those_of_bronze_but_for_the_three_that_the_page_names():
-    page = (ROOT / "docs" / "operate" / "pipeline.md").read_text()
+    page = (ROOT / "docs" / "reference" / "tables.md").read_text()
     (named,) = re.findall(r"columns of `read_events` but for (.*?), which tell", page)
     lacking = set(BRONZE_SCHEMA.names) - set(SOURCE_SCHEMA.names)
     assert set(re.findall(r"`(\w+)`", named)) == lacking == {"dt", "batch_id", "segment"}
