@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 Extra: TypeAlias = Literal["server", "admin", "pipeline"]
 
-_ADMIN: Final = ("confluent_kafka", "kafka", "typer")
+_ADMIN: Final = ("kafka", "typer")
 
 BRINGS: Final[dict[Extra, tuple[str, ...]]] = {
     "server": ("prometheus_client", "starlette", "typer", "uvicorn", "uvloop"),

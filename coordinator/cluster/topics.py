@@ -29,7 +29,7 @@ from groupkeeper.coordinator.core.requests import (
     Now,
     Result,
 )
-from groupkeeper.coordinator.core.values import int32, int64, text
+from groupkeeper.storage.host_values import int32, int64, text
 
 log = structlog.get_logger(__name__)
 

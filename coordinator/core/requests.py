@@ -16,8 +16,8 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.values import Int32, Int64
 from groupkeeper.coordinator.core.waiting import Waiting
+from groupkeeper.coordinator.core.wire_numbers import Int32, Int64
 
 
 class GroupState(StrEnum):

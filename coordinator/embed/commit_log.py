@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
 from groupkeeper.coordinator.core.records import NO_LEADER_EPOCH, NO_OFFSET
-from groupkeeper.coordinator.core.values import Int32, Int64, checked, int64, text
+from groupkeeper.coordinator.core.wire_numbers import Int32, Int64
 from groupkeeper.coordinator.embed.messages import (
     OffsetCommitData,
     OffsetCommitRequest,
@@ -16,6 +16,7 @@ from groupkeeper.coordinator.embed.messages import (
 )
 from groupkeeper.storage.base import KeepsEvents, OffsetStorage, StorageError
 from groupkeeper.storage.event_log.snapshots import SNAPSHOT_KIND
+from groupkeeper.storage.host_values import checked, int64, text
 from groupkeeper.storage.segment_lines import COMMIT_KIND, EventDict
 
 _VALUE_KINDS: Final = frozenset({COMMIT_KIND, SNAPSHOT_KIND})

@@ -35,7 +35,6 @@ from groupkeeper.coordinator.core.requests import (
 )
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.coordinator.core.shard import Shard
-from groupkeeper.coordinator.core.values import checked
 from groupkeeper.coordinator.embed.group_assignment import assign
 from groupkeeper.coordinator.embed.group_metadata import GroupMetadata, group_metadata
 from groupkeeper.coordinator.embed.life import Life
@@ -86,6 +85,7 @@ from groupkeeper.coordinator.runtime.slot import Slot, Ticket
 from groupkeeper.coordinator.runtime.stats import Stats
 from groupkeeper.coordinator.runtime.tickets import Awaited, Closed, Many, ManyTicket, Submits
 from groupkeeper.storage.base import CLUSTER_SHARD, LoadsGroups, OffsetStorage
+from groupkeeper.storage.host_values import checked
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.embed.commit_log import OffsetCommitLog

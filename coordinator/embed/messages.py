@@ -13,13 +13,14 @@ from typing import Protocol, TypeVar
 
 from groupkeeper.coordinator.core.assignors.types import TopicPartition
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
-from groupkeeper.coordinator.core.values import Int32, Int64, checked, collection_of_texts
+from groupkeeper.coordinator.core.wire_numbers import Int32, Int64
 from groupkeeper.protocol.consumer_protocol import (
     ConsumerAssignment,
     Subscription,
     encode_assignment,
     encode_subscription,
 )
+from groupkeeper.storage.host_values import checked, collection_of_texts
 
 
 class _Judged(Protocol):

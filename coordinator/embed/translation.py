@@ -25,7 +25,7 @@ from groupkeeper.coordinator.core.requests import (
     SyncGroup,
     SyncGroupResult,
 )
-from groupkeeper.coordinator.core.values import Int32, checked
+from groupkeeper.coordinator.core.wire_numbers import Int32
 from groupkeeper.coordinator.embed.messages import (
     HeartbeatRequest,
     JoinGroupMember,
@@ -42,6 +42,7 @@ from groupkeeper.coordinator.embed.messages import (
     SyncGroupResponse,
 )
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+from groupkeeper.storage.host_values import checked
 
 _R = TypeVar("_R")
 

@@ -15,10 +15,8 @@ it does not know (KafkaApis.getCoordinator).
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from groupkeeper.coordinator.core.cluster.java_text import parse_int, trim
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.handlers.brokers import endpoint
 from groupkeeper.coordinator.handlers.reading import read
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.services import Endpoint, Services
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
-
-_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}(==)?")
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -73,16 +69,6 @@ def check_key(key_type: int, key: str, version: int, denied: ErrorCode) -> Error
         return denied
     if key_type == TRANSACTION:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if key_type == SHARE and version >= 6 and _is_share_key(key):
+    if key_type == SHARE and version >= 6:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return ErrorCode.INVALID_REQUEST
-
-
-def _is_share_key(key: str) -> bool:
-    """Check ``group:topic id:partition``; a group may have colons (SharePartitionKey.validate)."""
-    *group, topic_id, partition = ["", "", *key.rstrip(":").split(":")]
-    return (
-        trim(":".join(group[2:])) != ""
-        and _TOPIC_ID.fullmatch(topic_id) is not None
-        and parse_int(partition) is not None
-    )

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from groupkeeper.coordinator.core.cluster.java_text import trim
 from groupkeeper.coordinator.core.requests import ListedGroup, ListGroups, ListGroupsResult
 from groupkeeper.coordinator.handlers.reading import read
 from groupkeeper.coordinator.handlers.slices import REPLY_TOO_LARGE
@@ -24,6 +23,9 @@ from groupkeeper.protocol.writer import Written
 if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.exchange import Exchange
     from groupkeeper.coordinator.handlers.services import Services
+
+_BLANKS = "".join(map(chr, range(0x21)))
+"""What Java's String.trim takes off: control characters too, and no other space of Unicode's."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -40,7 +42,7 @@ def parse(wire: Any, version: int) -> ListGroups:
     types.
     """
     return ListGroups(
-        states=frozenset(trim(s).lower() for s in wire.states_filter)
+        states=frozenset(s.strip(_BLANKS).lower() for s in wire.states_filter)
         if version >= 4
         else frozenset(),
         types=frozenset(t.lower() for t in wire.types_filter) if version >= 5 else frozenset(),

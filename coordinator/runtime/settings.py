@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from groupkeeper.coordinator.core.limits import CoreLimits
-from groupkeeper.coordinator.core.values import text, whole_number
 from groupkeeper.storage.base import StorageLimits
+from groupkeeper.storage.host_values import text, whole_number
 
 LEAST: Final = {
     "min_session_timeout_ms": 1,

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from groupkeeper.coordinator.core.values import INT32_MAX, text, whole_number
+from groupkeeper.coordinator.core.wire_numbers import INT32_MAX
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+from groupkeeper.storage.host_values import text, whole_number
 
 _WHOLE: Final[dict[str, tuple[int, int]]] = {
     "num_partitions": (1, INT32_MAX),

@@ -279,7 +279,7 @@ def _sync(path: Path) -> None:
 
 def _settings(source: Endpoint) -> dict[str, Any]:
     """Return the settings for aiokafka: kafka-python's, but for the files of TLS. DumpError."""
-    settings = source.for_python()
+    settings = source.settings()
     found = {name: value for name, value in settings.items() if not name.startswith("ssl_")}
     found |= {"client_id": CLIENT_ID, "request_timeout_ms": int(source.timeout_s * 1000)}
     if str(found.get("security_protocol", "")).endswith("SSL"):

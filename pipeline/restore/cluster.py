@@ -1,11 +1,10 @@
 """A Kafka-compatible server through its ordinary protocol: its groups, their offsets, its logs.
 
-Two clients, because neither can do it all. confluent-kafka commits. What it cannot do exactly goes
-through kafka-python: to delete an offset, to commit a negative one, and to commit metadata, for
-confluent-kafka puts a NUL behind every metadata that it writes. kafka-python reads, since
-confluent-kafka ends what it reads at the first NUL, and asks for one group at a time.
+Through kafka-python alone, which reads and writes all of it exactly. confluent-kafka puts a NUL
+behind every metadata that it commits, ends what it reads at the first NUL, asks for one group at a
+time, and deletes no offset.
 
-Long because two clients stand behind one class.
+Long because how to reach a server, what to ask it and how to name its errors belong together.
 """
 
 from __future__ import annotations
@@ -18,18 +17,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
-from confluent_kafka import TopicPartition as ConfluentPartition
-from confluent_kafka.admin import AdminClient
-
 from groupkeeper.pipeline.restore.plan import Committed, Log, Partition
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # importlib.resources.read_text
     import kafka.errors
     from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, OffsetSpec
-    from kafka.structs import OffsetAndMetadata
-    from kafka.structs import TopicPartition as PythonPartition
+    from kafka.structs import OffsetAndMetadata, TopicPartition
 
 Result = TypeVar("Result")
 
@@ -100,49 +94,40 @@ class Endpoint(NamedTuple):
     address: str
     """HOST:PORT, or several with commas."""
     properties: Mapping[str, str] = {}
-    """How to reach a server that asks who we are, under librdkafka's names for both clients."""
+    """How to reach a server that asks who we are, under librdkafka's names."""
     timeout_s: float = DEFAULT_TIMEOUT_S
 
-    def for_confluent(self) -> dict[str, Any]:
-        """Return the settings for confluent-kafka."""
-        return {"bootstrap.servers": self.address, **self.properties}
-
-    def for_python(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """Return the settings for kafka-python, and under the same names for aiokafka."""
-        known = {
-            PYTHON_NAMES[n]: value for n, value in self.properties.items() if n in PYTHON_NAMES
-        }
-        return {"bootstrap_servers": self.address.split(","), **known}
+        given = {NAMES[name]: value for name, value in self.properties.items()}
+        if "security_protocol" in given:
+            given["security_protocol"] = given["security_protocol"].upper()
+        return {"bootstrap_servers": self.address.split(","), **given}
 
     def check(self) -> None:
-        """Raise ClusterError where a setting is wrong, or names a file that cannot be read.
-
-        Before anything is asked, or written: confluent-kafka connects when it first writes.
-        """
+        """Raise ClusterError where a setting is wrong, or names a file that cannot be read."""
         for name, value in self.properties.items():
+            if name not in NAMES:
+                raise self._wrong(f"there is no {name}; there are {', '.join(NAMES)}")
             if name.endswith(FILE_SETTINGS):
                 _require_file(name, value)
-        if not self.properties:
-            return
-        try:
-            AdminClient({**self.for_confluent(), "log_level": 0})
-        except (KafkaException, ValueError, TypeError) as error:
-            told = error.args[0] if error.args else error
-            text = told.str() if isinstance(told, KafkaError) else str(told)
-            if "GSSAPI" in text:
-                text = NO_GSSAPI
-            raise ClusterError(f"the settings for {self.address} are not right: {text}") from None
+        given = self.settings()
+        protocol = given.get("security_protocol", "PLAINTEXT")
+        if protocol not in PROTOCOLS:
+            raise self._wrong(f"security.protocol={protocol} is none of {', '.join(PROTOCOLS)}")
+        mechanism = given.get("sasl_mechanism", "")
+        if protocol.startswith("SASL") and mechanism not in MECHANISMS:
+            raise self._wrong(f"sasl.mechanism={mechanism} is none of {', '.join(MECHANISMS)}")
+
+    def _wrong(self, why: str) -> ClusterError:
+        return ClusterError(f"the settings for {self.address} are not right: {why}")
 
     def open(self, client_id: str) -> Cluster:
         """Connect. Raises ClusterError where nobody answers."""
         return Cluster(self, client_id)
 
 
-NO_GSSAPI: Final = (
-    "GSSAPI, which is meant where sasl.mechanism names nothing else, is not in this confluent-kafka"
-)
-
-PYTHON_NAMES: Final[Mapping[str, str]] = {
+NAMES: Final[Mapping[str, str]] = {
     "security.protocol": "security_protocol",
     "sasl.mechanism": "sasl_mechanism",
     "sasl.mechanisms": "sasl_mechanism",
@@ -154,6 +139,9 @@ PYTHON_NAMES: Final[Mapping[str, str]] = {
     "ssl.key.password": "ssl_password",
 }
 """librdkafka's name of a setting -> kafka-python's."""
+
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 FILE_SETTINGS: Final = (".ca.location", ".certificate.location", ".key.location")
 """How the names of settings end that name a file."""
@@ -168,12 +156,11 @@ class Cluster:
         self._endpoint = endpoint
         self._client_id = client_id
         self._timeout_s = endpoint.timeout_s
-        self._confluent: AdminClient | None = None
         endpoint.check()
         _knock(endpoint)
         # it logs what it tries again; what fails for good is raised
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
-        self._python = self._connect()
+        self._client = self._connect()
 
     def _connect(self) -> Any:
         try:
@@ -181,11 +168,11 @@ class Cluster:
                 client_id=self._client_id,
                 bootstrap_timeout_ms=int(self._timeout_s * 1000),
                 request_timeout_ms=int(self._timeout_s * 1000),
-                **self._endpoint.for_python(),
+                **self._endpoint.settings(),
             )
         except (kafka.errors.KafkaError, OSError, ValueError) as error:
             raise ClusterError(
-                f"{self.address}: cannot connect ({_python_error(error)}), though somebody listens "
+                f"{self.address}: cannot connect ({_text(error)}), though somebody listens "
                 "there: is it the Kafka port, and do the settings fit it (--client-config: "
                 "security.protocol, sasl.mechanism)?"
             ) from None
@@ -200,14 +187,13 @@ class Cluster:
 
     def close(self) -> None:
         """Close every connection."""
-        self._confluent = None
-        self._python.close()
+        self._client.close()
 
     # --- reading ----------------------------------------------------------------------------------
 
     def groups(self) -> dict[str, ListedGroup]:
         """Every group of the cluster, by its id."""
-        listed = self._ask("list groups", lambda: self._python.list_groups())
+        listed = self._ask("list groups", lambda: self._client.list_groups())
         return {
             each["group_id"]: ListedGroup(
                 each["group_id"], each.get("group_state") or "", each.get("group_type") or ""
@@ -218,7 +204,7 @@ class Cluster:
     def members(self, group: str) -> list[str]:
         """Who is in a group, for a person: ``billing-1 at /10.0.0.7``. [] where nobody tells."""
         described = self._ask(
-            f"describe group {group!r}", lambda: self._python.describe_groups([group])
+            f"describe group {group!r}", lambda: self._client.describe_groups([group])
         )
         members = described.get(group, {}).get("members", [])
         return sorted(f"{each['client_id']} at {each['client_host']}" for each in members)
@@ -240,7 +226,7 @@ class Cluster:
         return found
 
     def _fetch(self, groups: list[str]) -> dict[str, dict[Any, Any]]:
-        found: dict[str, dict[Any, Any]] = self._python.list_group_offsets(groups)
+        found: dict[str, dict[Any, Any]] = self._client.list_group_offsets(groups)
         return found
 
     def existing(self, partitions: Collection[Partition]) -> set[Partition]:
@@ -248,7 +234,7 @@ class Cluster:
         topics = sorted({partition.topic for partition in partitions})
         if not topics:
             return set()
-        described = self._ask("describe topics", lambda: self._python.describe_topics(topics))
+        described = self._ask("describe topics", lambda: self._client.describe_topics(topics))
         return {
             Partition(topic["name"], partition["partition_index"])
             for topic in described
@@ -263,7 +249,7 @@ class Cluster:
             return dict.fromkeys(there, Log())
         found: dict[Partition, Log] = {}
         for some in _slices(sorted(there), PARTITIONS_A_REQUEST):
-            keys = [PythonPartition(*each) for each in some]
+            keys = [TopicPartition(*each) for each in some]
             starts = self._log_offsets(keys, OffsetSpec.EARLIEST)
             ends = self._log_offsets(keys, OffsetSpec.LATEST)
             for each, key in zip(some, keys, strict=True):
@@ -272,7 +258,7 @@ class Cluster:
 
     def keeps_records(self) -> bool:
         """Tell whether this server holds the records of its topics, or nothing but offsets."""
-        topics = self._ask("list topics", lambda: self._python.list_topics())
+        topics = self._ask("list topics", lambda: self._client.list_topics())
         return self._keeps_records(set(topics[:1]))
 
     def _keeps_records(self, topics: Collection[str]) -> bool:
@@ -289,16 +275,16 @@ class Cluster:
         try:
             answer = self._ask(
                 f"describe the configs of {topic!r}",
-                lambda: self._python.describe_configs([resource], config_filter="all"),
+                lambda: self._client.describe_configs([resource], config_filter="all"),
             )
         except ClusterError:
             return True
         return bool(RETENTION_CONFIGS & answer.get("topic", {}).get(topic, {}).keys())
 
-    def _log_offsets(self, keys: Iterable[PythonPartition], which: OffsetSpec) -> dict[Any, Any]:
+    def _log_offsets(self, keys: Iterable[TopicPartition], which: OffsetSpec) -> dict[Any, Any]:
         wanted = dict.fromkeys(keys, which)
         found: dict[Any, Any] = self._ask(
-            "list offsets", lambda: self._python.list_partition_offsets(wanted)
+            "list offsets", lambda: self._client.list_partition_offsets(wanted)
         )
         return found
 
@@ -311,56 +297,30 @@ class Cluster:
         error some of it may be done: read it back.
         """
         for some in _batches(group, sorted(offsets.items())):
-            plain = {key: value for key, value in some if _is_plain(value)}
-            other = {key: value for key, value in some if not _is_plain(value)}
-            if plain:
-                self._commit(group, partial(self._commit_plain, group, plain))
-            if other:
-                self._commit(group, partial(self._commit_other, group, other))
+            self._write(group, partial(self._commit, group, some))
 
     def delete(self, group: str, partitions: Collection[Partition]) -> None:
         """Delete committed offsets. Raises as ``commit`` does."""
-        keys = [PythonPartition(*each) for each in sorted(partitions)]
+        keys = [TopicPartition(*each) for each in sorted(partitions)]
         for some in _slices(keys, PARTITIONS_A_REQUEST):
-            self._commit(group, partial(self._delete, group, some))
+            self._write(group, partial(self._delete, group, some))
 
-    def _commit_plain(self, group: str, offsets: Mapping[Partition, Committed]) -> dict[str, str]:
-        if self._confluent is None:
-            self._confluent = AdminClient(
-                {**self._endpoint.for_confluent(), "client.id": self._client_id, "log_level": 0}
-            )
-        parts = [
-            ConfluentPartition(*partition, value.offset)
-            if value.leader_epoch < 0
-            else ConfluentPartition(*partition, value.offset, leader_epoch=value.leader_epoch)
-            for partition, value in offsets.items()
-        ]
-        asked = self._confluent.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, parts)], request_timeout=self._timeout_s
-        )
-        answered = asked[group].result().topic_partitions
-        return {
-            f"{each.topic}-{each.partition}": each.error.name()
-            for each in answered
-            if each.error is not None
-        }
-
-    def _commit_other(self, group: str, offsets: Mapping[Partition, Committed]) -> dict[str, str]:
-        answered = self._python.alter_group_offsets(
+    def _commit(self, group: str, offsets: Iterable[tuple[Partition, Committed]]) -> dict[str, str]:
+        answered = self._client.alter_group_offsets(
             group,
             {
-                PythonPartition(*partition): OffsetAndMetadata(
+                TopicPartition(*partition): OffsetAndMetadata(
                     value.offset, value.metadata, value.leader_epoch
                 )
-                for partition, value in offsets.items()
+                for partition, value in offsets
             },
         )
         return _refused(answered)
 
-    def _delete(self, group: str, keys: Collection[PythonPartition]) -> dict[str, str]:
-        return _refused(self._python.delete_group_offsets(group, keys))
+    def _delete(self, group: str, keys: Collection[TopicPartition]) -> dict[str, str]:
+        return _refused(self._client.delete_group_offsets(group, keys))
 
-    def _commit(self, group: str, write: Callable[[], dict[str, str]]) -> None:
+    def _write(self, group: str, write: Callable[[], dict[str, str]]) -> None:
         """Write; again while the errors pass by themselves."""
         give_up_s = time.monotonic() + self._timeout_s
         while True:
@@ -384,16 +344,11 @@ class Cluster:
         while True:
             try:
                 return ask()
-            except KafkaException as failed:
-                error = failed.args[0]
-                name, passes = error.name(), error.retriable() or error.name() in AGAIN
-                text = _confluent_error(error)
             except (kafka.errors.KafkaError, OSError) as failed:
-                name, text = _python_name(failed), _python_error(failed)
-                passes = name in AGAIN
+                name, text = _name(failed), _text(failed)
             if name in MEMBERS_ARE_THERE:
                 raise GroupBusy(f"{self.address}: {what}: the group has members")
-            if not passes or time.monotonic() + RETRY_S > give_up_s:
+            if name not in AGAIN or time.monotonic() + RETRY_S > give_up_s:
                 raise ClusterError(f"{self.address}: cannot {what}: {text}")
             self._wait({name})
 
@@ -401,8 +356,8 @@ class Cluster:
         time.sleep(RETRY_S)
         if MOVED in errors:
             # kafka-python keeps to the coordinator that it once found
-            self._python.close()
-            self._python = self._connect()
+            self._client.close()
+            self._client = self._connect()
 
 
 def _require_file(name: str, path: str) -> None:
@@ -410,14 +365,13 @@ def _require_file(name: str, path: str) -> None:
         with open(path, "rb"):
             return
     except OSError as error:
-        # librdkafka takes a folder of certificates as well; kafka-python, which reads, does not
         raise ClusterError(f"{name}={path}: {error.strerror or error}") from None
 
 
 def _knock(endpoint: Endpoint) -> None:
     """Find a server that takes connections, or say at once that there is none.
 
-    The clients would try again until their time is over, and kafka-python leaves its sockets open.
+    The client would try again until its time is over, and leave its sockets open.
     """
     problem = ""
     for address in endpoint.address.split(","):
@@ -438,11 +392,6 @@ def _port(text: str) -> int:
     if not 0 < int(text) < 1 << 16:
         raise ValueError(text)
     return int(text)
-
-
-def _is_plain(value: Committed) -> bool:
-    """Tell whether confluent-kafka commits exactly this."""
-    return value.offset >= 0 and value.metadata == ""
 
 
 def _batches(
@@ -486,13 +435,9 @@ def _error_name(error: Any) -> str:
     return str(getattr(error, "message", "")) or getattr(error, "__name__", "") or str(error)
 
 
-def _python_name(error: BaseException) -> str:
+def _name(error: BaseException) -> str:
     return _error_name(type(error)) if isinstance(error, kafka.errors.KafkaError) else ""
 
 
-def _python_error(error: BaseException) -> str:
-    return _python_name(error) or str(error) or type(error).__name__
-
-
-def _confluent_error(error: KafkaError) -> str:
-    return error.str() if error.code() < 0 else error.name()
+def _text(error: BaseException) -> str:
+    return _name(error) or str(error) or type(error).__name__

@@ -51,7 +51,7 @@ class _Changes:
             message = "Default group resources are not allowed."
             return GroupConfigResult(group_id, ErrorCode.INVALID_REQUEST, message)
         old = self._configs.get(group_id, {})
-        new = dict(old)
+        new = {key: value for key, value in old.items() if key in CONFIG_KEYS}
         for key, value in change.changes:
             if value is None:
                 new.pop(key, None)

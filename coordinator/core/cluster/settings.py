@@ -8,13 +8,16 @@ and have no effect.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
-from groupkeeper.coordinator.core.cluster.java_text import parse_duration_ns, parse_int, trim
 from groupkeeper.coordinator.core.limits import CoreLimits
+
+_SPACES: Final = " \t\r\n"
+_WHOLE: Final = re.compile(r"[ \t\r\n]*[+-]?[0-9]{1,40}[ \t\r\n]*")
 
 
 class ConfigKind(Enum):
@@ -37,8 +40,6 @@ class ConfigKey(NamedTuple):
     """What holds where nobody set the key; "" for ours that follow a setting of the daemon."""
     least: int = 0
     most: int = 2**31 - 1
-    choices: tuple[str, ...] = ()
-    """The values of a STRING."""
     kafka_synonym: bool = True
     """Described with ``group.`` and the key as its broker-wide synonym."""
     doc: str = ""
@@ -48,9 +49,8 @@ COMMIT_MONOTONIC = "commit.monotonic"
 REBALANCE_MAX_JOIN_MS = "rebalance.max.join.ms"
 INITIAL_REBALANCE_DELAY_MS = "initial.rebalance.delay.ms"
 OFFSETS_RETENTION_MINUTES = "offsets.retention.minutes"
-SHARE_AUTO_OFFSET_RESET = "share.auto.offset.reset"
 
-_INT, _BOOLEAN, _STRING = ConfigKind.INT, ConfigKind.BOOLEAN, ConfigKind.STRING
+_INT, _BOOLEAN = ConfigKind.INT, ConfigKind.BOOLEAN
 
 _KAFKA = (
     ConfigKey(
@@ -78,76 +78,6 @@ _KAFKA = (
         doc="The least time between two computations of a consumer group's assignment.",
     ),
     ConfigKey(
-        "share.session.timeout.ms",
-        _INT,
-        "45000",
-        45_000,
-        60_000,
-        doc="How long a member of a share group may be silent.",
-    ),
-    ConfigKey(
-        "share.heartbeat.interval.ms",
-        _INT,
-        "5000",
-        5_000,
-        15_000,
-        doc="How often members of a share group are told to heartbeat.",
-    ),
-    ConfigKey(
-        "share.assignment.interval.ms",
-        _INT,
-        "1000",
-        0,
-        15_000,
-        doc="The least time between two computations of a share group's assignment.",
-    ),
-    ConfigKey(
-        "share.record.lock.duration.ms",
-        _INT,
-        "30000",
-        15_000,
-        60_000,
-        doc="How long a record stays acquired.",
-    ),
-    ConfigKey(
-        "share.delivery.count.limit",
-        _INT,
-        "5",
-        2,
-        10,
-        doc="How often a record is delivered at the most.",
-    ),
-    ConfigKey(
-        "share.partition.max.record.locks",
-        _INT,
-        "2000",
-        100,
-        4_000,
-        doc="Records of a partition that may be acquired at once.",
-    ),
-    ConfigKey(
-        SHARE_AUTO_OFFSET_RESET,
-        _STRING,
-        "latest",
-        kafka_synonym=False,
-        doc="Where a share group starts: latest, earliest or by_duration:PnDTnHnMnS.",
-    ),
-    ConfigKey(
-        "share.isolation.level",
-        _STRING,
-        "read_uncommitted",
-        choices=("read_committed", "read_uncommitted"),
-        kafka_synonym=False,
-        doc="Whether a share group sees records of open transactions.",
-    ),
-    ConfigKey(
-        "share.renew.acknowledge.enable",
-        _BOOLEAN,
-        "true",
-        kafka_synonym=False,
-        doc="Whether acquired records may be renewed.",
-    ),
-    ConfigKey(
         "streams.session.timeout.ms",
         _INT,
         "45000",
@@ -172,17 +102,14 @@ _KAFKA = (
         doc="The least time between two computations of a streams group's assignment.",
     ),
     ConfigKey(
-        "streams.num.standby.replicas",
-        _INT,
-        "0",
-        0,
-        2,
-        doc="Standby replicas of each task.",
+        "streams.num.standby.replicas", _INT, "0", 0, 2, doc="Standby replicas of each task."
     ),
     ConfigKey(
         "streams.initial.rebalance.delay.ms",
         _INT,
         "3000",
+        0,
+        2**31 - 1,
         doc="How long a streams group waits for its first members.",
     ),
 )
@@ -219,8 +146,6 @@ _OURS = (
 
 CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = {key.name: key for key in (*_KAFKA, *_OURS)}
 
-_SESSION_ABOVE_HEARTBEAT = ("consumer", "share", "streams")
-
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
@@ -253,61 +178,36 @@ def config_error(configs: Mapping[str, str]) -> str | None:
         error = _value_error(key, value)
         if error is not None:
             return error
-    for kind in _SESSION_ABOVE_HEARTBEAT:
-        session, heartbeat = (
-            _number(configs.get(f"{kind}.{what}", CONFIG_KEYS[f"{kind}.{what}"].default))
-            for what in ("session.timeout.ms", "heartbeat.interval.ms")
-        )
-        if session <= heartbeat:
-            return (
-                f"{kind}.session.timeout.ms ({session}) must be greater than "
-                f"{kind}.heartbeat.interval.ms ({heartbeat})"
-            )
     return None
 
 
 def _value_error(key: ConfigKey, value: str) -> str | None:
     wrong = f"Invalid value {value} for configuration {key.name}: "
-    value = trim(value)
-    if key.kind is ConfigKind.BOOLEAN and value.lower() not in ("true", "false"):
-        return wrong + "Expected value to be either true or false"
-    if key.choices and value not in key.choices:
-        return wrong + f"String must be one of: {', '.join(key.choices)}"
-    if key.name == SHARE_AUTO_OFFSET_RESET and not _is_start(value):
-        return wrong + "It must be 'earliest', 'latest' or 'by_duration:<PnDTnHnMn.nS>'"
-    if key.kind is ConfigKind.INT:
-        number = parse_int(value)
-        if number is None:
-            return wrong + "Not a number of type INT"
-        if not key.least <= number <= key.most:
-            return wrong + f"Value must be at least {key.least} and at most {key.most}"
+    if key.kind is ConfigKind.BOOLEAN:
+        return None if is_boolean(value) else wrong + "Expected value to be either true or false"
+    number = whole_number(value)
+    if number is None:
+        return wrong + "Not a number of type INT"
+    if not key.least <= number <= key.most:
+        return wrong + f"Value must be at least {key.least} and at most {key.most}"
     return None
-
-
-_MOST_OF_A_DURATION = 255
-"""So many characters: it is kept as it is written, zeros and all."""
-
-
-def _is_start(value: str) -> bool:
-    kind, colon, text = value.partition(":")
-    if not colon:
-        return value in ("earliest", "latest")
-    duration_ns = parse_duration_ns(text) if len(text) <= _MOST_OF_A_DURATION else None
-    return kind == "by_duration" and duration_ns is not None and duration_ns >= 0
 
 
 def normal_value(key: ConfigKey, value: str) -> str:
     """Write a value that ``config_error`` has passed as it is shown: " 046000" is 46000."""
-    if key.kind is ConfigKind.INT:
-        return str(_number(value))
-    value = trim(value)
-    return value.lower() if key.kind is ConfigKind.BOOLEAN else value
+    return value.strip(_SPACES).lower() if key.kind is ConfigKind.BOOLEAN else str(int(value))
 
 
-def _number(value: str) -> int:
-    number = parse_int(trim(value))
-    assert number is not None, "config_error passes numbers alone"
-    return number
+def is_boolean(value: str) -> bool:
+    """Tell whether a value is true or false."""
+    return value.strip(_SPACES).lower() in ("true", "false")
+
+
+def whole_number(value: str, bits: int = 32) -> int | None:
+    """Read a number in plain digits; None where it is none, or has too many bits."""
+    number = int(value) if _WHOLE.fullmatch(value) else None
+    fits = number is not None and -(1 << bits - 1) <= number < 1 << bits - 1
+    return number if fits else None
 
 
 def to_settings(configs: Mapping[str, str]) -> GroupSettings:
@@ -315,8 +215,8 @@ def to_settings(configs: Mapping[str, str]) -> GroupSettings:
     retention = configs.get(OFFSETS_RETENTION_MINUTES)
     delay = configs.get(INITIAL_REBALANCE_DELAY_MS)
     return GroupSettings(
-        commit_monotonic=trim(configs.get(COMMIT_MONOTONIC, "")).lower() == "true",
-        rebalance_max_join_ms=_number(configs.get(REBALANCE_MAX_JOIN_MS, "0")) or None,
-        initial_rebalance_delay_ms=None if delay is None else _number(delay),
-        offsets_retention_ms=None if retention is None else _number(retention) * 60_000,
+        commit_monotonic=configs.get(COMMIT_MONOTONIC, "").strip().lower() == "true",
+        rebalance_max_join_ms=int(configs.get(REBALANCE_MAX_JOIN_MS, "0")) or None,
+        initial_rebalance_delay_ms=None if delay is None else int(delay),
+        offsets_retention_ms=None if retention is None else int(retention) * 60_000,
     )

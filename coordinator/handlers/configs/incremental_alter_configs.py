@@ -28,7 +28,6 @@ from groupkeeper.coordinator.handlers.configs.resources import (
 )
 from groupkeeper.coordinator.handlers.configs.topic_configs import (
     TOPIC_CONFIGS,
-    appended,
     topic_config_error,
 )
 from groupkeeper.coordinator.handlers.reading import read
@@ -114,8 +113,7 @@ def judge(resource: Any, services: Services) -> Refusal | None:
 def _may_be_list(kind: int, name: str) -> bool:
     if kind == ResourceType.GROUP:
         return False
-    config = TOPIC_CONFIGS.get(name)
-    return kind != ResourceType.TOPIC or (config is not None and config.kind is ConfigKind.LIST)
+    return kind != ResourceType.TOPIC or TOPIC_CONFIGS.get(name) is ConfigKind.LIST
 
 
 def _judge_topic(resource: Any, services: Services) -> Refusal:
@@ -127,12 +125,7 @@ def _judge_topic(resource: Any, services: Services) -> Refusal:
     if wrong_name is not None:
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong_name)
     changes = [config for config in resource.configs if config.config_operation != DELETE]
-    added = {
-        c.name: appended(c.name, c.value) if c.config_operation == APPEND else c.value
-        for c in changes
-        if c.config_operation != SUBTRACT
-    }
-    wrong = topic_config_error(added)
+    wrong = topic_config_error({c.name: c.value for c in changes})
     if wrong is not None:
         return Refusal(ErrorCode.INVALID_CONFIG, wrong)
     if name not in services.topics.image.by_name:

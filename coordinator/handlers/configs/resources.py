@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from groupkeeper.coordinator.core.cluster.java_text import parse_int
 from groupkeeper.coordinator.core.errors import ErrorCode
 
 
@@ -29,11 +28,6 @@ def denied(resource_type: int) -> tuple[ErrorCode, str]:
 
 def broker_name_error(name: str, node_id: int) -> str | None:
     """Say what is wrong with the name of a broker; None where it is ours, or "" for all."""
-    if name == "":
-        return None
-    number = parse_int(name)
-    if number is None:
-        return f"Broker id must be an integer, but it is: {name}"
-    if number == node_id:
+    if name in ("", str(node_id)):
         return None
     return f"Unexpected broker id, expected {node_id} or empty string, but received {name}"

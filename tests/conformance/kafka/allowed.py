@@ -136,6 +136,12 @@ def _larger(kafka: Any, ours: Any) -> bool:
     return kafka == 0 and ours > 0
 
 
+def _one_alone(kafka: Any, ours: Any) -> bool:
+    return _ours_alone(kafka, ours) or _kafkas_alone(kafka, ours)
+
+
+_CREATE, _ALTER = "create_topics", "incremental_alter_configs"
+
 DECISIONS: tuple[Decision, ...] = (
     Decision(
         "Nobody waits in vain",
@@ -379,6 +385,12 @@ DECISIONS: tuple[Decision, ...] = (
                 r"(coordinators\.)?(node_id|host|port)",
                 _kafkas_alone,
             ),
+            _rule(
+                "lookups_with_keys_that_no_share_group_has",
+                "find_coordinator",
+                "coordinators.error_code",
+                _is(42, 15),
+            ),
         ),
     ),
     Decision(
@@ -581,6 +593,48 @@ DECISIONS: tuple[Decision, ...] = (
             ),
         ),
         "DeleteTopics is not asked: it would take the broker's groups",
+    ),
+    Decision(
+        "Configs without effect have a plain check",
+        "CreateTopics, IncrementalAlterConfigs",
+        "all",
+        "error_code, error_message",
+        "What has no effect here is held to its name and its type. A topic's bounds and choices "
+        "are not looked at, there are no keys of share groups, and a number, also a broker's id, "
+        "is written in plain digits: Kafka takes those of any script, hexadecimal floats and NaN.",
+        (
+            *[
+                _rule(case, api, f"{of}.error_code", _is(*codes))
+                for case, api, of, codes in (
+                    ("values_of_topic_configs_that_one_side_takes", _CREATE, "topics", (40, 0)),
+                    ("values_of_topic_configs_that_one_side_takes", _CREATE, "topics", (0, 40)),
+                    ("values_of_topic_configs_that_one_side_takes", _ALTER, "responses", (40, 3)),
+                    ("numbers_in_every_script", _ALTER, "responses", (0, 40)),
+                    ("configs_of_share_groups", _ALTER, "responses", (0, 40)),
+                    ("other_spellings_of_a_brokers_id", _ALTER, "responses", (0, 42)),
+                )
+            ],
+            _rule(
+                "values_of_topic_configs_that_one_side_takes",
+                _CREATE,
+                "topics.error_message",
+                _one_alone,
+            ),
+            _rule(
+                "values_of_topic_configs_that_one_side_takes",
+                _CREATE,
+                "topics.(topic_id|num_partitions|replication_factor|topic_config_error_code)",
+                _one_alone,
+            ),
+            *[
+                _rule(case, _ALTER, "responses.error_message", _ours_alone)
+                for case in (
+                    "numbers_in_every_script",
+                    "configs_of_share_groups",
+                    "other_spellings_of_a_brokers_id",
+                )
+            ],
+        ),
     ),
 )
 """In the order of docs/understand/differences.md, which numbers them."""

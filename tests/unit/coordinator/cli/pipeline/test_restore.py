@@ -432,16 +432,15 @@ def test_options_that_do_not_go_together_are_told(
     assert (done.exit_code, said in done.output) == (2, True), done.output
 
 
-def test_one_file_of_settings_serves_both_clients(
+def test_a_file_of_settings_is_read_as_the_clients_know_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "client.properties"
-    file.write_text("# ours\nsecurity.protocol = SASL_SSL\nsasl.password=a=b\nlinger.ms=5\n")
+    file.write_text("# ours\nsecurity.protocol = sasl_ssl\nsasl.password=a=b\n")
     properties = read_properties(file)
     assert properties["sasl.password"] == "a=b"
     endpoint = Endpoint("a:1,b:2", properties)
-    assert endpoint.for_confluent()["security.protocol"] == "SASL_SSL"
-    assert endpoint.for_python() == {
+    assert endpoint.settings() == {
         "bootstrap_servers": ["a:1", "b:2"],
         "security_protocol": "SASL_SSL",
         "sasl_plain_password": "a=b",

@@ -39,7 +39,7 @@ def a_member(driver, **changes):
 # --- Keys and values ---
 
 
-def test_kafka_s_seventeen_keys_are_known_and_four_of_ours():
+def test_the_keys_of_consumer_and_streams_groups_are_known_and_four_of_ours():
     ours = {
         "commit.monotonic",
         "rebalance.max.join.ms",
@@ -47,7 +47,7 @@ def test_kafka_s_seventeen_keys_are_known_and_four_of_ours():
         "offsets.retention.minutes",
     }
     assert ours < CONFIG_KEYS.keys()
-    assert len(CONFIG_KEYS) == 17 + len(ours)
+    assert len(CONFIG_KEYS) == 8 + len(ours)
 
 
 def test_ours_change_nothing_by_default():
@@ -78,8 +78,7 @@ def test_every_default_is_a_valid_value(name):
         {"offsets.retention.minutes": "0"},
         {"consumer.session.timeout.ms": "44999"},
         {"consumer.session.timeout.ms": "60001"},
-        {"share.isolation.level": "serializable"},
-        {"share.partition.max.record.locks": "4001"},
+        {"share.partition.max.record.locks": "4000"},
     ],
 )
 def test_a_wrong_value_is_told(configs):
@@ -88,10 +87,10 @@ def test_a_wrong_value_is_told(configs):
     assert next(iter(configs)) in error
 
 
-def test_values_are_read_as_kafka_reads_them():
+def test_spaces_around_a_value_do_not_count():
     configs = {
         "commit.monotonic": " TRUE ",
-        "rebalance.max.join.ms": "\0 \u066500 ",
+        "rebalance.max.join.ms": "\t 500 ",
         "initial.rebalance.delay.ms": "0",
         "offsets.retention.minutes": "3",
     }

@@ -76,7 +76,7 @@ def describe(
 @pytest.mark.parametrize("version", versions_of("describe_configs"))
 @pytest.mark.parametrize("with_more", [False, True])
 def test_a_groups_configs_in_every_version(version: int, with_more: bool) -> None:
-    services = configured(g={SESSION: "46000", "share.isolation.level": "read_committed"})
+    services = configured(g={SESSION: "46000", "commit.monotonic": "true"})
     (result,) = describe(
         services,
         resource(GROUP, "g"),
@@ -88,7 +88,7 @@ def test_a_groups_configs_in_every_version(version: int, with_more: bool) -> Non
     shown = {c["name"]: c for c in result["configs"]}
     assert set(shown) == set(CONFIG_KEYS)
     assert len(result["configs"]) == len(CONFIG_KEYS)
-    own, default = shown[SESSION], shown["share.heartbeat.interval.ms"]
+    own, default = shown[SESSION], shown["streams.heartbeat.interval.ms"]
     assert (own["value"], own["config_source"]) == ("46000", 8)
     assert (default["value"], default["config_source"]) == ("5000", 5)
     assert not any(c["read_only"] or c["is_sensitive"] for c in result["configs"])
@@ -98,17 +98,16 @@ def test_a_groups_configs_in_every_version(version: int, with_more: bool) -> Non
             (f"group.{SESSION}", "45000", 5),
         ]
         assert [tuple(s.values()) for s in default["synonyms"]] == [
-            ("group.share.heartbeat.interval.ms", "5000", 5)
+            ("group.streams.heartbeat.interval.ms", "5000", 5)
         ]
-        assert [tuple(s.values()) for s in shown["share.isolation.level"]["synonyms"]] == [
-            ("share.isolation.level", "read_committed", 8),
-            ("share.isolation.level", "read_uncommitted", 5),
+        assert [tuple(s.values()) for s in shown["commit.monotonic"]["synonyms"]] == [
+            ("commit.monotonic", "true", 8),
+            ("commit.monotonic", "false", 5),
         ]
     else:
         assert not any(c["synonyms"] for c in result["configs"])
     if version >= 3:
         assert [own["config_type"], shown["commit.monotonic"]["config_type"]] == [3, 1]
-        assert shown["share.isolation.level"]["config_type"] == 2
         assert all(bool(c["documentation"]) is with_more for c in result["configs"])
 
 
@@ -293,8 +292,7 @@ def test_a_value_beside_a_delete_counts_for_nothing() -> None:
         (change(TOPIC, "orders", ("retention.ms", SET, "x")), ErrorCode.INVALID_CONFIG),
         (change(TOPIC, "orders", ("retention.ms", APPEND, "1")), ErrorCode.INVALID_CONFIG),
         (change(TOPIC, "orders", ("nowhere", SUBTRACT, "1")), ErrorCode.INVALID_CONFIG),
-        (change(TOPIC, "orders", ("cleanup.policy", APPEND, "x")), ErrorCode.INVALID_CONFIG),
-        (change(TOPIC, "orders", ("cleanup.policy", APPEND, "")), ErrorCode.INVALID_CONFIG),
+        (change(TOPIC, "orders", ("cleanup.policy", APPEND, "x")), ErrorCode.POLICY_VIOLATION),
         (
             change(TOPIC, "nowhere", ("cleanup.policy", APPEND, ",")),
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -345,14 +343,8 @@ def test_what_changes_nothing_is_done_already(nothing: dict[str, Any]) -> None:
     assert (answer["error_code"], answer["error_message"]) == (0, None)
 
 
-@pytest.mark.parametrize("name", ["1", "01", "+1", "001", "\uff11", "\uff10" * 40 + "1"])
-def test_the_id_of_a_broker_is_a_number_however_it_is_written(name: str) -> None:
-    (result,) = describe(configured(), resource(BROKER, name))
-    assert (result["error_code"], bool(result["configs"])) == (0, True)
-
-
 @pytest.mark.parametrize(
-    "name", ["2", "-1", "x", "+", " 1", "1 ", "0x1", "\U0001d7cf", "1" * 5_000]
+    "name", ["2", "-1", "01", "+1", "x", "+", " 1", "1 ", "0x1", "\U0001d7cf", "1" * 5_000]
 )
 def test_no_other_id_is_ours(name: str) -> None:
     (result,) = describe(configured(), resource(BROKER, name))
