@@ -31,7 +31,7 @@ from groupkeeper.coordinator.core.requests import (
 )
 from groupkeeper.coordinator.daemon.process import calm_collector
 from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
-from groupkeeper.coordinator.handlers.reading import ELEMENT_WEIGHTS
+from groupkeeper.coordinator.handlers.exchange import ELEMENT_WEIGHTS
 from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.server.connection import Connection
 from groupkeeper.coordinator.server.limits import ServerLimits

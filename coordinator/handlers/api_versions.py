@@ -17,8 +17,6 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.handlers.reading import read
-from groupkeeper.coordinator.handlers.writing import write
 from groupkeeper.protocol.codec import write_elements, write_response
 from groupkeeper.protocol.versions import API_BY_KEY, APIS, FEATURES, ApiKey
 from groupkeeper.protocol.writer import Row, Written
@@ -36,7 +34,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Answer at once; nothing here depends on the state of anything."""
-    request = read(exchange, services)
+    request = exchange.read(services)
     version = exchange.version
     valid = version < 3 or (
         _SOFTWARE.fullmatch(request.client_software_name) is not None
@@ -47,9 +45,9 @@ def handle(exchange: Exchange, services: Services) -> None:
         if version >= 3:
             name, its_version = request.client_software_name, request.client_software_version
             exchange.channel.session.runs(name, its_version)
-        exchange.send(write(exchange, error_code=exchange.error, **_served(version)))
+        exchange.send(exchange.write(error_code=exchange.error, **_served(version)))
     else:
-        exchange.send(write(exchange, error_code=exchange.error, api_keys=()))
+        exchange.send(exchange.write(error_code=exchange.error, api_keys=()))
 
 
 def handle_unsupported(exchange: Exchange, _services: Services) -> None:

@@ -23,6 +23,9 @@ TOPIC_OPERATIONS = 3576
 GROUP_OPERATIONS = 3400
 """All rights on a group: READ 3, DELETE 6, DESCRIBE 8, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11."""
 
+NO_OPERATIONS = -(2**31)
+"""They were not asked for."""
+
 
 def endpoint(exchange: Exchange, services: Services) -> Endpoint:
     """Tell where the client of this exchange reaches us: as configured, else as it did."""

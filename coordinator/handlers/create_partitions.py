@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import ChangeTopics, TopicChange
 from groupkeeper.coordinator.handlers import topic_changes
-from groupkeeper.coordinator.handlers.reading import read
-from groupkeeper.coordinator.handlers.writing import write
 from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Submit what can be asked of us; answered once the partitions are durable."""
-    wire = read(exchange, services)
+    wire = exchange.read(services)
     named = [(topic.name, "") for topic in wire.topics]
     if services.denied:
         topic_changes.refuse_all(exchange, named, services.denied, None, _render_once)
@@ -85,8 +83,7 @@ def _render_once(changes: list[TopicChange], exchange: Exchange) -> bytes:
 def render(changes: list[TopicChange], exchange: Exchange) -> bytes:
     """Render for the version asked."""
     exchange.error = topic_changes.first_error(changes)
-    return write(
-        exchange,
+    return exchange.write(
         results=[
             Row(name=change.name, error_code=change.error, error_message=change.message)
             for change in changes

@@ -16,8 +16,6 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import ChangeTopics, NewTopic, TopicChange
 from groupkeeper.coordinator.handlers import topic_changes
 from groupkeeper.coordinator.handlers.configs.topic_configs import topic_config_error
-from groupkeeper.coordinator.handlers.reading import read
-from groupkeeper.coordinator.handlers.writing import write
 from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Submit what can be asked of us; answered once the topics are durable."""
-    wire = read(exchange, services)
+    wire = exchange.read(services)
     named = [(topic.name, "") for topic in wire.topics]
     if services.denied:
         topic_changes.refuse_all(exchange, named, services.denied, None, _render_once)
@@ -113,7 +111,7 @@ def _render_once(changes: list[TopicChange], exchange: Exchange) -> bytes:
 def render(changes: list[TopicChange], exchange: Exchange) -> bytes:
     """Render for the version asked."""
     exchange.error = topic_changes.first_error(changes)
-    return write(exchange, topics=[_row(change) for change in changes])
+    return exchange.write(topics=[_row(change) for change in changes])
 
 
 def _row(change: TopicChange) -> Row:

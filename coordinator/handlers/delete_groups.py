@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import DeleteGroup
 from groupkeeper.coordinator.handlers.gather import Gather
-from groupkeeper.coordinator.handlers.reading import read
-from groupkeeper.coordinator.handlers.writing import write, write_part
 from groupkeeper.protocol.writer import Row, Written
 
 if TYPE_CHECKING:
@@ -26,16 +24,16 @@ if TYPE_CHECKING:
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Delete group after group; answered once the last of them is durably gone."""
-    wire = read(exchange, services)
+    wire = exchange.read(services)
     group_ids = list(dict.fromkeys(wire.groups_names))
 
     def render_part(error: ErrorCode, index: int) -> bytes:
         exchange.error = exchange.error or error
         row = Row(group_id=group_ids[index], error_code=error)
-        return write_part(exchange, "results", [row])
+        return exchange.write_part("results", [row])
 
     def render_all(parts: list[bytes]) -> bytes:
-        return write(exchange, results=Written(len(parts), parts))
+        return exchange.write(results=Written(len(parts), parts))
 
     requests = [DeleteGroup(group_id, exchange.client) for group_id in group_ids]
     Gather(exchange, services, requests, render_part, render_all).begin()

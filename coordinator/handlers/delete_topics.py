@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import ChangeTopics, TopicChange
 from groupkeeper.coordinator.handlers import topic_changes
-from groupkeeper.coordinator.handlers.reading import read
-from groupkeeper.coordinator.handlers.writing import write
 from groupkeeper.protocol.codec import uuid_to_topic_id
 from groupkeeper.protocol.writer import Row
 
@@ -29,7 +27,7 @@ NOT_NAMED = "Name a topic by name or by id."
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Submit what can be asked of us; answered once the topics are durably gone."""
-    wire = read(exchange, services)
+    wire = exchange.read(services)
     if exchange.version >= 6:
         named = [(t.name, uuid_to_topic_id(t.topic_id)) for t in wire.topics]
     else:
@@ -68,8 +66,7 @@ def _render_once(changes: list[TopicChange], exchange: Exchange) -> bytes:
 def render(changes: list[TopicChange], exchange: Exchange) -> bytes:
     """Render for the version asked."""
     exchange.error = topic_changes.first_error(changes)
-    return write(
-        exchange,
+    return exchange.write(
         responses=[
             Row(
                 name=change.name,

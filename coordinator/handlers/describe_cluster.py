@@ -11,9 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.handlers.brokers import CLUSTER_OPERATIONS, endpoint
-from groupkeeper.coordinator.handlers.reading import read
-from groupkeeper.coordinator.handlers.writing import NO_OPERATIONS, write
+from groupkeeper.coordinator.handlers.brokers import CLUSTER_OPERATIONS, NO_OPERATIONS, endpoint
 from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ BROKERS, CONTROLLERS = 1, 2
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Answer at once."""
-    request = read(exchange, services)
+    request = exchange.read(services)
     endpoint_type = request.endpoint_type if exchange.version >= 1 else BROKERS
     if endpoint_type != BROKERS:
         exchange.send(_refuse(exchange, endpoint_type))
@@ -35,8 +33,7 @@ def handle(exchange: Exchange, services: Services) -> None:
         broker_id=services.node_id, host=here.host, port=here.port, rack=None, is_fenced=False
     )
     exchange.send(
-        write(
-            exchange,
+        exchange.write(
             error_code=ErrorCode.NONE,
             error_message=None,
             endpoint_type=BROKERS,
@@ -56,8 +53,7 @@ def _refuse(exchange: Exchange, endpoint_type: int) -> bytes:
         if endpoint_type == CONTROLLERS
         else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
     )
-    return write(
-        exchange,
+    return exchange.write(
         error_code=exchange.error,
         error_message=f"endpoint type {endpoint_type} is not served here",
         endpoint_type=BROKERS,  # in a refusal too, as Kafka's is

@@ -22,10 +22,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import DescribeGroup, DescribeGroupResult
-from groupkeeper.coordinator.handlers.brokers import GROUP_OPERATIONS
+from groupkeeper.coordinator.handlers.brokers import GROUP_OPERATIONS, NO_OPERATIONS
 from groupkeeper.coordinator.handlers.gather import Gather
-from groupkeeper.coordinator.handlers.reading import read
-from groupkeeper.coordinator.handlers.writing import NO_OPERATIONS, write, write_part
 from groupkeeper.coordinator.version import CLI_CLIENT_ID
 from groupkeeper.protocol.packing import MAX_STRING_BYTES
 from groupkeeper.protocol.writer import Row, Written
@@ -42,17 +40,17 @@ FIRST_WITH_MESSAGE = 6
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Ask for group after group, and answer in the order of the request."""
-    wire = read(exchange, services)
+    wire = exchange.read(services)
     version = exchange.version
     with_operations = version >= 3 and wire.include_authorized_operations
 
     def render_part(result: DescribeGroupResult, _index: int) -> bytes:
         exchange.error = exchange.error or _told(result, version)
         row = _row(result, version, with_operations=with_operations)
-        return write_part(exchange, "groups", [row])
+        return exchange.write_part("groups", [row])
 
     def render_all(parts: list[bytes]) -> bytes:
-        return write(exchange, groups=Written(len(parts), parts))
+        return exchange.write(groups=Written(len(parts), parts))
 
     tells_waiting = (
         version >= FIRST_WITH_MESSAGE

@@ -7,20 +7,41 @@ Nothing here awaits, and no future or task stands between a request and its answ
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
 
 from groupkeeper.coordinator.core.requests import Client
 from groupkeeper.coordinator.handlers.session import Session
+from groupkeeper.protocol.codec import request_class, response_writer, write_elements
 from groupkeeper.protocol.packed import LastSender
+from groupkeeper.protocol.reader import read_entity
+from groupkeeper.protocol.versions import ApiKey
+
+if TYPE_CHECKING:
+    from groupkeeper.coordinator.handlers.services import Services
 
 Render: TypeAlias = Callable[[Any, "Exchange"], bytes | None]
 """(result, exchange) -> the whole reply frame, its length in front; None: it is sent later."""
 
 INTERNAL_ERROR = "internal_error"
 """The reason that is logged and counted where a bug of ours closes a connection."""
+
+ELEMENT_WEIGHTS: Final[dict[int, int]] = {
+    ApiKey.CREATE_TOPICS: 5,
+    ApiKey.CREATE_PARTITIONS: 2,
+    ApiKey.DESCRIBE_CONFIGS: 10,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 10,
+    ApiKey.DELETE_TOPICS: 2,
+    ApiKey.LEAVE_GROUP: 2,
+    ApiKey.OFFSET_DELETE: 2,
+    ApiKey.METADATA: 2,
+}
+"""How many elements one element counts as, where it holds the loop for longer than the others do
+(measured: 20 us a group to alter, 15 us a topic to create, 5 us a member that leaves, up to 8 us a
+topic by id, up to 5 us anything else).
+"""
 
 
 class Channel(Protocol):
@@ -131,6 +152,30 @@ class Exchange(msgspec.Struct, eq=False):
     """The group that the answer is about, where one group can make it large: for the log."""
     cost_bytes: int = 0
     """What it makes its connection hold while it waits."""
+
+    def read(self, services: Services) -> Any:
+        """Read the body as kio's class of its version, and let the frame go: a parked join needs it
+        no more. The requests of the hot path are read by ``protocol.packed`` instead.
+
+        Raises ProtocolError.
+        """
+        key, version = self.key, self.version
+        max_elements = services.max_request_elements // ELEMENT_WEIGHTS.get(key, 1)
+        entity = read_entity(request_class(key, version), self.frame, self.offset, max_elements)
+        self.frame = b""
+        return entity
+
+    def write(self, **values: Any) -> bytes:
+        """Return the reply from the values of its fields, for the version asked.
+
+        Fields that the version lacks are left out.
+        """
+        values["throttle_time"] = self.throttle_time_ms
+        return response_writer(self.key, self.version)(self.correlation_id, values)
+
+    def write_part(self, path: str, items: Iterable[Any]) -> bytes:
+        """Return elements of an array of the reply, such as ``topics.partitions``."""
+        return write_elements(self.key, self.version, path, items)
 
     def let_go(self) -> None:
         """Keep nothing of the request, nor of the connection, which is gone. Whoever answers may

@@ -31,8 +31,6 @@ from groupkeeper.coordinator.handlers.partitions import (
     find_by_id,
     find_by_name,
 )
-from groupkeeper.coordinator.handlers.reading import read
-from groupkeeper.coordinator.handlers.writing import write
 from groupkeeper.protocol.codec import uuid_to_topic_id
 from groupkeeper.protocol.writer import Row
 
@@ -91,7 +89,7 @@ class _Fetched(NamedTuple):
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Answer at once, or after the wait."""
-    wire = read(exchange, services)
+    wire = exchange.read(services)
     if exchange.version >= 7 and wire.session_epoch not in FULL_EPOCHS:
         exchange.error = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         exchange.send(_write(exchange, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, []))
@@ -232,8 +230,7 @@ def _write(
     session_id: int,
     entries: list[tuple[tuple[str, str], list[_Fetched]]],
 ) -> bytes:
-    return write(
-        exchange,
+    return exchange.write(
         error_code=error,
         session_id=session_id,
         responses=[

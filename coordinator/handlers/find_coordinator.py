@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.handlers.brokers import endpoint
-from groupkeeper.coordinator.handlers.reading import read
-from groupkeeper.coordinator.handlers.writing import write
 from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Answer at once: every group is ours, "" too."""
-    request = read(exchange, services)
+    request = exchange.read(services)
     version = exchange.version
     key_type = request.key_type if version >= 1 else GROUP
     here = endpoint(exchange, services)
@@ -44,11 +42,11 @@ def handle(exchange: Exchange, services: Services) -> None:
             exchange.error = exchange.error or error
             message = "" if known_type else error.name
             rows.append(_row(key, error, message, services.node_id, here))
-        exchange.send(write(exchange, coordinators=rows))
+        exchange.send(exchange.write(coordinators=rows))
         return
     error = exchange.error = check_key(key_type, request.key, version, services.denied)
     row = _row(request.key, error, error.name, services.node_id, here)
-    exchange.send(write(exchange, **vars(row)))
+    exchange.send(exchange.write(**vars(row)))
 
 
 def _row(key: str, error: ErrorCode, message: str, node_id: int, here: Endpoint) -> Row:

@@ -17,8 +17,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from groupkeeper.coordinator.core.requests import Client, JoinGroup, JoinGroupResult, JoinProtocol
-from groupkeeper.coordinator.handlers.reading import read
-from groupkeeper.coordinator.handlers.writing import write
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.exchange import Exchange
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Submit the join; it parks until the join phase is over."""
-    wire = read(exchange, services)
+    wire = exchange.read(services)
     exchange.render = render
     request = parse(wire, exchange.version, exchange.client, str(services.mint()))
     exchange.group_id = request.group_id
@@ -60,8 +58,7 @@ def render(result: JoinGroupResult, exchange: Exchange) -> bytes:
     exchange.error = result.error
     # JoinGroupResponse: an empty name is null from v7 on, a null name is empty before.
     no_name = None if exchange.version >= 7 else ""
-    return write(
-        exchange,
+    return exchange.write(
         error_code=result.error,
         generation_id=result.generation_id,
         protocol_type=result.protocol_type,

@@ -19,8 +19,6 @@ from groupkeeper.coordinator.core.requests import (
     LeaveGroupResult,
     LeavingMember,
 )
-from groupkeeper.coordinator.handlers.reading import read
-from groupkeeper.coordinator.handlers.writing import write
 from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Submit the leave."""
-    wire = read(exchange, services)
+    wire = exchange.read(services)
     exchange.render = render
     services.coordinator.submit(parse(wire, exchange.version, exchange.client), exchange)
 
@@ -54,8 +52,7 @@ def render(result: LeaveGroupResult, exchange: Exchange) -> bytes:
     if exchange.version < 3 and error is ErrorCode.NONE and result.members:
         error = result.members[0].error
     exchange.error = error or next((m.error for m in result.members if m.error), error)
-    return write(
-        exchange,
+    return exchange.write(
         error_code=error,
         members=[
             Row(

@@ -15,9 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from groupkeeper.coordinator.core.requests import ListedGroup, ListGroups, ListGroupsResult
-from groupkeeper.coordinator.handlers.reading import read
 from groupkeeper.coordinator.handlers.slices import REPLY_TOO_LARGE
-from groupkeeper.coordinator.handlers.writing import write, write_part
 from groupkeeper.protocol.writer import Written
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ _BLANKS = "".join(map(chr, range(0x21)))
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Begin the listing; the coordinator gathers it over its shards."""
-    wire = read(exchange, services)
+    wire = exchange.read(services)
     reply = _Reply(exchange, services)
     cancel = services.coordinator.submit_listing(parse(wire, exchange.version), reply)
     if exchange.reply is None:
@@ -64,7 +62,7 @@ class _Reply:
 
     def take(self, groups: Sequence[ListedGroup]) -> bool:
         exchange = self._exchange
-        part = write_part(exchange, "groups", groups)
+        part = exchange.write_part("groups", groups)
         self._parts.append(part)
         self._groups += len(groups)
         self._bytes += len(part)
@@ -82,4 +80,4 @@ class _Reply:
     def _render(self, result: ListGroupsResult, exchange: Exchange) -> bytes:
         exchange.error = result.error
         groups = Written(0, []) if result.error else Written(self._groups, self._parts)
-        return write(exchange, error_code=result.error, groups=groups)
+        return exchange.write(error_code=result.error, groups=groups)

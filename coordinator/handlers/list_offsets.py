@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.handlers.partitions import LEADER_EPOCH, check_partition, find_by_name
-from groupkeeper.coordinator.handlers.reading import read
-from groupkeeper.coordinator.handlers.writing import write
 from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
@@ -49,7 +47,7 @@ class FoundPartition(NamedTuple):
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Answer at once."""
-    exchange.send(render(read(exchange, services), exchange, services))
+    exchange.send(render(exchange.read(services), exchange, services))
 
 
 def look_up(
@@ -81,8 +79,8 @@ def render(wire: Any, exchange: Exchange, services: Services) -> bytes:
         entries = _entries(wire, version, services.topics)
     errors = (found.error_code for _, partitions in entries for found in partitions)
     exchange.error = next(filter(None, errors), ErrorCode.NONE)
-    return write(
-        exchange, topics=[Row(name=name, partitions=partitions) for name, partitions in entries]
+    return exchange.write(
+        topics=[Row(name=name, partitions=partitions) for name, partitions in entries]
     )
 
 

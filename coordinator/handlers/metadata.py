@@ -30,11 +30,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from groupkeeper.coordinator.core.cluster.names import topic_name_error
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import ChangeTopics, ChangeTopicsResult, NewTopic
-from groupkeeper.coordinator.handlers.brokers import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, endpoint
+from groupkeeper.coordinator.handlers.brokers import (
+    CLUSTER_OPERATIONS,
+    NO_OPERATIONS,
+    TOPIC_OPERATIONS,
+    endpoint,
+)
 from groupkeeper.coordinator.handlers.partitions import LEADER_EPOCH
-from groupkeeper.coordinator.handlers.reading import read
 from groupkeeper.coordinator.handlers.slices import SLICE_ELEMENTS, SlicedReply, Slices
-from groupkeeper.coordinator.handlers.writing import NO_OPERATIONS, write, write_part
 from groupkeeper.protocol.codec import uuid_to_topic_id, write_elements
 from groupkeeper.protocol.versions import ApiKey
 from groupkeeper.protocol.writer import Row, Written
@@ -82,7 +85,7 @@ class _TopicRow(NamedTuple):
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Answer at once, or once the topics that are missing were created."""
-    wire = read(exchange, services)
+    wire = exchange.read(services)
     version = exchange.version
     wrong = _refusal(wire, version)
     if wrong is not ErrorCode.NONE:
@@ -220,8 +223,7 @@ def render(
     node_id = services.node_id
     exchange.error = next((topic.error for topic in topics if topic.error), ErrorCode.NONE)
     asked_for_cluster = 8 <= version <= 10 and wire.include_cluster_authorized_operations
-    return write(
-        exchange,
+    return exchange.write(
         brokers=[Row(node_id=node_id, host=here.host, port=here.port, rack=None)],
         cluster_id=services.cluster_id,
         controller_id=node_id,
@@ -248,8 +250,7 @@ def _render_refused(wire: Any, exchange: Exchange, error: ErrorCode) -> bytes:
     """Answer the error on every topic, with no broker (MetadataRequest.getErrorResponse)."""
     exchange.error = error
     topics = [ShownTopic(error, t.name or "", uuid_to_topic_id(t.topic_id), 0) for t in wire.topics]
-    return write(
-        exchange,
+    return exchange.write(
         brokers=(),
         cluster_id=None,
         controller_id=-1,
@@ -298,7 +299,7 @@ def _written_topics(
         )
         for error, name, topic_id, partitions in topics
     )
-    return write_part(exchange, "topics", rows)
+    return exchange.write_part("topics", rows)
 
 
 def _partitions(version: int, node_id: int, count: int) -> Written:

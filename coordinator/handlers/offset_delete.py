@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import OffsetDelete, OffsetDeleteResult
-from groupkeeper.coordinator.handlers.reading import read
-from groupkeeper.coordinator.handlers.writing import write
 from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Submit; answered once the offsets are durably gone."""
-    wire = read(exchange, services)
+    wire = exchange.read(services)
     exchange.render = render
     services.coordinator.submit(parse(wire, exchange.client), exchange)
 
@@ -39,8 +37,7 @@ def parse(wire: Any, client: Client) -> OffsetDelete:
 def render(result: OffsetDeleteResult, exchange: Exchange) -> bytes:
     """Render the one version."""
     exchange.error = result.error or _first_error(result)
-    return write(
-        exchange,
+    return exchange.write(
         error_code=result.error,
         topics=[
             Row(

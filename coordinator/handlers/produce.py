@@ -20,8 +20,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.handlers.reading import read
-from groupkeeper.coordinator.handlers.writing import write
 from groupkeeper.protocol.codec import uuid_to_topic_id
 from groupkeeper.protocol.writer import Row
 
@@ -49,7 +47,7 @@ class _Refused:
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Refuse at once; nothing of the records is kept."""
-    wire = read(exchange, services)
+    wire = exchange.read(services)
     if wire.acks != 0:
         exchange.send(render(wire, exchange, services.denied))
     elif any(topic.partition_data for topic in wire.topic_data):
@@ -65,8 +63,7 @@ def render(wire: Any, exchange: Exchange, denied: ErrorCode) -> bytes:
     error = denied or ErrorCode.POLICY_VIOLATION
     refused = partial(_Refused, error_code=error, error_message=None if denied else MESSAGE)
     exchange.error = error if merged else ErrorCode.NONE
-    return write(
-        exchange,
+    return exchange.write(
         responses=[
             Row(name=name, topic_id=topic_id, partition_responses=list(map(refused, indexes)))
             for (name, topic_id), indexes in merged.items()

@@ -111,7 +111,7 @@ class Services:
     """Partitions of a topic that is created without a number."""
     max_request_elements: int = 20_000
     """Of all arrays of one request; what costs the loop more than an offset counts as several, see
-    ``reading``.
+    ``exchange``.
     """
     max_reply_bytes: int = 67_108_864
     """A reply that would be longer closes its connection: a request that names the same large group

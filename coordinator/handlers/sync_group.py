@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import Client, SyncGroup, SyncGroupResult
-from groupkeeper.coordinator.handlers.reading import read
-from groupkeeper.coordinator.handlers.writing import write
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.exchange import Exchange
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Submit the sync; a follower's parks until the leader has brought the assignment."""
-    wire = read(exchange, services)
+    wire = exchange.read(services)
     exchange.render = render
     if exchange.version >= 5 and (wire.protocol_type is None or wire.protocol_name is None):
         # Before anything else, authorisation included (KafkaApis.handleSyncGroupRequest).
@@ -51,8 +49,7 @@ def parse(wire: Any, version: int, client: Client) -> SyncGroup:
 def render(result: SyncGroupResult, exchange: Exchange) -> bytes:
     """Render for the version asked."""
     exchange.error = result.error
-    return write(
-        exchange,
+    return exchange.write(
         error_code=result.error,
         protocol_type=result.protocol_type,
         protocol_name=result.protocol_name,

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from groupkeeper.coordinator.handlers.reading import ELEMENT_WEIGHTS
+from groupkeeper.coordinator.handlers.exchange import ELEMENT_WEIGHTS
 from groupkeeper.protocol.codec import request_class
 from groupkeeper.protocol.consumer_protocol import (
     ConsumerAssignment,

@@ -145,7 +145,7 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
     ),
     "coordinator/handlers/sync_group": ("coordinator/handlers/test_membership",),
     "coordinator/handlers/topic_changes": ("coordinator/handlers/test_admin",),
-    "coordinator/handlers/writing": (
+    "coordinator/handlers/exchange": (
         "coordinator/handlers/test_membership",
         "coordinator/handlers/test_deletion",
     ),

@@ -32,8 +32,6 @@ from groupkeeper.coordinator.handlers.configs.resources import (
     broker_name_error,
     denied,
 )
-from groupkeeper.coordinator.handlers.reading import read
-from groupkeeper.coordinator.handlers.writing import write
 from groupkeeper.protocol.codec import write_elements
 from groupkeeper.protocol.versions import ApiKey
 from groupkeeper.protocol.writer import Row, Written
@@ -111,7 +109,7 @@ TOPIC_ENTRIES: Final = tuple(
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Answer at once, from what is durable."""
-    request = read(exchange, services)
+    request = exchange.read(services)
     version = exchange.version
     with_docs = version >= 3 and request.include_documentation
     unknown = _unknown_type(request.resources)
@@ -132,7 +130,7 @@ def handle(exchange: Exchange, services: Services) -> None:
                 configs=() if refusal else _configs(resource, wanted, services),
             )
         )
-    exchange.send(write(exchange, results=results))
+    exchange.send(exchange.write(results=results))
 
 
 def _unknown_type(resources: Iterable[Any]) -> Refusal | None:

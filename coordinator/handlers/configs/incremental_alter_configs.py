@@ -30,9 +30,7 @@ from groupkeeper.coordinator.handlers.configs.topic_configs import (
     TOPIC_CONFIGS,
     topic_config_error,
 )
-from groupkeeper.coordinator.handlers.reading import read
 from groupkeeper.coordinator.handlers.topic_changes import repeated
-from groupkeeper.coordinator.handlers.writing import write
 from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
@@ -54,7 +52,7 @@ class Refusal(NamedTuple):
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Submit what can be asked of us; answered once it is durable and every shard knows it."""
-    wire = read(exchange, services)
+    wire = exchange.read(services)
     twice = repeated([(r.resource_type, r.resource_name) for r in wire.resources])
     judged = [
         Refusal(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -173,4 +171,4 @@ def render(result: AlterGroupConfigsResult, exchange: Exchange) -> bytes:
                 resource_name=resource.resource_name,
             )
         )
-    return write(exchange, responses=answers)
+    return exchange.write(responses=answers)

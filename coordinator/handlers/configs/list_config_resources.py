@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.handlers.configs.resources import ResourceType
-from groupkeeper.coordinator.handlers.reading import read
-from groupkeeper.coordinator.handlers.writing import write
 from groupkeeper.protocol.writer import Row
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
 def handle(exchange: Exchange, services: Services) -> None:
     """Answer at once, from what is durable."""
-    request = read(exchange, services)
+    request = exchange.read(services)
     asked = {ResourceType.CLIENT_METRICS.value}
     if exchange.version >= 1:
         asked = set(request.resource_types) or {kind.value for kind in ResourceType}
@@ -39,7 +37,7 @@ def handle(exchange: Exchange, services: Services) -> None:
         for kind, names in _names(asked, services)
         for name in names
     ]
-    exchange.send(write(exchange, error_code=error, config_resources=rows))
+    exchange.send(exchange.write(error_code=error, config_resources=rows))
 
 
 def _names(asked: set[int], services: Services) -> list[tuple[ResourceType, list[str]]]:

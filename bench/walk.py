@@ -1,0 +1,113 @@
+"""The files that a request passes from its bytes to its answer, in the order in which it does.
+
+    python -m bench.walk            a JoinGroup and an OffsetCommit
+    python -P bench/walk.py         the same of the tree that PYTHONPATH names, an older one too
+
+A file counts where a function of it runs. The store is memory: what happens behind it is another
+story. docs/architecture.md tells this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+# Before the tree is imported, which keeps these functions. Time passes as it is read: a request is
+# never slow because it is watched, for what is slow is counted in files of its own.
+time.monotonic = time.perf_counter = itertools.count(1_000.0, 2e-5).__next__
+
+from bench import hot_bench  # noqa: E402
+
+TREE = Path(hot_bench.__file__).resolve().parents[1]
+SOURCES = ("coordinator", "protocol", "storage")
+
+
+class Walk:
+    """Notes which files functions are called in, while it is on."""
+
+    def __init__(self) -> None:
+        """Nothing was called."""
+        self.files: dict[str, list[str]] = {}
+        """In their order, each with the functions that ran in it."""
+        self._known: dict[str, str | None] = {}
+
+    def __enter__(self) -> Walk:
+        """Note from here on."""
+        sys.setprofile(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Note no more."""
+        sys.setprofile(None)
+
+    def _called(self, frame: Any, event: str, _argument: object) -> None:
+        if event != "call":
+            return
+        code = frame.f_code
+        if code.co_filename not in self._known:
+            self._known[code.co_filename] = _name(code.co_filename)
+        name = self._known[code.co_filename]
+        if name is not None:
+            functions = self.files.setdefault(name, [])
+            if code.co_name not in functions:
+                functions.append(code.co_name)
+
+
+def _name(filename: str) -> str | None:
+    """Name a source file of the product as it lies in the tree."""
+    path = Path(filename).resolve()
+    if not path.is_relative_to(TREE) or path.relative_to(TREE).parts[0] not in SOURCES:
+        return None
+    return str(path.relative_to(TREE))
+
+
+async def walk_of(wire: Any, frame: bytes) -> dict[str, list[str]]:
+    """Send a request, and note the files until its answer is written."""
+    wire.transport.writes.clear()
+    for _ in range(100):  # what came before has ended
+        await asyncio.sleep(0)
+    with Walk() as walk:
+        wire.connection.data_received(frame)
+        while not wire.transport.writes:  # noqa: ASYNC110 - a fake transport tells nobody
+            await asyncio.sleep(0)
+    return walk.files
+
+
+async def walks() -> dict[str, dict[str, list[str]]]:
+    """Join a group as its first member, and commit ten offsets as one."""
+    bench = hot_bench.Bench(hot_bench.MemoryOffsetStorage())
+    await bench.coordinator.start()
+    new, old = bench.wires[:2]
+    old.prepare(await old.join())
+    joining = {
+        "group_id": new.group_id,
+        "session_timeout": 30_000,
+        "rebalance_timeout": 30_000,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b""}],
+    }
+    member_id = (await new.call("join_group", 9, member_id="", **joining))["member_id"]
+    values = joining | {"member_id": member_id}
+    join = hot_bench.encode_request("join_group", 9, values, 7, "bench")
+    found = {
+        "JoinGroup": await walk_of(new, join),
+        "OffsetCommit": await walk_of(old, old.commit),
+    }
+    await bench.coordinator.stop()
+    return found
+
+
+def main() -> None:
+    """Print the files."""
+    for api, files in asyncio.run(walks()).items():
+        print(f"{api}: {len(files)} files")
+        for name, functions in files.items():
+            print(f"  {name:48} {', '.join(functions)}")
+
+
+if __name__ == "__main__":
+    main()
