@@ -209,22 +209,11 @@ class MemoryOffsetStorage:
 class MemoryRow(NamedTuple):
     """The events of one append, as far as the ring still has them."""
 
+    row: int
+    """That of its last event."""
+    first_seq: int
+    last_seq: int
     kept: list[KeptEvent]
-
-    @property
-    def row(self) -> int:
-        """Its number: that of its last event."""
-        return self.last_seq
-
-    @property
-    def first_seq(self) -> int:
-        """The seq of its first event."""
-        return self.kept[0].seq
-
-    @property
-    def last_seq(self) -> int:
-        """The seq of its last event."""
-        return self.kept[-1].seq
 
     def lines(self) -> RowLines:
         """Render the events as lines of a segment."""
@@ -272,8 +261,9 @@ class MemoryRows:
             ring = list(self._ring)
             new = ring[max(0, after_seq + 1 - ring[0].seq) :]
             # no two appends share a stamp, though theirs may be equal
-            for _, row in groupby(new, key=lambda kept: id(kept.stamp)):
-                yield MemoryRow(list(row))
+            for _, group in groupby(new, key=lambda kept: id(kept.stamp)):
+                kept = list(group)
+                yield MemoryRow(kept[-1].seq, kept[0].seq, kept[-1].seq, kept)
 
     def close(self) -> None:
         """There is nothing to let go of."""

@@ -126,7 +126,7 @@ class SealingWork:
 
     def _take(self, row: EventRow) -> None:
         before = self._row
-        if row.first_seq <= row.last_seq and row.last_seq > self._sealer.taken_seq:
+        if row.last_seq > self._sealer.taken_seq and row.first_seq <= row.last_seq:
             assert self._settled is not None
             lines = row.lines()
             if self._settled.held(lines.log_id, row.first_seq) is not None:

@@ -180,6 +180,7 @@ _SEALING: Final = (
     "tests/storage/test_write_order.py",
     "tests/storage/test_log_identity.py",
     "tests/storage/test_sealing.py",
+    "tests/storage/test_event_source.py",
 )
 _LOG: Final = ("tests/storage/test_event_log.py", "tests/storage/test_cli_log.py")
 
@@ -208,7 +209,10 @@ ELSEWHERE: Final[Mapping[str, Sequence[str]]] = {
         "tests/property/test_persistent_worlds.py",
         "tests/embedding/test_group_coordinator.py",
     ),
-    "storage/backends/memory": ("tests/unit/storage/event_log/test_sealed.py",),
+    "storage/backends/memory": (
+        "tests/unit/storage/event_log/test_sealed.py",
+        "tests/storage/test_event_source.py",
+    ),
     "storage/backends/sqlite/rows": (*_SEALING, *_LOG),
     "storage/event_log/sealed": (*_SEALING, "tests/storage/test_full_disk.py"),
     "storage/event_log/sealing": _SEALING,

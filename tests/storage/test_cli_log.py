@@ -249,6 +249,15 @@ def test_what_is_no_store_is_told_in_words(
     assert result.stderr.count("\n") == 1
 
 
+def test_a_store_whose_rows_nobody_else_can_read_is_told_in_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GROUPKEEPER_STORAGE__URL", "memory:")
+    result = run("tail")
+    says = "memory: keeps no log that can be read from here; name a --store FILE"
+    assert (result.exit_code, says in result.stderr) == (2, True), result.output
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gzip
 import shutil
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from groupkeeper.storage.backends.sqlite.rows import read_note
+from groupkeeper.storage.backends.sqlite.rows import SqliteRows
 from groupkeeper.storage.event_log.chain import Chain, MissingEnd
 from groupkeeper.storage.event_log.check import verify
 from groupkeeper.storage.event_log.manifest import MANIFEST, read_manifest
@@ -34,8 +33,8 @@ async def run(store: SealedStore, *offsets: int) -> None:
 
 
 def own(store: SealedStore) -> frozenset[str]:
-    with closing(sqlite3.connect(store.path)) as connection:
-        return read_note(connection).log_ids
+    with closing(SqliteRows(store.path)) as rows:
+        return rows.note().log_ids
 
 
 def forget(store: SealedStore, file: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from groupkeeper.storage.backends.sqlite.load import read_log_end
-from groupkeeper.storage.backends.sqlite.rows import SqliteRows, read_note
+from groupkeeper.storage.backends.sqlite.rows import SqliteRows
 from groupkeeper.storage.codec.records import decode_head
 from groupkeeper.storage.event_log.clock import LogClock
 from groupkeeper.storage.event_log.source import Address, LogHead
@@ -65,19 +65,17 @@ class SqliteEvents:
 
     async def head(self) -> LogHead:
         """Tell the last event."""
-        return await self._on_writer(self._head)
-
-    def _head(self, connection: sqlite3.Connection) -> LogHead:
-        end = read_log_end(connection, self._path)
-        return LogHead(last_log_id(connection), end.next_seq - 1)
+        return await self._on_writer(
+            lambda c: LogHead(last_log_id(c), read_log_end(c, self._path).next_seq - 1)
+        )
 
     async def note_place(self, log_dir: str) -> None:
         """Note where the files are, for readers that know the store alone."""
-        await self._on_writer(lambda connection: _note_place(connection, log_dir))
+        await self._on_writer(lambda c: _note_place(c, log_dir))
 
     async def note_sealed(self, seq: int, new: Collection[str], gone: Collection[str]) -> None:
         """Note up to where files hold the events, and in which logs; forget logs that are gone."""
-        await self._on_writer(lambda connection: _note_sealed(connection, seq, new, gone))
+        await self._on_writer(lambda c: _note_sealed(c, seq, new, gone))
 
     async def trim(self, sealed_row: int) -> int:
         """Delete the oldest rows that are folded and noted as sealed, never the newest."""
@@ -103,7 +101,8 @@ def last_log_id(connection: sqlite3.Connection) -> str | None:
 
 
 def _note_place(connection: sqlite3.Connection, log_dir: str) -> None:
-    if read_note(connection).log_dir != log_dir:
+    noted = connection.execute("SELECT value FROM store WHERE key = 'log_dir'").fetchall()
+    if noted != [(log_dir,)]:
         connection.execute("INSERT OR REPLACE INTO store VALUES ('log_dir', ?)", (log_dir,))
 
 

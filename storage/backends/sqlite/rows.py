@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -29,13 +28,8 @@ class SqliteRow(NamedTuple):
 
     row: int
     first_seq: int
-    event_count: int
+    last_seq: int
     data: bytes
-
-    @property
-    def last_seq(self) -> int:
-        """The seq of its last event; one below the first where it has none."""
-        return self.first_seq + self.event_count - 1
 
     def lines(self) -> RowLines:
         """Render the events as lines of a segment."""
@@ -57,16 +51,20 @@ class SqliteRows:
             raise StoreRefused(f"{path}: is a directory, and not the SQLite file of a store")
         if not path.exists():
             raise StoreRefused(f"{path}: there is no such file")
-        with _told():
+        try:
             self._connection = connect_reader(path, _BUSY_TIMEOUT_S)
             try:
-                if refuse_other(self._connection, path):
-                    raise StoreRefused(f"{path}: is empty, no daemon has written to it yet")
+                is_empty = refuse_other(self._connection, path)
             except BaseException:
                 self._connection.close()
                 raise
-        self._last_seq, self._last_row = -1, -1
-        """Where the row that was read last ends: whoever goes on there finds the next at once."""
+        except sqlite3.Error as error:
+            raise StorageError(str(error)) from error
+        if is_empty:
+            self._connection.close()
+            raise StoreRefused(f"{path}: is empty, no daemon has written to it yet")
+        self._last: SqliteRow | None = None
+        """The row that was read last: whoever goes on behind it finds the next at once."""
 
     def hold(self) -> None:
         """Show what stands now, and go on showing it."""
@@ -78,8 +76,14 @@ class SqliteRows:
 
     def note(self) -> LogNote:
         """Tell what the store has noted of sealing."""
-        with _told():
-            return read_note(self._connection)
+        # a store that was made before there was any sealing, and was not opened since, has no table
+        if not self._fetch("SELECT 1 FROM sqlite_schema WHERE name = 'sealed_logs'"):
+            return LogNote(frozenset(), None)
+        log_ids = self._fetch("SELECT log_id FROM sealed_logs")
+        log_dir = self._fetch("SELECT value FROM store WHERE key = 'log_dir'")
+        return LogNote(
+            frozenset(log_id for (log_id,) in log_ids), str(log_dir[0][0]) if log_dir else None
+        )
 
     def ends(self) -> LogEnds:
         """Tell where the rows begin and end."""
@@ -98,19 +102,22 @@ class SqliteRows:
 
     def rows(self, after_seq: int, containing: bytes = b"") -> Iterator[SqliteRow]:
         """Yield the rows above a seq, in order, but those without the bytes given."""
-        goes_on = after_seq == self._last_seq
-        at = self._last_row if goes_on else self._row_of(after_seq + 1) - 1
+        last = self._last
+        if last is not None and last.last_seq == after_seq:
+            at = last.row
+        else:
+            at = self._row_of(after_seq + 1) - 1
         while found := self._fetch(
-            'SELECT "row", first_seq, count, CAST(payload AS BLOB) FROM log WHERE "row" > ? '
-            'ORDER BY "row" LIMIT ?',
+            'SELECT "row", first_seq, first_seq + count - 1, CAST(payload AS BLOB) FROM log '
+            'WHERE "row" > ? ORDER BY "row" LIMIT ?',
             at,
             READ_ROWS,
         ):
             for row in map(SqliteRow._make, found):
-                at = row.row
-                self._last_seq, self._last_row = row.last_seq, at
+                self._last = row
                 if containing in row.data:
                     yield row
+            at = row.row
 
     def _newest(self) -> tuple[int, int]:
         """The newest row, which is never deleted, and the last seq."""
@@ -136,29 +143,7 @@ class SqliteRows:
         return int(low)
 
     def _fetch(self, statement: str, *arguments: int) -> list[Any]:
-        with _told():
+        try:
             return self._connection.execute(statement, arguments).fetchall()
-
-
-def read_note(connection: sqlite3.Connection) -> LogNote:
-    """Read what was noted of sealing; nothing, for a store that was made before there was any."""
-    ((has_note,),) = connection.execute(
-        "SELECT count(*) FROM sqlite_schema WHERE name = 'sealed_logs'"
-    ).fetchall()
-    if not has_note:
-        return LogNote(frozenset(), None)
-    log_ids = connection.execute("SELECT log_id FROM sealed_logs").fetchall()
-    log_dir = connection.execute("SELECT value FROM store WHERE key = 'log_dir'").fetchone()
-    return LogNote(
-        frozenset(log_id for (log_id,) in log_ids),
-        None if log_dir is None else str(log_dir[0]),
-    )
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Raise what SQLite says as what a storage does."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise StorageError(str(error)) from error
+        except sqlite3.Error as error:
+            raise StorageError(str(error)) from error
