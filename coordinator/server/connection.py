@@ -208,7 +208,10 @@ class Connection(asyncio.Protocol):
         self._owed_bytes -= exchange.cost_bytes
         exchange.cost_bytes = 0
         if exchange.begun_s:
-            self._stats.times.add(exchange.key, self._read_s() - exchange.begun_s)
+            times, took_s = self._stats.times, self._read_s() - exchange.begun_s
+            times.seconds[exchange.key] += took_s
+            if took_s > FAST_S:
+                times.count_slow(exchange.key, took_s)
 
     def failed(self, exchange: Exchange, error: BaseException) -> None:
         """A bug of ours has taken the reply; without it the connection is of no use."""

