@@ -60,6 +60,8 @@ class FakeShard:
                 )
                 step.events.append(event)
                 step.replies.append(Reply(ticket, ErrorCode.FENCED_INSTANCE_ID))
+            elif request.member_id == "unknown":
+                step.replies.append(Reply(ticket, ErrorCode.UNKNOWN_MEMBER_ID))
             else:
                 step.replies.append(Reply(ticket, ErrorCode.NONE, waits=False))
         elif isinstance(request, OffsetCommit):

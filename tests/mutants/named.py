@@ -234,7 +234,7 @@ DURABILITY: Final = (
         f"{RUNTIME}/slot.py",
         "            if self.unfinished is None or not reply.waits:",
         "            if True:",
-        "a read shows a commit that is not durable yet",
+        "a heartbeat is refused for a removal that is not durable yet",
     ),
     Named(
         f"{RUNTIME}/slot.py",

@@ -119,12 +119,15 @@ async def test_a_heartbeat_waits_for_nothing_but_its_refusal_does() -> None:
     async with a_pipeline() as pipeline:
         gate = pipeline.storage.hold_next_append()
         pipeline.commit()
-        alive, fenced = pipeline.heartbeat(), pipeline.heartbeat(member_id="fenced")
+        alive = pipeline.heartbeat()
+        unknown, fenced = (pipeline.heartbeat(member_id=who) for who in ("unknown", "fenced"))
         assert alive.error is ErrorCode.NONE
+        assert unknown.is_waiting
         assert fenced.is_waiting
         await turns(4)
         gate.open()
         await turns(4)
+        assert unknown.error is ErrorCode.UNKNOWN_MEMBER_ID
         assert fenced.error is ErrorCode.FENCED_INSTANCE_ID
 
 
