@@ -226,3 +226,14 @@ def test_the_log_says_who_made_us_close_the_connection(reason: str, event: str) 
     with capture_logs() as lines:
         RefusalLog(lambda: 0.0).write(reason, "192.0.2.1")
     assert [(line["event"], line["reason"]) for line in lines] == [(event, str(reason))]
+
+
+async def test_the_line_names_the_software_that_the_client_said_it_is() -> None:
+    peer = Peer(make_server())
+    told = {"client_software_name": "librdkafka", "client_software_version": "2.6.0"}
+    peer.send(encode_request("api_versions", 3, told, 1, "c"))
+    with capture_logs() as lines:
+        peer.send(framed(header(999, 0)))
+    (line,) = lines
+    assert line["client_software"] == "librdkafka 2.6.0"
+    assert (line["api_key"], line["api_version"]) == (999, 0)
