@@ -9,12 +9,14 @@ Long because it is a list: every setting with its reason.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from groupkeeper.coordinator.core.cluster.names import RESERVED_TOPICS, metric_name
 from groupkeeper.coordinator.daemon.address import parse_address
+from groupkeeper.coordinator.runtime.settings import DEFAULTS, LEAST, MOST, timeouts_error
+from groupkeeper.coordinator.server.limits import ServerLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 ENV_PREFIX = "GROUPKEEPER_"
 ENV_DELIMITER = "__"
 _SQLITE = "sqlite:///"
-_INT32_MAX = 2**31 - 1
+_PORT = ServerLimits()
 
 
 def _check_address(text: str) -> str:
@@ -38,6 +40,14 @@ def _check_advertised(text: str) -> str:
 
 AddressText = Annotated[str, AfterValidator(_check_address)]
 AdvertisedText = Annotated[str, AfterValidator(_check_advertised)]
+
+
+def _coordinators(name: str, *, description: str, **own: int) -> Any:
+    """Declare a setting of the coordinator's, which has its default and bounds
+    (``runtime/settings``), but for what a daemon does otherwise.
+    """
+    bounds = {"default": DEFAULTS[name], "ge": LEAST[name], "le": MOST.get(name), **own}
+    return Field(description=description, **bounds)
 
 
 class _Section(BaseModel):
@@ -70,16 +80,10 @@ class KafkaSettings(_Section):
         default=1,
         ge=0,
         le=1_000_000,
-        description="Our broker id in Metadata; worker i is node_id + i.",
-    )
-    workers: int = Field(
-        default=1,
-        ge=1,
-        description="Processes; worker i advertises port + 1 + i. More than one does not exist "
-        "yet.",
+        description="Our broker id in Metadata.",
     )
     max_frame_bytes: int = Field(
-        default=8_388_608,
+        default=_PORT.max_frame_bytes,
         ge=1_024,
         le=104_857_600,
         description="Bytes of one request; a longer one closes its connection. A consumer sends "
@@ -96,31 +100,31 @@ class KafkaSettings(_Section):
         "charged as well: of a request above 1 MiB each further KiB counts as one element.",
     )
     max_connections: int = Field(
-        default=10_000,
+        default=_PORT.max_connections,
         ge=1,
         description="Connections at the same time; a further one is closed at once. Each costs a "
         "file descriptor and about 10 kB, and RLIMIT_NOFILE is checked against it at start.",
     )
     max_connections_per_address: int = Field(
-        default=5_000,
+        default=_PORT.max_connections_per_address,
         ge=1,
         description="Connections from one address at the same time, so that one runaway host "
         "does not take the places of all others.",
     )
     connections_max_idle_ms: int = Field(
-        default=600_000,
+        default=_PORT.connections_max_idle_ms,
         ge=1_000,
         description="Milliseconds after which a silent connection is closed (Kafka's "
         "connections.max.idle.ms). One that waits for an answer of ours is not idle.",
     )
     max_waiting_bytes: int = Field(
-        default=1_048_576,
+        default=_PORT.max_waiting_bytes,
         ge=65_536,
         description="Bytes of one connection that may wait, requests read and replies not yet "
         "sent; beyond it we stop reading from that peer until it takes what it asked for.",
     )
     max_waiting_requests: int = Field(
-        default=1_000,
+        default=_PORT.max_waiting_requests,
         ge=1,
         description="Requests of one connection that may be begun and not answered; beyond it we "
         "stop reading from that peer until answers are out. Clients pipeline a handful of commits.",
@@ -133,7 +137,7 @@ class KafkaSettings(_Section):
         "names it a thousand times, would else take the memory of all.",
     )
     max_buffered_bytes: int = Field(
-        default=268_435_456,
+        default=_PORT.max_buffered_bytes,
         ge=33_554_432,
         description="Bytes held for all connections together: frames that are not complete, "
         "requests that wait (parked joins too), replies that are not taken. Above three quarters "
@@ -176,15 +180,15 @@ class StorageSettings(_Section):
         description="memory: (forgets everything at exit) or sqlite:///PATH, a relative path being "
         "relative to the working directory (sqlite:////var/lib/... is absolute).",
     )
-    append_timeout_ms: int = Field(
-        default=5_000,
+    append_timeout_ms: int = _coordinators(
+        "append_timeout_ms",
         ge=100,
         description="Milliseconds that one append may take before its shards are loaded anew and "
         "its clients told to ask again (Kafka's offsets.commit.timeout.ms). Must lie below "
         "group.min_session_timeout_ms, or a slow disk would evict members.",
     )
-    max_group_bytes: int = Field(
-        default=67_108_864,
+    max_group_bytes: int = _coordinators(
+        "max_group_bytes",
         ge=4_096,
         description="Bytes that one group may take when it is saved: its offsets with their "
         "metadata, and its members. Of a commit that would make it larger the partitions that do "
@@ -230,9 +234,8 @@ class LogSettings(_Section):
         "log.retention.minutes), and what was committed then is kept as a snapshot, with the last "
         "value of every offset that expired or was deleted. 30 days; -1 keeps everything.",
     )
-    end_offset_interval_ms: int = Field(
-        default=60_000,
-        ge=0,
+    end_offset_interval_ms: int = _coordinators(
+        "end_offset_interval_ms",
         description="Milliseconds between two samples of the partitions' ends, which lag is "
         "computed from; only ends that changed are written. 0 takes none.",
     )
@@ -268,7 +271,7 @@ class StaticTopic(_Section):
 
 
 class StaticSettings(_Section):
-    """Topics, where there is no upstream cluster."""
+    """Topics, as the configuration file has them."""
 
     auto_create_topics: bool = Field(
         default=False,
@@ -302,35 +305,27 @@ class StaticSettings(_Section):
 class GroupSettings(_Section):
     """Kafka's group.* settings under Kafka's names."""
 
-    min_session_timeout_ms: int = Field(
-        default=6_000,
-        ge=1,
-        le=_INT32_MAX,
+    min_session_timeout_ms: int = _coordinators(
+        "min_session_timeout_ms",
         description="Milliseconds; the least session timeout a member may ask for. Shorter ones "
         "find the dead sooner and cost more heartbeats and false alarms.",
     )
-    max_session_timeout_ms: int = Field(
-        default=1_800_000,
-        ge=1,
-        le=_INT32_MAX,
+    max_session_timeout_ms: int = _coordinators(
+        "max_session_timeout_ms",
         description="Milliseconds; the largest session timeout a member may ask for.",
     )
-    initial_rebalance_delay_ms: int = Field(
+    initial_rebalance_delay_ms: int = _coordinators(
+        "initial_rebalance_delay_ms",
         default=3_000,
-        ge=0,
-        le=_INT32_MAX,
         description="Milliseconds an empty group waits for more members before its first "
         "generation, so that a fleet that starts together is assigned once. 0 in development.",
     )
-    max_size: int = Field(
-        default=_INT32_MAX,
-        ge=1,
-        le=_INT32_MAX,
+    max_size: int = _coordinators(
+        "group_max_size",
         description="Members a group may have; Kafka's default is no limit.",
     )
-    max_groups: int = Field(
-        default=1_000_000,
-        ge=1,
+    max_groups: int = _coordinators(
+        "max_groups",
         description="Groups that may exist. Any client can name new ones and each costs about 2 KB "
         "of memory, so 1,000,000 are 2 GB. At the limit a join or a commit that would create one "
         "more is answered COORDINATOR_NOT_AVAILABLE; groups that exist are served, even where a "
@@ -346,21 +341,17 @@ class OffsetsSettings(_Section):
         ge=1,
         description="Minutes after which the offsets of a group that has no members are dropped.",
     )
-    retention_check_interval_ms: int = Field(
-        default=600_000,
-        ge=1,
+    retention_check_interval_ms: int = _coordinators(
+        "retention_check_interval_ms",
         description="Milliseconds between two looks for expired offsets.",
     )
-    metadata_max_bytes: int = Field(
-        default=4_096,
-        ge=0,
+    metadata_max_bytes: int = _coordinators(
+        "offset_metadata_max_bytes",
         description="Length of the metadata string of a committed offset, counted in UTF-16 code "
         "units as Kafka does despite the name.",
     )
-    topic_num_partitions: int = Field(
-        default=50,
-        ge=1,
-        le=10_000,
+    topic_num_partitions: int = _coordinators(
+        "shards",
         description="Shards that groups are spread over, as over the partitions of "
         "__consumer_offsets. Fixed when a store is created.",
     )
@@ -369,8 +360,8 @@ class OffsetsSettings(_Section):
 class DaemonSettings(_Section):
     """The process."""
 
-    drain_timeout_ms: int = Field(
-        default=10_000,
+    drain_timeout_ms: int = _coordinators(
+        "drain_timeout_ms",
         ge=100,
         description="Milliseconds that a clean stop (SIGTERM) may take: flush, answer parked "
         "requests, fold the log. Keep it below what your supervisor grants before it kills.",
@@ -407,15 +398,6 @@ class MetricsSettings(_Section):
     )
 
 
-class UpstreamSettings(_Section):
-    """Gateway mode, when bootstrap is set. Does not exist yet."""
-
-    bootstrap: tuple[str, ...] = Field(
-        default=(),
-        description="HOST:PORT of the upstream cluster. Does not exist yet: must be empty.",
-    )
-
-
 class Settings(BaseModel):
     """All settings; ``config_load.load_settings`` makes them."""
 
@@ -431,7 +413,6 @@ class Settings(BaseModel):
     daemon: DaemonSettings = DaemonSettings()
     logging: LoggingSettings = LoggingSettings()
     metrics: MetricsSettings = MetricsSettings()
-    upstream: UpstreamSettings = UpstreamSettings()
 
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Settings:
@@ -441,23 +422,13 @@ class Settings(BaseModel):
                 f"times kafka.max_frame_bytes ({self.kafka.max_frame_bytes}), or one request of "
                 "that size would be closed beside a few others"
             )
-        if self.kafka.workers > 1:
-            raise ValueError(
-                "kafka.workers: more than one worker does not exist yet; leave it at 1"
-            )
-        if self.upstream.bootstrap:
-            raise ValueError("upstream.bootstrap: gateway mode does not exist yet; leave it empty")
-        if self.storage.append_timeout_ms >= self.group.min_session_timeout_ms:
-            raise ValueError(
-                f"storage.append_timeout_ms ({self.storage.append_timeout_ms}) must be below "
-                f"group.min_session_timeout_ms ({self.group.min_session_timeout_ms}), "
-                "or a slow append would outlast a session"
-            )
-        if self.group.min_session_timeout_ms > self.group.max_session_timeout_ms:
-            raise ValueError(
-                f"group.min_session_timeout_ms ({self.group.min_session_timeout_ms}) is above "
-                f"group.max_session_timeout_ms ({self.group.max_session_timeout_ms})"
-            )
+        wrong = timeouts_error(
+            ("storage.append_timeout_ms", self.storage.append_timeout_ms),
+            ("group.min_session_timeout_ms", self.group.min_session_timeout_ms),
+            ("group.max_session_timeout_ms", self.group.max_session_timeout_ms),
+        )
+        if wrong is not None:
+            raise ValueError(wrong)
         return self
 
 

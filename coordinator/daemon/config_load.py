@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+_BOUNDS = {"greater_than_equal": ("ge", "least"), "less_than_equal": ("le", "most")}
+
 
 class ConfigError(Exception):
     """The settings cannot be used; each problem is one line that says where it is and what to
@@ -192,6 +194,9 @@ def _explain(
         if detail["type"] == "extra_forbidden":
             kind = "section" if len(loc) == 1 else "key"
             yield f"{where}: no such {kind}; {_nearest(loc[-1], _siblings(loc))}"
+        elif detail["type"] in _BOUNDS:  # as of a host's CoordinatorConfig
+            bound, says = _BOUNDS[detail["type"]]
+            yield f"{where}: must be at {says} {detail['ctx'][bound]}, not {detail['input']}"
         elif detail["type"] in ("missing", "value_error"):
             yield f"{where}: {_sentence(detail['msg'])}"
         else:

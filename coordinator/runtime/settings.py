@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.core.wire_numbers import INT32_MAX
 from groupkeeper.storage.base import StorageLimits
 from groupkeeper.storage.host_values import text, whole_number
 
@@ -43,7 +45,16 @@ LEAST: Final = {
     "end_offset_interval_ms": 0,
     "renew_interval_ms": 1,
 }
-"""The least value of each number; the daemon refuses no less (``coordinator.daemon.config``)."""
+"""The least value of each number; the daemon's settings and the test server's take it from here."""
+
+MOST: Final = {
+    "min_session_timeout_ms": INT32_MAX,
+    "max_session_timeout_ms": INT32_MAX,
+    "initial_rebalance_delay_ms": INT32_MAX,
+    "group_max_size": INT32_MAX,
+    "shards": 10_000,
+}
+"""The most of those that the wire, or a store's partitions, bound."""
 
 _MAY_BE_BROKEN: Final = frozenset({"load_slice_ms"})
 
@@ -114,23 +125,19 @@ class CoordinatorConfig(CoreLimits):
         """Refuse what cannot work: ValueError names the field and what it may be."""
         for name, least in LEAST.items():
             if name not in _MAY_BE_BROKEN:
-                value = whole_number(name, getattr(self, name), least=least)
+                value = whole_number(name, getattr(self, name), least=least, most=MOST.get(name))
                 object.__setattr__(self, name, value)  # a number of numpy's is one like any other
             elif not least <= _real(name, getattr(self, name)):
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         for name in ("cluster_id", "owner"):
             text(name, getattr(self, name))
-        if self.append_timeout_ms >= self.min_session_timeout_ms:
-            raise ValueError(
-                f"append_timeout_ms ({self.append_timeout_ms}) must be below "
-                f"min_session_timeout_ms ({self.min_session_timeout_ms}), "
-                "or a slow append would outlast a session"
-            )
-        if self.min_session_timeout_ms > self.max_session_timeout_ms:
-            raise ValueError(
-                f"min_session_timeout_ms ({self.min_session_timeout_ms}) is above "
-                f"max_session_timeout_ms ({self.max_session_timeout_ms})"
-            )
+        wrong = timeouts_error(
+            ("append_timeout_ms", self.append_timeout_ms),
+            ("min_session_timeout_ms", self.min_session_timeout_ms),
+            ("max_session_timeout_ms", self.max_session_timeout_ms),
+        )
+        if wrong is not None:
+            raise ValueError(wrong)
         named_ms = self.default_session_timeout_ms
         if named_ms != DEFAULT_SESSION_TIMEOUT_MS and not (
             self.min_session_timeout_ms <= named_ms <= self.max_session_timeout_ms
@@ -140,6 +147,27 @@ class CoordinatorConfig(CoreLimits):
                 f"({self.min_session_timeout_ms}) and max_session_timeout_ms "
                 f"({self.max_session_timeout_ms})"
             )
+
+
+DEFAULTS: Final[Mapping[str, Any]] = {
+    field.name: field.default for field in dataclasses.fields(CoordinatorConfig)
+}
+
+
+def timeouts_error(
+    append: tuple[str, int], least: tuple[str, int], most: tuple[str, int]
+) -> str | None:
+    """Say why the timeouts of an append and of sessions do not fit together, each by the name that
+    it was given by; None where they do.
+    """
+    if append[1] >= least[1]:
+        return (
+            f"{append[0]} ({append[1]}) must be below {least[0]} ({least[1]}), "
+            "or a slow append would outlast a session"
+        )
+    if least[1] > most[1]:
+        return f"{least[0]} ({least[1]}) is above {most[0]} ({most[1]})"
+    return None
 
 
 def _real(name: str, value: object) -> float:

@@ -12,14 +12,11 @@ from groupkeeper.storage.host_values import text, whole_number
 
 _WHOLE: Final[dict[str, tuple[int, int]]] = {
     "num_partitions": (1, INT32_MAX),
-    "initial_rebalance_delay_ms": (0, INT32_MAX),
     "min_session_timeout_ms": (2, INT32_MAX),  # above append_timeout_ms, which is 1 at least
-    "max_session_timeout_ms": (2, INT32_MAX),
-    "group_max_size": (1, INT32_MAX),
     "node_id": (0, INT32_MAX),
     "port": (0, 65_535),
 }
-"""The options that are whole numbers, and the least and the most of each."""
+"""The options that the coordinator does not know, or not so, and the least and most of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +52,7 @@ class ServerOptions:
             raise TypeError(f"auto_create_topics must be a bool, not {self.auto_create_topics!r}")
         if not isinstance(self.topics, Mapping):
             raise TypeError(f"topics must be names with partitions, not {self.topics!r}")
+        self.coordinator_config()
 
     def coordinator_config(self) -> CoordinatorConfig:
         """Translate for the coordinator."""

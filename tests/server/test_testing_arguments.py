@@ -50,7 +50,7 @@ REFUSED: tuple[tuple[str, tuple[Any, ...], type[Exception], str], ...] = (
         "commit",
         (7, {("orders", 0): 7}),
         TypeError,
-        f"OffsetCommitRequest.group_id {NO_STRING} 7",
+        "OffsetCommitRequest.group_id: Expected `str`, got `int`, not 7",
     ),
 )
 
