@@ -316,6 +316,12 @@ DISK: Final = (
         '            self._hook("removal_listed")\n',
         "files go before the manifest says so",
     ),
+    Named(
+        "storage/backends/sqlite/log.py",
+        """        WHERE "row" <= ? AND first_seq + count - 1 <= sealed_seq\n""",
+        """        WHERE "row" <= ?\n""",
+        "rows go that are in no file",
+    ),
 )
 
 WIRE: Final = (
