@@ -21,6 +21,30 @@ def test_every_file_that_the_architecture_names_exists():
     assert [n for n in sorted(named) if not any((place / n).exists() for place in PLACES)] == []
 
 
+def test_the_index_has_every_page_but_those_that_have_an_index_of_their_own():
+    index = (ROOT / "docs/README.md").read_text()
+    of_their_own = ("docs/spec/", "docs/decisions/", "docs/reports/")
+    pages = [n for n in DOCUMENTS if n.startswith("docs/") and not n.startswith(of_their_own)]
+    linked = {f"docs/{link}" for link in re.findall(r"\]\(([\w./-]+\.md)\)", index)}
+    assert set(pages) - linked == {"docs/README.md"}
+
+
+def test_every_folder_of_tests_has_its_line():
+    text = (ROOT / "tests/README.md").read_text()
+    folders = [p.name for p in (ROOT / "tests").iterdir() if p.is_dir() and p.name[0] not in "_."]
+    assert [name for name in folders if f"| `{name}/` |" not in text] == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["operate/operations", "use/testing", "use/coming-from", "use/embedding", "operate/pipeline"],
+)
+def test_a_page_for_users_begins_with_an_example_and_ends_within_three_screens(page):
+    lines = (ROOT / f"docs/{page}.md").read_text().splitlines()
+    assert len(lines) <= 150, "move what is looked up to a page of docs/reference"
+    assert "```" in "\n".join(lines[:25])
+
+
 @pytest.mark.parametrize("document", SECTIONS, ids=lambda path: path.name)
 def test_what_stands_between_markers_is_printed_from_the_code(document):
     assert with_printed_sections(document) == document.read_text(), "run `make docs`"
