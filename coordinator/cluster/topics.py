@@ -18,6 +18,7 @@ import structlog
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.core.cluster.shard import ClusterShard
+from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.records import OffsetsCommitted, Record, TopicRecord, TopicRemoved
@@ -27,7 +28,6 @@ from groupkeeper.coordinator.core.requests import (
     Client,
     NewTopic,
     Now,
-    Result,
 )
 from groupkeeper.storage.host_values import int32, int64, text
 

@@ -10,7 +10,9 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """An error code as it travels on the wire."""
+    """An error code as it travels on the wire. Alone it is also the answer to requests that have
+    nothing else to tell, and can do what their results can (``declarations.AnyResult``).
+    """
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -75,6 +77,15 @@ class ErrorCode(IntEnum):
     REBOOTSTRAP_REQUIRED = 129
     STREAMS_INVALID_TOPOLOGY = 130
     STREAMS_TOPOLOGY_FENCED = 132
+
+    @property
+    def error(self) -> ErrorCode:
+        """The error of the answer: all of it."""
+        return self
+
+    def replaced(self, code: ErrorCode) -> ErrorCode:
+        """Return what is answered instead when this may no longer be told."""
+        return code
 
 
 class GroupError(Exception):

@@ -79,22 +79,27 @@ def check_group(group: Group) -> None:
     _check_saved(group)
 
 
-def session_queued_at(shard: ShardState, request: Request) -> int | None:
-    """When the session of the member that a heartbeat names comes up; None: there is none."""
-    if not isinstance(request, Heartbeat):
-        return None
-    group = shard.groups.get(request.group_id)
-    member = None if group is None else group.members.get(request.member_id)
-    return None if member is None else member.session.queued_at
-
-
-def check_alarm(shard: ShardState, request: Request, before_ms: int | None, step: Step) -> None:
-    """Assert that a session which a heartbeat cut short will be looked for: ``before_ms`` is when
-    it came up before. After other requests the runtime always asks for the next deadline.
+def due_at(shard: ShardState, request: Request) -> tuple[int | None, int | None]:
+    """When the session of the member that a heartbeat names comes up, and when the first of all
+    deadlines; None: there is none.
     """
-    queued_ms = session_queued_at(shard, request)
-    is_earlier = queued_ms is not None and (before_ms is None or queued_ms < before_ms)
-    assert step.sets_alarm or not is_earlier, f"{request}: nobody looks for its session"
+    session = None
+    if isinstance(request, Heartbeat) and request.group_id in shard.groups:
+        member = shard.groups[request.group_id].members.get(request.member_id)
+        session = None if member is None else member.session.queued_at
+    return session, shard.deadlines.next_at()
+
+
+def check_alarm(
+    shard: ShardState, request: Request, before: tuple[int | None, int | None], step: Step
+) -> None:
+    """Assert that the runtime will look for what a request made earlier than it was: ``before`` is
+    what ``due_at`` returned.
+    """
+    after = due_at(shard, request)
+    for what, was_ms, is_ms in zip(("its session", "what is due"), before, after, strict=True):
+        is_earlier = is_ms is not None and (was_ms is None or is_ms < was_ms)
+        assert step.sets_alarm or not is_earlier, f"{request}: nobody looks for {what}"
 
 
 def _check_state(group: Group) -> None:

@@ -2,19 +2,26 @@
 
 Handlers build requests and render results; the core has never heard of a version number. Where a
 version changes behaviour, the request carries the behaviour ("requires_known_member_id"), not the
-version.
+version. What each declares of itself stands below its fields (``declarations``).
 
 Long because it is a list: every request and its result.
 """
 
+# What a class declares is never assigned again.
+# mypy: disable-error-code="mutable-override"
 from __future__ import annotations
 
 from collections.abc import Collection
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Self, TypeAlias, get_args
 
-import msgspec
-
+from groupkeeper.coordinator.core.declarations import (
+    AnyRequest,
+    AnyResult,
+    GroupRequest,
+    Result,
+    ShardRoute,
+)
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.waiting import Waiting
 from groupkeeper.coordinator.core.wire_numbers import Int32, Int64
@@ -48,7 +55,7 @@ class Client(NamedTuple):
     principal: str = "User:ANONYMOUS"
 
 
-# --- JoinGroup ---
+# --- Membership ---
 
 
 class JoinProtocol(NamedTuple):
@@ -58,10 +65,29 @@ class JoinProtocol(NamedTuple):
     metadata: bytes
 
 
-class JoinGroup(msgspec.Struct, frozen=True):
+class JoinGroupMember(NamedTuple):
+    """A member as the leader is shown it."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+class JoinGroupResult(AnyResult, frozen=True):
+    """Answer to a JoinGroup; with an error, generation -1, no leader, no members."""
+
+    member_id: str = ""
+    generation_id: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    members: tuple[JoinGroupMember, ...] = ()
+
+
+class JoinGroup(GroupRequest, frozen=True):
     """Enter a group, or its next generation (docs/spec/joining.md#join-group)."""
 
-    group_id: str
     member_id: str
     group_instance_id: str | None
     protocol_type: str
@@ -77,37 +103,27 @@ class JoinGroup(msgspec.Struct, frozen=True):
     client: Client
     reason: str | None = None
 
+    result = JoinGroupResult
+    parks = True
+    reads = False
+    waits = True
+    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-class JoinGroupMember(NamedTuple):
-    """A member as the leader is shown it."""
 
-    member_id: str
-    group_instance_id: str | None
-    metadata: bytes
+class SyncGroupResult(AnyResult, frozen=True):
+    """Answer to a SyncGroup."""
 
-
-class JoinGroupResult(msgspec.Struct, frozen=True):
-    """Answer to a JoinGroup; with an error, generation -1, no leader, no members."""
-
-    error: ErrorCode
-    member_id: str
-    generation_id: int = -1
+    assignment: bytes = b""
     protocol_type: str | None = None
     protocol_name: str | None = None
-    leader: str = ""
-    skip_assignment: bool = False
-    members: tuple[JoinGroupMember, ...] = ()
 
 
-# --- SyncGroup ---
-
-
-class SyncGroup(msgspec.Struct, frozen=True):
+class SyncGroup(GroupRequest, frozen=True):
     """Fetch a member's assignment; the leader brings everyone's
     (docs/spec/membership.md#sync-group).
     """
 
-    group_id: str
     generation_id: Int32
     member_id: str
     group_instance_id: str | None
@@ -117,32 +133,30 @@ class SyncGroup(msgspec.Struct, frozen=True):
     assignments: tuple[tuple[str, bytes], ...]
     client: Client
 
-
-class SyncGroupResult(msgspec.Struct, frozen=True):
-    """Answer to a SyncGroup."""
-
-    error: ErrorCode
-    assignment: bytes = b""
-    protocol_type: str | None = None
-    protocol_name: str | None = None
+    result = SyncGroupResult
+    parks = True
+    reads = False
+    waits = True
+    while_loading = ErrorCode.REBALANCE_IN_PROGRESS  # 14 is fatal to the Java client there
+    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-# --- Heartbeat ---
-
-
-class Heartbeat(msgspec.Struct, frozen=True, gc=False):
+class Heartbeat(GroupRequest, frozen=True, gc=False):
     """Say that a member is alive (docs/spec/membership.md#heartbeat). Answered with a bare
     ErrorCode.
     """
 
-    group_id: str
     generation_id: Int32
     member_id: str
     group_instance_id: str | None
     client: Client
 
-
-# --- LeaveGroup ---
+    result = ErrorCode
+    parks = False
+    reads = True
+    waits = False
+    while_loading = ErrorCode.NONE  # members survive a coordinator that starts
+    when_full = None  # it writes nothing, and refusing it would let a session run out
 
 
 class LeavingMember(NamedTuple):
@@ -153,14 +167,6 @@ class LeavingMember(NamedTuple):
     reason: str | None = None
 
 
-class LeaveGroup(msgspec.Struct, frozen=True):
-    """Take members out of a group (docs/spec/membership.md#leave-group)."""
-
-    group_id: str
-    members: tuple[LeavingMember, ...]
-    client: Client
-
-
 class LeftMember(NamedTuple):
     """What became of one member of a LeaveGroup; ids as the request had them."""
 
@@ -169,11 +175,24 @@ class LeftMember(NamedTuple):
     error: ErrorCode
 
 
-class LeaveGroupResult(msgspec.Struct, frozen=True):
+class LeaveGroupResult(AnyResult, frozen=True):
     """Answer to a LeaveGroup: a request-wide error, or one error a member."""
 
-    error: ErrorCode
     members: tuple[LeftMember, ...] = ()
+
+
+class LeaveGroup(GroupRequest, frozen=True):
+    """Take members out of a group (docs/spec/membership.md#leave-group)."""
+
+    members: tuple[LeavingMember, ...]
+    client: Client
+
+    result = LeaveGroupResult
+    parks = False
+    reads = False
+    waits = True
+    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 # --- Offsets ---
@@ -186,11 +205,19 @@ CommitTopic: TypeAlias = tuple[str, str, list[CommitPartition]]
 versa.
 """
 
+CommittedTopicResult: TypeAlias = tuple[str, str, list[tuple[int, ErrorCode]]]
+"""(name, topic id, [(partition, error)]), name and id as in the request."""
 
-class OffsetCommit(msgspec.Struct, frozen=True):
+
+class OffsetCommitResult(AnyResult, frozen=True, gc=False):
+    """Answer to an OffsetCommit; its error is that of every partition where ``topics`` is None."""
+
+    topics: list[CommittedTopicResult] | None = None
+
+
+class OffsetCommit(GroupRequest, frozen=True):
     """Store offsets of a group (docs/spec/offsets.md#commit)."""
 
-    group_id: str
     generation_id: Int32
     """The generation or member epoch; -1 for simple consumers and administrators."""
     member_id: str
@@ -206,35 +233,16 @@ class OffsetCommit(msgspec.Struct, frozen=True):
     """
     client: Client
 
-
-CommittedTopicResult: TypeAlias = tuple[str, str, list[tuple[int, ErrorCode]]]
-"""(name, topic id, [(partition, error)]), name and id as in the request."""
-
-
-class OffsetCommitResult(msgspec.Struct, frozen=True, gc=False):
-    """Answer to an OffsetCommit."""
-
-    error: ErrorCode
-    """For every partition of the request, in its order, where ``topics`` is None."""
-    topics: list[CommittedTopicResult] | None = None
+    result = OffsetCommitResult
+    parks = False
+    reads = False
+    waits = True
+    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 FetchTopic: TypeAlias = tuple[str, str, list[Int32]]
 """(name, topic id, partitions), one of name and id being ""."""
-
-
-class OffsetFetch(msgspec.Struct, frozen=True):
-    """Read the committed offsets of one group (docs/spec/offsets.md#fetch)."""
-
-    group_id: str
-    topics: list[FetchTopic] | None
-    """None: everything that is stored."""
-    by_topic_id: bool
-    """Topics are named by id, in request and reply (OffsetFetch v10)."""
-    require_stable: bool
-    member_id: str | None = None
-    member_epoch: Int32 = -1
-
 
 FetchedPartition: TypeAlias = tuple[int, int, int, str, ErrorCode]
 """(partition, offset, leader epoch, metadata, error); nothing stored: offset -1, epoch -1,
@@ -245,24 +253,60 @@ FetchedTopic: TypeAlias = tuple[str, str, Collection[FetchedPartition]]
 """(name, topic id, partitions); both are set where the topic is known, else as in the request."""
 
 
-class OffsetFetchResult(msgspec.Struct, frozen=True, gc=False):
+class OffsetFetchResult(AnyResult, frozen=True, gc=False):
     """Answer to an OffsetFetch: a group-wide error, or the topics."""
 
-    error: ErrorCode
-    topics: Collection[FetchedTopic]
+    topics: Collection[FetchedTopic] = ()
+
+
+class OffsetFetch(GroupRequest, frozen=True):
+    """Read the committed offsets of one group (docs/spec/offsets.md#fetch)."""
+
+    topics: list[FetchTopic] | None
+    """None: everything that is stored."""
+    by_topic_id: bool
+    """Topics are named by id, in request and reply (OffsetFetch v10)."""
+    require_stable: bool
+    member_id: str | None = None
+    member_epoch: Int32 = -1
+
+    result = OffsetFetchResult
+    parks = False
+    reads = True
+    waits = True
+    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    when_full = ErrorCode.NOT_COORDINATOR  # older consumers retry nothing else
+
+    def loading_answer(self) -> Result:
+        """Older consumers that require stable offsets do not retry 14."""
+        code = ErrorCode.NOT_COORDINATOR if self.require_stable else self.while_loading
+        return self.refused(code)
+
+
+class OffsetDeleteResult(AnyResult, frozen=True):
+    """Answer to an OffsetDelete: a group-wide error, or one error a partition."""
+
+    topics: tuple[tuple[str, list[tuple[int, ErrorCode]]], ...] = ()
+
+
+class OffsetDelete(GroupRequest, frozen=True):
+    """Delete offsets of topics that the group does not subscribe to
+    (docs/spec/offsets.md#delete).
+    """
+
+    topics: tuple[tuple[str, list[Int32]], ...]
+    """(name, partitions)."""
+    client: Client
+
+    result = OffsetDeleteResult
+    parks = False
+    reads = False
+    waits = True
+    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 # --- Administration ---
-
-
-class ListGroups(msgspec.Struct, frozen=True):
-    """List the groups of one shard. Filters are lower case; empty: no filter
-    (docs/spec/administration.md#list-groups).
-    """
-
-    states: frozenset[str] = frozenset()
-    types: frozenset[str] = frozenset()
-    among: tuple[str, ...] | None = None  # None: all
 
 
 class ListedGroup(NamedTuple):
@@ -274,22 +318,30 @@ class ListedGroup(NamedTuple):
     group_type: str
 
 
-class ListGroupsResult(msgspec.Struct, frozen=True):
+class ListGroupsResult(AnyResult, frozen=True):
     """Answer to a ListGroups for one shard, or for all."""
 
-    error: ErrorCode
     groups: tuple[ListedGroup, ...] = ()
     is_whole: bool = True  # False: a shard that is no longer ours was skipped
     left: tuple[str, ...] = ()  # groups to be asked for next: one answer lists so many
 
 
-class DescribeGroup(msgspec.Struct, frozen=True):
-    """Describe one classic group (docs/spec/administration.md#describe-groups), with what it waits
-    for on demand.
+class ListGroups(AnyRequest, frozen=True):
+    """List the groups of one shard. Filters are lower case; empty: no filter
+    (docs/spec/administration.md#list-groups).
     """
 
-    group_id: str
-    with_waiting: bool = False
+    states: frozenset[str] = frozenset()
+    types: frozenset[str] = frozenset()
+    among: tuple[str, ...] | None = None  # None: all
+
+    result = ListGroupsResult
+    route = ShardRoute.EVERY
+    parks = False
+    reads = True
+    waits = True
+    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 class DescribedMember(NamedTuple):
@@ -303,11 +355,10 @@ class DescribedMember(NamedTuple):
     member_assignment: bytes
 
 
-class DescribeGroupResult(msgspec.Struct, frozen=True):
+class DescribeGroupResult(AnyResult, frozen=True):
     """Answer to a DescribeGroup; handlers of old versions drop GROUP_ID_NOT_FOUND."""
 
-    error: ErrorCode
-    group_id: str
+    group_id: str = ""
     state: GroupState = GroupState.DEAD
     protocol_type: str = ""
     protocol_name: str = ""
@@ -315,11 +366,28 @@ class DescribeGroupResult(msgspec.Struct, frozen=True):
     message: str | None = None
     waiting: Waiting | None = None
 
+    def replaced(self, code: ErrorCode) -> DescribeGroupResult:
+        """Keep whose description it would have been."""
+        return DescribeGroupResult(code, self.group_id)
 
-class ReadGroup(msgspec.Struct, frozen=True):
-    """Read everything that is known of one group: what a host that embeds us is shown."""
 
-    group_id: str
+class DescribeGroup(GroupRequest, frozen=True):
+    """Describe one classic group (docs/spec/administration.md#describe-groups), with what it waits
+    for on demand.
+    """
+
+    with_waiting: bool = False
+
+    result = DescribeGroupResult
+    parks = False
+    reads = True
+    waits = True
+    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    def refused(self, code: ErrorCode) -> Result:
+        """Say whose description it would have been."""
+        return DescribeGroupResult(code, self.group_id)
 
 
 class MemberView(NamedTuple):
@@ -356,49 +424,76 @@ class GroupView(NamedTuple):
     members: tuple[MemberView, ...]
 
 
-class ReadGroupResult(msgspec.Struct, frozen=True):
+class ReadGroupResult(AnyResult, frozen=True):
     """Answer to a ReadGroup."""
 
-    error: ErrorCode
     group: GroupView | None = None
 
 
-class EndSession(msgspec.Struct, frozen=True):
+class ReadGroup(GroupRequest, frozen=True):
+    """Read everything that is known of one group: what a host that embeds us is shown."""
+
+    result = ReadGroupResult
+    parks = False
+    reads = True
+    waits = True
+    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class EndSession(GroupRequest, frozen=True):
     """Evict a member now, as if its session were over. No API of the wire leads here: for tests of
     clients. Answered with a bare ErrorCode."""
 
-    group_id: str
     member_id: str
 
+    result = ErrorCode
+    parks = False
+    reads = False
+    waits = True
+    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-class DeleteGroup(msgspec.Struct, frozen=True):
+
+class DeleteGroup(GroupRequest, frozen=True):
     """Delete an Empty group and its offsets (docs/spec/administration.md#delete-groups). Answered
     with a bare ErrorCode.
     """
 
-    group_id: str
     client: Client
 
+    result = ErrorCode
+    parks = False
+    reads = False
+    waits = True
+    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-class OffsetDelete(msgspec.Struct, frozen=True):
-    """Delete offsets of topics that the group does not subscribe to
-    (docs/spec/offsets.md#delete).
-    """
 
-    group_id: str
-    topics: tuple[tuple[str, list[Int32]], ...]
-    """(name, partitions)."""
+# --- The cluster shard ---
+
+
+class ClusterResult(AnyResult, frozen=True):
+    """Topics and configs have a controller where groups have a coordinator."""
+
+    def replaced(self, code: ErrorCode) -> Self:
+        """Send the client to the controller instead."""
+        return super().replaced(_of_controller(code))
+
+
+class ClusterRequest(AnyRequest, frozen=True):
+    """A request to the cluster shard."""
+
     client: Client
+    route = ShardRoute.CLUSTER
+
+    def refused(self, code: ErrorCode) -> Result:
+        """Send the client to the controller instead."""
+        return super().refused(_of_controller(code))
 
 
-class OffsetDeleteResult(msgspec.Struct, frozen=True):
-    """Answer to an OffsetDelete: a group-wide error, or one error a partition."""
-
-    error: ErrorCode
-    topics: tuple[tuple[str, list[tuple[int, ErrorCode]]], ...] = ()
-
-
-# --- The cluster shard (topics of static mode) ---
+def _of_controller(code: ErrorCode) -> ErrorCode:
+    return ErrorCode.NOT_CONTROLLER if code is ErrorCode.NOT_COORDINATOR else code
 
 
 class NewTopic(NamedTuple):
@@ -408,21 +503,6 @@ class NewTopic(NamedTuple):
     partitions: Int32
     topic_id: str
     refusal: tuple[ErrorCode, str] | None = None  # beside its name, which is judged first
-
-
-class ChangeTopics(msgspec.Struct, frozen=True):
-    """Create, grow and delete topics, each checked on its own; answered in the same order.
-
-    ``validate_only`` answers what would be answered and changes nothing.
-    """
-
-    client: Client
-    create: tuple[NewTopic, ...] = ()
-    grow: tuple[tuple[str, Int32], ...] = ()
-    """(name, new number of partitions)."""
-    delete: tuple[tuple[str | None, str], ...] = ()
-    """(name, ""), or (None, topic id)."""
-    validate_only: bool = False
 
 
 class TopicChange(NamedTuple):
@@ -435,18 +515,35 @@ class TopicChange(NamedTuple):
     message: str | None
 
 
-class ChangeTopicsResult(msgspec.Struct, frozen=True):
+class ChangeTopicsResult(ClusterResult, frozen=True):
     """Answer to a ChangeTopics: ``error`` for the whole (NOT_CONTROLLER while loading), else per
     topic.
     """
 
-    error: ErrorCode
     created: tuple[TopicChange, ...] = ()
     grown: tuple[TopicChange, ...] = ()
     deleted: tuple[TopicChange, ...] = ()
 
 
-# --- The cluster shard (configs of groups) ---
+class ChangeTopics(ClusterRequest, frozen=True):
+    """Create, grow and delete topics, each checked on its own; answered in the same order.
+
+    ``validate_only`` answers what would be answered and changes nothing.
+    """
+
+    create: tuple[NewTopic, ...] = ()
+    grow: tuple[tuple[str, Int32], ...] = ()
+    """(name, new number of partitions)."""
+    delete: tuple[tuple[str | None, str], ...] = ()
+    """(name, ""), or (None, topic id)."""
+    validate_only: bool = False
+
+    result = ChangeTopicsResult
+    parks = False
+    reads = False
+    waits = True
+    while_loading = ErrorCode.NOT_CONTROLLER
+    when_full = ErrorCode.NOT_CONTROLLER
 
 
 class GroupConfigChange(NamedTuple):
@@ -457,18 +554,6 @@ class GroupConfigChange(NamedTuple):
     """(key, new value, or None to go back to what holds for all), each key once."""
 
 
-class AlterGroupConfigs(msgspec.Struct, frozen=True):
-    """Change configs of groups (docs/spec/administration.md#group-configs), each group judged on
-    its own; answered in the same order.
-
-    No group comes twice. ``validate_only`` answers what would be answered and changes nothing.
-    """
-
-    client: Client
-    groups: tuple[GroupConfigChange, ...]
-    validate_only: bool = False
-
-
 class GroupConfigResult(NamedTuple):
     """What became of one group of an AlterGroupConfigs."""
 
@@ -477,11 +562,28 @@ class GroupConfigResult(NamedTuple):
     message: str | None
 
 
-class AlterGroupConfigsResult(msgspec.Struct, frozen=True):
+class AlterGroupConfigsResult(ClusterResult, frozen=True):
     """Answer to an AlterGroupConfigs: an error for the whole (as of ChangeTopics), or per group."""
 
-    error: ErrorCode
     groups: tuple[GroupConfigResult, ...] = ()
+
+
+class AlterGroupConfigs(ClusterRequest, frozen=True):
+    """Change configs of groups (docs/spec/administration.md#group-configs), each group judged on
+    its own; answered in the same order.
+
+    No group comes twice. ``validate_only`` answers what would be answered and changes nothing.
+    """
+
+    groups: tuple[GroupConfigChange, ...]
+    validate_only: bool = False
+
+    result = AlterGroupConfigsResult
+    parks = False
+    reads = False
+    waits = True
+    while_loading = ErrorCode.NOT_CONTROLLER
+    when_full = ErrorCode.NOT_CONTROLLER
 
 
 Request: TypeAlias = (
@@ -500,17 +602,6 @@ Request: TypeAlias = (
     | ChangeTopics
     | AlterGroupConfigs
 )
-Result: TypeAlias = (
-    JoinGroupResult
-    | SyncGroupResult
-    | ErrorCode
-    | LeaveGroupResult
-    | OffsetCommitResult
-    | OffsetFetchResult
-    | ListGroupsResult
-    | DescribeGroupResult
-    | ReadGroupResult
-    | OffsetDeleteResult
-    | ChangeTopicsResult
-    | AlterGroupConfigsResult
-)
+
+PARKED_RESULTS: Final = frozenset(kind.result for kind in get_args(Request) if kind.parks)
+"""What ends the wait of a request that may have been parked."""

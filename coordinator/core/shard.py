@@ -7,7 +7,7 @@ nothing of it out before the records that came before are durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from groupkeeper.coordinator.core.classic import admin, group_view, joining, membership, rebalance
@@ -15,28 +15,11 @@ from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.cluster.settings import GroupSettings
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.groups.group import Group
-from groupkeeper.coordinator.core.offsets import commit as offset_commit
-from groupkeeper.coordinator.core.offsets import deletion, retention
-from groupkeeper.coordinator.core.offsets import fetch as offset_fetch
+from groupkeeper.coordinator.core.handling import HANDLERS
+from groupkeeper.coordinator.core.offsets import commit, deletion, fetch, retention
 from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
 from groupkeeper.coordinator.core.records import Record
-from groupkeeper.coordinator.core.requests import (
-    DeleteGroup,
-    DescribeGroup,
-    EndSession,
-    GroupState,
-    Heartbeat,
-    JoinGroup,
-    LeaveGroup,
-    ListGroups,
-    Now,
-    OffsetCommit,
-    OffsetDelete,
-    OffsetFetch,
-    ReadGroup,
-    Request,
-    SyncGroup,
-)
+from groupkeeper.coordinator.core.requests import GroupState, Now, Request
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Step, Ticket
 
@@ -44,20 +27,8 @@ MAX_EXPIRIES_PER_STEP = 256
 """Deadlines that one step takes; the rest stay due, so that a step stays small and the loop free.
 """
 
-_HANDLERS: Final[dict[type, Callable[..., None]]] = {
-    Heartbeat: membership.heartbeat,
-    OffsetCommit: offset_commit.commit_offsets,
-    OffsetFetch: offset_fetch.fetch_offsets,
-    JoinGroup: joining.join_group,
-    SyncGroup: membership.sync_group,
-    LeaveGroup: membership.leave_group,
-    ListGroups: admin.list_groups,
-    DescribeGroup: admin.describe_group,
-    ReadGroup: group_view.read_group,
-    EndSession: membership.end_session,
-    DeleteGroup: deletion.delete_group,
-    OffsetDelete: deletion.delete_offsets,
-}
+HANDLED_IN: Final = (admin, commit, deletion, fetch, group_view, joining, membership)
+"""Imported for the functions there that take requests (``handling.handles``)."""
 
 
 class Shard(ShardState):
@@ -69,7 +40,7 @@ class Shard(ShardState):
         """
         self.now = now
         self.step = step = Step()
-        _HANDLERS[type(request)](self, request, ticket)
+        HANDLERS[type(request)](self, request, ticket)
         return step
 
     def expire(self, now: Now) -> Step:
@@ -83,7 +54,7 @@ class Shard(ShardState):
                 break
             left_bytes -= self._bound_bytes(deadline)
             if left_bytes < 0 and count:
-                self.deadlines.arm(deadline, now.monotonic_ms)
+                self.arm(deadline, now.monotonic_ms)
                 break
             self._due(deadline)
         return step

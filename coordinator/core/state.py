@@ -10,6 +10,7 @@ from typing import Final
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.cluster.settings import NO_SETTINGS, GroupSettings
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind, Deadlines
+from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.events import Event
 from groupkeeper.coordinator.core.groups.census import Census, Tally
 from groupkeeper.coordinator.core.groups.group import Group, encoded_bytes, metadata_bytes
@@ -33,7 +34,7 @@ from groupkeeper.coordinator.core.records import (
     SavedOffset,
     SavedOffsets,
 )
-from groupkeeper.coordinator.core.requests import Now, Result
+from groupkeeper.coordinator.core.requests import Now
 from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES, Reply, Step, Ticket
 
 REMOVED_OFFSET_BYTES: Final = 40
@@ -139,6 +140,11 @@ class ShardState:
     def event(self, event: Event) -> None:
         """Note a fact for the log."""
         self.step.events.append(event)
+
+    def arm(self, deadline: Deadline, at_ms: int) -> None:
+        """Set or move a deadline."""
+        if self.deadlines.arm(deadline, at_ms):
+            self.step.sets_alarm = True
 
     # --- hard state ---
 

@@ -6,9 +6,9 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.events import Event
 from groupkeeper.coordinator.core.records import Record
-from groupkeeper.coordinator.core.requests import Result
 
 Ticket: TypeAlias = object
 """Whose answer it is. The core hands it back untouched and never looks inside."""
@@ -37,6 +37,4 @@ class Step(msgspec.Struct):
     record_bytes: int = 0
     """About what the records take when they are encoded: bounds what waits for a storage."""
     sets_alarm: bool = False
-    """A heartbeat or a commit set a deadline that may be the earliest: a new member's first one
-    cuts its session short while its join is parked. Other requests always have the alarm set.
-    """
+    """A deadline was set that may be the earliest."""

@@ -17,12 +17,12 @@ from groupkeeper.coordinator.cluster.feed import ClusterFeed, NoTopics
 from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
 from groupkeeper.coordinator.cluster.topics import Topics
 from groupkeeper.coordinator.core.assignors.types import Assignment, TopicPartition
+from groupkeeper.coordinator.core.declarations import ShardRoute
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
 from groupkeeper.coordinator.core.events import Event
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.records import NO_OFFSET, OffsetsAdopted
 from groupkeeper.coordinator.core.requests import (
-    AlterGroupConfigs,
     ChangeTopics,
     DeleteGroup,
     GroupState,
@@ -73,7 +73,6 @@ from groupkeeper.coordinator.runtime.group_limit import GroupLimit
 from groupkeeper.coordinator.runtime.group_loading import GroupLoader
 from groupkeeper.coordinator.runtime.listing import Collected, Listings, TakesGroups
 from groupkeeper.coordinator.runtime.owner import Observer, ShardOwner
-from groupkeeper.coordinator.runtime.refusals import loading_answer
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.runtime.shards import (
     ClusterRunner,
@@ -89,6 +88,8 @@ from groupkeeper.storage.host_values import checked
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.embed.commit_log import OffsetCommitLog
+
+_GROUP: Final = ShardRoute.GROUP
 
 MAX_ROUTED_GROUPS: Final = 100_000
 """Groups whose shard is remembered; the hash of an id costs more than the rest of a heartbeat."""
@@ -269,14 +270,16 @@ class GroupCoordinator:
         """Begin a request. The ticket is resolved exactly once: before this returns where nothing
         has to be waited for, else later. Before ``start`` every shard answers as one that loads.
         """
-        try:
-            place = self._routed[request.group_id]  # type: ignore[union-attr]
-        except KeyError:
-            place = self._route(request.group_id)  # type: ignore[union-attr]
-        except AttributeError:
-            self._submit_to_all(request, ticket)
-            return
-        place.submit(request, ticket, self._clock.now())
+        if request.route is _GROUP:
+            try:
+                place = self._routed[request.group_id]  # type: ignore[union-attr]
+            except KeyError:
+                place = self._route(request.group_id)  # type: ignore[union-attr]
+            place.submit(request, ticket, self._clock.now())
+        elif request.route is ShardRoute.CLUSTER:
+            self._submit_to_cluster(request, ticket)
+        else:
+            self.submit_listing(request, Collected(ticket))  # type: ignore[arg-type]
 
     def submit_listing(self, request: ListGroups, taker: TakesGroups) -> Callable[[], None]:
         """Begin a listing of the groups of all shards, whose ticket takes them part by part; return
@@ -315,20 +318,11 @@ class GroupCoordinator:
         else:
             self._remember(group_id, slot)
 
-    def _submit_to_all(self, request: Request, ticket: Ticket) -> None:
-        """Take what names no group."""
-        if isinstance(request, ListGroups):
-            self.submit_listing(request, Collected(ticket))
-        else:
-            self._submit_to_cluster(request, ticket)
-
     def _submit_to_cluster(self, request: Request, ticket: Ticket) -> None:
-        is_for_cluster = isinstance(request, ChangeTopics | AlterGroupConfigs)
-        assert is_for_cluster, f"no route for {type(request).__name__}"
         place = self._places.get(CLUSTER_SHARD, Closed())  # a host without topics has no controller
         if isinstance(request, ChangeTopics) and request.delete and self._lack_topic_ids():
             self.stats.refused_loading += 1
-            self._owner.slots[CLUSTER_SHARD].settle([(ticket, loading_answer(request))])
+            self._owner.slots[CLUSTER_SHARD].settle([(ticket, request.loading_answer())])
             return
         place.submit(request, ticket, self._clock.now())
 

@@ -19,7 +19,6 @@ from groupkeeper.coordinator.handlers.exchange import Exchange
 from groupkeeper.coordinator.handlers.services import Coordinator, Resolvable, Services
 from groupkeeper.coordinator.handlers.session import Session
 from groupkeeper.coordinator.runtime.listing import TakesGroups
-from groupkeeper.coordinator.runtime.refusals import refuse
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
 
@@ -133,7 +132,7 @@ class _Denying:
         self._error = error
 
     def submit(self, request: Request, ticket: Resolvable) -> None:
-        ticket.resolve(refuse(request, self._error))
+        ticket.resolve(request.refused(self._error))
 
     def submit_listing(self, _request: ListGroups, taker: TakesGroups) -> Callable[[], None]:
         """Tell of no group: Kafka lists those that may be seen, and says nothing of the others."""

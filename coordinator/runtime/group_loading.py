@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import Now, ReadGroup, Request, Result
+from groupkeeper.coordinator.core.requests import Now, ReadGroup, Request
 from groupkeeper.coordinator.runtime.loading import Slicer
-from groupkeeper.coordinator.runtime.refusals import loading_answer, refuse
 from groupkeeper.storage.base import StoreRefused
 from groupkeeper.storage.cancellation import is_cancelled
 
@@ -51,7 +51,7 @@ class LoadingGroup:
         if self._loader.admit():
             self.held.append((request, ticket))
         else:
-            ticket.resolve(loading_answer(request))
+            ticket.resolve(request.loading_answer())
 
 
 class GroupLoader:
@@ -100,10 +100,10 @@ class GroupLoader:
         loading, self._loading = list(self._loading.values()), {}
         for place, task in loading:
             task.cancel()
-            self._refuse(place, lambda request: refuse(request, ErrorCode.NOT_COORDINATOR))
+            self._refuse(place, lambda request: request.refused(ErrorCode.NOT_COORDINATOR))
 
     async def _run(self, group_id: str, slot: Slot, place: LoadingGroup) -> None:
-        is_there, answer = False, loading_answer
+        is_there, answer = False, _loading
         try:
             async with asyncio.timeout(self._config.append_timeout_ms / 1000), self._turns:
                 is_there = await self._load(group_id, slot)
@@ -160,8 +160,12 @@ class GroupLoader:
             self._owner.ticket_failed(error)
 
 
+def _loading(request: Request) -> Result:
+    return request.loading_answer()
+
+
 def _unusable(request: Request) -> Result:
-    return refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return request.refused(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 class _Answer:
@@ -174,4 +178,4 @@ class _Answer:
 
     def resolve(self, result: Result) -> None:
         if not self.error.done():
-            self.error.set_result(result.error)  # type: ignore[union-attr]
+            self.error.set_result(result.error)

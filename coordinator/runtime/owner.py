@@ -34,7 +34,6 @@ from groupkeeper.coordinator.runtime.known_bugs import KnownBugs
 from groupkeeper.coordinator.runtime.lane import Lane
 from groupkeeper.coordinator.runtime.loading import Slicer, load_records
 from groupkeeper.coordinator.runtime.merge import Merged, RefusalMerger
-from groupkeeper.coordinator.runtime.refusals import refuse
 from groupkeeper.coordinator.runtime.settings import within_limits
 from groupkeeper.coordinator.runtime.slot import Owed, Slot, Ticket, Write
 from groupkeeper.coordinator.runtime.slot_expiry import SlotExpiry
@@ -261,7 +260,7 @@ class ShardOwner:
         if is_repeated and abort is not None:
             abort()
         else:
-            slot.settle([(ticket, refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR))])
+            slot.settle([(ticket, request.refused(ErrorCode.UNKNOWN_SERVER_ERROR))])
 
     def ticket_failed(self, error: Exception) -> None:
         """A ticket raised when it was given its answer: others must not suffer."""

@@ -7,24 +7,13 @@ to wait for is answered before it returns (docs/design.md#group-commit).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
+from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import (
-    Heartbeat,
-    JoinGroup,
-    JoinGroupResult,
-    Now,
-    OffsetCommit,
-    OffsetCommitResult,
-    OffsetFetch,
-    Request,
-    Result,
-    SyncGroup,
-    SyncGroupResult,
-)
+from groupkeeper.coordinator.core.requests import PARKED_RESULTS, Now, OffsetCommitResult, Request
 from groupkeeper.coordinator.core.step import Reply, Step
-from groupkeeper.coordinator.runtime.refusals import loading_answer, overload_answer, replace_result
 from groupkeeper.storage.base import Batch, ShardId
 
 if TYPE_CHECKING:
@@ -84,14 +73,6 @@ class Write:
 Owed: TypeAlias = tuple[Ticket, Result]
 
 
-def _lost(call: tuple[Ticket, bool]) -> Owed:
-    """Make clients find us again and repeat the join or sync."""
-    ticket, is_join = call
-    if is_join:
-        return ticket, JoinGroupResult(ErrorCode.NOT_COORDINATOR, "")
-    return ticket, SyncGroupResult(ErrorCode.NOT_COORDINATOR)
-
-
 class Slot:
     """A shard, or the place of one that is LOADING (``shard`` is None)."""
 
@@ -117,35 +98,41 @@ class Slot:
         self.unfinished: Write | None = None
         """The newest write with records of this shard that is not durable yet."""
         self._host = host
-        self._open: dict[int, tuple[Ticket, bool]] = {}
-        """Joins (True) and syncs without an answer, by identity of the ticket: the core may park
-        them, and whatever becomes of the shard each is answered once. Not the requests: a parked
-        one would keep its metadata or assignments, long after its client is gone."""
+        self._open: dict[int, tuple[Ticket, Callable[[ErrorCode], Result]]] = {}
+        """What the core may park, and what refuses it, by identity of the ticket: whatever becomes
+        of the shard each is answered once. Not the requests: a parked one would keep its metadata
+        or assignments, long after its client is gone."""
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
         """Give a request to the shard; answer at once, or once what it rests on is durable."""
         shard = self.shard
-        kind = type(request)
-        if shard is None or (
-            kind is not Heartbeat
-            and (kind is not OffsetFetch or self.lane.is_full or self.unfinished is not None)
-        ):
-            self._submit_any(request, ticket, now)
+        if shard is None:
+            self._host.stats.refused_loading += 1
+            self._resolve(ticket, request.loading_answer())
             return
+        when_full = request.when_full
+        if when_full is not None and self._is_full():
+            self._host.stats.refused_overload += 1
+            self._resolve(ticket, request.refused(when_full))
+            return
+        reads = request.reads
+        if not reads and request.parks:
+            self._open[id(ticket)] = (ticket, request.result)
         try:
             step = shard.handle(request, ticket, now)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a bug of the core
             self._host.core_failed(self, request, ticket, error)
             return
-        if step.records or step.events or step.sets_alarm:
+        if reads and not step.events:
+            for reply in step.replies:
+                if self.unfinished is None or not reply.waits:
+                    ticket.resolve(reply.result)
+                else:
+                    self.unfinished.replies.append(reply)
+        else:
             self.take(step)
+        if step.sets_alarm:
             self._host.alarm(shard.next_deadline())
-            return
-        for reply in step.replies:
-            if self.unfinished is None or not reply.waits:
-                reply.ticket.resolve(reply.result)  # type: ignore[attr-defined]
-            else:
-                self.unfinished.replies.append(reply)
 
     def take(self, step: Step) -> None:
         """Carry out a step: records to the gatherer, replies behind them or out, events along."""
@@ -175,20 +162,11 @@ class Slot:
 
     def give(self, reply: Reply) -> None:
         """Give one answer."""
-        result = reply.result
-        kind = type(result)
-        if kind is OffsetCommitResult:
-            stats = self._host.stats
-            if result.error:  # type: ignore[union-attr]
-                stats.commits_rejected += 1
-            else:
-                stats.commits_accepted += 1
-        elif (kind is JoinGroupResult or kind is SyncGroupResult) and not self._open.pop(
-            id(reply.ticket), None
-        ):
+        ticket, result = reply.ticket, reply.result
+        if type(result) in PARKED_RESULTS and not self._open.pop(id(ticket), None):
             self._host.ticket_failed(AssertionError(f"answered twice: {result!r}"))
-            return
-        self._resolve(reply.ticket, result)  # type: ignore[arg-type]
+        else:
+            self._resolve(ticket, result)  # type: ignore[arg-type]
 
     def drop(self) -> list[Owed]:
         """Forget the state: LOADING. Returns who is owed which answer, for the owner to give.
@@ -200,8 +178,8 @@ class Slot:
         self.unfinished = None
         owed: list[Owed] = []
         for reply in self.lane.forget(self):
-            if not isinstance(reply.result, JoinGroupResult | SyncGroupResult):  # those are open
-                result = replace_result(reply.result, ErrorCode.NOT_COORDINATOR)
+            if type(reply.result) not in PARKED_RESULTS:  # those are open
+                result = reply.result.replaced(ErrorCode.NOT_COORDINATOR)
                 owed.append((cast("Ticket", reply.ticket), result))
         owed += self.close_open()
         return owed
@@ -212,46 +190,22 @@ class Slot:
         parked = {key: call for key, call in self._open.items() if key not in answered}
         for key in parked:
             del self._open[key]
-        return [_lost(call) for call in parked.values()]
+        return [_lost(*call) for call in parked.values()]
 
     def close_open(self) -> list[Owed]:
-        """Return the refusals owed to joins and syncs, answered or parked, that nobody has yet."""
+        """Return the refusals owed to what may park, answered or parked, that nobody has yet."""
         still_open = list(self._open.values())
         self._open.clear()
-        return [_lost(call) for call in still_open]
+        return [_lost(*call) for call in still_open]
 
     def settle(self, owed: list[Owed]) -> None:
         """Give the answers that ``drop`` returned."""
         for ticket, result in owed:
-            if type(result) is OffsetCommitResult:
-                self._host.stats.commits_rejected += 1
             self._resolve(ticket, result)
 
     def disown(self, ticket: Ticket) -> None:
-        """Forget a join or sync that somebody else answers."""
+        """Forget a ticket that somebody else answers."""
         self._open.pop(id(ticket), None)
-
-    def _submit_any(self, request: Request, ticket: Ticket, now: Now) -> None:
-        kind = type(request)
-        shard = self.shard
-        if shard is None:
-            self._host.stats.refused_loading += 1
-            self.settle([(ticket, loading_answer(request))])
-            return
-        if self._is_full() and kind is not Heartbeat:
-            self._host.stats.refused_overload += 1
-            self.settle([(ticket, overload_answer(request))])
-            return
-        if kind is JoinGroup or kind is SyncGroup:
-            self._open[id(ticket)] = (ticket, kind is JoinGroup)
-        try:
-            step = shard.handle(request, ticket, now)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is a bug of the core
-            self._host.core_failed(self, request, ticket, error)
-            return
-        self.take(step)
-        if step.sets_alarm or kind is not OffsetCommit:
-            self._host.alarm(shard.next_deadline())
 
     def _is_full(self) -> bool:
         return self.lane.is_full or (
@@ -259,7 +213,14 @@ class Slot:
         )
 
     def _resolve(self, ticket: Ticket, result: Result) -> None:
+        if type(result) is OffsetCommitResult:
+            self._host.stats.count_commit(result.error)
         try:
             ticket.resolve(result)
         except Exception as error:  # noqa: BLE001 - others must get their answers
             self._host.ticket_failed(error)
+
+
+def _lost(ticket: Ticket, refused: Callable[[ErrorCode], Result]) -> Owed:
+    """Make clients find us again and repeat the request."""
+    return ticket, refused(ErrorCode.NOT_COORDINATOR)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.runtime.histogram import (
     BATCH_BOUNDS,
     LATENCY_BOUNDS_S,
@@ -46,6 +47,13 @@ class Stats:
     """Exceptions inside the core; each one reloaded its shard."""
     tickets_failed: int = 0
     """Tickets that raised when they were given their answer."""
+
+    def count_commit(self, error: ErrorCode) -> None:
+        """Count the answer to an OffsetCommit."""
+        if error:
+            self.commits_rejected += 1
+        else:
+            self.commits_accepted += 1
 
 
 def count_reason(counts: dict[str, int], reason: str) -> None:

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import Now, Request, Result
-from groupkeeper.coordinator.runtime.refusals import refuse
+from groupkeeper.coordinator.core.requests import Now, Request
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.slot import Ticket
@@ -37,7 +37,7 @@ class Closed:
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
         """Answer at once."""
-        ticket.resolve(refuse(request, ErrorCode.NOT_COORDINATOR))
+        ticket.resolve(request.refused(ErrorCode.NOT_COORDINATOR))
 
 
 class Awaited:

@@ -50,7 +50,7 @@ class FakeShard:
         self.settings: Mapping[str, GroupSettings] = {}
 
     def handle(self, request: Any, ticket: Ticket, now: Now) -> Step:
-        step = Step()
+        step = Step(sets_alarm=bool(self.deadlines))
         if request.group_id.startswith("bug"):
             raise ZeroDivisionError("a bug of the core")
         if isinstance(request, Heartbeat):
@@ -69,7 +69,6 @@ class FakeShard:
             self.apply(record)
             step.records.append(record)
             step.record_bytes = len(repr(record))
-            step.sets_alarm = bool(self.deadlines)
             step.replies.append(Reply(ticket, OffsetCommitResult(ErrorCode.NONE)))
         elif isinstance(request, OffsetFetch):
             step.replies.append(Reply(ticket, OffsetFetchResult(ErrorCode.NONE, [])))

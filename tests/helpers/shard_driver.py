@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.invariants import check, check_alarm, session_queued_at
+from groupkeeper.coordinator.core.invariants import check, check_alarm, due_at
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.records import PartitionEnd, SavedGroup
 from groupkeeper.coordinator.core.requests import (
@@ -36,9 +36,10 @@ from groupkeeper.coordinator.core.shard import Shard
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from groupkeeper.coordinator.core.declarations import Result
     from groupkeeper.coordinator.core.events import Event
     from groupkeeper.coordinator.core.records import Record
-    from groupkeeper.coordinator.core.requests import Request, Result
+    from groupkeeper.coordinator.core.requests import Request
     from groupkeeper.coordinator.core.step import Reply, Step
 
 START_MONOTONIC_MS = 1_000_000
@@ -165,13 +166,16 @@ class ShardDriver:
         call = Call(request, len(self.calls))
         self.calls.append(call)
         self._open.add(call)
-        before_ms = session_queued_at(self.shard, request)
+        before = due_at(self.shard, request)
         try:
             step = self.shard.handle(request, call, self.now)
         except Exception:
             self._open.discard(call)
             raise
-        check_alarm(self.shard, request, before_ms, step)
+        check_alarm(self.shard, request, before, step)
+        if request.reads:
+            assert [reply.ticket for reply in step.replies] == [call]
+            assert step.records == []
         self._take(step)
         self._expire_due()
         return call
@@ -325,7 +329,7 @@ class ShardDriver:
             assert call in self._open, f"answered after it was dropped: {call.request}"
             call.reply = reply
             self._open.discard(call)
-            may_overtake = isinstance(call.request, Heartbeat) and reply.result in (
+            may_overtake = not call.request.waits and reply.result in (
                 ErrorCode.NONE,
                 ErrorCode.REBALANCE_IN_PROGRESS,
             )

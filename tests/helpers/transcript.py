@@ -27,6 +27,7 @@ from typing import Any
 import msgspec
 
 from groupkeeper.coordinator.core.cluster.image import TopicInfo
+from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.events import Event
 from groupkeeper.coordinator.core.records import (
     GroupRecord,
@@ -49,7 +50,6 @@ from groupkeeper.coordinator.core.requests import (
     OffsetCommit,
     OffsetCommitResult,
     OffsetFetchResult,
-    Result,
     SyncGroupResult,
 )
 from groupkeeper.coordinator.core.step import Reply, Step

@@ -163,10 +163,7 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
         "coordinator/runtime/test_housekeeping",
         "coordinator/embed/test_group_coordinator",
     ),
-    "coordinator/runtime/refusals": (
-        "coordinator/runtime/test_loading",
-        "coordinator/runtime/test_losing_the_store",
-    ),
+    "coordinator/core/declarations": ("coordinator/core/test_requests",),
     "coordinator/runtime/shards": ("coordinator/runtime/test_loading",),
     "coordinator/runtime/slot": (
         "coordinator/runtime/test_group_commit",

@@ -17,15 +17,16 @@ HANDLERS: Final = "coordinator/handlers"
 TIMERS: Final = (
     Named(
         f"{CORE}/classic/membership.py",
-        "    if rebalance.restart_session(shard, group.members[request.member_id]):\n"
-        "        shard.step.sets_alarm = True\n",
-        "",
+        "    rebalance.restart_session(shard, group.members[request.member_id])\n"
+        "    shard.reply(ticket, answer, waits=False)",
+        "    shard.reply(ticket, answer, waits=False)",
         "a heartbeat does not restart the session: members that live are evicted",
     ),
     Named(
-        f"{RUNTIME}/slot.py",
-        "step.events or step.sets_alarm:",
-        "step.events:",
+        f"{CORE}/classic/rebalance.py",
+        "    if shard.deadlines.arm(member.session, shard.now.monotonic_ms + length_ms):\n"
+        "        shard.step.sets_alarm = True\n",
+        "    shard.deadlines.arm(member.session, shard.now.monotonic_ms + length_ms)\n",
         "a heartbeat that shortens a session sets no alarm: the member is evicted when something "
         "else is due",
     ),
@@ -44,13 +45,13 @@ TIMERS: Final = (
     ),
     Named(
         f"{CORE}/classic/rebalance.py",
-        "        _answer_joins(shard, group)\n        shard.deadlines.arm(",
+        "        _answer_joins(shard, group)\n        shard.arm(",
         "        _answer_joins(shard, group)\n        (",
         "the sync phase is not armed: a member that never syncs holds its group for ever",
     ),
     Named(
         f"{CORE}/classic/joining.py",
-        "        shard.deadlines.arm(pending, ",
+        "        shard.arm(pending, ",
         "        (pending, ",
         "an id that was handed out never expires, and the group waits for it",
     ),
@@ -232,9 +233,9 @@ DURABILITY: Final = (
     ),
     Named(
         f"{RUNTIME}/slot.py",
-        "            if self.unfinished is None or not reply.waits:",
-        "            if True:",
-        "a heartbeat is refused for a removal that is not durable yet",
+        "                if self.unfinished is None or not reply.waits:",
+        "                if True:",
+        "a read shows a commit that is not durable yet",
     ),
     Named(
         f"{RUNTIME}/slot.py",
@@ -326,9 +327,9 @@ DISK: Final = (
 
 WIRE: Final = (
     Named(
-        f"{RUNTIME}/refusals.py",
-        "    SyncGroup: ErrorCode.REBALANCE_IN_PROGRESS,  # 14",
-        "    SyncGroup: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,  # 14",
+        f"{CORE}/requests.py",
+        "    while_loading = ErrorCode.REBALANCE_IN_PROGRESS  # 14",
+        "    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # 14",
         "a Java client that syncs while we load dies of it",
     ),
     Named(

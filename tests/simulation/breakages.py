@@ -14,6 +14,7 @@ import pytest
 from groupkeeper.coordinator.core.classic import membership
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.group import Group
+from groupkeeper.coordinator.core.handling import HANDLERS
 from groupkeeper.coordinator.core.offsets import commit as offset_commit
 from groupkeeper.coordinator.core.offsets import fetch as offset_fetch
 from groupkeeper.coordinator.core.records import GroupRecord, OffsetsCommitted, OffsetsRemoved
@@ -23,7 +24,6 @@ from groupkeeper.coordinator.core.requests import (
     OffsetFetchResult,
     SyncGroup,
 )
-from groupkeeper.coordinator.core.shard import _HANDLERS
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.runtime import slot as slots
 from groupkeeper.coordinator.runtime.lane import Lane
@@ -281,7 +281,7 @@ def heartbeat_does_not_count(patch: Patch) -> None:
             patch.setattr(membership.rebalance, "restart_session", restart)
 
     restart = membership.rebalance.restart_session
-    patch.setitem(_HANDLERS, Heartbeat, unheard)
+    patch.setitem(HANDLERS, Heartbeat, unheard)
 
 
 def load_loses_a_slice(patch: Patch) -> None:

@@ -24,7 +24,6 @@ from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.runtime import lane
 from groupkeeper.coordinator.runtime.lane import Append, Lane
 from groupkeeper.coordinator.runtime.owner import ShardOwner
-from groupkeeper.coordinator.runtime.refusals import LOADING_ANSWER
 from groupkeeper.coordinator.runtime.slot import Slot, Write
 
 Patch = pytest.MonkeyPatch
@@ -155,7 +154,7 @@ def zombies_go_on(patch: Patch) -> None:
 
 
 def heartbeats_of_a_loading_shard_are_of_nobody(patch: Patch) -> None:
-    patch.setitem(LOADING_ANSWER, Heartbeat, ErrorCode.UNKNOWN_MEMBER_ID)
+    patch.setattr(Heartbeat, "while_loading", ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def what_waited_goes_out_backwards(patch: Patch) -> None:

@@ -14,9 +14,9 @@ import pytest
 from groupkeeper.coordinator.core.classic import joining, membership, rebalance
 from groupkeeper.coordinator.core.deadlines import DeadlineKind, Deadlines
 from groupkeeper.coordinator.core.groups.group import Group
+from groupkeeper.coordinator.core.handling import HANDLERS
 from groupkeeper.coordinator.core.offsets import commit as offset_commit
 from groupkeeper.coordinator.core.requests import GroupState, Heartbeat, JoinGroup, OffsetCommit
-from groupkeeper.coordinator.core.shard import _HANDLERS
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.runtime.alarm import Alarm
 from groupkeeper.coordinator.runtime.lane import Lane
@@ -68,7 +68,7 @@ def handed_out_id_stays(patch: Patch) -> None:
         if pending is None:
             end(shard, group, member_id)
         else:
-            shard.deadlines.arm(pending, shard.now.monotonic_ms + 6_000)
+            shard.arm(pending, shard.now.monotonic_ms + 6_000)
 
     patch.setattr(membership, "session_due", forgiving)
 
@@ -86,7 +86,7 @@ def join_phase_goes_on(patch: Patch) -> None:
             due(shard, group)
         elif group.state is GroupState.PREPARING_REBALANCE:
             at_ms = shard.now.monotonic_ms + group.largest_rebalance_timeout_ms()
-            shard.deadlines.arm(group.join_phase, at_ms)  # beyond rebalance.max.join.ms too
+            shard.arm(group.join_phase, at_ms)  # beyond rebalance.max.join.ms too
 
     patch.setattr(rebalance, "join_phase_due", patient)
 
@@ -97,7 +97,7 @@ def bound_of_a_join_phase_is_ignored(patch: Patch) -> None:
 
 def sync_phase_goes_on(patch: Patch) -> None:
     def patient(shard: ShardState, group: Group) -> None:
-        shard.deadlines.arm(group.sync_phase, shard.now.monotonic_ms + 5_000)
+        shard.arm(group.sync_phase, shard.now.monotonic_ms + 5_000)
 
     patch.setattr(rebalance, "sync_phase_due", patient)
 
@@ -163,7 +163,7 @@ def heartbeat_counts_in_stable_alone(patch: Patch) -> None:
         is_stable = group is None or group.state is GroupState.STABLE
         (beat if is_stable else unheard_beat)(shard, request, ticket)
 
-    patch.setitem(_HANDLERS, Heartbeat, handle)
+    patch.setitem(HANDLERS, Heartbeat, handle)
 
 
 def heartbeat_sets_no_alarm(patch: Patch) -> None:
@@ -173,11 +173,11 @@ def heartbeat_sets_no_alarm(patch: Patch) -> None:
         membership.heartbeat(shard, request, ticket)
         shard.step.sets_alarm = False
 
-    patch.setitem(_HANDLERS, Heartbeat, handle)
+    patch.setitem(HANDLERS, Heartbeat, handle)
 
 
 def commit_does_not_count(patch: Patch) -> None:
-    patch.setitem(_HANDLERS, OffsetCommit, _unheard(offset_commit.commit_offsets))
+    patch.setitem(HANDLERS, OffsetCommit, _unheard(offset_commit.commit_offsets))
 
 
 def answered_sync_does_not_count(patch: Patch) -> None:

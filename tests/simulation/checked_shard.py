@@ -9,7 +9,7 @@ from functools import partial
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.cluster.settings import GroupSettings
-from groupkeeper.coordinator.core.invariants import check, check_alarm, session_queued_at
+from groupkeeper.coordinator.core.invariants import check, check_alarm, due_at
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.records import Record
 from groupkeeper.coordinator.core.requests import Now, Request
@@ -57,10 +57,10 @@ class CheckedShard(Shard):
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
         self._tickets.handed(ticket)
-        before_ms = session_queued_at(self, request)
+        before = due_at(self, request)
         step = super().handle(request, ticket, now)
         with self._durable.noting():
-            check_alarm(self, request, before_ms, step)
+            check_alarm(self, request, before, step)
         result = next((reply.result for reply in step.replies if reply.ticket is ticket), None)
         with self._durable.noting():
             check_left(self, request, result)

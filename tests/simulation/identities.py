@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.requests import (
@@ -16,7 +17,6 @@ from groupkeeper.coordinator.core.requests import (
     OffsetCommit,
     OffsetCommitResult,
     Request,
-    Result,
     SyncGroup,
 )
 from groupkeeper.coordinator.core.state import ShardState

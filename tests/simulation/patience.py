@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import NamedTuple, TypeAlias
 
+from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, RebalanceEnd
 from groupkeeper.coordinator.core.groups.group import Group, Member
@@ -24,7 +25,6 @@ from groupkeeper.coordinator.core.requests import (
     JoinGroupResult,
     OffsetCommit,
     Request,
-    Result,
     SyncGroup,
 )
 from groupkeeper.coordinator.core.state import ShardState

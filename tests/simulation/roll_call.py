@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, MemberJoin, MemberLeave, RebalanceEnd
-from groupkeeper.coordinator.core.requests import Heartbeat, LeaveGroupResult, Request, Result
+from groupkeeper.coordinator.core.requests import Heartbeat, LeaveGroupResult, Request
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Step
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.group import CONSUMER, Group, Member
+from groupkeeper.coordinator.core.handling import handles
 from groupkeeper.coordinator.core.requests import (
     DescribedMember,
     DescribeGroup,
@@ -33,6 +34,7 @@ CLASSIC = "classic"
 """The type of a group whose members agree among themselves (JoinGroup, SyncGroup)."""
 
 
+@handles(ListGroups)
 def list_groups(shard: ShardState, request: ListGroups, ticket: Ticket) -> None:
     """List this shard's groups; filters that match nothing are no error. Of many, some, and the
     names of those that are left.
@@ -51,6 +53,7 @@ def list_groups(shard: ShardState, request: ListGroups, ticket: Ticket) -> None:
     shard.reply(ticket, ListGroupsResult(ErrorCode.NONE, groups, left=left))
 
 
+@handles(DescribeGroup)
 def describe_group(shard: ShardState, request: DescribeGroup, ticket: Ticket) -> None:
     """Describe one group; an absent one is Dead and GROUP_ID_NOT_FOUND."""
     group = shard.groups.get(request.group_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.group import Group, Member
+from groupkeeper.coordinator.core.handling import handles
 from groupkeeper.coordinator.core.requests import (
     GroupView,
     MemberView,
@@ -15,6 +16,7 @@ from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
 
 
+@handles(ReadGroup)
 def read_group(shard: ShardState, request: ReadGroup, ticket: Ticket) -> None:
     """Show a group as it is now, in every state alike."""
     group = shard.groups.get(request.group_id)

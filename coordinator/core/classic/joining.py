@@ -17,6 +17,7 @@ from groupkeeper.coordinator.core.groups.transitions import (
     RejoinAction,
     StaticRejoinAction,
 )
+from groupkeeper.coordinator.core.handling import handles
 from groupkeeper.coordinator.core.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 from groupkeeper.coordinator.core.requests import (
     GroupState,
@@ -28,6 +29,7 @@ from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
 
 
+@handles(JoinGroup)
 def join_group(shard: ShardState, request: JoinGroup, ticket: Ticket) -> None:
     """Answer a JoinGroup, or park it until its join phase ends."""
     limits = shard.limits
@@ -182,7 +184,7 @@ def _join_unknown(
         # first join only hands out an id; the member exists once it comes back with it.
         pending = Deadline(DeadlineKind.SESSION, (group.group_id, request.new_member_id))
         group.pending_members[request.new_member_id] = pending
-        shard.deadlines.arm(pending, shard.now.monotonic_ms + request.session_timeout_ms)
+        shard.arm(pending, shard.now.monotonic_ms + request.session_timeout_ms)
         shard.reply(ticket, JoinGroupResult(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id))
     else:
         _add(shard, group, request.new_member_id, request, protocols, ticket)

@@ -18,6 +18,7 @@ from groupkeeper.coordinator.core.groups.transitions import (
     MembershipChange,
     SyncAction,
 )
+from groupkeeper.coordinator.core.handling import handles
 from groupkeeper.coordinator.core.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 from groupkeeper.coordinator.core.requests import (
     EndSession,
@@ -49,6 +50,7 @@ def _generation_error(
 # --- Heartbeat ---
 
 
+@handles(Heartbeat)
 def heartbeat(shard: ShardState, request: Heartbeat, ticket: Ticket) -> None:
     """Answer a Heartbeat; NONE and REBALANCE_IN_PROGRESS need not wait for earlier writes
     (docs/design.md#durable-first).
@@ -68,14 +70,14 @@ def heartbeat(shard: ShardState, request: Heartbeat, ticket: Ticket) -> None:
         shard.reply(ticket, error)
         return
     answer = HEARTBEAT_ANSWER[group.state]
-    if rebalance.restart_session(shard, group.members[request.member_id]):
-        shard.step.sets_alarm = True
+    rebalance.restart_session(shard, group.members[request.member_id])
     shard.reply(ticket, answer, waits=False)
 
 
 # --- SyncGroup ---
 
 
+@handles(SyncGroup)
 def sync_group(shard: ShardState, request: SyncGroup, ticket: Ticket) -> None:
     """Answer a SyncGroup, or park it until the leader's has arrived."""
     group = shard.groups.get(request.group_id)
@@ -174,6 +176,7 @@ def _store_assignment(shard: ShardState, group: Group, request: SyncGroup) -> No
 # --- LeaveGroup ---
 
 
+@handles(LeaveGroup)
 def leave_group(shard: ShardState, request: LeaveGroup, ticket: Ticket) -> None:
     """Take members out, each judged on its own; what follows for the group comes once, at the
     end.
@@ -250,6 +253,7 @@ def session_due(shard: ShardState, group: Group, member_id: str) -> None:
     _lose(shard, group, member_id)
 
 
+@handles(EndSession)
 def end_session(shard: ShardState, request: EndSession, ticket: Ticket) -> None:
     """Evict a member at once, one that waits for us too."""
     group, member_id = shard.groups.get(request.group_id), request.member_id

@@ -75,7 +75,7 @@ def _arm_join_phase(shard: ShardState, group: Group, wait_ms: int) -> None:
     """Wait for members, but not beyond what the group's configs allow for the whole phase."""
     at = shard.now.monotonic_ms + wait_ms
     bound_at = _join_bound_at(shard, group)
-    shard.deadlines.arm(group.join_phase, at if bound_at is None else min(at, bound_at))
+    shard.arm(group.join_phase, at if bound_at is None else min(at, bound_at))
 
 
 def _join_bound_at(shard: ShardState, group: Group) -> int | None:
@@ -93,7 +93,7 @@ def settings_changed(shard: ShardState, group: Group) -> None:
         and bound_at is not None
         and due_at is not None
     ):
-        shard.deadlines.arm(group.join_phase, min(due_at, bound_at))
+        shard.arm(group.join_phase, min(due_at, bound_at))
 
 
 def _abandon_sync_phase(shard: ShardState, group: Group) -> None:
@@ -157,9 +157,7 @@ def complete_join_phase(shard: ShardState, group: Group) -> None:
         group.subscribed_topics = group.compute_subscribed_topics()
         group.transition_to(GroupState.COMPLETING_REBALANCE, now.wall_ms)
         _answer_joins(shard, group)
-        shard.deadlines.arm(
-            group.sync_phase, now.monotonic_ms + group.largest_rebalance_timeout_ms()
-        )
+        shard.arm(group.sync_phase, now.monotonic_ms + group.largest_rebalance_timeout_ms())
     else:
         group.protocol_name = None
         group.subscribed_topics = None
@@ -253,17 +251,19 @@ def sync_result(group: Group, member: Member, error: ErrorCode) -> SyncGroupResu
     )
 
 
-def restart_session(shard: ShardState, member: Member) -> bool:
+def restart_session(shard: ShardState, member: Member) -> None:
     """The member was heard of: its session lasts from now, a new member's too that waits to join
-    (Kafka: rescheduleClassicGroupMemberHeartbeat). True: it may end before all other deadlines.
+    (Kafka: rescheduleClassicGroupMemberHeartbeat).
     """
-    return begin_session(shard, member, member.session_timeout_ms)
+    member.session_length_ms = length_ms = member.session_timeout_ms
+    if shard.deadlines.arm(member.session, shard.now.monotonic_ms + length_ms):
+        shard.step.sets_alarm = True
 
 
-def begin_session(shard: ShardState, member: Member, length_ms: int) -> bool:
-    """Let the member's session be so long. True: it may end before all other deadlines."""
+def begin_session(shard: ShardState, member: Member, length_ms: int) -> None:
+    """Let the member's session be so long."""
     member.session_length_ms = length_ms
-    return shard.deadlines.arm(member.session, shard.now.monotonic_ms + length_ms)
+    shard.arm(member.session, shard.now.monotonic_ms + length_ms)
 
 
 def evict(shard: ShardState, group: Group, member: Member, reason: str) -> None:

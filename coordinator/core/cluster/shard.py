@@ -6,7 +6,7 @@ Same manners as ``Shard``: requests and time in, steps out, hard state changed b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias, TypeVar
 
 from groupkeeper.coordinator.core.cluster.changes import alter_configs
@@ -18,7 +18,8 @@ from groupkeeper.coordinator.core.cluster.names import (
     topic_name_error,
 )
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import AdminAction
+from groupkeeper.coordinator.core.events import AdminAction, Event
+from groupkeeper.coordinator.core.handling import HANDLERS, handles
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.records import (
     GroupConfigs,
@@ -59,6 +60,8 @@ class ClusterShard:
         self.partition_count = 0
         self.configs: dict[str, dict[str, str]] = {}
         """Group id -> key -> value; a group without configs is not there."""
+        self.step: Step
+        """What the request that is taken now says and writes."""
 
     def image(self) -> TopicImage:
         """The topics as they are now."""
@@ -95,23 +98,23 @@ class ClusterShard:
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
         """Take a request; each topic or group in it is judged on its own, in its order."""
-        if isinstance(request, AlterGroupConfigs):
-            return self._alter_configs(request, ticket)
-        assert isinstance(request, ChangeTopics), "no other request goes to the cluster shard"
-        return self._change_topics(request, ticket)
-
-    def _alter_configs(self, request: AlterGroupConfigs, ticket: Ticket) -> Step:
-        result, records, events = alter_configs(self.configs, request, self.limits)
-        step = Step(replies=[Reply(ticket, result)])
-        if not request.validate_only:
-            step.records.extend(records)
-            step.record_bytes = SMALL_RECORD_BYTES * len(records)
-            step.events.extend(events)
-            for record in records:
-                self.apply(record)
+        self.step = step = Step()
+        HANDLERS[type(request)](self, request, ticket)
         return step
 
-    def _change_topics(self, request: ChangeTopics, ticket: Ticket) -> Step:
+    @handles(AlterGroupConfigs)
+    def alter_configs(self, request: AlterGroupConfigs, ticket: Ticket) -> None:
+        """Answer an AlterGroupConfigs."""
+        result, records, events = alter_configs(self.configs, request, self.limits)
+        self.step.replies.append(Reply(ticket, result))
+        if not request.validate_only:
+            for record in records:
+                self.apply(record)
+            self._write(records, events)
+
+    @handles(ChangeTopics)
+    def change_topics(self, request: ChangeTopics, ticket: Ticket) -> None:
+        """Answer a ChangeTopics."""
         change = _Change(self, request)
         result = ChangeTopicsResult(
             ErrorCode.NONE,
@@ -119,13 +122,14 @@ class ClusterShard:
             tuple(change.grow(name, count) for name, count in request.grow),
             change.delete(request.delete),
         )
-        step = Step(replies=[Reply(ticket, result)])
+        self.step.replies.append(Reply(ticket, result))
         if not request.validate_only:
-            step.records.extend(change.records)
-            step.record_bytes = SMALL_RECORD_BYTES * len(change.records)
-            for record in change.records:
-                step.events.append(_event(request, record))
-        return step
+            self._write(change.records, [_event(request, record) for record in change.records])
+
+    def _write(self, records: Sequence[Record], events: Sequence[Event]) -> None:
+        self.step.records.extend(records)
+        self.step.record_bytes += SMALL_RECORD_BYTES * len(records)
+        self.step.events.extend(events)
 
     def expire(self, now: Now) -> Step:
         """Nothing of this shard ever falls due."""

@@ -22,6 +22,7 @@ from groupkeeper.coordinator.core.groups.transitions import (
     COMMIT_EXTENDS_SESSION,
     EMPTY,
 )
+from groupkeeper.coordinator.core.handling import handles
 from groupkeeper.coordinator.core.offsets.ends import lowered_ends
 from groupkeeper.coordinator.core.records import (
     NO_OFFSET,
@@ -52,6 +53,7 @@ NO_RETENTION: Final = -1
 _OK = OffsetCommitResult(ErrorCode.NONE)
 
 
+@handles(OffsetCommit)
 def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> None:
     """Store offsets; each partition is judged on its own, group and member once for all."""
     group = shard.groups.get(request.group_id)
@@ -82,8 +84,7 @@ def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> 
         _reply_each(shard, request, ticket, errors)
         return
     if group is not None and group.state in COMMIT_EXTENDS_SESSION:
-        member = group.members[request.member_id]
-        shard.step.sets_alarm = rebalance.restart_session(shard, member)
+        rebalance.restart_session(shard, group.members[request.member_id])
     if errors or judged.has_bare_topics:
         _reply_each(shard, request, ticket, errors)
     else:

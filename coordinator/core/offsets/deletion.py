@@ -14,6 +14,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import GroupDeleted, OffsetDeleted
 from groupkeeper.coordinator.core.groups.group import CONSUMER, Group
 from groupkeeper.coordinator.core.groups.lost_offsets import Portion, StoredOffset, lost_topics
+from groupkeeper.coordinator.core.handling import handles
 from groupkeeper.coordinator.core.offsets.ends import held_end
 from groupkeeper.coordinator.core.records import GroupRemoved, PartitionEnd
 from groupkeeper.coordinator.core.requests import (
@@ -33,6 +34,7 @@ MAX_DELETED_BYTES: Final = 8 * 1024 * 1024
 """What one step deletes, encoded: some 25,000 offsets, which hold the loop for 40 ms."""
 
 
+@handles(DeleteGroup)
 def delete_group(shard: ShardState, request: DeleteGroup, ticket: Ticket) -> None:
     """Remove an Empty group with all of its offsets; ids that are pending in it go too."""
     group = shard.groups.get(request.group_id)
@@ -72,6 +74,7 @@ def delete_group(shard: ShardState, request: DeleteGroup, ticket: Ticket) -> Non
     shard.reply(ticket, ErrorCode.NONE)
 
 
+@handles(OffsetDelete)
 def delete_offsets(shard: ShardState, request: OffsetDelete, ticket: Ticket) -> None:
     """Remove offsets, judged one by one; what was never stored is deleted too
     (docs/spec/edge-cases.md#edge-79).

@@ -10,6 +10,7 @@ from typing import Final
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.group import Group
+from groupkeeper.coordinator.core.handling import handles
 from groupkeeper.coordinator.core.records import NO_OFFSET, SavedOffset
 from groupkeeper.coordinator.core.requests import (
     FetchedPartition,
@@ -27,6 +28,7 @@ _NONE: Final = ErrorCode.NONE
 """Looking a member of an enum up costs 70 ns, which is much in a loop over partitions."""
 
 
+@handles(OffsetFetch)
 def fetch_offsets(shard: ShardState, request: OffsetFetch, ticket: Ticket) -> None:
     """Read offsets; an absent group, topic or partition is no error but has none
     (docs/spec/offsets.md#fetch).

@@ -27,7 +27,7 @@ MAX_OFFSETS_PER_STEP = 2_000
 def arm(shard: ShardState) -> None:
     """Begin the wait for the next pass."""
     at = shard.now.monotonic_ms + shard.limits.retention_check_interval_ms
-    shard.deadlines.arm(shard.retention, at)
+    shard.arm(shard.retention, at)
 
 
 def retention_due(shard: ShardState) -> None:
@@ -40,7 +40,7 @@ def retention_due(shard: ShardState) -> None:
         if group is None or _look_at(shard, group, portion):
             shard.retention_left.pop()
     if shard.retention_left:
-        shard.deadlines.arm(shard.retention, shard.now.monotonic_ms + NEXT_PORTION_MS)
+        shard.arm(shard.retention, shard.now.monotonic_ms + NEXT_PORTION_MS)
     else:
         arm(shard)
 

@@ -48,7 +48,7 @@ def sweep_due(shard: ShardState) -> None:
         if group is None or _look_at(shard, group, portion):
             shard.sweep_left.pop()
     if shard.sweep_left or not _forget_ends(shard):
-        shard.deadlines.arm(shard.sweep, shard.now.monotonic_ms + NEXT_PORTION_MS)
+        shard.arm(shard.sweep, shard.now.monotonic_ms + NEXT_PORTION_MS)
     else:
         shard.deleted_topics.clear()
         shard.names_without_id -= shard.image.by_name.keys()

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import pytest
 
+from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.requests import Result
 from tests.helpers.coordinator import RecordingTicket, a_commit
 from tests.helpers.faulty_storage import Gate, fail, slow
 from tests.helpers.pipeline import a_pipeline

@@ -6,139 +6,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import SavedGroup
 from groupkeeper.coordinator.core.requests import (
-    AlterGroupConfigs,
-    ChangeTopics,
-    DeleteGroup,
     DescribeGroup,
-    EndSession,
-    Heartbeat,
-    JoinGroup,
-    LeaveGroup,
-    ListGroups,
-    OffsetCommit,
-    OffsetDelete,
-    OffsetFetch,
-    ReadGroup,
     Request,
-    Result,
-    SyncGroup,
 )
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.runtime.loading import Slicer, load_records
-from groupkeeper.coordinator.runtime.refusals import (
-    LOADING_ANSWER,
-    OVERLOAD_ANSWER,
-    loading_answer,
-    refuse,
-    replace_result,
-)
 from groupkeeper.storage.base import StorageError, StoreRefused
-from tests.helpers.coordinator import CLIENT, a_commit, a_config, a_coordinator
+from tests.helpers.coordinator import a_config, a_coordinator
 from tests.helpers.faulty_storage import Fault, FaultyStorage, Gate, busy, fail, slow
 from tests.helpers.pipeline import a_pipeline
+from tests.helpers.sample_requests import REQUESTS
 from tests.helpers.virtual_loop import VirtualClock, VirtualLoop, turns, virtual_time, virtual_timer
-
-REQUESTS: dict[type, Request] = {
-    JoinGroup: JoinGroup(
-        "g", "m", None, "consumer", (), 10_000, 60_000, "minted", True, True, CLIENT
-    ),
-    SyncGroup: SyncGroup("g", 1, "m", None, None, None, (), CLIENT),
-    Heartbeat: Heartbeat("g", 1, "m", None, CLIENT),
-    LeaveGroup: LeaveGroup("g", (), CLIENT),
-    OffsetCommit: a_commit(),
-    OffsetFetch: OffsetFetch("g", None, False, False),
-    ListGroups: ListGroups(),
-    DescribeGroup: DescribeGroup("g"),
-    ReadGroup: ReadGroup("g"),
-    EndSession: EndSession("g", "m"),
-    DeleteGroup: DeleteGroup("g", CLIENT),
-    OffsetDelete: OffsetDelete("g", (), CLIENT),
-    ChangeTopics: ChangeTopics(CLIENT),
-    AlterGroupConfigs: AlterGroupConfigs(CLIENT, ()),
-}
-
-
-def code_of(result: Result) -> ErrorCode:
-    return result if isinstance(result, ErrorCode) else result.error
-
-
-def test_the_tables_know_every_request() -> None:
-    assert set(REQUESTS) == set(get_args(Request))
-    assert set(LOADING_ANSWER) == set(REQUESTS)
-    assert set(OVERLOAD_ANSWER) == set(REQUESTS) - {Heartbeat}
-
-
-# Stated here once more, by hand: a table that is compared with itself agrees with anything.
-WHILE_LOADING = {
-    "Heartbeat": "NONE",
-    "SyncGroup": "REBALANCE_IN_PROGRESS",
-    "JoinGroup": "COORDINATOR_LOAD_IN_PROGRESS",
-    "LeaveGroup": "COORDINATOR_LOAD_IN_PROGRESS",
-    "OffsetCommit": "COORDINATOR_LOAD_IN_PROGRESS",
-    "OffsetFetch": "COORDINATOR_LOAD_IN_PROGRESS",
-    "ListGroups": "COORDINATOR_LOAD_IN_PROGRESS",
-    "DescribeGroup": "COORDINATOR_LOAD_IN_PROGRESS",
-    "DeleteGroup": "COORDINATOR_LOAD_IN_PROGRESS",
-    "OffsetDelete": "COORDINATOR_LOAD_IN_PROGRESS",
-    "ReadGroup": "COORDINATOR_LOAD_IN_PROGRESS",
-    "EndSession": "COORDINATOR_LOAD_IN_PROGRESS",
-    "ChangeTopics": "NOT_CONTROLLER",
-    "AlterGroupConfigs": "NOT_CONTROLLER",
-}
-WHILE_TOO_MUCH_WAITS = {
-    "SyncGroup": "COORDINATOR_NOT_AVAILABLE",
-    "JoinGroup": "COORDINATOR_NOT_AVAILABLE",
-    "LeaveGroup": "COORDINATOR_NOT_AVAILABLE",
-    "OffsetCommit": "COORDINATOR_NOT_AVAILABLE",
-    "OffsetFetch": "NOT_COORDINATOR",
-    "ListGroups": "COORDINATOR_NOT_AVAILABLE",
-    "DescribeGroup": "COORDINATOR_NOT_AVAILABLE",
-    "DeleteGroup": "COORDINATOR_NOT_AVAILABLE",
-    "OffsetDelete": "COORDINATOR_NOT_AVAILABLE",
-    "ReadGroup": "COORDINATOR_NOT_AVAILABLE",
-    "EndSession": "COORDINATOR_NOT_AVAILABLE",
-    "ChangeTopics": "NOT_CONTROLLER",
-    "AlterGroupConfigs": "NOT_CONTROLLER",
-}
-
-
-def test_the_tables_of_refusals_hold_what_the_design_says() -> None:
-    """docs/design.md#loading; a heartbeat is never refused for want of room, it writes nothing."""
-    loading = {kind.__name__: code.name for kind, code in LOADING_ANSWER.items()}
-    overload = {kind.__name__: code.name for kind, code in OVERLOAD_ANSWER.items()}
-    assert loading == WHILE_LOADING
-    assert overload == WHILE_TOO_MUCH_WAITS
-
-
-@pytest.mark.parametrize("request_", REQUESTS.values(), ids=lambda r: type(r).__name__)
-def test_a_refusal_has_the_result_type_of_its_request(request_: Request) -> None:
-    refused = refuse(request_, ErrorCode.UNKNOWN_SERVER_ERROR)
-    own = {kind.__name__: kind for kind in get_args(Result)}
-    assert type(refused) is own.get(f"{type(request_).__name__}Result", ErrorCode)
-    assert code_of(refused) is ErrorCode.UNKNOWN_SERVER_ERROR
-    replaced = replace_result(refused, ErrorCode.NOT_COORDINATOR)
-    assert type(replaced) is type(refused)
-    of_cluster = isinstance(request_, ChangeTopics | AlterGroupConfigs)
-    expected = ErrorCode.NOT_CONTROLLER if of_cluster else ErrorCode.NOT_COORDINATOR
-    assert code_of(replaced) is expected
-
-
-def test_a_fetch_that_requires_stable_offsets_is_not_told_14() -> None:
-    """Older consumers do not retry it there."""
-    asked = OffsetFetch("g", None, False, True)
-    assert code_of(loading_answer(asked)) is ErrorCode.NOT_COORDINATOR
 
 
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=lambda r: type(r).__name__)
 @virtual_time
-async def test_a_loading_coordinator_answers_at_once_from_the_table(request_: Request) -> None:
+async def test_a_loading_coordinator_answers_at_once_what_the_request_declares(
+    request_: Request,
+) -> None:
     async with a_coordinator() as world:
         gate = Gate()
         world.storage.script("append", fail())
@@ -146,7 +38,7 @@ async def test_a_loading_coordinator_answers_at_once_from_the_table(request_: Re
         lost = world.commit("x", 1)
         await world.until(lost)
         answer = world.send(request_)
-        assert answer.error.name == WHILE_LOADING[type(request_).__name__]
+        assert answer.error.name == type(request_).while_loading.name
         gate.open()
         await world.until_ready()
 

@@ -1,0 +1,28 @@
+"""Which function of the core takes which request. Each function says so itself (``handles``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from groupkeeper.coordinator.core.declarations import AnyRequest
+
+_F = TypeVar("_F", bound=Callable[..., None])
+
+HANDLERS: Final[dict[type, Callable[[Any, Any, Any], None]]] = {}
+"""Type of request -> function of (shard, request, ticket)."""
+
+
+def handles(kind: type[AnyRequest]) -> Callable[[_F], _F]:
+    """Mark the function that takes requests of a type. Raises TypeError for a type that does not
+    declare all that the runtime asks of it.
+    """
+    missing = [name for name in AnyRequest.__annotations__ if not hasattr(kind, name)]
+    if missing:
+        raise TypeError(f"{kind.__name__} does not declare {', '.join(missing)}")
+
+    def mark(function: _F) -> _F:
+        HANDLERS[kind] = function
+        return function
+
+    return mark

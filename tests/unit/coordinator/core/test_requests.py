@@ -1,0 +1,123 @@
+"""What each type of request declares, and what follows from it without a shard."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from groupkeeper.coordinator.core import shard
+from groupkeeper.coordinator.core.declarations import AnyRequest, GroupRequest, ShardRoute
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.handling import HANDLERS, handles
+from groupkeeper.coordinator.core.requests import (
+    PARKED_RESULTS,
+    ClusterRequest,
+    JoinGroupResult,
+    OffsetFetch,
+    Request,
+    SyncGroupResult,
+)
+from tests.helpers.sample_requests import REQUESTS
+
+each_request = pytest.mark.parametrize(
+    "request_", REQUESTS.values(), ids=lambda request: type(request).__name__
+)
+
+
+def test_every_request_is_taken_by_a_function_of_the_core_and_declares_all() -> None:
+    assert shard.HANDLERS is HANDLERS
+    assert set(HANDLERS) == set(get_args(Request)) == set(REQUESTS)
+    for kind in get_args(Request):
+        assert issubclass(kind, AnyRequest)
+        undeclared = [name for name in AnyRequest.__annotations__ if not hasattr(kind, name)]
+        assert undeclared == []
+
+
+def test_a_request_that_does_not_declare_all_is_not_taken() -> None:
+    class ShareGroupHeartbeat(GroupRequest, frozen=True):
+        result = ErrorCode
+        parks = reads = waits = False
+        while_loading = ErrorCode.NONE
+
+    with pytest.raises(TypeError, match="ShareGroupHeartbeat does not declare when_full"):
+        handles(ShareGroupHeartbeat)
+
+
+@each_request
+def test_the_route_of_a_request_is_that_of_what_it_names(request_: Request) -> None:
+    of_group = isinstance(request_, GroupRequest)
+    of_cluster = isinstance(request_, ClusterRequest)
+    assert (request_.route is ShardRoute.GROUP) is of_group is hasattr(request_, "group_id")
+    assert (request_.route is ShardRoute.CLUSTER) is of_cluster
+
+
+def test_what_parks_has_its_result_for_itself() -> None:
+    """A result is then known to end the wait of one that may have been parked."""
+    assert {JoinGroupResult, SyncGroupResult} == PARKED_RESULTS
+    assert not any(k.result in PARKED_RESULTS for k in get_args(Request) if not k.parks)
+
+
+# Stated here once more, by hand: a table that is compared with itself agrees with anything.
+WHILE_LOADING = {
+    "Heartbeat": "NONE",
+    "SyncGroup": "REBALANCE_IN_PROGRESS",
+    "JoinGroup": "COORDINATOR_LOAD_IN_PROGRESS",
+    "LeaveGroup": "COORDINATOR_LOAD_IN_PROGRESS",
+    "OffsetCommit": "COORDINATOR_LOAD_IN_PROGRESS",
+    "OffsetFetch": "COORDINATOR_LOAD_IN_PROGRESS",
+    "ListGroups": "COORDINATOR_LOAD_IN_PROGRESS",
+    "DescribeGroup": "COORDINATOR_LOAD_IN_PROGRESS",
+    "DeleteGroup": "COORDINATOR_LOAD_IN_PROGRESS",
+    "OffsetDelete": "COORDINATOR_LOAD_IN_PROGRESS",
+    "ReadGroup": "COORDINATOR_LOAD_IN_PROGRESS",
+    "EndSession": "COORDINATOR_LOAD_IN_PROGRESS",
+    "ChangeTopics": "NOT_CONTROLLER",
+    "AlterGroupConfigs": "NOT_CONTROLLER",
+}
+WHILE_TOO_MUCH_WAITS = {
+    "SyncGroup": "COORDINATOR_NOT_AVAILABLE",
+    "JoinGroup": "COORDINATOR_NOT_AVAILABLE",
+    "LeaveGroup": "COORDINATOR_NOT_AVAILABLE",
+    "OffsetCommit": "COORDINATOR_NOT_AVAILABLE",
+    "OffsetFetch": "NOT_COORDINATOR",
+    "ListGroups": "COORDINATOR_NOT_AVAILABLE",
+    "DescribeGroup": "COORDINATOR_NOT_AVAILABLE",
+    "DeleteGroup": "COORDINATOR_NOT_AVAILABLE",
+    "OffsetDelete": "COORDINATOR_NOT_AVAILABLE",
+    "ReadGroup": "COORDINATOR_NOT_AVAILABLE",
+    "EndSession": "COORDINATOR_NOT_AVAILABLE",
+    "ChangeTopics": "NOT_CONTROLLER",
+    "AlterGroupConfigs": "NOT_CONTROLLER",
+}
+
+
+def test_what_is_answered_while_a_shard_loads_or_is_full_is_what_the_design_says() -> None:
+    """docs/design.md#loading; a heartbeat is never refused for want of room, it writes nothing."""
+    kinds = get_args(Request)
+    full = {kind.__name__: kind.when_full.name for kind in kinds if kind.when_full is not None}
+    assert {kind.__name__: kind.while_loading.name for kind in kinds} == WHILE_LOADING
+    assert full == WHILE_TOO_MUCH_WAITS
+
+
+@each_request
+def test_a_refusal_has_the_result_type_of_its_request(request_: Request) -> None:
+    refused = request_.refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert type(refused) is request_.result
+    assert type(refused).__name__ in (f"{type(request_).__name__}Result", "ErrorCode")
+    assert refused.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    of_cluster = request_.route is ShardRoute.CLUSTER
+    expected = ErrorCode.NOT_CONTROLLER if of_cluster else ErrorCode.NOT_COORDINATOR
+    for lost in (
+        refused.replaced(ErrorCode.NOT_COORDINATOR),
+        request_.refused(ErrorCode.NOT_COORDINATOR),
+    ):
+        assert type(lost) is type(refused)
+        assert lost.error is expected
+        assert getattr(lost, "group_id", "g") == "g"
+
+
+def test_a_fetch_that_requires_stable_offsets_is_not_told_14() -> None:
+    """Older consumers do not retry it there."""
+    asked = OffsetFetch("g", None, False, True)
+    assert asked.loading_answer().error is ErrorCode.NOT_COORDINATOR
