@@ -11,7 +11,7 @@ import time
 from typing import Any, Final, NamedTuple, Self
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.daemon.address import Address
+from groupkeeper.coordinator.daemon.address import HostPort
 from groupkeeper.coordinator.version import CLI_CLIENT_ID, VERSION
 from groupkeeper.protocol.asking import read_response, write_request
 from groupkeeper.protocol.errors import ProtocolError
@@ -41,7 +41,7 @@ class Broker(NamedTuple):
     """A broker of the cluster."""
 
     node_id: int
-    address: Address
+    address: HostPort
 
 
 def error_name(code: int) -> str:
@@ -52,10 +52,10 @@ def error_name(code: int) -> str:
         return f"error {code}"
 
 
-class Connection:
+class BrokerConnection:
     """One connection to one broker."""
 
-    def __init__(self, address: Address, timeout_s: float) -> None:
+    def __init__(self, address: HostPort, timeout_s: float) -> None:
         """Connect, and ask what is served there."""
         self.address = address
         self._correlation_id = 0
@@ -129,14 +129,14 @@ class Connection:
         return bytes(data)
 
 
-class Cluster:
+class BrokerCluster:
     """All brokers behind one address."""
 
-    def __init__(self, bootstrap: Address, timeout_s: float) -> None:
+    def __init__(self, bootstrap: HostPort, timeout_s: float) -> None:
         """Connect to the first one; the others follow when they are needed."""
         self._timeout_s = timeout_s
         self._give_up_s = time.monotonic() + timeout_s
-        self._connections = {bootstrap: Connection(bootstrap, timeout_s)}
+        self._connections = {bootstrap: BrokerConnection(bootstrap, timeout_s)}
         self.first = self._connections[bootstrap]
 
     def __enter__(self) -> Self:
@@ -148,22 +148,22 @@ class Cluster:
         for connection in self._connections.values():
             connection.close()
 
-    def to(self, address: Address) -> Connection:
+    def to(self, address: HostPort) -> BrokerConnection:
         """Return the connection to a broker."""
         if address not in self._connections:
-            self._connections[address] = Connection(address, self._timeout_s)
+            self._connections[address] = BrokerConnection(address, self._timeout_s)
         return self._connections[address]
 
     def brokers(self) -> list[Broker]:
         """Return every broker."""
         # version 0 would take no topics for all of them
         answer = self._metadata([])
-        return [Broker(b.node_id, Address(b.host, b.port)) for b in answer.brokers]
+        return [Broker(b.node_id, HostPort(b.host, b.port)) for b in answer.brokers]
 
-    def leaders(self, topics: list[str]) -> dict[tuple[str, int], Address]:
+    def leaders(self, topics: list[str]) -> dict[tuple[str, int], HostPort]:
         """Return who leads each partition; what has no leader, or no topic, is left out."""
         answer = self._metadata(topics)
-        known = {b.node_id: Address(b.host, b.port) for b in answer.brokers}
+        known = {b.node_id: HostPort(b.host, b.port) for b in answer.brokers}
         return {
             (topic.name, partition.partition_index): known[partition.leader_id]
             for topic in answer.topics
@@ -187,7 +187,7 @@ class Cluster:
             )
             found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer
             if not found.error_code:
-                return Broker(found.node_id, Address(found.host, found.port))
+                return Broker(found.node_id, HostPort(found.host, found.port))
             self.wait_or_raise(found.error_code, f"group {group_id!r}")
 
     def wait_or_raise(self, code: int, what: str) -> None:

@@ -15,10 +15,10 @@ import typer
 from groupkeeper.coordinator.cli.daemon import TimeoutOption
 from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
 from groupkeeper.coordinator.cli.plain_text import plain
-from groupkeeper.coordinator.daemon.address import Address, parse_address
+from groupkeeper.coordinator.daemon.address import HostPort, parse_address
 
 if TYPE_CHECKING:
-    from groupkeeper.coordinator.cli.groups import Awaited, Group, Member
+    from groupkeeper.coordinator.cli.groups import AwaitedReport, GroupReport, MemberReport
 
 app = typer.Typer(
     help="Look at the groups of any Kafka server.",
@@ -34,7 +34,7 @@ class Output(StrEnum):
     JSON = "json"
 
 
-def _address(text: str) -> Address:
+def _address(text: str) -> HostPort:
     try:
         address = parse_address(text)
     except ValueError as error:
@@ -45,7 +45,7 @@ def _address(text: str) -> Address:
 
 
 ServerOption = Annotated[
-    Address,
+    HostPort,
     typer.Option("--server", metavar="HOST:PORT", parser=_address, help="Any broker to ask."),
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
@@ -70,12 +70,12 @@ def list_command(
 ) -> None:
     """List the groups. Exits 4 when none matches the filters."""
     # late: the daemon needs none of it
-    from groupkeeper.coordinator.cli.broker_client import Cluster, ServerError
+    from groupkeeper.coordinator.cli.broker_client import BrokerCluster, ServerError
     from groupkeeper.coordinator.cli.groups import STATES, TYPES, list_groups
 
     states, types = _known("state", state, STATES), _known("type", kind, TYPES)
     try:
-        with Cluster(server, timeout) as cluster:
+        with BrokerCluster(server, timeout) as cluster:
             groups = list_groups(cluster, states, types)
     except ServerError as error:
         fail(str(error), FAILED)
@@ -98,13 +98,13 @@ def describe_command(
     timeout: TimeoutOption = 10.0,
 ) -> None:
     """Show a group: its state, its members, its offsets. Exits 4 when it does not exist."""
-    from groupkeeper.coordinator.cli.broker_client import Cluster, ServerError
+    from groupkeeper.coordinator.cli.broker_client import BrokerCluster, ServerError
     from groupkeeper.coordinator.cli.groups import describe_group
 
     if not _is_utf8(group):
         fail(f"the group's id {group!r} is not UTF-8, as every id is", USAGE)
     try:
-        with Cluster(server, timeout) as cluster:
+        with BrokerCluster(server, timeout) as cluster:
             described = describe_group(cluster, group)
     except ServerError as error:
         fail(str(error), FAILED)
@@ -138,7 +138,7 @@ def _known(option: str, given: list[str] | None, known: Sequence[str]) -> set[st
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def _print_group(group: Group) -> None:
+def _print_group(group: GroupReport) -> None:
     coordinator = group.coordinator
     facts = {
         "GROUP": group.group,
@@ -165,7 +165,7 @@ def _print_group(group: Group) -> None:
         print_table(names.split(), rows)
 
 
-def _print_what_is_wrong(group: Group) -> None:
+def _print_what_is_wrong(group: GroupReport) -> None:
     for unknown in group.unknown_topics:
         nearest = "" if unknown.nearest is None else f", nearest: {plain(unknown.nearest)}"
         print_facts({"UNKNOWN": f"no such topic here: {unknown.topic}{nearest}"})
@@ -180,7 +180,7 @@ def _print_what_is_wrong(group: Group) -> None:
     print_facts({"AWAITED": f"{whom}, since {since}, until {until}"})
 
 
-def _awaited_name(member: Awaited) -> str:
+def _awaited_name(member: AwaitedReport) -> str:
     if not member.client_host:
         return f"{member.member_id} (an id that has not joined yet)"
     return f"{member.member_id} ({member.client_id} at {member.client_host})"
@@ -191,7 +191,7 @@ def _time(wall_ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _print_members(members: Iterable[Member]) -> None:
+def _print_members(members: Iterable[MemberReport]) -> None:
     rows = [
         (m.client_id, m.host, _ranges(m.partitions), m.instance_id, m.member_id)
         for m in sorted(members, key=lambda member: (member.client_id, member.member_id))

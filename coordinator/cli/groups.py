@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
 
-from groupkeeper.coordinator.cli.broker_client import Broker, Cluster, ServerError, error_name
+from groupkeeper.coordinator.cli.broker_client import Broker, BrokerCluster, ServerError, error_name
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.protocol.consumer_protocol import (
     ConsumerProtocolError,
@@ -38,7 +38,7 @@ Partition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class ListedGroup:
+class GroupLine:
     """A group in a listing; "" where an old broker does not tell."""
 
     group: str
@@ -48,7 +48,7 @@ class ListedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class MemberReport:
     """A member and what it was given."""
 
     member_id: str
@@ -73,7 +73,7 @@ class Offset:
 
 
 @dataclass(frozen=True, slots=True)
-class Awaited:
+class AwaitedReport:
     """A member that the group waits for; without a client: an id that has not joined yet."""
 
     member_id: str
@@ -82,10 +82,10 @@ class Awaited:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingReport:
     """What the group waits for; times in ms since the epoch. Only groupkeeper tells it."""
 
-    awaited: list[Awaited]
+    awaited: list[AwaitedReport]
     since_ms: int
     until_ms: int
     awaited_left_out: int = 0
@@ -101,7 +101,7 @@ class UnknownTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupReport:
     """Everything about one group."""
 
     group: str
@@ -110,12 +110,12 @@ class Group:
     protocol_type: str
     protocol: str
     coordinator: Broker
-    members: list[Member]
+    members: list[MemberReport]
     offsets: list[Offset]
     topics: list[str] = field(default_factory=list)
     """What the members subscribe to, as far as the server tells it."""
     unknown_topics: list[UnknownTopic] = field(default_factory=list)
-    waiting: Waiting | None = None
+    waiting: WaitingReport | None = None
 
     @property
     def total_lag(self) -> int | None:
@@ -137,10 +137,10 @@ class Group:
 
 
 def list_groups(
-    cluster: Cluster, states: Collection[str], types: Collection[str]
-) -> list[ListedGroup]:
+    cluster: BrokerCluster, states: Collection[str], types: Collection[str]
+) -> list[GroupLine]:
     """List the groups of all brokers, sorted by name. Filters: see STATES and TYPES."""
-    found: list[ListedGroup] = []
+    found: list[GroupLine] = []
     for broker in cluster.brokers():
         found += _list_of(cluster, broker, states, types)
     # an old broker knows no filter
@@ -153,8 +153,8 @@ def list_groups(
 
 
 def _list_of(
-    cluster: Cluster, broker: Broker, states: Collection[str], types: Collection[str]
-) -> Iterable[ListedGroup]:
+    cluster: BrokerCluster, broker: Broker, states: Collection[str], types: Collection[str]
+) -> Iterable[GroupLine]:
     while True:
         answer = cluster.to(broker.address).ask(
             LIST_GROUPS, range(6), states_filter=sorted(states), types_filter=sorted(types)
@@ -163,7 +163,7 @@ def _list_of(
             break
         cluster.wait_or_raise(answer.error_code, "ListGroups")
     return [
-        ListedGroup(
+        GroupLine(
             group.group_id,
             getattr(group, "group_type", "").lower(),
             group.protocol_type,
@@ -173,7 +173,7 @@ def _list_of(
     ]
 
 
-def describe_group(cluster: Cluster, group_id: str) -> Group | None:
+def describe_group(cluster: BrokerCluster, group_id: str) -> GroupReport | None:
     """Describe a group; None when there is none of that name."""
     broker = cluster.coordinator(group_id)
     described = _classic(cluster, broker, group_id) or _consumer(cluster, broker, group_id)
@@ -210,20 +210,22 @@ def _unknown(subscribed: Iterable[str], known: Collection[str]) -> Iterable[Unkn
             yield UnknownTopic(topic, nearest[0] if nearest else None)
 
 
-def _offset(key: Partition, committed: int | None, end: int | None, owner: Member | None) -> Offset:
+def _offset(
+    key: Partition, committed: int | None, end: int | None, owner: MemberReport | None
+) -> Offset:
     lag = None if committed is None or end is None else max(0, end - committed)
     if owner is None:
         return Offset(*key, committed, end, lag, None, None, None)
     return Offset(*key, committed, end, lag, owner.member_id, owner.client_id, owner.host)
 
 
-def _classic(cluster: Cluster, broker: Broker, group_id: str) -> Group | None:
+def _classic(cluster: BrokerCluster, broker: Broker, group_id: str) -> GroupReport | None:
     answer = _ask_described(cluster, broker, group_id, DESCRIBE_GROUPS, range(7))
     # before version 6 a group that is not there is Dead
     if answer is None or answer.group_state == "Dead":
         return None
     members = [
-        Member(
+        MemberReport(
             member.member_id,
             getattr(member, "group_instance_id", None),
             member.client_id,
@@ -232,7 +234,7 @@ def _classic(cluster: Cluster, broker: Broker, group_id: str) -> Group | None:
         )
         for member in answer.members
     ]
-    return Group(
+    return GroupReport(
         group_id,
         "classic",
         answer.group_state,
@@ -245,17 +247,17 @@ def _classic(cluster: Cluster, broker: Broker, group_id: str) -> Group | None:
     )
 
 
-def _told_more(answer: Any) -> tuple[list[str], list[UnknownTopic], Waiting | None]:
+def _told_more(answer: Any) -> tuple[list[str], list[UnknownTopic], WaitingReport | None]:
     """Return the topics, and what groupkeeper tells its command line in the message of a group; a
     broker has none there, and tells the subscriptions of a Stable group.
     """
     try:
         told = json.loads(getattr(answer, "error_message", None) or "")
-        awaited = [Awaited(**member) for member in told["awaited"]]
+        awaited = [AwaitedReport(**member) for member in told["awaited"]]
         waiting = None
         if told["until_ms"] is not None:
             left_out = told.get("awaited_left_out", 0)
-            waiting = Waiting(awaited, told["since_ms"], told["until_ms"], left_out)
+            waiting = WaitingReport(awaited, told["since_ms"], told["until_ms"], left_out)
         return list(told["topics"]), [], waiting
     except (ValueError, TypeError, KeyError):
         pass
@@ -267,14 +269,14 @@ def _told_more(answer: Any) -> tuple[list[str], list[UnknownTopic], Waiting | No
     return sorted(topics), [], None
 
 
-def _consumer(cluster: Cluster, broker: Broker, group_id: str) -> Group | None:
+def _consumer(cluster: BrokerCluster, broker: Broker, group_id: str) -> GroupReport | None:
     if not cluster.to(broker.address).serves(CONSUMER_GROUP_DESCRIBE):
         return None
     answer = _ask_described(cluster, broker, group_id, CONSUMER_GROUP_DESCRIBE, range(2))
     if answer is None:
         return None
     members = [
-        Member(
+        MemberReport(
             member.member_id,
             member.instance_id,
             member.client_id,
@@ -283,7 +285,7 @@ def _consumer(cluster: Cluster, broker: Broker, group_id: str) -> Group | None:
         )
         for member in answer.members
     ]
-    return Group(
+    return GroupReport(
         group_id,
         "consumer",
         answer.group_state,
@@ -296,7 +298,7 @@ def _consumer(cluster: Cluster, broker: Broker, group_id: str) -> Group | None:
 
 
 def _ask_described(
-    cluster: Cluster, broker: Broker, group_id: str, api_key: int, versions: range
+    cluster: BrokerCluster, broker: Broker, group_id: str, api_key: int, versions: range
 ) -> Any:
     while True:
         answer = cluster.to(broker.address).ask(
@@ -324,7 +326,7 @@ def _assigned(protocol_type: str, assignment: bytes) -> dict[str, list[int]]:
     return {topic: sorted(partitions) for topic, partitions in sorted(given.items())}
 
 
-def _committed(cluster: Cluster, broker: Broker, group_id: str) -> dict[Partition, int]:
+def _committed(cluster: BrokerCluster, broker: Broker, group_id: str) -> dict[Partition, int]:
     group = Row(group_id=group_id, member_id=None, member_epoch=-1, topics=None)
     while True:
         answer = cluster.to(broker.address).ask(
@@ -348,7 +350,7 @@ def _committed(cluster: Cluster, broker: Broker, group_id: str) -> dict[Partitio
     }
 
 
-def _ends(cluster: Cluster, partitions: Collection[Partition]) -> dict[Partition, int]:
+def _ends(cluster: BrokerCluster, partitions: Collection[Partition]) -> dict[Partition, int]:
     """Ask the leaders; what nobody leads has no end that we could tell."""
     by_leader: dict[Any, dict[str, list[int]]] = {}
     leaders = cluster.leaders(sorted({topic for topic, _ in partitions})) if partitions else {}

@@ -6,18 +6,18 @@ import http.client
 
 from groupkeeper.coordinator.cli.failing import FAILED, fail
 from groupkeeper.coordinator.cli.plain_text import plain_lines
-from groupkeeper.coordinator.daemon.address import Address
+from groupkeeper.coordinator.daemon.address import HostPort
 
 ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is listened on, not listening
 """Where a daemon that listens on every address can be asked."""
 
 
-def reachable(listen: Address) -> Address:
+def reachable(listen: HostPort) -> HostPort:
     """Return where to ask a daemon that listens there."""
-    return Address(ANY.get(listen.host, listen.host), listen.port)
+    return HostPort(ANY.get(listen.host, listen.host), listen.port)
 
 
-def check(address: Address, timeout_s: float) -> None:
+def check(address: HostPort, timeout_s: float) -> None:
     """GET /readyz; print what it says, exit 1 unless groups are served."""
     connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
 from groupkeeper.coordinator.core.cluster.image import TopicImage
-from groupkeeper.coordinator.core.cluster.settings import GroupSettings
+from groupkeeper.coordinator.core.cluster.settings import GroupOverrides
 from groupkeeper.coordinator.core.records import OffsetsAdopted, OffsetsCommitted
 from groupkeeper.coordinator.runtime.shards import AnyShard, ClusterRunner
 from groupkeeper.storage.base import CLUSTER_SHARD, ShardId
@@ -26,7 +26,7 @@ class NoTopics:
         """Take the image in which everything exists."""
         self.image = TopicImage.any()
 
-    def settings(self, shard_id: ShardId) -> Mapping[str, GroupSettings]:
+    def settings(self, shard_id: ShardId) -> Mapping[str, GroupOverrides]:
         """Nothing is set."""
         return {}
 
@@ -47,7 +47,7 @@ class ClusterFeed:
         topics: Topics,
         configs: GroupConfigStore,
         push_image: Callable[[TopicImage], None],
-        push_settings: Callable[[ShardId, Mapping[str, GroupSettings]], None],
+        push_settings: Callable[[ShardId, Mapping[str, GroupOverrides]], None],
     ) -> None:
         """Feed these; ``push_image`` goes to all shards, ``push_settings`` to one."""
         self._topics = topics
@@ -60,7 +60,7 @@ class ClusterFeed:
         """The last image that is durable."""
         return self._topics.image
 
-    def settings(self, shard_id: ShardId) -> Mapping[str, GroupSettings]:
+    def settings(self, shard_id: ShardId) -> Mapping[str, GroupOverrides]:
         """What is durably set for groups of a shard."""
         return self._configs.settings(shard_id)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from groupkeeper.coordinator.core.cluster.settings import GroupSettings, to_settings
+from groupkeeper.coordinator.core.cluster.settings import GroupOverrides, to_settings
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.records import GroupConfigs, Record
 from groupkeeper.coordinator.core.routing import shard_of
@@ -25,7 +25,7 @@ class GroupConfigStore:
         """What holds for a group that set nothing."""
         self._shards = shards
         self._configs: dict[str, Mapping[str, str]] = {}
-        self._settings: dict[int, Mapping[str, GroupSettings]] = {}
+        self._settings: dict[int, Mapping[str, GroupOverrides]] = {}
 
     def of(self, group_id: str) -> Mapping[str, str]:
         """Return what is set for a group, by key."""
@@ -35,7 +35,7 @@ class GroupConfigStore:
         """List the groups that have configs of their own."""
         return list(self._configs)
 
-    def settings(self, shard_id: int) -> Mapping[str, GroupSettings]:
+    def settings(self, shard_id: int) -> Mapping[str, GroupOverrides]:
         """Return what is set for groups of a shard: a value, replaced as a whole."""
         return self._settings.get(shard_id, {})
 
@@ -50,7 +50,7 @@ class GroupConfigStore:
         return self._take({record.group_id: record.configs for record in found})
 
     def _take(self, changed: Mapping[str, Mapping[str, str]]) -> set[int]:
-        by_shard: dict[int, dict[str, GroupSettings]] = {}
+        by_shard: dict[int, dict[str, GroupOverrides]] = {}
         for group_id, configs in changed.items():
             if configs == self.of(group_id):
                 continue

@@ -65,7 +65,7 @@ class JoinProtocol(NamedTuple):
     metadata: bytes
 
 
-class JoinGroupMember(NamedTuple):
+class JoinedMember(NamedTuple):
     """A member as the leader is shown it."""
 
     member_id: str
@@ -82,7 +82,7 @@ class JoinGroupResult(AnyResult, frozen=True):
     protocol_name: str | None = None
     leader: str = ""
     skip_assignment: bool = False
-    members: tuple[JoinGroupMember, ...] = ()
+    members: tuple[JoinedMember, ...] = ()
 
 
 class JoinGroup(GroupRequest, frozen=True):

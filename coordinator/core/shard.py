@@ -12,7 +12,7 @@ from typing import Final
 
 from groupkeeper.coordinator.core.classic import admin, group_view, joining, membership, rebalance
 from groupkeeper.coordinator.core.cluster.image import TopicImage
-from groupkeeper.coordinator.core.cluster.settings import GroupSettings
+from groupkeeper.coordinator.core.cluster.settings import GroupOverrides
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.handling import HANDLERS
@@ -100,7 +100,7 @@ class Shard(ShardState):
             topic_sweep.start_sweep(self)
         return step
 
-    def configs_changed(self, settings: Mapping[str, GroupSettings], now: Now) -> Step:
+    def configs_changed(self, settings: Mapping[str, GroupOverrides], now: Now) -> Step:
         """Take what is set for single groups; it holds for whatever is decided from now on."""
         self.now = now
         self.step = step = Step()

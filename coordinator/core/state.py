@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage
-from groupkeeper.coordinator.core.cluster.settings import NO_SETTINGS, GroupSettings
+from groupkeeper.coordinator.core.cluster.settings import NO_SETTINGS, GroupOverrides
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind, Deadlines
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.events import Event
@@ -66,7 +66,7 @@ class ShardState:
         self.groups: dict[str, Group] = {}
         self.offsets_held = 0
         """Committed offsets of all groups, counted in ``apply``: a scrape must not walk them."""
-        self.settings: Mapping[str, GroupSettings] = {}
+        self.settings: Mapping[str, GroupOverrides] = {}
         """What was set for single groups; the others follow ``limits``."""
         self.deadlines = Deadlines(limits.heartbeat_check_interval_ms)
         self.retention = Deadline(DeadlineKind.RETENTION, ("", ""))
@@ -95,7 +95,7 @@ class ShardState:
         self.step: Step
         """What is said and written by whatever the shard does now; every way in begins one."""
 
-    def settings_of(self, group: Group) -> GroupSettings:
+    def settings_of(self, group: Group) -> GroupOverrides:
         """What was set for this group."""
         return self.settings.get(group.group_id, NO_SETTINGS)
 

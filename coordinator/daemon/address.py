@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Address(NamedTuple):
+class HostPort(NamedTuple):
     """A host and a port."""
 
     host: str
@@ -16,7 +16,7 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> HostPort:
     """Read ``HOST:PORT`` or ``[IPV6]:PORT``; port 0 lets the system choose one."""
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -25,4 +25,4 @@ def parse_address(text: str) -> Address:
         host = ""
     if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
         raise ValueError(f"{text!r} is not HOST:PORT (an IPv6 host stands in brackets)")
-    return Address(host, int(port))
+    return HostPort(host, int(port))

@@ -26,7 +26,7 @@ from groupkeeper.coordinator.daemon.broker_configs import broker_configs
 from groupkeeper.coordinator.daemon.config import Settings, absolute_storage_url, setting_names
 from groupkeeper.coordinator.daemon.config_load import ConfigError
 from groupkeeper.coordinator.daemon.exposition import Exposition
-from groupkeeper.coordinator.daemon.group_metrics import GroupWalk
+from groupkeeper.coordinator.daemon.group_metrics import MetricsWalk
 from groupkeeper.coordinator.daemon.logs import configure_logging, set_log_level
 from groupkeeper.coordinator.daemon.process import (
     CannotGoOn,
@@ -270,7 +270,7 @@ class Daemon:
         metrics, topics = self._settings.metrics, self._topics
         walk = None
         if metrics.groups != "off":
-            walk = GroupWalk(
+            walk = MetricsWalk(
                 self._coordinator.live_groups,
                 lambda: topics.image.by_name.values(),
                 topics.end_offset,

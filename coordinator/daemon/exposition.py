@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from groupkeeper.coordinator.daemon.group_metrics import GroupWalk, Snapshot
+from groupkeeper.coordinator.daemon.group_metrics import MetricsWalk, Snapshot
 from groupkeeper.coordinator.daemon.metrics import DEFINITIONS, Definition, Source, Value, series_of
 from groupkeeper.coordinator.runtime.histogram import Histogram
 from groupkeeper.coordinator.runtime.loading import Slicer
@@ -31,7 +31,7 @@ class Exposition:
     """Makes the page. One scrape at a time: others wait for it."""
 
     def __init__(
-        self, sources: Mapping[str, Source], max_series: int, walk: GroupWalk | None = None
+        self, sources: Mapping[str, Source], max_series: int, walk: MetricsWalk | None = None
     ) -> None:
         """Take the sources, by the name of their definition, and what reads groups, if anything."""
         unknown = sources.keys() - {definition.name for definition in DEFINITIONS}

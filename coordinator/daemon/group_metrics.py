@@ -105,7 +105,7 @@ class Snapshot:
             self.dropped += 1
 
 
-class GroupWalk:
+class MetricsWalk:
     """Fills a snapshot piece by piece: iterate, and look at the time between two pieces."""
 
     def __init__(

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from groupkeeper.coordinator.daemon.address import Address
+from groupkeeper.coordinator.daemon.address import HostPort
 from groupkeeper.coordinator.runtime.histogram import LAG_BOUNDS_S, Histogram
 
 BACKLOG = 1024
@@ -96,7 +96,7 @@ def raise_file_limit(kafka: int, http: int) -> Connections:
     return Connections(min(kafka, left - http), http)
 
 
-def bind(address: Address, setting: str) -> socket.socket:
+def bind(address: HostPort, setting: str) -> socket.socket:
     """Bind without listening: the port is ours, and nobody gets through before we are ready."""
     try:
         found = socket.getaddrinfo(
@@ -128,7 +128,7 @@ def listen(listener: socket.socket, setting: str) -> None:
         raise _cannot_listen(address, setting, error) from None
 
 
-def _cannot_listen(address: Address, setting: str, error: OSError) -> StartFailed:
+def _cannot_listen(address: HostPort, setting: str, error: OSError) -> StartFailed:
     advice = {
         errno.EACCES: f"set {setting} to a port from 1024 on, or give this process the capability "
         "CAP_NET_BIND_SERVICE",
@@ -139,10 +139,10 @@ def _cannot_listen(address: Address, setting: str, error: OSError) -> StartFaile
     )
 
 
-def bound_address(listener: socket.socket) -> Address:
+def bound_address(listener: socket.socket) -> HostPort:
     """Return where a socket listens; tells the port that the system chose for port 0."""
     host, port, *_ = listener.getsockname()
-    return Address(host, port)
+    return HostPort(host, port)
 
 
 class DescriptorProbe:

@@ -90,7 +90,7 @@ class GroupLoader:
 
     def admit(self) -> bool:
         """Count one held request more; False where there are too many."""
-        if self._held >= self._config.max_waiting_requests:
+        if self._held >= self._config.max_gathered_requests:
             return False
         self._held += 1
         return True

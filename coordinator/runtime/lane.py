@@ -118,7 +118,7 @@ class Lane:
         """Appends that failed since the last one that did not."""
         self.last_append_ms = 0
         """When something other than a fold was last written (monotonic)."""
-        self.max_waiting = config.max_waiting_requests
+        self.max_waiting = config.max_gathered_requests
         self._storage = storage
         self._config = config
         self._clock = clock
@@ -151,8 +151,8 @@ class Lane:
         append.requests += 1
         append.bytes += record_bytes
         if (
-            append.requests >= self._config.max_waiting_requests
-            or append.bytes >= self._config.max_waiting_bytes
+            append.requests >= self._config.max_gathered_requests
+            or append.bytes >= self._config.max_gathered_bytes
         ):
             self.is_full = True
         if self._task is None:

@@ -42,7 +42,7 @@ from groupkeeper.storage.base import CanBeMoved, OffsetStorage, StorageError, St
 from groupkeeper.storage.cancellation import unless_cancelled
 
 if TYPE_CHECKING:
-    from groupkeeper.coordinator.core.cluster.settings import GroupSettings
+    from groupkeeper.coordinator.core.cluster.settings import GroupOverrides
     from groupkeeper.coordinator.core.records import Record
     from groupkeeper.coordinator.runtime.clock import Clock
     from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
@@ -71,7 +71,7 @@ class Observer(Protocol):
         """The image that shards are made with."""
         ...
 
-    def settings(self, shard_id: int) -> Mapping[str, GroupSettings]:
+    def settings(self, shard_id: int) -> Mapping[str, GroupOverrides]:
         """What is set for single groups of a shard."""
         ...
 
@@ -204,7 +204,7 @@ class ShardOwner:
         for lane in self.lanes:
             await lane.flush()
 
-    def push_settings(self, shard_id: int, settings: Mapping[str, GroupSettings]) -> None:
+    def push_settings(self, shard_id: int, settings: Mapping[str, GroupOverrides]) -> None:
         """Give a shard what is set for its groups; one that does not live gets it when loaded."""
         slot = self.slots[shard_id]
         now = self._clock.now()

@@ -36,8 +36,8 @@ LEAST: Final = {
     "merge_window_ms": 0,
     "max_merged_members": 0,
     "max_riding_events": 0,
-    "max_waiting_requests": 1,
-    "max_waiting_bytes": 1,
+    "max_gathered_requests": 1,
+    "max_gathered_bytes": 1,
     "load_slice_ms": 0,
     "retry_min_ms": 1,
     "retry_max_ms": 1,
@@ -100,12 +100,12 @@ class CoordinatorConfig(CoreLimits):
     max_riding_events: int = 20_000
     """Events without records that may wait for an append; at some 500 bytes each that is 10 MB. One
     with long names counts as several."""
-    max_waiting_requests: int = 8_192
+    max_gathered_requests: int = 8_192
     """Requests that may gather for one append. An append that takes 100 ms at 50,000 commits a
     second gathers 5,000; more means that storage does not keep up, and clients are told to come
     back.
     """
-    max_waiting_bytes: int = 8 * 1024 * 1024
+    max_gathered_bytes: int = 8 * 1024 * 1024
     """Their estimated size: with one step on top, what a storage has to take in one append. It is
     encoded while everyone else waits: 24 MiB of characters that JSON escapes take 50 ms.
     """

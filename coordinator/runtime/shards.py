@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage
-from groupkeeper.coordinator.core.cluster.settings import GroupSettings
+from groupkeeper.coordinator.core.cluster.settings import GroupOverrides
 from groupkeeper.coordinator.core.cluster.shard import ClusterShard
 from groupkeeper.coordinator.core.groups.census import Census
 from groupkeeper.coordinator.core.limits import CoreLimits
@@ -33,7 +33,7 @@ class AnyShard(Protocol):
         """Take a new image of topics."""
         ...
 
-    def configs_changed(self, settings: Mapping[str, GroupSettings], now: Now) -> Step:
+    def configs_changed(self, settings: Mapping[str, GroupOverrides], now: Now) -> Step:
         """Take what is set for single groups of this shard."""
         ...
 
@@ -80,7 +80,7 @@ class ClusterRunner(ClusterShard):
         """Nothing to do: the image comes from here."""
         return Step()
 
-    def configs_changed(self, settings: Mapping[str, GroupSettings], now: Now) -> Step:
+    def configs_changed(self, settings: Mapping[str, GroupOverrides], now: Now) -> Step:
         """Nothing to do: they come from here."""
         return Step()
 

@@ -193,7 +193,7 @@ class Delays:
                 give()
 
 
-class Gate:
+class FaultGate:
     """What clients send comes in through it; what was begun is answered while it is closed too."""
 
     def __init__(self) -> None:
@@ -226,7 +226,9 @@ class FaultyConnection(Connection):
 
     __slots__ = ("_delays", "_gate", "_peer_takes")
 
-    def __init__(self, server: KafkaServer, listener: Listener, delays: Delays, gate: Gate) -> None:
+    def __init__(
+        self, server: KafkaServer, listener: Listener, delays: Delays, gate: FaultGate
+    ) -> None:
         """Make the connection of a listener."""
         super().__init__(server, listener)
         self._delays = delays

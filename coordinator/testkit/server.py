@@ -49,8 +49,8 @@ from groupkeeper.coordinator.testkit.faults import (
     Delays,
     FailingStorage,
     Fault,
+    FaultGate,
     FaultyConnection,
-    Gate,
     MovableClock,
     Nobody,
 )
@@ -64,7 +64,7 @@ from groupkeeper.coordinator.testkit.refusals import (
     member_id_of,
     refusals,
 )
-from groupkeeper.coordinator.testkit.turns import Turns
+from groupkeeper.coordinator.testkit.turns import LifeTurns
 from groupkeeper.storage.host_values import int32, int64, text, whole_number
 from groupkeeper.storage.segment_lines import EventDict
 
@@ -101,11 +101,11 @@ class GroupkeeperServer:
         self._clock = MovableClock()
         self._storage = FailingStorage(self._clock.wall_ms)
         self._delays = Delays()
-        self._gate = Gate()
+        self._gate = FaultGate()
         self._port = self.options.port
         self._coordinator: GroupCoordinator | None = None
         self._kafka: KafkaServer | None = None
-        self._turns = Turns(lambda: self._coordinator is not None)
+        self._turns = LifeTurns(lambda: self._coordinator is not None)
 
     async def __aenter__(self) -> GroupkeeperServer:
         """Start it."""

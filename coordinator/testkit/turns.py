@@ -16,7 +16,7 @@ _ENDED: Final = (
 )
 
 
-class Turns:
+class LifeTurns:
     """Starts and stops of a server, which lives in the loop that it is started in."""
 
     def __init__(self, runs: Callable[[], bool]) -> None:

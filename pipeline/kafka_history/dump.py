@@ -30,7 +30,7 @@ from aiokafka.record.control_record import ControlRecord
 
 from groupkeeper.pipeline.kafka_history.fetch import FetchStalledError, fetch_batches
 from groupkeeper.pipeline.kafka_history.transactions import OpenTransaction, RawRecord, Transactions
-from groupkeeper.pipeline.restore.cluster import Endpoint
+from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
 
 TOPIC: Final = "__consumer_offsets"
 FORMAT: Final = "groupkeeper-offsets-dump"
@@ -85,7 +85,7 @@ class Dump(msgspec.Struct, frozen=True):
 
 
 def dump(
-    source: Endpoint,
+    source: ClusterEndpoint,
     directory: Path,
     created_ms: int,
     progress: Progress = lambda read, of: None,
@@ -143,7 +143,7 @@ def read_partition(path: Path) -> Iterator[RawRecord]:
 
 
 async def _dump(
-    source: Endpoint, directory: Path, progress: Progress
+    source: ClusterEndpoint, directory: Path, progress: Progress
 ) -> tuple[DumpedPartition, ...]:
     options = _settings(source)
     async with AsyncExitStack() as stack:
@@ -277,7 +277,7 @@ def _sync(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-def _settings(source: Endpoint) -> dict[str, Any]:
+def _settings(source: ClusterEndpoint) -> dict[str, Any]:
     """Return the settings for aiokafka: kafka-python's, but for the files of TLS. DumpError."""
     settings = source.settings()
     found = {name: value for name, value in settings.items() if not name.startswith("ssl_")}

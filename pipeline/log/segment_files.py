@@ -29,7 +29,7 @@ _NAME: Final = re.compile(r"events-(?P<log_id>.+)-(?P<first>\d+)-(?P<last>\d+)\.
 _DAY: Final = re.compile(r"dt=(\d{4}-\d\d-\d\d)")
 
 
-class SegmentName(NamedTuple):
+class SegmentFile(NamedTuple):
     """What a path tells."""
 
     log_id: str
@@ -48,7 +48,7 @@ class Listed(NamedTuple):
     schema_version: int = 0
 
 
-class Ticket(NamedTuple):
+class ChangeTicket(NamedTuple):
     """A file to look at; the columns of ``TICKET_SCHEMA``."""
 
     file: str
@@ -75,7 +75,7 @@ class Lacking(NamedTuple):
 
     file: str
     problem: str
-    name: SegmentName | None
+    name: SegmentFile | None
 
     def __str__(self) -> str:
         """Say it to a person."""
@@ -101,7 +101,7 @@ def lost_problem(damaged: str) -> str:
     return f"{damaged}: it was so when its day went by retention, and {IN_NO_SNAPSHOT}"
 
 
-def parse_name(file: str) -> SegmentName | None:
+def parse_name(file: str) -> SegmentFile | None:
     """Read the path of a segment; None where its name is none."""
     folder, _, name = file.rpartition("/")
     found = _NAME.fullmatch(name)
@@ -109,7 +109,7 @@ def parse_name(file: str) -> SegmentName | None:
         return None
     day = _DAY.fullmatch(folder.rpartition("/")[2])
     first, last = int(found["first"]), int(found["last"])
-    return SegmentName(found["log_id"], first, last, date.fromisoformat(day[1]) if day else None)
+    return SegmentFile(found["log_id"], first, last, date.fromisoformat(day[1]) if day else None)
 
 
 class ManifestLines:
@@ -154,7 +154,7 @@ class ManifestLines:
         return self.listed.get(file) or self._by_name.get(file.rpartition("/")[2], Listed())
 
 
-def problem_of_file(ticket: Ticket, file_bytes: int, sha256: str) -> str:
+def problem_of_file(ticket: ChangeTicket, file_bytes: int, sha256: str) -> str:
     """Say what is wrong with a file before it is read; "" where nothing is."""
     listed = ticket.listed
     if parse_name(ticket.file) is None:

@@ -18,8 +18,8 @@ import msgspec
 from groupkeeper.pipeline.restore.cluster import (
     GROUPS_A_REQUEST,
     ClusterError,
+    ClusterGroup,
     GroupBusy,
-    ListedGroup,
 )
 from groupkeeper.pipeline.restore.plan import (
     Change,
@@ -27,10 +27,10 @@ from groupkeeper.pipeline.restore.plan import (
     Committed,
     Content,
     GroupPlan,
-    Kind,
     Log,
     Partition,
     Plan,
+    PlanKind,
     State,
     partitions_of,
     plan_group,
@@ -42,14 +42,14 @@ NAMED: Final = 3
 """How many of many a message names."""
 
 
-class Coordinator(Protocol):
+class OffsetTarget(Protocol):
     """What is asked of a ``pipeline.restore.cluster.Cluster``."""
 
     @property
     def address(self) -> str:
         """HOST:PORT, for messages."""
 
-    def groups(self) -> dict[str, ListedGroup]:
+    def groups(self) -> dict[str, ClusterGroup]:
         """Every group."""
 
     def members(self, group: str) -> list[str]:
@@ -112,7 +112,7 @@ Removes: TypeAlias = Callable[[Partition], bool]
 class Purpose(NamedTuple):
     """What a plan is made for; see the fields of ``Content``."""
 
-    kind: Kind
+    kind: PlanKind
     source: str
     created_ms: int
     as_of_ms: int | None = None
@@ -120,9 +120,9 @@ class Purpose(NamedTuple):
 
 
 def make_plan(
-    coordinator: Coordinator,
+    coordinator: OffsetTarget,
     wanted: Mapping[str, Mapping[Partition, Committed]],
-    data: Coordinator | None,
+    data: OffsetTarget | None,
     purpose: Purpose,
     *,
     removes: Removes = lambda partition: True,
@@ -139,9 +139,9 @@ def make_plan(
 
 
 def plan_groups(
-    coordinator: Coordinator,
+    coordinator: OffsetTarget,
     wanted: Mapping[str, Mapping[Partition, Committed]],
-    data: Coordinator | None,
+    data: OffsetTarget | None,
     removes: Removes,
 ) -> tuple[list[GroupPlan], bool]:
     """Do the groups of ``make_plan``; say too whether there was anything to clamp to."""
@@ -175,8 +175,8 @@ def make_sealed(
 
 
 def logs_for(
-    coordinator: Coordinator,
-    data: Coordinator | None,
+    coordinator: OffsetTarget,
+    data: OffsetTarget | None,
     groups: Iterable[Collection[Partition]],
 ) -> dict[Partition, Log]:
     """Log start and end of every partition that the coordinator knows.
@@ -193,7 +193,7 @@ def logs_for(
 # --- looking, without changing --------------------------------------------------------------------
 
 
-def check(coordinator: Coordinator, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
+def check(coordinator: OffsetTarget, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
     """Say of each group what an apply would do now."""
     for group, listed, now in _looked_at(coordinator, groups):
         refused = _refusal(coordinator, group, listed, now)
@@ -205,7 +205,7 @@ def check(coordinator: Coordinator, groups: Sequence[GroupPlan]) -> Iterator[Out
         yield Outcome(group.group, result, len(pending))
 
 
-def verify(coordinator: Coordinator, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
+def verify(coordinator: OffsetTarget, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
     """Say of each group whether it is as planned; who is a member does not matter."""
     for group, _, now in _looked_at(coordinator, groups):
         found = progress(group, now)
@@ -224,8 +224,8 @@ def verify(coordinator: Coordinator, groups: Sequence[GroupPlan]) -> Iterator[Ou
 
 
 def _looked_at(
-    coordinator: Coordinator, groups: Sequence[GroupPlan]
-) -> Iterator[tuple[GroupPlan, ListedGroup | None, dict[Partition, Committed]]]:
+    coordinator: OffsetTarget, groups: Sequence[GroupPlan]
+) -> Iterator[tuple[GroupPlan, ClusterGroup | None, dict[Partition, Committed]]]:
     """Each group with what the server says of it, asked for many at a time."""
     for at in range(0, len(groups), GROUPS_A_REQUEST):
         some = groups[at : at + GROUPS_A_REQUEST]
@@ -238,7 +238,7 @@ def _looked_at(
 # --- applying -------------------------------------------------------------------------------------
 
 
-def apply(coordinator: Coordinator, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
+def apply(coordinator: OffsetTarget, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
     """Carry out the plan of each group; one that is refused or fails does not stop the others."""
     for group, listed, now in _looked_at(coordinator, groups):
         try:
@@ -255,9 +255,9 @@ def apply(coordinator: Coordinator, groups: Sequence[GroupPlan]) -> Iterator[Out
 
 
 def _apply_group(
-    coordinator: Coordinator,
+    coordinator: OffsetTarget,
     group: GroupPlan,
-    listed: ListedGroup | None,
+    listed: ClusterGroup | None,
     now: Mapping[Partition, Committed],
 ) -> Outcome:
     if not progress(group, now)[State.PENDING]:
@@ -279,7 +279,7 @@ def _apply_group(
     return _read_back(coordinator, group, len(pending))
 
 
-def _read_back(coordinator: Coordinator, group: GroupPlan, changed: int) -> Outcome:
+def _read_back(coordinator: OffsetTarget, group: GroupPlan, changed: int) -> Outcome:
     now = coordinator.offsets([group.group])[group.group]
     found = progress(group, now)
     other = [*found[State.PENDING], *found[State.DRIFTED]]
@@ -298,9 +298,9 @@ def _read_back(coordinator: Coordinator, group: GroupPlan, changed: int) -> Outc
 
 
 def _refusal(
-    coordinator: Coordinator,
+    coordinator: OffsetTarget,
     group: GroupPlan,
-    listed: ListedGroup | None,
+    listed: ClusterGroup | None,
     now: Mapping[Partition, Committed],
 ) -> Outcome | None:
     found = progress(group, now)
@@ -320,7 +320,7 @@ def _refusal(
 
 
 def _busy(
-    coordinator: Coordinator, group: GroupPlan, state: str, *, written: bool = False
+    coordinator: OffsetTarget, group: GroupPlan, state: str, *, written: bool = False
 ) -> Outcome:
     try:
         members = coordinator.members(group.group)
@@ -338,7 +338,7 @@ def _busy(
     )
 
 
-def _describe(coordinator: Coordinator, group: GroupPlan) -> str:
+def _describe(coordinator: OffsetTarget, group: GroupPlan) -> str:
     server = coordinator.address.partition(",")[0].strip()
     return f"groupkeeper group describe {shlex.quote(group.group)} --server {server}"
 

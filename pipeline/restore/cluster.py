@@ -74,7 +74,7 @@ class GroupBusy(ClusterError):
     """The coordinator refused because the group has members."""
 
 
-class ListedGroup(NamedTuple):
+class ClusterGroup(NamedTuple):
     """A group in a listing."""
 
     group: str
@@ -88,7 +88,7 @@ class ListedGroup(NamedTuple):
         return self.state in IDLE_STATES
 
 
-class Endpoint(NamedTuple):
+class ClusterEndpoint(NamedTuple):
     """A server and how to reach it; another process can be sent it, and opens its own clients."""
 
     address: str
@@ -150,7 +150,7 @@ FILE_SETTINGS: Final = (".ca.location", ".certificate.location", ".key.location"
 class Cluster:
     """A connection to one server. Not shared between threads; ``close`` it, or use it in a with."""
 
-    def __init__(self, endpoint: Endpoint, client_id: str) -> None:
+    def __init__(self, endpoint: ClusterEndpoint, client_id: str) -> None:
         """Connect. Raises ClusterError where nobody answers."""
         self.address = endpoint.address
         self._endpoint = endpoint
@@ -191,11 +191,11 @@ class Cluster:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def groups(self) -> dict[str, ListedGroup]:
+    def groups(self) -> dict[str, ClusterGroup]:
         """Every group of the cluster, by its id."""
         listed = self._ask("list groups", lambda: self._client.list_groups())
         return {
-            each["group_id"]: ListedGroup(
+            each["group_id"]: ClusterGroup(
                 each["group_id"], each.get("group_state") or "", each.get("group_type") or ""
             )
             for each in listed
@@ -368,7 +368,7 @@ def _require_file(name: str, path: str) -> None:
         raise ClusterError(f"{name}={path}: {error.strerror or error}") from None
 
 
-def _knock(endpoint: Endpoint) -> None:
+def _knock(endpoint: ClusterEndpoint) -> None:
     """Find a server that takes connections, or say at once that there is none.
 
     The client would try again until its time is over, and leave its sockets open.

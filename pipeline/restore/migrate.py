@@ -27,9 +27,16 @@ from groupkeeper.pipeline.restore.apply import (
     plan_groups,
     verify,
 )
-from groupkeeper.pipeline.restore.cluster import ClusterError, Endpoint, ListedGroup
+from groupkeeper.pipeline.restore.cluster import ClusterEndpoint, ClusterError, ClusterGroup
 from groupkeeper.pipeline.restore.drift import drift
-from groupkeeper.pipeline.restore.plan import Committed, GroupPlan, Kind, Partition, Plan, renamed
+from groupkeeper.pipeline.restore.plan import (
+    Committed,
+    GroupPlan,
+    Partition,
+    Plan,
+    PlanKind,
+    renamed,
+)
 
 CLIENT_ID: Final = "groupkeeper-migrate"
 """Of whoever only reads; what is written bears the plan's."""
@@ -40,12 +47,12 @@ KNOWN_TYPES: Final = frozenset({"", "classic", "consumer"})
 """Types of groups that have committed offsets of the ordinary kind."""
 
 
-class Route(NamedTuple):
+class MigrationRoute(NamedTuple):
     """From where to where, and what is called otherwise there."""
 
-    source: Endpoint
-    target: Endpoint
-    data: Endpoint | None
+    source: ClusterEndpoint
+    target: ClusterEndpoint
+    data: ClusterEndpoint | None
     """The cluster with the records that the target's consumers read; None: nothing is clamped."""
     topics: Mapping[str, str] = {}
 
@@ -79,7 +86,7 @@ class Migration(NamedTuple):
         ]
 
 
-class Step(StrEnum):
+class MigrationStep(StrEnum):
     """What is done with a plan."""
 
     CHECK = "check"
@@ -89,7 +96,7 @@ class Step(StrEnum):
 
 def plan_migration(
     spark: SparkSession,
-    route: Route,
+    route: MigrationRoute,
     created_ms: int,
     patterns: Collection[str] = (),
 ) -> Migration:
@@ -109,7 +116,7 @@ def plan_migration(
     planned = list(_spread(spark, names, partial(_plan_task, route), Planned))
     groups = sorted((each.group for each in planned if each.group), key=lambda each: each.group)
     purpose = Purpose(
-        Kind.MIGRATION,
+        PlanKind.MIGRATION,
         f"the groups of {route.source.address}",
         created_ms,
         topics=dict(sorted(route.topics.items())),
@@ -124,7 +131,9 @@ def plan_migration(
     )
 
 
-def run_plan(spark: SparkSession, target: Endpoint, plan: Plan, step: Step) -> list[Outcome]:
+def run_plan(
+    spark: SparkSession, target: ClusterEndpoint, plan: Plan, step: MigrationStep
+) -> list[Outcome]:
     """Check, apply or verify a plan against its coordinator, many groups at a time."""
     encoder = msgspec.json.Encoder()
     groups = [encoder.encode(each).decode() for each in plan.content.groups]
@@ -132,7 +141,7 @@ def run_plan(spark: SparkSession, target: Endpoint, plan: Plan, step: Step) -> l
     return sorted(_spread(spark, groups, task, Outcome), key=lambda each: each.group)
 
 
-def source_drift(spark: SparkSession, source: Endpoint, plan: Plan) -> list[Outcome]:
+def source_drift(spark: SparkSession, source: ClusterEndpoint, plan: Plan) -> list[Outcome]:
     """Say of each group whether its source has moved on since the plan was made."""
     encoder = msgspec.json.Encoder()
     groups = [encoder.encode(each).decode() for each in plan.content.groups]
@@ -140,7 +149,7 @@ def source_drift(spark: SparkSession, source: Endpoint, plan: Plan) -> list[Outc
     return sorted(_spread(spark, groups, task, Outcome), key=lambda each: each.group)
 
 
-def _is_wanted(listed: ListedGroup, patterns: Collection[str]) -> bool:
+def _is_wanted(listed: ClusterGroup, patterns: Collection[str]) -> bool:
     if listed.type.lower() not in KNOWN_TYPES:
         return False
     return not patterns or any(fnmatchcase(listed.group, each) for each in patterns)
@@ -149,7 +158,7 @@ def _is_wanted(listed: ListedGroup, patterns: Collection[str]) -> bool:
 # --- tasks: these run wherever Spark puts them ----------------------------------------------------
 
 
-def _plan_task(route: Route, names: Sequence[str]) -> Iterator[Planned]:
+def _plan_task(route: MigrationRoute, names: Sequence[str]) -> Iterator[Planned]:
     try:
         with ExitStack() as stack:
             source = stack.enter_context(route.source.open(CLIENT_ID))
@@ -185,11 +194,15 @@ def _mapped(
     return wanted, failed
 
 
-_STEPS: Final = {Step.CHECK: check, Step.APPLY: apply, Step.VERIFY: verify}
+_STEPS: Final = {
+    MigrationStep.CHECK: check,
+    MigrationStep.APPLY: apply,
+    MigrationStep.VERIFY: verify,
+}
 
 
 def _run_task(
-    target: Endpoint, client_id: str, step: Step, encoded: Sequence[str]
+    target: ClusterEndpoint, client_id: str, step: MigrationStep, encoded: Sequence[str]
 ) -> Iterator[Outcome]:
     groups = [msgspec.json.decode(each, type=GroupPlan) for each in encoded]
     told: set[str] = set()
@@ -205,7 +218,7 @@ def _run_task(
 
 
 def _source_task(
-    source: Endpoint, topics: Mapping[str, str], encoded: Sequence[str]
+    source: ClusterEndpoint, topics: Mapping[str, str], encoded: Sequence[str]
 ) -> Iterator[Outcome]:
     groups = [msgspec.json.decode(each, type=GroupPlan) for each in encoded]
     try:

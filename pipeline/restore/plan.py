@@ -78,7 +78,7 @@ class Clamp(StrEnum):
     """There is no such partition: nothing is changed, and nothing could be."""
 
 
-class Kind(StrEnum):
+class PlanKind(StrEnum):
     """What a plan is for."""
 
     RESTORE = "restore"
@@ -156,7 +156,7 @@ class GroupPlan(msgspec.Struct, frozen=True):
 class Content(msgspec.Struct, frozen=True):
     """What a plan says; its checksum is over this."""
 
-    kind: Kind
+    kind: PlanKind
     created_ms: int
     source: str
     """Where the wanted offsets come from, for a person: a log, or a server."""
@@ -194,7 +194,7 @@ class Plan(msgspec.Struct, frozen=True):
         return sealed(
             msgspec.structs.replace(
                 self.content,
-                kind=Kind.UNDO,
+                kind=PlanKind.UNDO,
                 created_ms=created_ms,
                 groups=groups,
                 undoes=self.id,

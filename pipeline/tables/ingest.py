@@ -23,9 +23,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from groupkeeper.pipeline.log.coverage import HeldSegment
 from groupkeeper.pipeline.log.schema import LACKING_SCHEMA, TICKET_SCHEMA, VERDICT_SCHEMA
 from groupkeeper.pipeline.log.segment_files import (
+    ChangeTicket,
     Lacking,
     Listed,
-    Ticket,
     is_new,
     lacking,
     parse_name,
@@ -49,7 +49,7 @@ from groupkeeper.pipeline.tables.lake import (
     remove_folder,
     write_small,
 )
-from groupkeeper.pipeline.tables.log_folder import Content, LogFile, LogFolder
+from groupkeeper.pipeline.tables.log_folder import FolderContent, LogFile, LogFolder
 
 CONTINUOUS_INTERVAL_S: Final = 60.0
 """How often the continuous trigger looks for segments; the daemon seals about as often."""
@@ -129,7 +129,7 @@ def _stream(
 
     def take(rows: DataFrame, batch_id: int) -> None:
         tickets = {
-            row["file"]: Ticket(
+            row["file"]: ChangeTicket(
                 row["file"], Listed(row["file_bytes"], row["sha256"], row["schema_version"])
             )
             for row in rows.collect()
@@ -202,7 +202,7 @@ class _Batch:
         self._batch_id = batch_id
         self._problems: dict[str, str] = {}
 
-    def take(self, tickets: Sequence[Ticket]) -> None:
+    def take(self, tickets: Sequence[ChangeTicket]) -> None:
         """Bring in the files that are right, and note what was found out of all."""
         held = {part.file: part for part in read_judged(self._spark, self._lake).held}
         contents = self._folder.contents([ticket.file for ticket in tickets])
@@ -220,7 +220,7 @@ class _Batch:
         write_held(self._spark, self._lake, parts)
         self._note(there, contents)
 
-    def _bring_in(self, files: list[str], contents: dict[str, Content]) -> list[HeldSegment]:
+    def _bring_in(self, files: list[str], contents: dict[str, FolderContent]) -> list[HeldSegment]:
         """Write the events of those files that turn out to be right."""
         while files:
             try:
@@ -256,7 +256,7 @@ class _Batch:
             return True
         return False
 
-    def _note(self, tickets: Iterable[Ticket], contents: dict[str, Content]) -> None:
+    def _note(self, tickets: Iterable[ChangeTicket], contents: dict[str, FolderContent]) -> None:
         rows = [
             (
                 ticket.file,

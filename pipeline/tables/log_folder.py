@@ -25,7 +25,7 @@ class LogFile(NamedTuple):
     modified_ms: int
 
 
-class Content(NamedTuple):
+class FolderContent(NamedTuple):
     """What a file held when its checksum was taken."""
 
     file_bytes: int
@@ -33,7 +33,7 @@ class Content(NamedTuple):
     sha256: str
 
 
-EMPTY: Final = Content(0, 0, hashlib.sha256().hexdigest())
+EMPTY: Final = FolderContent(0, 0, hashlib.sha256().hexdigest())
 """Any file without content."""
 
 
@@ -77,7 +77,7 @@ class LogFolder:
         path = self._hadoop.Path(self._root + file)
         return bool(self._file_system(path).exists(path))
 
-    def contents(self, files: Sequence[str]) -> dict[str, Content]:
+    def contents(self, files: Sequence[str]) -> dict[str, FolderContent]:
         """Take the checksums of files, a task each; those that are gone are left out."""
         there = [file for file in files if self.is_there(file)]
         if not there:
@@ -87,7 +87,7 @@ class LogFolder:
             "path", "length", "modificationTime", F.sha2("content", 256).alias("sha256")
         )
         found = {
-            self._below(row["path"]): Content(
+            self._below(row["path"]): FolderContent(
                 row["length"], _ms(row["modificationTime"]), row["sha256"]
             )
             for row in rows.collect()

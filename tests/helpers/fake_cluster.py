@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from groupkeeper.pipeline.restore.cluster import ClusterError, GroupBusy, ListedGroup
+from groupkeeper.pipeline.restore.cluster import ClusterError, ClusterGroup, GroupBusy
 from groupkeeper.pipeline.restore.plan import Committed, Log, Partition
 
 
@@ -29,9 +29,9 @@ class FakeCluster:
         """What somebody commits to other groups while the first write goes on."""
         self.committed_over: dict[str, dict[Partition, Committed]] = {}
 
-    def groups(self) -> dict[str, ListedGroup]:
+    def groups(self) -> dict[str, ClusterGroup]:
         return {
-            group: ListedGroup(group, self.states.get(group, "Empty"), "classic")
+            group: ClusterGroup(group, self.states.get(group, "Empty"), "classic")
             for group in self.stored
         }
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage
-from groupkeeper.coordinator.core.cluster.settings import GroupSettings
+from groupkeeper.coordinator.core.cluster.settings import GroupOverrides
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberFenced, RebalanceStart
 from groupkeeper.coordinator.core.limits import CoreLimits
@@ -47,7 +47,7 @@ class FakeShard:
         self.deadlines: list[int] = []
         self.expired_at: list[int] = []
         self.images = [image]
-        self.settings: Mapping[str, GroupSettings] = {}
+        self.settings: Mapping[str, GroupOverrides] = {}
 
     def handle(self, request: Any, ticket: Ticket, now: Now) -> Step:
         step = Step(sets_alarm=bool(self.deadlines))
@@ -92,7 +92,7 @@ class FakeShard:
         self.images.append(image)
         return Step()
 
-    def configs_changed(self, settings: Mapping[str, GroupSettings], now: Now) -> Step:
+    def configs_changed(self, settings: Mapping[str, GroupOverrides], now: Now) -> Step:
         self.settings = settings
         return Step()
 

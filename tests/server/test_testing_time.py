@@ -7,7 +7,7 @@ import struct
 from functools import partial
 from typing import Any
 
-from groupkeeper.coordinator.testkit.faults import Delays, FaultyConnection, Gate
+from groupkeeper.coordinator.testkit.faults import Delays, FaultGate, FaultyConnection
 from groupkeeper.coordinator.testkit.server import GroupkeeperServer
 from tests.helpers.connections import Peer, heartbeat, make_server
 from tests.helpers.raw_client import decode_response, encode_request
@@ -68,7 +68,7 @@ async def test_requests_behind_one_that_is_answered_while_time_passes_wait_too()
 
 
 async def test_a_peer_that_does_not_take_its_replies_waits_on_when_time_has_passed() -> None:
-    gate = Gate()
+    gate = FaultGate()
     peer = Peer(
         make_server(), make_connection=partial(FaultyConnection, delays=Delays(), gate=gate)
     )
@@ -84,7 +84,7 @@ async def test_a_peer_that_does_not_take_its_replies_waits_on_when_time_has_pass
 
 
 async def test_a_peer_that_takes_its_replies_waits_while_time_passes() -> None:
-    gate = Gate()
+    gate = FaultGate()
     peer = Peer(
         make_server(), make_connection=partial(FaultyConnection, delays=Delays(), gate=gate)
     )
@@ -104,7 +104,7 @@ async def test_a_peer_that_takes_its_replies_waits_while_time_passes() -> None:
 
 
 async def test_a_connection_that_is_made_while_time_passes_waits_too() -> None:
-    gate = Gate()
+    gate = FaultGate()
     with gate.closed():
         peer = Peer(
             make_server(),

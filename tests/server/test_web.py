@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from groupkeeper.coordinator.daemon.address import Address
+from groupkeeper.coordinator.daemon.address import HostPort
 from groupkeeper.coordinator.daemon.process import bind, bound_address, listen
 from groupkeeper.coordinator.web.gate import MAX_SCRAPES
 from groupkeeper.coordinator.web.pages import make_pages
@@ -35,7 +35,7 @@ async def serve(state):
     servers: list[WebServer] = []
 
     def start(**limits: int) -> tuple[int, list[str]]:
-        listener = bind(Address("127.0.0.1", 0), "http.listen")
+        listener = bind(HostPort("127.0.0.1", 0), "http.listen")
         port = bound_address(listener).port
 
         async def metrics() -> bytes:
@@ -100,7 +100,7 @@ async def test_signals_stay_with_whoever_had_them(port):
 
 
 async def test_a_stopped_server_lets_go_of_its_port():
-    listener = bind(Address("127.0.0.1", 0), "http.listen")
+    listener = bind(HostPort("127.0.0.1", 0), "http.listen")
     address = bound_address(listener)
     server = WebServer(make_pages(Reports(lambda: b"", lambda: None)), listener)
     server.start()
@@ -110,15 +110,15 @@ async def test_a_stopped_server_lets_go_of_its_port():
 
 
 async def test_a_server_that_never_started_lets_go_of_its_port():
-    listener = bind(Address("127.0.0.1", 0), "http.listen")
+    listener = bind(HostPort("127.0.0.1", 0), "http.listen")
     address = bound_address(listener)
     await WebServer(make_pages(Reports(lambda: b"", lambda: None)), listener).stop()
     bind(address, "http.listen").close()
 
 
-def http_port() -> tuple[HttpPort, Address]:
+def http_port() -> tuple[HttpPort, HostPort]:
     """A port that listens, as that of a daemon does from its first moment."""
-    listener = bind(Address("127.0.0.1", 0), "http.listen")
+    listener = bind(HostPort("127.0.0.1", 0), "http.listen")
     listen(listener, "http.listen")
     reports = Reports(lambda: b"", lambda: None)
     limits = {"max_connections": 8, "request_timeout_ms": 10_000}

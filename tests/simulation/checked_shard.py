@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage
-from groupkeeper.coordinator.core.cluster.settings import GroupSettings
+from groupkeeper.coordinator.core.cluster.settings import GroupOverrides
 from groupkeeper.coordinator.core.invariants import check, check_alarm, due_at
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.records import Record
@@ -82,7 +82,7 @@ class CheckedShard(Shard):
     def topics_changed(self, image: TopicImage, now: Now) -> Step:
         return self._took(super().topics_changed(image, now), now)
 
-    def configs_changed(self, settings: Mapping[str, GroupSettings], now: Now) -> Step:
+    def configs_changed(self, settings: Mapping[str, GroupOverrides], now: Now) -> Step:
         return self._took(super().configs_changed(settings, now), now)
 
     def loaded(self, now: Now) -> Step:

@@ -14,8 +14,8 @@ from kio.serial import entity_reader
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import (
     Heartbeat,
+    JoinedMember,
     JoinGroup,
-    JoinGroupMember,
     JoinGroupResult,
     LeaveGroup,
     LeaveGroupResult,
@@ -194,7 +194,7 @@ def _result(request: Any, wire: Any) -> Any:
             return _fetched(wire)
         case JoinGroup():
             members = tuple(
-                JoinGroupMember(m.member_id, getattr(m, "group_instance_id", None), m.metadata)
+                JoinedMember(m.member_id, getattr(m, "group_instance_id", None), m.metadata)
                 for m in wire.members
             )
             return JoinGroupResult(

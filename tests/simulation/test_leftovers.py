@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupkeeper.coordinator.core.cluster.settings import GroupSettings
+from groupkeeper.coordinator.core.cluster.settings import GroupOverrides
 from groupkeeper.coordinator.core.offsets import retention
 from groupkeeper.coordinator.core.requests import JoinProtocol, Now
 from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
@@ -64,7 +64,7 @@ def test_so_has_one_that_is_past_what_its_commit_named(story):
 
 def test_what_is_set_for_its_group_counts(story):
     commit(story)
-    settings = GroupSettings(offsets_retention_ms=60_000)
+    settings = GroupOverrides(offsets_retention_ms=60_000)
     story._take(story.shard.configs_changed({"g": settings}, story.now))
     assert story.look(59_999) == []
     story.look(1)

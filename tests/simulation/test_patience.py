@@ -9,7 +9,7 @@ import re
 import pytest
 
 from groupkeeper.coordinator.core.classic import rebalance
-from groupkeeper.coordinator.core.cluster.settings import GroupSettings
+from groupkeeper.coordinator.core.cluster.settings import GroupOverrides
 from groupkeeper.coordinator.core.deadlines import Deadline
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, RebalanceEnd
@@ -118,7 +118,7 @@ def test_a_join_phase_ends_with_the_rebalance_timeout(story):
 
 def bound(story: Story, ms: int | None) -> None:
     """Let ``rebalance.max.join.ms`` be set for the group."""
-    settings = {} if ms is None else {"g": GroupSettings(rebalance_max_join_ms=ms)}
+    settings = {} if ms is None else {"g": GroupOverrides(rebalance_max_join_ms=ms)}
     story._take(story.shard.configs_changed(settings, story.now))
 
 
@@ -409,7 +409,7 @@ def test_it_may_end_as_soon_as_nobody_is_awaited(story):
 
 def test_it_may_end_with_what_is_set_for_the_group(story):
     preparing(story)
-    settings = GroupSettings(rebalance_max_join_ms=2_000)
+    settings = GroupOverrides(rebalance_max_join_ms=2_000)
     story._take(story.shard.configs_changed({"g": settings}, story.now))
     story.advance(2_000)
     assert len(story.events_of(RebalanceEnd)[-1].awaited) == 2
@@ -418,7 +418,7 @@ def test_it_may_end_with_what_is_set_for_the_group(story):
 
 def test_but_not_sooner(story):
     preparing(story)
-    settings = GroupSettings(rebalance_max_join_ms=2_000)
+    settings = GroupOverrides(rebalance_max_join_ms=2_000)
     story._take(story.shard.configs_changed({"g": settings}, story.now))
     assert EARLY_BY_ONE in story.hurry(story.group.join_phase, 1_999)[0]
 

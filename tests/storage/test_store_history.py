@@ -9,7 +9,7 @@ from tempfile import mkdtemp
 import pytest
 
 from groupkeeper.coordinator.cli.pipeline.store_history import (
-    MissingEvents,
+    MissingRange,
     copy_group,
     gaps_before,
 )
@@ -126,7 +126,7 @@ def test_a_file_that_the_manifest_lists_is_missing_from_its_first_event_on(
     assert lacks(store, at(1) - 1) == []
     assert lacks(store, at(1)) == [(3, 4)]
     gaps = copy_group(rows_of(store.path), None, "g", a_copy(store))
-    assert gaps_before(rows_of(store.path), None, gaps, at(1)) == [MissingEvents(name.log_id, 3, 4)]
+    assert gaps_before(rows_of(store.path), None, gaps, at(1)) == [MissingRange(name.log_id, 3, 4)]
 
 
 def test_a_missing_file_that_held_nothing_of_the_group_does_not_matter(store: SealedStore) -> None:

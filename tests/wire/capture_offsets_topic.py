@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from groupkeeper.pipeline.kafka_history.dump import dump, read_partition
-from groupkeeper.pipeline.restore.cluster import Endpoint
+from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
 from groupkeeper.pipeline.restore.plan import Committed, Partition
 from tests.helpers.ecosystem import JDK, kafka_jars, need
 from tests.helpers.kafka_life import a_static_member, a_transaction, members_come_and_go
@@ -56,7 +56,7 @@ def main() -> None:
 def live(bootstrap: str) -> None:
     """Groups live their lives."""
     orders = [Partition("orders", number) for number in range(3)]
-    with Endpoint(bootstrap).open("administrator") as cluster:
+    with ClusterEndpoint(bootstrap).open("administrator") as cluster:
         cluster.commit("reset", {orders[0]: Committed(5, 0, "ü"), orders[1]: Committed(7)})
         cluster.commit("reset", {orders[0]: Committed(-3, -1, "x\0y")})
         cluster.delete("reset", [orders[1]])
@@ -68,7 +68,7 @@ def live(bootstrap: str) -> None:
 
 def dumped(bootstrap: str, directory: Path) -> list[tuple[str, str]]:
     """Every record of ours, key and value in hexadecimal."""
-    done = dump(Endpoint(bootstrap), directory, 1)
+    done = dump(ClusterEndpoint(bootstrap), directory, 1)
     return [
         (record.key.hex(), "-" if record.value is None else record.value.hex())
         for partition in done.partitions

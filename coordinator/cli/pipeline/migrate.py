@@ -51,7 +51,7 @@ from groupkeeper.coordinator.cli.plain_text import plain
 if TYPE_CHECKING:
     from groupkeeper.pipeline.kafka_history.dump import Dump
     from groupkeeper.pipeline.restore.apply import Outcome
-    from groupkeeper.pipeline.restore.cluster import Endpoint
+    from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
     from groupkeeper.pipeline.restore.migrate import Migration
     from groupkeeper.pipeline.restore.plan import Plan
 
@@ -96,11 +96,11 @@ def migrate_command(  # noqa: PLR0913  the options of a command
     at a time. Groups with members at the target are refused. --plan FILE --undo --apply takes it
     back. Exits 1 when a group was refused, or could not be planned.
     """
-    from groupkeeper.pipeline.restore.cluster import Endpoint
+    from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
 
     properties = read_properties(client_config)
     from_properties = read_properties(source_config) if source_config else properties
-    away = None if source is None else Endpoint(source, from_properties, timeout)
+    away = None if source is None else ClusterEndpoint(source, from_properties, timeout)
     spark_master = master
     left_out: list[Outcome] = []
     _check_options(plan, (verify, undo, apply), source)
@@ -109,7 +109,7 @@ def migrate_command(  # noqa: PLR0913  the options of a command
     if plan is None:
         if away is None or server is None:
             fail("name --from and --server, or with --plan FILE a plan that was made", USAGE)
-        target = Endpoint(server, properties, timeout)
+        target = ClusterEndpoint(server, properties, timeout)
         migration = _planned(away, target, data, (topics, group), spark_master)
         made = migration.plan
         path = out or Path(f"migration-{made.id}.json")
@@ -118,7 +118,7 @@ def migrate_command(  # noqa: PLR0913  the options of a command
         left_out = migration.left_out()
     else:
         made, path = opened_plan(plan, undo), plan
-        target = Endpoint(server or made.content.server, properties, timeout)
+        target = ClusterEndpoint(server or made.content.server, properties, timeout)
     if verify:
         _verify(made, path, (target, away), spark_master, output)
         return
@@ -145,18 +145,18 @@ def _check_options(
 
 
 def _planned(
-    source: Endpoint,
-    target: Endpoint,
+    source: ClusterEndpoint,
+    target: ClusterEndpoint,
     data: str | None,
     selection: tuple[list[str] | None, list[str] | None],
     master: str | None,
 ) -> Migration:
     from groupkeeper.pipeline.restore.cluster import ClusterError
-    from groupkeeper.pipeline.restore.migrate import Route, plan_migration
+    from groupkeeper.pipeline.restore.migrate import MigrationRoute, plan_migration
 
     renamed, patterns = selection
     records = None if data == NO_DATA else target if data is None else target._replace(address=data)
-    route = Route(source, target, records, _topic_map(renamed or ()))
+    route = MigrationRoute(source, target, records, _topic_map(renamed or ()))
     try:
         for each in (source, target, records):
             if each is not None:  # whether they answer: Spark takes its time
@@ -215,11 +215,11 @@ GROUPS_NAMED: Final = 3
 """Groups that a message names."""
 
 
-def _run(made: Plan, target: Endpoint, apply: bool, master: str | None) -> list[Outcome]:
+def _run(made: Plan, target: ClusterEndpoint, apply: bool, master: str | None) -> list[Outcome]:
     """Check or apply a plan."""
-    from groupkeeper.pipeline.restore.migrate import Step, run_plan
+    from groupkeeper.pipeline.restore.migrate import MigrationStep, run_plan
 
-    step = Step.APPLY if apply else Step.CHECK
+    step = MigrationStep.APPLY if apply else MigrationStep.CHECK
     spark = _spark(master)
     with failures_told():
         outcomes: list[Outcome] = run_plan(spark, target, made, step)
@@ -229,17 +229,17 @@ def _run(made: Plan, target: Endpoint, apply: bool, master: str | None) -> list[
 def _verify(
     made: Plan,
     path: Path,
-    servers: tuple[Endpoint, Endpoint | None],
+    servers: tuple[ClusterEndpoint, ClusterEndpoint | None],
     master: str | None,
     output: Output,
 ) -> None:
     """Say what is not as the plan has it, there and where it came from. Changes nothing."""
-    from groupkeeper.pipeline.restore.migrate import Step, run_plan, source_drift
+    from groupkeeper.pipeline.restore.migrate import MigrationStep, run_plan, source_drift
 
     target, source = servers
     spark = _spark(master)
     with failures_told():
-        there = run_plan(spark, target, made, Step.VERIFY)
+        there = run_plan(spark, target, made, MigrationStep.VERIFY)
         here = [] if source is None else source_drift(spark, source, made)
     places = (target.address, None if source is None else source.address)
     tell_verified(made, path, places, (there, here), output)
@@ -288,7 +288,7 @@ def dump_command(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from groupkeeper.pipeline.kafka_history.dump import DumpError, dump
-    from groupkeeper.pipeline.restore.cluster import ClusterError, Endpoint
+    from groupkeeper.pipeline.restore.cluster import ClusterEndpoint, ClusterError
 
     bar = Progress(
         TextColumn("reading __consumer_offsets"),
@@ -296,7 +296,7 @@ def dump_command(
         MofNCompleteColumn(),
         console=Console(stderr=True),
     )
-    source = Endpoint(server, read_properties(client_config), timeout)
+    source = ClusterEndpoint(server, read_properties(client_config), timeout)
     try:
         source.check()
         with bar:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from groupkeeper.pipeline.restore.apply import Outcome
-    from groupkeeper.pipeline.restore.cluster import Cluster, Endpoint
+    from groupkeeper.pipeline.restore.cluster import Cluster, ClusterEndpoint
     from groupkeeper.pipeline.restore.plan import Change, Partition, Plan
     from groupkeeper.pipeline.restore.restore import IncompleteHistory, Standing
     from groupkeeper.storage.event_log.segments import Segment
@@ -146,11 +146,11 @@ def restore_command(  # noqa: PLR0913  the options of a command
             f"{tables} does not exist: is that the --out of `groupkeeper pipeline run`?",
             NOTHING_MATCHED,
         )
-    from groupkeeper.pipeline.restore.cluster import Endpoint
+    from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
 
     places = (store, log, tables)
     history = _History(group, parse_moment(as_of, now_ms()), places, topic or [], accept_gaps)
-    made = _planned(history, Endpoint(server, properties, timeout), data, master)
+    made = _planned(history, ClusterEndpoint(server, properties, timeout), data, master)
     path = out or Path(f"restore-{file_name(group)}-{made.id}.json")
     write_plan(made, path)
     carry_out(made, (path, None, client_config), properties, timeout, apply, output)
@@ -330,10 +330,12 @@ def _events_of_store(
     return events
 
 
-def _planned(history: _History, target: Endpoint, data: str | None, master: str | None) -> Plan:
+def _planned(
+    history: _History, target: ClusterEndpoint, data: str | None, master: str | None
+) -> Plan:
     from groupkeeper.pipeline.restore.apply import Purpose, make_plan
     from groupkeeper.pipeline.restore.cluster import ClusterError
-    from groupkeeper.pipeline.restore.plan import Kind
+    from groupkeeper.pipeline.restore.plan import PlanKind
 
     try:
         with ExitStack() as stack:
@@ -346,7 +348,7 @@ def _planned(history: _History, target: Endpoint, data: str | None, master: str 
                 records = stack.enter_context(target._replace(address=data).open(PLANS))
             found = _found(history, master)
             purpose = Purpose(
-                Kind.RESTORE,
+                PlanKind.RESTORE,
                 f"log {found.store} in {history}, up to {moment(found.last_ts_ms)}",
                 now_ms(),
                 history.as_of_ms,
@@ -383,12 +385,12 @@ def carry_out(
     """Show a plan and check it, or apply it. Ends with 1 where a person is needed."""
     from groupkeeper.pipeline.restore.apply import apply as apply_groups
     from groupkeeper.pipeline.restore.apply import check
-    from groupkeeper.pipeline.restore.cluster import ClusterError, Endpoint
+    from groupkeeper.pipeline.restore.cluster import ClusterEndpoint, ClusterError
 
     if output is Output.TABLE:
         print_plan(plan)
         print()
-    endpoint = Endpoint(again[1] or plan.content.server, properties, timeout)
+    endpoint = ClusterEndpoint(again[1] or plan.content.server, properties, timeout)
     try:
         with endpoint.open(plan.client_id) as cluster:
             step = apply_groups if apply else check

@@ -15,7 +15,7 @@ from groupkeeper.storage.event_log.snapshots import parse_snapshot_log
 from groupkeeper.storage.event_log.source import OpenRows
 
 
-class MissingEvents(NamedTuple):
+class MissingRange(NamedTuple):
     """Events that are neither in rows nor in files."""
 
     log_id: str
@@ -69,7 +69,7 @@ def copy_group(
 
 def gaps_before(
     open_rows: OpenRows, log_dir: Path | None, gaps: Sequence[tuple[int, int]], as_of_ms: int
-) -> list[MissingEvents]:
+) -> list[MissingRange]:
     """Return the gaps that may hold something of before a moment: of a file that is missing the
     manifest says when it begins, of anything else no more is known than what comes before it.
     """
@@ -79,7 +79,7 @@ def gaps_before(
         absent = files.of(first_seq)
         if _surely_began_ms(absent, files.before(first_seq)) <= as_of_ms:
             log_id = files.after(last_seq) if absent is None else absent.log_id
-            found.append(MissingEvents(log_id, first_seq, last_seq))
+            found.append(MissingRange(log_id, first_seq, last_seq))
     return found
 
 

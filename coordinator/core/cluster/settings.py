@@ -2,7 +2,7 @@
 what a classic group needs beside them.
 
 A group's configs are strings, as an administrator set them. What they mean to the core is
-``GroupSettings``. Keys of group types that are not served are kept and described, as Kafka does,
+``GroupOverrides``. Keys of group types that are not served are kept and described, as Kafka does,
 and have no effect.
 """
 
@@ -148,7 +148,7 @@ CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = {key.name: key for key in (*_KAFKA
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSettings:
+class GroupOverrides:
     """What a group's configs mean to the core; None: the daemon's own setting holds."""
 
     commit_monotonic: bool = False
@@ -157,7 +157,7 @@ class GroupSettings:
     offsets_retention_ms: int | None = None
 
 
-NO_SETTINGS: Final = GroupSettings()
+NO_SETTINGS: Final = GroupOverrides()
 
 
 def default_value(key: ConfigKey, limits: CoreLimits) -> str:
@@ -210,11 +210,11 @@ def whole_number(value: str, bits: int = 32) -> int | None:
     return number if fits else None
 
 
-def to_settings(configs: Mapping[str, str]) -> GroupSettings:
+def to_settings(configs: Mapping[str, str]) -> GroupOverrides:
     """Read what concerns the core from configs that ``config_error`` has passed."""
     retention = configs.get(OFFSETS_RETENTION_MINUTES)
     delay = configs.get(INITIAL_REBALANCE_DELAY_MS)
-    return GroupSettings(
+    return GroupOverrides(
         commit_monotonic=configs.get(COMMIT_MONOTONIC, "").strip().lower() == "true",
         rebalance_max_join_ms=int(configs.get(REBALANCE_MAX_JOIN_MS, "0")) or None,
         initial_rebalance_delay_ms=None if delay is None else int(delay),

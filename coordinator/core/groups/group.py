@@ -18,7 +18,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.census import Tally
 from groupkeeper.coordinator.core.groups.transitions import PREDECESSORS
 from groupkeeper.coordinator.core.records import GroupRecord, SavedGroup, SavedMember, SavedOffset
-from groupkeeper.coordinator.core.requests import Client, GroupState, JoinGroupMember, JoinProtocol
+from groupkeeper.coordinator.core.requests import Client, GroupState, JoinedMember, JoinProtocol
 from groupkeeper.coordinator.core.step import Ticket
 from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, all_subscribed_topics
 
@@ -319,10 +319,10 @@ class Group:
             votes[next(p.name for p in member.protocols if self.support[p.name] == everyone)] += 1
         return max(votes, key=votes.__getitem__)
 
-    def members_for_leader(self) -> tuple[JoinGroupMember, ...]:
+    def members_for_leader(self) -> tuple[JoinedMember, ...]:
         """All members with their metadata for the chosen protocol, as the leader is shown them."""
         return tuple(
-            JoinGroupMember(m.member_id, m.group_instance_id, m.metadata(self.protocol_name))
+            JoinedMember(m.member_id, m.group_instance_id, m.metadata(self.protocol_name))
             for m in self.members.values()
         )
 

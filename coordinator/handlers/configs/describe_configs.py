@@ -28,6 +28,7 @@ from groupkeeper.coordinator.core.cluster.settings import (
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.handlers.configs.resources import (
+    Refusal,
     ResourceType,
     broker_name_error,
     denied,
@@ -83,13 +84,6 @@ class Wanted(NamedTuple):
 
 _TYPES: Final = frozenset(ResourceType)
 _NO_KEYS: Final = frozenset({""})
-
-
-class Refusal(NamedTuple):
-    """The answer to a resource that cannot be described."""
-
-    error: ErrorCode
-    message: str | None
 
 
 TOPIC_ENTRIES: Final = tuple(

@@ -11,7 +11,7 @@ by the cluster shard. Topics and the broker have no configs that could be change
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from groupkeeper.coordinator.core.cluster.names import topic_name_error
 from groupkeeper.coordinator.core.cluster.settings import ConfigKind
@@ -22,6 +22,7 @@ from groupkeeper.coordinator.core.requests import (
     GroupConfigChange,
 )
 from groupkeeper.coordinator.handlers.configs.resources import (
+    Refusal,
     ResourceType,
     broker_name_error,
     denied,
@@ -41,13 +42,6 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 """Kafka's AlterConfigOp.OpType."""
 
 _LIST_OPERATIONS = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
-
-
-class Refusal(NamedTuple):
-    """The answer to a resource that the cluster shard is not asked about."""
-
-    error: ErrorCode
-    message: str | None
 
 
 def handle(exchange: Exchange, services: Services) -> None:

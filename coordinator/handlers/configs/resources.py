@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 
@@ -15,6 +16,13 @@ class ResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
+
+
+class Refusal(NamedTuple):
+    """The answer to a resource that cannot be described, or whose change nobody decides."""
+
+    error: ErrorCode
+    message: str | None
 
 
 def denied(resource_type: int) -> tuple[ErrorCode, str]:

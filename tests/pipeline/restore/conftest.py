@@ -71,9 +71,9 @@ def group(request: pytest.FixtureRequest) -> str:
 
 def open_cluster(bootstrap: str) -> Cluster:
     """An administrator's clients."""
-    from groupkeeper.pipeline.restore.cluster import Endpoint
+    from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
 
-    return Endpoint(bootstrap).open("tests")
+    return ClusterEndpoint(bootstrap).open("tests")
 
 
 def a_moment() -> int:

@@ -13,7 +13,7 @@ import pytest
 
 from groupkeeper.pipeline.kafka_history.dump import DumpError, dump, open_dump
 from groupkeeper.pipeline.kafka_history.history import decode_file
-from groupkeeper.pipeline.restore.cluster import Endpoint
+from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
 from groupkeeper.pipeline.restore.plan import Committed, Partition
 from tests.helpers.kafka_life import OpenTransaction, a_consumer
 from tests.pipeline.restore.conftest import SASL_PORT, a_moment, command, open_cluster
@@ -95,7 +95,7 @@ def test_settings_that_do_not_go_are_told_in_a_line(properties, says, tmp_path):
     assert one_line(stopped.err)
     settings = dict(line.split("=") for line in properties.splitlines())
     with pytest.raises(DumpError, match=says):
-        dump(Endpoint("127.0.0.1:1", settings), tmp_path / "dump", 1)
+        dump(ClusterEndpoint("127.0.0.1:1", settings), tmp_path / "dump", 1)
 
 
 def test_a_file_in_the_place_of_the_directory_is_told_in_a_line(tmp_path):

@@ -10,8 +10,14 @@ from random import Random
 import pytest
 
 from groupkeeper.pipeline.restore.apply import Result, apply
-from groupkeeper.pipeline.restore.cluster import Endpoint
-from groupkeeper.pipeline.restore.migrate import Route, Step, plan_migration, run_plan, source_drift
+from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
+from groupkeeper.pipeline.restore.migrate import (
+    MigrationRoute,
+    MigrationStep,
+    plan_migration,
+    run_plan,
+    source_drift,
+)
 from groupkeeper.pipeline.restore.plan import Committed, Partition
 from tests.pipeline.restore.conftest import TOPICS, command, open_cluster
 
@@ -37,29 +43,35 @@ def test_groups_go_from_kafka_to_groupkeeper_and_back(kafka, daemon, spark):
             cluster.commit(name, offsets)
 
     began = time.monotonic()
-    there = Route(Endpoint(kafka.bootstrap), Endpoint(daemon.bootstrap), Endpoint(daemon.bootstrap))
+    there = MigrationRoute(
+        ClusterEndpoint(kafka.bootstrap),
+        ClusterEndpoint(daemon.bootstrap),
+        ClusterEndpoint(daemon.bootstrap),
+    )
     migration = plan_migration(spark, there, 1, ["migrated-*"])
     assert (len(migration.plan.content.groups), migration.failed) == (GROUPS, {})
 
     # the first apply dies between two groups, and is continued by running it again
-    with Endpoint(daemon.bootstrap).open(migration.plan.client_id) as cluster:
+    with ClusterEndpoint(daemon.bootstrap).open(migration.plan.client_id) as cluster:
         dies = apply(cluster, migration.plan.content.groups)
         for _ in range(HALF_WAY):
             next(dies)
-    outcomes = run_plan(spark, there.target, migration.plan, Step.APPLY)
+    outcomes = run_plan(spark, there.target, migration.plan, MigrationStep.APPLY)
     results = [outcome.result for outcome in outcomes]
     assert results.count(Result.DONE_BEFORE) == HALF_WAY
     assert results.count(Result.APPLIED) == GROUPS - HALF_WAY
     assert told(daemon, names) == lives
-    assert all(o.is_well for o in run_plan(spark, there.target, migration.plan, Step.VERIFY))
+    assert all(
+        o.is_well for o in run_plan(spark, there.target, migration.plan, MigrationStep.VERIFY)
+    )
     assert all(o.is_well for o in source_drift(spark, there.source, migration.plan))
 
     # Kafka forgets them, and gets them back
     delete_groups(kafka.bootstrap, names)
     assert not any(told(kafka, names).values())
-    back = Route(there.target, there.source, there.source)
+    back = MigrationRoute(there.target, there.source, there.source)
     returned = plan_migration(spark, back, 2, ["migrated-*"])
-    outcomes = run_plan(spark, back.target, returned.plan, Step.APPLY)
+    outcomes = run_plan(spark, back.target, returned.plan, MigrationStep.APPLY)
     assert {outcome.result for outcome in outcomes} == {Result.APPLIED}
     assert told(kafka, names) == lives
     took_s = time.monotonic() - began
@@ -69,7 +81,7 @@ def test_groups_go_from_kafka_to_groupkeeper_and_back(kafka, daemon, spark):
     )
 
     # rolled back: what was brought is gone again
-    outcomes = run_plan(spark, back.target, returned.plan.undo(3), Step.APPLY)
+    outcomes = run_plan(spark, back.target, returned.plan.undo(3), MigrationStep.APPLY)
     assert {outcome.result for outcome in outcomes} == {Result.APPLIED}
     assert not any(told(kafka, names).values())
 

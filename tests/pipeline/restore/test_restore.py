@@ -7,7 +7,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from groupkeeper import read_events
 from groupkeeper.pipeline.restore.apply import Purpose, clamped, make_plan
-from groupkeeper.pipeline.restore.plan import Clamp, Committed, Kind, Log, Partition
+from groupkeeper.pipeline.restore.plan import Clamp, Committed, Log, Partition, PlanKind
 from tests.helpers.kafka_life import a_consumer, a_new_consumer, commit, join, produce
 from tests.pipeline.restore.conftest import (
     SASL_PORT,
@@ -27,7 +27,7 @@ GOOD = {
 }
 BAD = {ORDERS[0]: Committed(0), ORDERS[1]: Committed(90), ORDERS[3]: Committed(1)}
 """What somebody makes of it, who also deletes the offset of the third partition."""
-PURPOSE = Purpose(Kind.RESTORE, "what a test knows", 1, 2)
+PURPOSE = Purpose(PlanKind.RESTORE, "what a test knows", 1, 2)
 
 
 @pytest.fixture(params=["daemon", "kafka"])

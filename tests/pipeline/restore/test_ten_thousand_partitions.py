@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from groupkeeper.pipeline.restore.apply import Purpose, Result, apply, make_plan
-from groupkeeper.pipeline.restore.plan import Committed, Kind, Partition
+from groupkeeper.pipeline.restore.plan import Committed, Partition, PlanKind
 from tests.pipeline.restore.conftest import open_cluster
 
 PARTITIONS = 10_000
@@ -46,7 +46,7 @@ def test_ten_thousand_partitions_are_restored_and_taken_back(server, group):
         cluster.commit(group, now)
         assert cluster.offsets([group])[group] == now
         # no log is asked: the topic is empty there, and everything would be clamped to 0
-        plan = make_plan(cluster, wanted, None, Purpose(Kind.RESTORE, "test", 1, 2))
+        plan = make_plan(cluster, wanted, None, Purpose(PlanKind.RESTORE, "test", 1, 2))
         (outcome,) = apply(cluster, plan.content.groups)
         assert outcome.result is Result.APPLIED, outcome
         # the first partition stays 0 in a way: it goes, as every tenth does

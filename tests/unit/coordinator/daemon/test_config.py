@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groupkeeper.coordinator.daemon.address import Address, parse_address
+from groupkeeper.coordinator.daemon.address import HostPort, parse_address
 from groupkeeper.coordinator.daemon.config import (
     Settings,
     absolute_storage_url,
@@ -227,9 +227,9 @@ def test_variable_names_follow_section_and_key():
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        ("127.0.0.1:9092", Address("127.0.0.1", 9092)),
-        ("kafka.example:1", Address("kafka.example", 1)),
-        ("[::1]:9092", Address("::1", 9092)),
+        ("127.0.0.1:9092", HostPort("127.0.0.1", 9092)),
+        ("kafka.example:1", HostPort("kafka.example", 1)),
+        ("[::1]:9092", HostPort("::1", 9092)),
     ],
 )
 def test_addresses_are_read_and_printed_alike(text, address):

@@ -11,7 +11,7 @@ from groupkeeper.coordinator.daemon.group_metrics import (
     FAMILIES,
     PIECE_SERIES,
     Detail,
-    GroupWalk,
+    MetricsWalk,
     Snapshot,
 )
 from tests.helpers.shard_driver import ShardDriver, a_stable_group
@@ -21,8 +21,8 @@ ENDS = {("orders-id", 0): 10, ("orders-id", 1): 100}
 ORDERS = TopicInfo("orders", "orders-id", 2)
 
 
-def walk(driver: ShardDriver, detail: Detail = "partitions") -> GroupWalk:
-    return GroupWalk(
+def walk(driver: ShardDriver, detail: Detail = "partitions") -> MetricsWalk:
+    return MetricsWalk(
         lambda: [driver.shard.groups],
         lambda: driver.image.by_name.values(),
         lambda topic_id, partition: ENDS.get((topic_id, partition), 0),

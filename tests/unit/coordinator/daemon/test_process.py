@@ -11,7 +11,7 @@ import socket
 
 import pytest
 
-from groupkeeper.coordinator.daemon.address import Address
+from groupkeeper.coordinator.daemon.address import HostPort
 from groupkeeper.coordinator.daemon.process import (
     COLLECT_EVERY,
     SPARE_FILES,
@@ -101,13 +101,13 @@ async def test_a_process_without_descriptors_says_so_each_second_until_it_has_on
 
 
 def test_a_bound_port_does_not_listen_yet():
-    listener = bind(Address("127.0.0.1", 0), "kafka.listen")
+    listener = bind(HostPort("127.0.0.1", 0), "kafka.listen")
     with listener, socket.socket() as peer, pytest.raises(ConnectionRefusedError):
         peer.connect(tuple(bound_address(listener)))
 
 
 def test_a_port_that_another_has_bound_too_belongs_to_the_first_that_listens():
-    first = bind(Address("127.0.0.1", 0), "kafka.listen")
+    first = bind(HostPort("127.0.0.1", 0), "kafka.listen")
     second = bind(bound_address(first), "http.listen")
     with first, second:
         listen(first, "kafka.listen")
@@ -117,7 +117,7 @@ def test_a_port_that_another_has_bound_too_belongs_to_the_first_that_listens():
 
 def test_a_port_in_use_is_refused_in_one_line_that_names_the_setting():
     with socket.create_server(("127.0.0.1", 0)) as other:
-        address = Address(*other.getsockname())
+        address = HostPort(*other.getsockname())
         with pytest.raises(StartFailed) as caught:
             bind(address, "kafka.listen")
     assert str(caught.value) == (
@@ -130,7 +130,7 @@ def test_an_unknown_host_is_refused_in_one_line():
     with pytest.raises(
         StartFailed, match=r"^http.listen = no.such.host.invalid:1: the host is not"
     ):
-        bind(Address("no.such.host.invalid", 1), "http.listen")
+        bind(HostPort("no.such.host.invalid", 1), "http.listen")
 
 
 async def test_each_delay_of_the_loop_is_counted_for_good():
@@ -164,6 +164,6 @@ def test_each_reason_not_to_listen_has_its_own_advice(number, advice, monkeypatc
 
     monkeypatch.setattr("socket.socket.bind", refuse)
     with pytest.raises(StartFailed) as failed:
-        bind(Address("127.0.0.1", 80), "kafka.listen")
+        bind(HostPort("127.0.0.1", 80), "kafka.listen")
     assert str(failed.value).startswith("kafka.listen = 127.0.0.1:80: cannot listen there (")
     assert str(failed.value).endswith(f"; {advice}")

@@ -10,8 +10,8 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import (
     Client,
     Heartbeat,
+    JoinedMember,
     JoinGroup,
-    JoinGroupMember,
     JoinGroupResult,
     JoinProtocol,
     LeaveGroup,
@@ -76,7 +76,7 @@ def test_a_null_client_id_counts_as_empty_in_the_member_id() -> None:
 
 @pytest.mark.parametrize("version", versions_of("join_group"))
 def test_join_reply_of_every_version(version: int) -> None:
-    members = (JoinGroupMember("m-1", "i-1", b"\x01"), JoinGroupMember("m-2", None, b""))
+    members = (JoinedMember("m-1", "i-1", b"\x01"), JoinedMember("m-2", None, b""))
     result = JoinGroupResult(
         ErrorCode.NONE, "m-1", 5, "consumer", "range", "m-1", skip_assignment=True, members=members
     )
@@ -224,7 +224,7 @@ def test_leave_error_of_the_whole_is_on_top_with_no_members(version: int) -> Non
 
 def test_one_members_overlong_instance_id_does_not_cost_the_leader_its_reply() -> None:
     odd = "\ufffd" * 32_767
-    members = (JoinGroupMember("m-2", odd, b""),)
+    members = (JoinedMember("m-2", odd, b""),)
     result = JoinGroupResult(ErrorCode.NONE, "m-1", 5, "c", "range", "m-1", members=members)
     for version in (5, 9):
         reply = ask("join_group", version, lambda _: result, **JOIN)

@@ -250,7 +250,7 @@ async def test_repeats_of_a_refusal_become_one_event_a_window() -> None:
 
 @virtual_time
 async def test_when_too_much_waits_what_would_write_is_refused_and_heartbeats_go_on() -> None:
-    async with a_pipeline(max_waiting_requests=3) as pipeline:
+    async with a_pipeline(max_gathered_requests=3) as pipeline:
         gate = pipeline.storage.hold_next_append()
         pipeline.commit(1)
         await turns(4)
@@ -271,7 +271,7 @@ async def test_when_too_much_waits_what_would_write_is_refused_and_heartbeats_go
 
 @virtual_time
 async def test_what_waits_is_bounded_over_all_shards_that_are_written_together() -> None:
-    async with a_pipeline(shards=4, max_waiting_requests=3) as pipeline:
+    async with a_pipeline(shards=4, max_gathered_requests=3) as pipeline:
         gate = pipeline.storage.hold_next_append()
         pipeline.commit(1)
         await turns(4)
@@ -284,7 +284,7 @@ async def test_what_waits_is_bounded_over_all_shards_that_are_written_together()
 
 @virtual_time
 async def test_what_waits_is_bounded_by_its_size_too() -> None:
-    async with a_pipeline(max_waiting_bytes=5_000) as pipeline:
+    async with a_pipeline(max_gathered_bytes=5_000) as pipeline:
         gate = pipeline.storage.hold_next_append()
         pipeline.commit(1)
         await turns(4)
@@ -306,7 +306,7 @@ async def test_what_waits_may_be_less_than_the_bound_and_not_as_much(
         await turns(4)
         ((item,),) = pipeline.storage.appends
         size_bytes = len(repr(item.batches[0].records[0]))  # as the fake shard counts it
-    async with a_pipeline(max_waiting_bytes=size_bytes + room_bytes) as pipeline:
+    async with a_pipeline(max_gathered_bytes=size_bytes + room_bytes) as pipeline:
         gate = pipeline.storage.hold_next_append()
         pipeline.commit(1)
         await turns(4)
@@ -336,7 +336,7 @@ async def test_who_stops_waiting_for_a_lane_holds_it_no_longer() -> None:
 
 @virtual_time
 async def test_readers_behind_a_slow_append_are_bounded() -> None:
-    async with a_pipeline(max_waiting_requests=3) as pipeline:
+    async with a_pipeline(max_gathered_requests=3) as pipeline:
         gate = pipeline.storage.hold_next_append()
         pipeline.commit(1)
         await turns(4)

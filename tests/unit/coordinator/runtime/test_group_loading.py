@@ -224,7 +224,7 @@ async def test_no_more_is_held_than_may_wait_for_storage() -> None:
     store = a_store()
     gate = Gate()
     store.gates.append(gate)
-    async with a_world(store, max_waiting_requests=3) as world:
+    async with a_world(store, max_gathered_requests=3) as world:
         held = [world.fetch() for _ in range(3)]
         over = world.fetch()
         assert over.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -237,7 +237,7 @@ async def test_no_more_is_held_than_may_wait_for_storage() -> None:
 def test_what_was_held_makes_room_whatever_became_of_it(failures: int) -> None:
     async def scenario() -> None:
         store = a_store()
-        async with a_world(store, max_waiting_requests=3) as world:
+        async with a_world(store, max_gathered_requests=3) as world:
             for group_id in ("a", "b", "c"):
                 store.inner.failures["fetch_all"] = failures
                 held = [world.fetch(group_id) for _ in range(3)]

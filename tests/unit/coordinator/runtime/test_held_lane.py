@@ -98,7 +98,7 @@ async def test_what_was_not_given_to_the_store_costs_no_lease_and_no_append() ->
 
 @virtual_time
 async def test_a_lane_that_was_full_is_not_when_what_waited_is_dropped() -> None:
-    async with a_pipeline(max_waiting_requests=2) as pipeline:
+    async with a_pipeline(max_gathered_requests=2) as pipeline:
         (lane,) = pipeline.owner.lanes
         await lane.hold()
         commits = [pipeline.commit(offset, KEPT) for offset in (1, 2, 3)]

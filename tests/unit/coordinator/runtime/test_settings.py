@@ -35,8 +35,8 @@ MUST_BE_SOMETHING = (
     "default_rebalance_timeout_ms",
     "shards",
     "append_timeout_ms",
-    "max_waiting_requests",
-    "max_waiting_bytes",
+    "max_gathered_requests",
+    "max_gathered_bytes",
     "retry_min_ms",
     "retry_max_ms",
     "renew_interval_ms",
@@ -60,6 +60,6 @@ def test_a_host_may_not_set_to_0_what_nothing_works_without(name: str) -> None:
         CoordinatorConfig(**{name: 0})
 
 
-@pytest.mark.parametrize("name", ["shards", "max_waiting_requests", "max_waiting_bytes"])
+@pytest.mark.parametrize("name", ["shards", "max_gathered_requests", "max_gathered_bytes"])
 def test_1_is_enough(name: str) -> None:
     assert getattr(CoordinatorConfig(**{name: 1}), name) == 1

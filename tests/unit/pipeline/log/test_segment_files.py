@@ -11,10 +11,10 @@ from groupkeeper.pipeline.log.coverage import HeldSegment
 from groupkeeper.pipeline.log.segment_files import (
     ABSENT,
     MANIFEST,
+    ChangeTicket,
     Lacking,
     Listed,
     ManifestLines,
-    Ticket,
     Verdict,
     is_new,
     judged,
@@ -124,13 +124,13 @@ def test_a_path_tells_log_seqs_and_day(file, name):
     ],
 )
 def test_a_file_is_what_the_manifest_says(listed, problem):
-    found = problem_of_file(Ticket(FILE, listed), 90, "00")
+    found = problem_of_file(ChangeTicket(FILE, listed), 90, "00")
     assert found.startswith(problem)
     assert bool(found) == bool(problem)
 
 
 def test_a_file_of_another_name_is_no_segment():
-    ticket = Ticket("dt=1970-01-01/events-mine.jsonl.gz", Listed())
+    ticket = ChangeTicket("dt=1970-01-01/events-mine.jsonl.gz", Listed())
     assert problem_of_file(ticket, 90, "00") == "has not the name of a segment"
 
 

@@ -12,12 +12,12 @@ from groupkeeper.pipeline.restore.apply import (
     make_plan,
     verify,
 )
-from groupkeeper.pipeline.restore.plan import Clamp, Committed, Kind, Log, Partition, Plan
+from groupkeeper.pipeline.restore.plan import Clamp, Committed, Log, Partition, Plan, PlanKind
 from tests.helpers.fake_cluster import FakeCluster
 
 P0, P1, P2 = (Partition("orders", number) for number in range(3))
 LOGS = dict.fromkeys((P0, P1, P2), Log(0, 100))
-PURPOSE = Purpose(Kind.RESTORE, "a log", 1, 2)
+PURPOSE = Purpose(PlanKind.RESTORE, "a log", 1, 2)
 
 
 def a_cluster(*groups: str) -> FakeCluster:

@@ -13,8 +13,8 @@ from groupkeeper.pipeline.restore import cluster as module
 from groupkeeper.pipeline.restore.cluster import (
     COMMIT_BYTES,
     Cluster,
+    ClusterEndpoint,
     ClusterError,
-    Endpoint,
     GroupBusy,
 )
 from groupkeeper.pipeline.restore.plan import Committed, Partition
@@ -47,7 +47,7 @@ class Admin:
 class Scripted(Cluster):
     """Connects to one client after the other."""
 
-    def __init__(self, endpoint: Endpoint, *admins: Admin) -> None:
+    def __init__(self, endpoint: ClusterEndpoint, *admins: Admin) -> None:
         self.admins = list(admins)
         super().__init__(endpoint, "test")
 
@@ -56,18 +56,18 @@ class Scripted(Cluster):
 
 
 @pytest.fixture
-def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterEndpoint]:
     monkeypatch.setattr(module, "RETRY_S", 0)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield Endpoint(f"127.0.0.1:{listener.getsockname()[1]}", timeout_s=5)
+        yield ClusterEndpoint(f"127.0.0.1:{listener.getsockname()[1]}", timeout_s=5)
 
 
-def test_a_coordinator_that_loads_is_asked_again(endpoint: Endpoint) -> None:
+def test_a_coordinator_that_loads_is_asked_again(endpoint: ClusterEndpoint) -> None:
     admin = Admin([errors.CoordinatorLoadInProgressError] * 3)
     assert Scripted(endpoint, admin).offsets(["g"]) == {"g": {}}
 
 
-def test_a_coordinator_that_moved_is_looked_for_anew(endpoint: Endpoint) -> None:
+def test_a_coordinator_that_moved_is_looked_for_anew(endpoint: ClusterEndpoint) -> None:
     old, new = Admin([errors.NotCoordinatorError]), Admin([])
     assert Scripted(endpoint, old, new).offsets(["g"]) == {"g": {}}
     assert old.closed
@@ -76,14 +76,14 @@ def test_a_coordinator_that_moved_is_looked_for_anew(endpoint: Endpoint) -> None
     assert (old.committed, new.committed) == ([1], [1])
 
 
-def test_a_refusal_because_of_members_is_told_apart(endpoint: Endpoint) -> None:
+def test_a_refusal_because_of_members_is_told_apart(endpoint: ClusterEndpoint) -> None:
     with pytest.raises(GroupBusy):
         Scripted(endpoint, Admin([errors.UnknownMemberIdError])).commit(
             "g", {Partition("t", 0): Committed(-1)}
         )
 
 
-def test_another_error_is_told_in_kafkas_words(endpoint: Endpoint) -> None:
+def test_another_error_is_told_in_kafkas_words(endpoint: ClusterEndpoint) -> None:
     with pytest.raises(ClusterError, match="fetch offsets: GROUP_AUTHORIZATION_FAILED"):
         Scripted(endpoint, Admin([errors.GroupAuthorizationFailedError])).offsets(["g"])
     with pytest.raises(ClusterError, match="t-0: TOPIC_AUTHORIZATION_FAILED, and 1 more"):
@@ -92,7 +92,7 @@ def test_another_error_is_told_in_kafkas_words(endpoint: Endpoint) -> None:
         )
 
 
-def test_a_large_commit_is_cut_to_what_one_batch_holds(endpoint: Endpoint) -> None:
+def test_a_large_commit_is_cut_to_what_one_batch_holds(endpoint: ClusterEndpoint) -> None:
     admin = Admin([])
     offsets = {Partition("t", number): Committed(1, -1, "m" * 4000) for number in range(250)}
     Scripted(endpoint, admin).commit("g", offsets)
@@ -103,9 +103,9 @@ def test_a_large_commit_is_cut_to_what_one_batch_holds(endpoint: Endpoint) -> No
 
 def test_nobody_there_is_told_at_once() -> None:
     with pytest.raises(ClusterError, match="cannot connect"):
-        Endpoint("127.0.0.1:1").open("test")
+        ClusterEndpoint("127.0.0.1:1").open("test")
     with pytest.raises(ClusterError, match="'nonsense' is not HOST:PORT"):
-        Endpoint("nonsense").open("test")
+        ClusterEndpoint("nonsense").open("test")
 
 
 @pytest.mark.parametrize(
@@ -123,20 +123,22 @@ def test_nobody_there_is_told_at_once() -> None:
     ],
 )
 def test_a_wrong_setting_is_told_before_anything_is_asked(
-    endpoint: Endpoint, settings: dict[str, str], said: str
+    endpoint: ClusterEndpoint, settings: dict[str, str], said: str
 ) -> None:
     with pytest.raises(ClusterError) as told:
         Scripted(endpoint._replace(properties=settings), Admin([]))
     assert said in str(told.value)
 
 
-def test_right_settings_pass(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_right_settings_pass(endpoint: ClusterEndpoint, tmp_path: Path) -> None:
     (tmp_path / "key.pem").touch()
     settings = {"ssl.key.location": str(tmp_path / "key.pem"), "sasl.username": "a"}
     assert Scripted(endpoint._replace(properties=settings), Admin([])).address == endpoint.address
 
 
-def test_an_error_that_kafka_has_no_name_for_is_told_by_its_class(endpoint: Endpoint) -> None:
+def test_an_error_that_kafka_has_no_name_for_is_told_by_its_class(
+    endpoint: ClusterEndpoint,
+) -> None:
     with pytest.raises(ClusterError, match=r"fetch offsets: KafkaTimeoutError$"):
         Scripted(endpoint, Admin([errors.KafkaTimeoutError])).offsets(["g"])
 
@@ -144,11 +146,11 @@ def test_an_error_that_kafka_has_no_name_for_is_told_by_its_class(endpoint: Endp
 @pytest.mark.parametrize("port", ["99999", "0", "-1", "x"])
 def test_a_port_that_is_none_is_told(port: str) -> None:
     with pytest.raises(ClusterError, match=f"'localhost:{port}' is not HOST:PORT"):
-        Endpoint(f"localhost:{port}", {}, 1.0).open("test")
+        ClusterEndpoint(f"localhost:{port}", {}, 1.0).open("test")
 
 
 def test_a_server_that_does_not_answer_is_not_said_to_be_down() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(ClusterError, match="though somebody listens"):
-            Endpoint(address, {}, 0.1).open("test")
+            ClusterEndpoint(address, {}, 0.1).open("test")

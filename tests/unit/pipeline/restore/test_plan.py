@@ -13,11 +13,11 @@ from groupkeeper.pipeline.restore.plan import (
     Committed,
     Content,
     GroupPlan,
-    Kind,
     Log,
     Partition,
     Plan,
     PlanError,
+    PlanKind,
     State,
     decode,
     plan_group,
@@ -44,7 +44,7 @@ def one_change(
 
 
 def a_plan(*groups: GroupPlan) -> Plan:
-    return sealed(Content(Kind.RESTORE, 1, "log", "here:9092", "here:9092", groups, as_of_ms=2))
+    return sealed(Content(PlanKind.RESTORE, 1, "log", "here:9092", "here:9092", groups, as_of_ms=2))
 
 
 def test_a_target_within_the_log_is_what_was_asked_for() -> None:
@@ -177,7 +177,7 @@ def _follow(now: dict[Partition, Committed], change: Change) -> None:
 def test_an_undo_names_what_it_takes_back_and_is_undone_itself() -> None:
     plan = a_plan(plan_group("g", {P0: Committed(5)}, {P0: Committed(3)}, {P0: Log()}))
     undo = plan.undo(7)
-    assert (undo.content.kind, undo.content.undoes) == (Kind.UNDO, plan.id)
+    assert (undo.content.kind, undo.content.undoes) == (PlanKind.UNDO, plan.id)
     assert undo.undo(8).content.groups == plan.content.groups
 
 

@@ -34,9 +34,9 @@ from groupkeeper.coordinator.cli.pipeline.tables import report_command
 from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.pipeline.log.segment_files import ABSENT, lost_problem
 from groupkeeper.pipeline.restore.apply import Outcome, Purpose, Result, make_plan
-from groupkeeper.pipeline.restore.cluster import Endpoint
+from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
 from groupkeeper.pipeline.restore.drift import drift, moved_on
-from groupkeeper.pipeline.restore.plan import Committed, Kind, Log, Partition, Plan, plan_group
+from groupkeeper.pipeline.restore.plan import Committed, Log, Partition, Plan, PlanKind, plan_group
 from groupkeeper.storage.codec.events import Stamp, event_dict
 from groupkeeper.storage.event_log.manifest import MANIFEST, add, write_segments
 from groupkeeper.storage.event_log.segments import Segment
@@ -225,7 +225,7 @@ def a_plan(partitions: int = 3) -> Plan:
         {each: Log(10, 100) for each in orders[1:]},
     )
     wanted = {"billing": {each: Committed(5 + 20 * each.partition) for each in orders}}
-    return make_plan(cluster, wanted, cluster, Purpose(Kind.RESTORE, "a log", NOW, NOW - 1000))
+    return make_plan(cluster, wanted, cluster, Purpose(PlanKind.RESTORE, "a log", NOW, NOW - 1000))
 
 
 def test_a_plan_is_a_table_that_a_person_reads(capsys: pytest.CaptureFixture[str]) -> None:
@@ -255,7 +255,7 @@ def test_names_that_would_act_on_the_terminal_are_escaped(
 ) -> None:
     trap, topic = "a\nb\x1b[31mRED", Partition("t\x1b[2J", 0)
     cluster = FakeCluster({trap: {topic: Committed(50)}}, {topic: Log(10, 100)})
-    purpose = Purpose(Kind.RESTORE, "a log", NOW, NOW - 1000)
+    purpose = Purpose(PlanKind.RESTORE, "a log", NOW, NOW - 1000)
     print_plan(make_plan(cluster, {trap: {topic: Committed(20)}}, cluster, purpose))
     print_outcomes([Outcome(trap, Result.REFUSED, 0, "has the member m\x1b[0m")])
     said = capsys.readouterr()
@@ -289,7 +289,7 @@ def test_a_plan_is_summed_up_as_a_person_would(partitions: int, wanted: int, sai
     there = [Partition("orders", number) for number in range(partitions)]
     now = {"g": dict.fromkeys(there, Committed(50))}
     cluster = FakeCluster(now, dict.fromkeys(there, Log(10, 100)))
-    purpose = Purpose(Kind.RESTORE, "a log", NOW, NOW - 1000)
+    purpose = Purpose(PlanKind.RESTORE, "a log", NOW, NOW - 1000)
     plan = make_plan(cluster, {"g": dict.fromkeys(there, Committed(wanted))}, cluster, purpose)
     assert summary(plan).startswith(said)
 
@@ -348,7 +348,7 @@ def test_a_plan_that_changes_nothing_is_not_offered_to_be_taken_back(
 ) -> None:
     orders = Partition("orders", 0)
     cluster = FakeCluster({"g": {orders: Committed(5)}}, {orders: Log(0, 9)})
-    purpose = Purpose(Kind.RESTORE, "a log", NOW, NOW - 1000)
+    purpose = Purpose(PlanKind.RESTORE, "a log", NOW, NOW - 1000)
     plan = make_plan(cluster, {"g": {orders: Committed(5)}}, cluster, purpose)
     outcomes = [Outcome("g", Result.DONE_BEFORE)]
     tell(plan, (Path("p"), None, None), outcomes, False, Output.TABLE)
@@ -439,7 +439,7 @@ def test_a_file_of_settings_is_read_as_the_clients_know_them(
     file.write_text("# ours\nsecurity.protocol = sasl_ssl\nsasl.password=a=b\n")
     properties = read_properties(file)
     assert properties["sasl.password"] == "a=b"
-    endpoint = Endpoint("a:1,b:2", properties)
+    endpoint = ClusterEndpoint("a:1,b:2", properties)
     assert endpoint.settings() == {
         "bootstrap_servers": ["a:1", "b:2"],
         "security_protocol": "SASL_SSL",

@@ -14,7 +14,7 @@ from groupkeeper.coordinator.core.events import (
     RebalanceStart,
 )
 from groupkeeper.coordinator.core.records import GroupRecord
-from groupkeeper.coordinator.core.requests import JoinGroupMember, JoinProtocol
+from groupkeeper.coordinator.core.requests import JoinedMember, JoinProtocol
 from tests.helpers.shard_driver import (
     CLIENT,
     REBALANCE_MS,
@@ -224,7 +224,7 @@ def test_second_join_decides_the_protocols(driver):
     call = driver.join("g", member_id, protocols=protocols("sticky", subscription=b"second"))
     driver.advance_until_answered(call)
     assert call.result.protocol_name == "sticky"
-    assert call.result.members == (JoinGroupMember(member_id, None, b"second"),)
+    assert call.result.members == (JoinedMember(member_id, None, b"second"),)
 
 
 def test_handed_out_id_that_never_returns_holds_the_rebalance_for_its_session(driver):

@@ -8,7 +8,7 @@ import pytest
 
 from groupkeeper.coordinator.core.cluster.settings import (
     CONFIG_KEYS,
-    GroupSettings,
+    GroupOverrides,
     config_error,
     default_value,
     to_settings,
@@ -27,7 +27,7 @@ def driver():
 
 
 def configure(driver, **settings):
-    driver._take(driver.shard.configs_changed({"g": GroupSettings(**settings)}, driver.now))
+    driver._take(driver.shard.configs_changed({"g": GroupOverrides(**settings)}, driver.now))
 
 
 def a_member(driver, **changes):
@@ -51,7 +51,7 @@ def test_the_keys_of_consumer_and_streams_groups_are_known_and_four_of_ours():
 
 
 def test_ours_change_nothing_by_default():
-    assert to_settings({}) == GroupSettings()
+    assert to_settings({}) == GroupOverrides()
     limits = CoreLimits(initial_rebalance_delay_ms=7, offsets_retention_ms=120_000)
     values = {name: default_value(key, limits) for name, key in CONFIG_KEYS.items()}
     assert values["commit.monotonic"] == "false"
@@ -95,7 +95,7 @@ def test_spaces_around_a_value_do_not_count():
         "offsets.retention.minutes": "3",
     }
     assert config_error(configs) is None
-    assert to_settings(configs) == GroupSettings(
+    assert to_settings(configs) == GroupOverrides(
         commit_monotonic=True,
         rebalance_max_join_ms=500,
         initial_rebalance_delay_ms=0,
