@@ -1,1 +1,1 @@
-"""A coordinator in the process of a test, and what it can be made to suffer."""
+"""A coordinator in the process of a test, and the faults that a test can inject."""

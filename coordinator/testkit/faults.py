@@ -1,7 +1,7 @@
-"""What a coordinator for tests can be made to suffer: time that passes at once, a storage that
-fails, answers that come late.
+"""The faults of the test server: time that passes at once, a failing storage, late answers.
 
-Each fault but time is undone when its ``Fault`` is, and at the latest when the server stops.
+A moved clock stays moved. Every other fault ends when its ``Fault`` is undone, or when the server
+stops.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_MS: Final = 10 * 365 * 24 * 3600 * 1000
 """Ten years: the longest time that may pass at once, and the longest delay."""
 
 _NOTES: Final = (CommitRejected, MemberFenced, ShardLoaded)
-"""Events that no change of a group stands behind."""
+"""Events that change no group."""
 
 _BY_NAME: Final = {api.name.lower(): api.key for api in APIS}
 
@@ -38,11 +38,9 @@ class Fault:
     """Something that goes wrong until ``undo``, or until the end of a ``with`` block."""
 
     def __init__(self, undo: Callable[[], None]) -> None:
-        """``undo`` may be called more than once, and after the server has stopped."""
         self.undo: Final = undo
 
     def __enter__(self) -> Fault:
-        """It goes wrong already."""
         return self
 
     def __exit__(
@@ -51,7 +49,6 @@ class Fault:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Undo it."""
         self.undo()
 
 
@@ -59,28 +56,28 @@ class MovableClock:
     """The real clocks, and what they were moved ahead by."""
 
     def __init__(self, real: LoopClock | None = None) -> None:
-        """Begin with the real time."""
         self._real = real or LoopClock()
         self._ahead_ms = 0
         self._stands_at: Now | None = None
 
     def start(self) -> None:
-        """Bind to the running loop."""
         self._real.start()
 
     def stop(self) -> None:
-        """Let go of the loop; what it was moved by stays."""
+        """Release the loop; the clock stays moved."""
         self._real.stop()
 
     def move(self, ms: int) -> None:
-        """Let time pass; nobody is told."""
+        """Move the clocks ahead, without waking anybody."""
         self._ahead_ms += ms
 
     @contextmanager
     def standing(self) -> Iterator[None]:
-        """Let time pass by ``move`` alone meanwhile, and go on from there."""
+        """Stop the real time: inside the block only ``move`` changes the clocks. After the block
+        time continues from there.
+        """
         if self._stands_at is not None:
-            yield  # within another's
+            yield  # a nested block changes nothing
             return
         stands_at = self._stands_at = self._real.now()
         try:
@@ -90,32 +87,30 @@ class MovableClock:
             self._ahead_ms -= self._real.now().monotonic_ms - stands_at.monotonic_ms
 
     def now(self) -> Now:
-        """Return both clocks."""
         now = self._stands_at or self._real.now()
         return Now(now.monotonic_ms + self._ahead_ms, now.wall_ms + self._ahead_ms)
 
     def wall_ms(self) -> int:
-        """Return the wall clock, for the time stamps of events."""
+        """Return the wall clock, for the timestamps of events."""
         real_ms = wall_clock_ms() if self._stands_at is None else self._stands_at.wall_ms
         return real_ms + self._ahead_ms
 
 
 class FailingStorage(MemoryOffsetStorage):
-    """Memory whose appends fail while they are told to, those of events alone too.
+    """A memory storage whose appends can be made to fail, also those that hold only events.
 
-    Notes alone do not fail an append, nor are they kept: no group changes by them, and whoever
-    counts failures would meet those that his own failures bring about.
+    An append of nothing but notes (``_NOTES``) succeeds, but the notes are dropped. A failure
+    itself causes such notes, so counting them would count the failures that a failure causes.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
-        """Start empty, and well."""
         super().__init__(clock=clock)
         self.failures = 0
-        """Appends that have failed."""
+        """The number of failed appends."""
         self._failing: dict[Fault, int | None] = {}
 
     def fail(self, appends: int | None) -> Fault:
-        """Fail that many appends, None: all of them, until the fault is undone."""
+        """Fail the next ``appends`` appends, or all if None, until the fault is undone."""
         if appends is not None:
             appends = whole_number("appends", appends, least=1)
         fault = Fault(lambda: self._forget(fault))
@@ -127,7 +122,6 @@ class FailingStorage(MemoryOffsetStorage):
         self._failing.clear()
 
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
-        """Store the items, or raise StorageError with nothing stored."""
         if self._failing:
             if not any(_changes_something(batch) for item in items for batch in item.batches):
                 return []
@@ -145,15 +139,16 @@ class FailingStorage(MemoryOffsetStorage):
 
 
 class Delays:
-    """Which answers come late, and those that are held back now."""
+    """The delays of each API, and the answers that are held back now."""
 
     def __init__(self) -> None:
-        """Hold nothing back."""
         self._delays: dict[Fault, tuple[ApiKey, int]] = {}
         self._held: dict[Exchange, tuple[int, Callable[[], None]]] = {}
 
     def add(self, api: str, delay_ms: int) -> Fault:
-        """Hold back the answers of an API; what waits when it is undone goes out at once."""
+        """Hold back the answers of an API. When the fault is undone, held answers are sent at
+        once.
+        """
         key = _api_key(text("api", api))
         delay_ms = whole_number("ms", delay_ms, least=0, most=MAX_MS)
         fault = Fault(lambda: self._forget(fault))
@@ -166,21 +161,21 @@ class Delays:
             self._forget(fault)
 
     def hold(self, exchange: Exchange, answer: Callable[[Exchange], None]) -> bool:
-        """Answer later, where this is an API that is delayed; False where it is not."""
+        """Answer later if this API is delayed; return False if it is not."""
         delay_ms = self._delay_ms(exchange.key)
         reply = exchange.reply
         if not delay_ms or reply is None:
             return False
-        exchange.reply = None  # until then others must not take it for answered
+        exchange.reply = None  # others must not regard it as answered yet
 
-        def give() -> None:
+        def send() -> None:
             cancel()
             if self._held.pop(exchange, None) is not None:
                 exchange.reply = reply
                 answer(exchange)
 
-        cancel = exchange.channel.later(delay_ms / 1000, give)
-        self._held[exchange] = (delay_ms, give)
+        cancel = exchange.channel.later(delay_ms / 1000, send)
+        self._held[exchange] = (delay_ms, send)
         return True
 
     def _delay_ms(self, key: int) -> int:
@@ -188,27 +183,28 @@ class Delays:
 
     def _forget(self, fault: Fault) -> None:
         self._delays.pop(fault, None)
-        for exchange, (delay_ms, give) in tuple(self._held.items()):
+        for exchange, (delay_ms, send) in tuple(self._held.items()):
             if self._delay_ms(exchange.key) < delay_ms:
-                give()
+                send()
 
 
 class FaultGate:
-    """What clients send comes in through it; what was begun is answered while it is closed too."""
+    """Controls whether requests are read. A closed gate lets requests already begun be answered."""
 
     def __init__(self) -> None:
-        """Begin open, without connections."""
         self.connections: Final[set[FaultyConnection]] = set()
         self._closings = 0
 
     @property
     def is_open(self) -> bool:
-        """Nobody has closed it."""
+        """True if nobody has closed it."""
         return not self._closings
 
     @contextmanager
     def closed(self) -> Iterator[None]:
-        """Begin no request meanwhile, and read none; afterwards go on with those that wait."""
+        """Read and begin no request inside the block. Afterwards the waiting requests are
+        processed.
+        """
         self._turn(+1)
         try:
             yield
@@ -222,43 +218,42 @@ class FaultGate:
 
 
 class FaultyConnection(Connection):
-    """A connection whose requests and whose answers may be held back."""
+    """A connection whose requests and answers can be held back."""
 
     __slots__ = ("_delays", "_gate", "_peer_takes")
 
     def __init__(
         self, server: KafkaServer, listener: Listener, delays: Delays, gate: FaultGate
     ) -> None:
-        """Make the connection of a listener."""
         super().__init__(server, listener)
         self._delays = delays
         self._gate = gate
         self._peer_takes = True
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """Come to life, before a closed gate too."""
+        """Register at the gate, and pause at once if the gate is closed."""
         super().connection_made(transport)
         self._gate.connections.add(self)
         if not self._gate.is_open:
             self.gate_turned()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave the gate."""
+        """Deregister from the gate."""
         self._gate.connections.discard(self)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The peer does not take its replies."""
+        """Pause reading, since the peer does not read its replies."""
         self._peer_takes = False
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """The peer took its replies: go on, unless the gate is closed."""
+        """Continue reading, unless the gate is closed."""
         self._peer_takes = True
         self.gate_turned()
 
     def gate_turned(self) -> None:
-        """Begin nothing while the gate is closed, as if the peer did not take its replies."""
+        """Pause while the gate is closed, as if the peer did not read its replies."""
         if self._gate.is_open and self._peer_takes:
             super().resume_writing()
         else:
@@ -271,10 +266,9 @@ class FaultyConnection(Connection):
 
 
 class Nobody:
-    """Asks without wanting an answer."""
+    """A ticket that ignores its result."""
 
-    def resolve(self, result: object) -> None:
-        """Take it and forget it."""
+    def resolve(self, result: object) -> None: ...
 
 
 def _changes_something(batch: Batch) -> bool:
@@ -285,5 +279,5 @@ def _api_key(api: str) -> ApiKey:
     key = _BY_NAME.get(api.replace("_", "").lower())
     if key is None:
         names = ", ".join(each.name for each in APIS)
-        raise ValueError(f"{api!r} is no API that is served; these are: {names}")
+        raise ValueError(f"{api!r} is not served; the served APIs are: {names}")
     return key

@@ -1,4 +1,4 @@
-"""A loop in a thread of its own, for programs without one; any thread may have it do something."""
+"""An event loop in a thread of its own, for programs without one. Any thread may use it."""
 
 from __future__ import annotations
 
@@ -13,37 +13,39 @@ _T = TypeVar("_T")
 
 
 class LoopThread:
-    """Begins with ``start``; after ``end``, which leaves nobody waiting, it may begin again.
+    """Runs between ``start`` and ``end``, and can be started again after ``end``.
 
-    Whoever is interrupted in either of them (Ctrl-C) leaves a thread that ends by itself, or one
-    that another ``end`` ends.
+    If ``start`` or ``end`` is interrupted (Ctrl-C), the thread ends by itself, or another ``end``
+    ends it.
     """
 
     def __init__(self, name: str, ended: str, at_end: Callable[[], Awaitable[None]]) -> None:
-        """``ended`` is said to those who come before the start or after the end; ``at_end`` is the
-        last that is done there.
+        """Use ``ended`` as the error message for calls before the start or after the end.
+
+        ``at_end`` is awaited in the loop as the last thing before the thread ends.
         """
         self._name = name
         self._ended = ended
         self._at_end = at_end
         self._scheduling = threading.Lock()
-        """Held while something is given to the loop, so that nothing is given to one that ends."""
+        """Held while work is handed to the loop, so that no work reaches a loop that is ending."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leave: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
-        """What ``end`` waits for: a join that was interrupted once takes its thread for one that
-        has ended (Python 3.11)."""
+        """Set when the thread has ended. ``end`` waits for this before it joins the thread: after
+        an interrupted join, Python 3.11 regards the thread as ended.
+        """
         self._failure: BaseException | None = None
-        """What the last end came to."""
+        """The error of the last end."""
 
     @property
     def runs(self) -> bool:
-        """It was started and not ended."""
+        """True between start and end."""
         return self._loop is not None
 
     def start(self) -> None:
-        """Return when the loop takes work."""
+        """Start the thread; return when the loop accepts work."""
         self._failure = None
         self._over.clear()
         started = threading.Event()
@@ -55,8 +57,9 @@ class LoopThread:
         started.wait()
 
     def end(self) -> None:
-        """End the thread; what others wait for is cancelled, and they are told. Raises what the
-        last that is done there raised.
+        """End the thread, and cancel the work that other threads wait for.
+
+        Raises the error of ``at_end``.
         """
         with self._scheduling:
             if self._loop is not None:
@@ -70,12 +73,13 @@ class LoopThread:
             raise failure
 
     def do(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Have it done there and return the result. Raises RuntimeError where the thread has ended,
-        or ends before the work does.
+        """Run a coroutine in the loop and return its result.
+
+        Raises RuntimeError if the thread has ended, or ends before the coroutine does.
         """
         with self._scheduling:
             if self._loop is None:
-                work.close()  # else Python warns that nobody awaited it
+                work.close()  # else Python warns that it was never awaited
                 raise RuntimeError(self._ended)
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
@@ -84,25 +88,25 @@ class LoopThread:
             raise RuntimeError(_STOPPED) from None
 
     def call(self, work: Callable[[], _T]) -> _T:
-        """Have a function called there."""
+        """Call a function in the loop and return its result."""
 
         async def done() -> _T:
             return work()
 
         return self.do(done())
 
-    def _turn(self, tell: Callable[[], None]) -> None:
+    def _turn(self, started: Callable[[], None]) -> None:
         try:
-            asyncio.run(self._live(tell))  # its end cancels what is left and waits for that
-        except BaseException as error:  # noqa: BLE001 - told by ``end``
+            asyncio.run(self._live(started))  # its end cancels all tasks and waits for them
+        except BaseException as error:  # noqa: BLE001 - raised by ``end``
             self._failure = error
         finally:
             self._over.set()
 
-    async def _live(self, tell: Callable[[], None]) -> None:
+    async def _live(self, started: Callable[[], None]) -> None:
         self._leave = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        tell()
+        started()
         await self._leave.wait()
         with self._scheduling:
             self._loop = None

@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def groupkeeper_options() -> dict[str, Any]:
-    """Options for every server of the fixture ``groupkeeper``: override it in a conftest."""
+    """Return options for every server of the fixture ``groupkeeper``. Override it in a conftest."""
     return {}
 
 
@@ -42,16 +42,16 @@ def groupkeeper_options() -> dict[str, Any]:
 def groupkeeper(
     request: pytest.FixtureRequest, groupkeeper_options: dict[str, Any]
 ) -> Iterator[SyncGroupkeeperServer]:
-    """Yield a coordinator of the test's own, empty, on a free loopback port.
+    """Yield an empty coordinator for this test alone, on a free loopback port.
 
-    It runs in a thread of its own, so it serves tests with and without a loop. The marker
+    It runs in a thread of its own, so tests with and without an event loop can use it. The marker
     ``groupkeeper`` sets its options.
     """
     from groupkeeper.coordinator.testkit.server import SyncGroupkeeperServer
 
     if not isinstance(groupkeeper_options, Mapping):
         raise TypeError(
-            "the fixture groupkeeper_options must return options by their names, such as "
+            "the fixture groupkeeper_options must return a mapping of options, such as "
             f"{{'topics': {{'orders': 12}}}}, not {groupkeeper_options!r}"
         )
     options = dict(groupkeeper_options)
@@ -62,5 +62,5 @@ def groupkeeper(
 
 
 def _of_marker(topics: Any = None, **options: Any) -> dict[str, Any]:
-    """Take the arguments of a server, whose topics need no name."""
+    """Return the marker's arguments as options; the positional one is ``topics``."""
     return options if topics is None else {"topics": topics, **options}

@@ -1,4 +1,4 @@
-"""What a server for tests refuses, and how it says so."""
+"""The errors that a test server raises, and checks of its arguments."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Offsets: TypeAlias = dict[tuple[str, int], int]
 
 
 class TestingError(Exception):
-    """The coordinator refused what a test asked of it directly; the message has Kafka's code."""
+    """The coordinator refused a direct call of a test. The message has Kafka's error code."""
 
-    __test__ = False  # pytest would take the name for a class of tests
+    __test__ = False  # its name would make pytest collect it
 
 
 @contextmanager
 def refusals(what: str) -> Iterator[None]:
-    """A test is told in one way."""
+    """Turn GroupError into TestingError, which names what was refused."""
     try:
         yield
     except GroupError as error:
@@ -29,23 +29,26 @@ def refusals(what: str) -> Iterator[None]:
 
 
 def check(error: ErrorCode, what: str) -> None:
-    """Raise TestingError for what is not NONE."""
+    """Raise TestingError unless the error is NONE."""
     if error is not ErrorCode.NONE:
         raise TestingError(f"{error.name}: {what}")
 
 
 def checked_offsets(offsets: Offsets) -> Offsets:
-    """Return an argument that is offsets by topic and partition; what they are is not looked at."""
+    """Return the argument if its keys are (topic, partition). The values are not checked."""
     if not isinstance(offsets, Mapping):
         raise TypeError(f"offsets must be {{(topic, partition): offset}}, not {offsets!r}")
     for key in offsets:
         if not (isinstance(key, tuple) and len(key) == 2):
-            raise TypeError(f"offsets are those of (topic, partition), not of {key!r}")
+            raise TypeError(f"the keys of offsets must be (topic, partition), not {key!r}")
     return offsets
 
 
 def member_id_of(group: str, found: GroupMetadata | None, member: str) -> str:
-    """Find the one that a test means."""
+    """Return the id of the member with this member id, instance id or client id.
+
+    Raises TestingError unless exactly one member matches.
+    """
     members = list(found.members.values()) if found else []
     by_id = [m for m in members if member in (m.member_id, m.group_instance_id)]
     named = by_id or [m for m in members if m.client_id == member]

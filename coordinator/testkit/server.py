@@ -1,8 +1,8 @@
 """A coordinator for other people's tests: in their process, in memory, on a free loopback port.
 
-Real clients speak the real protocol to it; what is not here is a process, an HTTP port, a file and
-the three seconds for which a broker waits before the first generation of a group. Nothing of the
-command line or of HTTP is imported.
+Real clients speak the real protocol to it. It has no process of its own, no HTTP port and no file.
+It does not wait three seconds before the first generation of a group, as a broker does. It imports
+nothing of the command line or of HTTP.
 
     async with GroupkeeperServer(topics={"orders": 12}) as server:
         consumer = AIOKafkaConsumer("orders", bootstrap_servers=server.bootstrap, group_id="g")
@@ -10,7 +10,7 @@ command line or of HTTP is imported.
     with SyncGroupkeeperServer(topics={"orders": 12}) as server:
         consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "g"})
 
-Both can be made to suffer: ``advance``, ``evict``, ``fail_storage``, ``delay``.
+Both can inject faults: ``advance``, ``evict``, ``fail_storage``, ``delay``.
 
 Long because it is the whole API of the test server, with and without a loop.
 """
@@ -77,18 +77,18 @@ __all__ = [
 ]
 
 DRAIN_MS: Final = 1_000
-"""What a stop may take; memory needs none of it."""
+"""How long a stop may take; memory needs none of it."""
 
 MAX_STEPS: Final = 1_000
-"""In which time advances for members that heartbeat all the while."""
+"""The number of steps of ``advance`` when the members heartbeat."""
 
 LOADED_STEP_S: Final = 0.005
-"""How often a call that needs every shard looks whether they are loaded."""
+"""How often a call that needs every shard checks whether they are loaded."""
 
 REPLIES_S: Final = 0.2
-"""For replies that are on their way when a server stops."""
+"""How long a stop waits for replies that are not sent yet."""
 
-_NOT_RUNNING: Final = "the server does not run: it was not started, or it was stopped"
+_NOT_RUNNING: Final = "the server is not running: it was not started, or it was stopped"
 _CLIENT: Final = Client("groupkeeper-testing", "127.0.0.1", "User:ANONYMOUS")
 
 
@@ -96,7 +96,7 @@ class GroupkeeperServer:
     """The coordinator on a loopback port, in the running loop."""
 
     def __init__(self, topics: Mapping[str, int] | None = None, **options: Any) -> None:
-        """Prepare; ``options`` are those of ``ServerOptions``. Nothing runs before ``start``."""
+        """Check the options, which are those of ``ServerOptions``. ``start`` opens the port."""
         self.options = ServerOptions(topics={} if topics is None else topics, **options)
         self._clock = MovableClock()
         self._storage = FailingStorage(self._clock.wall_ms)
@@ -108,17 +108,15 @@ class GroupkeeperServer:
         self._turns = LifeTurns(lambda: self._coordinator is not None)
 
     async def __aenter__(self) -> GroupkeeperServer:
-        """Start it."""
         await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop it."""
         await self.stop()
 
     @property
     def port(self) -> int:
-        """The port; kept over ``restart``."""
+        """The port, which a ``restart`` keeps. Raises RuntimeError before the first start."""
         if not self._port:
             raise RuntimeError(_NOT_RUNNING)
         return self._port
@@ -131,8 +129,9 @@ class GroupkeeperServer:
 
     @property
     def coordinator(self) -> GroupCoordinator:
-        """The coordinator itself, for what a test wants to ask without a wire; RuntimeError where
-        the server does not run.
+        """The coordinator itself, for calls without the network.
+
+        Raises RuntimeError if the server is not running.
         """
         if self._coordinator is not None:
             return self._coordinator
@@ -140,11 +139,12 @@ class GroupkeeperServer:
 
     # --- Life -------------------------------------------------------------------------------------
 
-    # Starts and stops happen one after another, in the order in which they were called.
+    # Starts and stops run one after another, in the order of their calls.
 
     async def start(self) -> None:
-        """Serve; on return the first request is answered. OSError where its port is taken. Who
-        cancels it is left with a server that does not run.
+        """Start the server; on return it answers requests.
+
+        Raises OSError if the port is in use. If the call is cancelled, the server is stopped.
         """
         starting = self._turns.take(self._begin)
         try:
@@ -157,21 +157,24 @@ class GroupkeeperServer:
             raise
 
     async def stop(self) -> None:
-        """End it: what is parked is answered NOT_COORDINATOR, connections are closed, and every
-        fault is undone. Time that has passed stays passed, over a ``restart`` too. Where it is
-        cancelled it goes on by itself, and another ``stop`` waits for its end.
+        """Stop the server, close the connections, and undo every fault.
+
+        Parked requests are answered NOT_COORDINATOR. The clock stays moved, also after a
+        ``restart``. If the call is cancelled, the stop continues, and another ``stop`` waits for
+        its end.
         """
         await asyncio.shield(self._turns.take(self._end))
 
     async def restart(self) -> None:
-        """Stop and start on the same port, with everything that was acknowledged. Where it is
-        cancelled it goes on by itself.
+        """Stop, and start again on the same port with everything that was acknowledged.
+
+        If the call is cancelled, the restart continues.
         """
         await asyncio.shield(self._turns.take(self._begin_again))
 
     async def _begin(self) -> None:
         if self._coordinator is not None:
-            raise RuntimeError("the server runs already: it was started twice")
+            raise RuntimeError("the server is already running: it was started twice")
         options = self.options
         topics = Topics(ConfiguredTopic(name, count) for name, count in options.topics.items())
         coordinator = GroupCoordinator(
@@ -222,14 +225,14 @@ class GroupkeeperServer:
             self._clock.stop()
 
     async def _begin_again(self) -> None:
-        _ = self.coordinator  # it runs
+        _ = self.coordinator  # raises if it is not running
         await self._end()
         await self._begin()
 
     # --- What a test sets up and looks at ---------------------------------------------------------
 
     async def create_topic(self, name: str, partitions: int) -> None:
-        """Make a topic, or let one grow to that many partitions."""
+        """Create a topic, or grow it to this number of partitions."""
         name, partitions = text("name", name), whole_number("partitions", partitions, least=1)
         coordinator = await self._loaded()
         topics = coordinator.topics
@@ -245,7 +248,7 @@ class GroupkeeperServer:
             check(change.error, change.message or name)
 
     async def commit(self, group: str, offsets: Offsets) -> None:
-        """Commit as an administrator does, to groups without members: a test begins in mid-life."""
+        """Commit offsets as an administrator, for a group without members."""
         by_topic: dict[str, dict[int, OffsetCommitData]] = {}
         for (topic, partition), offset in checked_offsets(offsets).items():
             data = OffsetCommitData(int64(f"the offset of {topic} {partition}", offset))
@@ -258,7 +261,7 @@ class GroupkeeperServer:
                 check(error, f"{group}: {name} {partition}")
 
     async def committed(self, group: str) -> Offsets:
-        """Return every committed offset of a group; empty for one that is not known."""
+        """Return every committed offset of a group; empty if the group is unknown."""
         request = OffsetFetchRequest(group_id=text("group", group))
         coordinator = await self._loaded()
         with refusals(group):
@@ -270,7 +273,7 @@ class GroupkeeperServer:
         }
 
     def events(self, group: str) -> list[EventDict]:
-        """Return what happened to a group, oldest first (docs/reference/events.md)."""
+        """Return the events of a group, oldest first (docs/reference/events.md)."""
         group = text("group", group)
         self._check_runs()
         return [event for event in self._storage.events() if event["group"] == group]
@@ -278,27 +281,31 @@ class GroupkeeperServer:
     # --- Faults -----------------------------------------------------------------------------------
 
     async def advance(self, ms: int, *, heartbeats: bool = False) -> None:
-        """Let time pass at once: sessions and rebalances end, offsets expire, each at its moment.
+        """Move the clock ahead by ``ms``, at most ten years, and run everything that becomes due.
 
-        What clients send meanwhile waits for the return. Nobody heartbeats, so sessions shorter
-        than ``ms`` end, the living ones' too; ``heartbeats=True`` lets all members heartbeat all
-        the while. At most ten years. On return everything that was due has happened and is in
-        ``events``; it is durable, but for evictions: see ``evict``.
+        Sessions and rebalances end and offsets expire, each at its own moment. Requests that
+        clients send during the call wait for its return. No member heartbeats in this time, so
+        every session shorter than ``ms`` ends, unless ``heartbeats=True``: then all members
+        heartbeat throughout.
 
-        Raises TestingError, at once, where the storage fails: what was due then did not happen.
+        On return everything due has happened and is in ``events``. It is durable, except evictions:
+        see ``evict``. If the storage fails, the call raises TestingError at once, and what was due
+        at that moment did not happen.
         """
         ms = whole_number("ms", ms, least=0, most=MAX_MS)
         if not isinstance(heartbeats, bool):
             raise TypeError(f"heartbeats must be a bool, not {heartbeats!r}")
         coordinator = await self._loaded()
         failures = self._storage.failures
-        with self._clock.standing(), self._gate.closed():  # what is due together stays together
+        # work that is due at the same moment stays together
+        with self._clock.standing(), self._gate.closed():
             left_ms, at_ms = ms, self._next_ms(coordinator)
             while left_ms > 0 or at_ms <= NEXT_PORTION_MS:
                 living = await _members(coordinator) if heartbeats else []
                 step_ms = max(0, at_ms)
-                if left_ms > 0:  # the rest of a long work takes a little longer
-                    least_ms = ms // MAX_STEPS if heartbeats else 0  # a session is always due
+                if left_ms > 0:  # the rest of a long piece of work needs a little more time
+                    # with heartbeats a session is always due
+                    least_ms = ms // MAX_STEPS if heartbeats else 0
                     step_ms = min(left_ms, max(step_ms, least_ms))
                     left_ms -= step_ms
                 self._clock.move(step_ms)
@@ -310,14 +317,15 @@ class GroupkeeperServer:
                 at_ms = self._next_ms(coordinator)
 
     async def evict(self, group: str, member: str) -> None:
-        """End the session of one member now, as if it had been silent for too long; the others
-        rebalance. ``member`` is its member id, its ``group.instance.id``, or a ``client.id`` that
-        no other member of the group has. On return it has happened and is in ``events``. It is
-        durable once the others have rebalanced: as in Kafka, a restart or a failure of the storage
-        before that brings the member back.
+        """End the session of one member now, as if it had been silent for too long.
 
-        Raises TestingError where there is no such member, or more than one, and where the storage
-        fails: then it did not happen.
+        ``member`` is its member id, its ``group.instance.id``, or a ``client.id`` that no other
+        member of the group has. On return the eviction has happened and is in ``events``; the other
+        members rebalance. It is durable after their rebalance. As in Kafka, a restart or a storage
+        failure before that brings the member back.
+
+        Raises TestingError if no member or more than one matches, and if the storage fails. In both
+        cases nobody is evicted.
         """
         group, member = text("group", group), text("member", member)
         coordinator = await self._loaded()
@@ -331,9 +339,11 @@ class GroupkeeperServer:
         self._check_stored(failures, f"evict({group}, {member})")
 
     def fail_storage(self, appends: int | None = None) -> Fault:
-        """Let the storage fail: nothing, not even an event, can be written until the fault is
-        undone, or until that many writes have failed. Clients see NOT_COORDINATOR, then
-        COORDINATOR_LOAD_IN_PROGRESS for some milliseconds; nobody is evicted.
+        """Make every write fail, also of events, until the fault is undone or ``appends`` writes
+        failed.
+
+        Clients see NOT_COORDINATOR, then COORDINATOR_LOAD_IN_PROGRESS for some milliseconds. No
+        member is evicted.
 
             with server.fail_storage():
                 ...
@@ -342,16 +352,18 @@ class GroupkeeperServer:
         return self._storage.fail(appends)
 
     def delay(self, api: str, ms: int) -> Fault:
-        """Hold back every answer of one API, by Kafka's name (``"OffsetCommit"``), for so long of
-        real time. What the request does is done at once. What is held back when the fault is undone
-        goes out then.
+        """Hold back every answer of one API for ``ms`` of real time.
+
+        ``api`` is Kafka's name, such as ``"OffsetCommit"``. The request itself takes effect at
+        once. When the fault is undone, held answers are sent.
         """
         self._check_runs()
         return self._delays.add(api, ms)
 
     async def _loaded(self) -> GroupCoordinator:
-        """Wait for starts and stops that were called before, and until every shard answers: after a
-        failure of the storage, some milliseconds.
+        """Wait for earlier starts and stops, and until every shard is loaded.
+
+        After a storage failure that needs some milliseconds.
         """
         self._turns.check_loop()
         await self._turns.ended()
@@ -378,27 +390,24 @@ class GroupkeeperServer:
 
 
 class SyncGroupkeeperServer:
-    """The same for tests without a loop: it runs in a thread and a loop of its own."""
+    """``GroupkeeperServer`` for tests without an event loop; it has its own loop and thread."""
 
     def __init__(self, topics: Mapping[str, int] | None = None, **options: Any) -> None:
-        """Prepare; ``options`` are those of ``ServerOptions``."""
         self._server = GroupkeeperServer(topics, **options)
         self._thread = LoopThread("groupkeeper", _NOT_RUNNING, self._server.stop)
         self._turning = threading.RLock()
-        """Held by who starts or stops: a stop beside a stop waits for it."""
+        """Held during a start or stop, so that a second stop waits for the first."""
 
     def __enter__(self) -> SyncGroupkeeperServer:
-        """Start it."""
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop it."""
         self.stop()
 
     @property
     def port(self) -> int:
-        """The port; kept over ``restart``."""
+        """The port, which a ``restart`` keeps. Raises RuntimeError before the first start."""
         return self._server.port
 
     @property
@@ -407,10 +416,10 @@ class SyncGroupkeeperServer:
         return self._server.bootstrap
 
     def start(self) -> None:
-        """Serve; on return the first request is answered."""
+        """Start the server; on return it answers requests."""
         with self._turning:
             if self._thread.runs:
-                raise RuntimeError("the server runs already: it was started twice")
+                raise RuntimeError("the server is already running: it was started twice")
             try:
                 self._thread.start()
                 self._thread.do(self._server.start())
@@ -419,33 +428,33 @@ class SyncGroupkeeperServer:
                 raise
 
     def stop(self) -> None:
-        """End it, and its thread. Who waits for something in another thread gets a RuntimeError."""
+        """Stop the server and its thread. Calls that wait in other threads raise RuntimeError."""
         with self._turning:
             self._thread.end()
 
     def restart(self) -> None:
-        """Stop and start on the same port, with everything that was acknowledged."""
+        """Stop, and start again on the same port with everything that was acknowledged."""
         with self._turning:
             self._thread.do(self._server.restart())
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """Make a topic, or let one grow to that many partitions."""
+        """Create a topic, or grow it to this number of partitions."""
         self._thread.do(self._server.create_topic(name, partitions))
 
     def commit(self, group: str, offsets: Offsets) -> None:
-        """Commit as an administrator does, to groups without members: a test begins in mid-life."""
+        """Commit offsets as an administrator, for a group without members."""
         self._thread.do(self._server.commit(group, offsets))
 
     def committed(self, group: str) -> Offsets:
-        """Return every committed offset of a group; empty for one that is not known."""
+        """Return every committed offset of a group; empty if the group is unknown."""
         return self._thread.do(self._server.committed(group))
 
     def events(self, group: str) -> list[EventDict]:
-        """Return what happened to a group, oldest first (docs/reference/events.md)."""
+        """Return the events of a group, oldest first (docs/reference/events.md)."""
         return self._thread.call(lambda: self._server.events(group))
 
     def advance(self, ms: int, *, heartbeats: bool = False) -> None:
-        """Let time pass at once; see ``GroupkeeperServer.advance``."""
+        """Move the clock ahead; see ``GroupkeeperServer.advance``."""
         self._thread.do(self._server.advance(ms, heartbeats=heartbeats))
 
     def evict(self, group: str, member: str) -> None:
@@ -453,7 +462,7 @@ class SyncGroupkeeperServer:
         self._thread.do(self._server.evict(group, member))
 
     def fail_storage(self, appends: int | None = None) -> Fault:
-        """Let the storage fail; see ``GroupkeeperServer.fail_storage``."""
+        """Make writes fail; see ``GroupkeeperServer.fail_storage``."""
         return self._fault(lambda: self._server.fail_storage(appends))
 
     def delay(self, api: str, ms: int) -> Fault:
@@ -464,14 +473,14 @@ class SyncGroupkeeperServer:
         inner = self._thread.call(begin)
 
         def undo() -> None:
-            with suppress(RuntimeError):  # the server has stopped, and every fault is undone then
+            with suppress(RuntimeError):  # the server has stopped, which undid every fault
                 self._thread.call(inner.undo)
 
         return Fault(undo)
 
 
 async def _members(coordinator: GroupCoordinator) -> list[Heartbeat]:
-    """A heartbeat for each member of each group."""
+    """Return a heartbeat for each member of each group."""
     with refusals("a heartbeat for all members"):
         groups = await coordinator.list_groups()
     return [

@@ -1,4 +1,4 @@
-"""Where a server for tests lives, and the order of its starts and stops."""
+"""The order of the starts and stops of a test server, and the event loop that it runs in."""
 
 from __future__ import annotations
 
@@ -7,36 +7,37 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 _ELSEWHERE: Final = (
-    "the server lives in another event loop, the one that it was started in: call it there "
-    "(asyncio.run_coroutine_threadsafe), or take SyncGroupkeeperServer, which every thread may call"
+    "the server runs in another event loop, the one that it was started in: call it there "
+    "(asyncio.run_coroutine_threadsafe), or use SyncGroupkeeperServer, which any thread may call"
 )
 _ENDED: Final = (
     "the event loop that the server was started in has ended: start, use and stop it in one (one "
-    "asyncio.run, fixtures of one loop), or take SyncGroupkeeperServer, which has a loop of its own"
+    "asyncio.run, fixtures of one loop), or use SyncGroupkeeperServer, which has a loop of its own"
 )
 
 
 class LifeTurns:
-    """Starts and stops of a server, which lives in the loop that it is started in."""
+    """Runs the starts and stops of a server one at a time, in the loop of the first of them."""
 
     def __init__(self, runs: Callable[[], bool]) -> None:
-        """``runs`` tells whether the server would notice a call from another loop."""
+        """``runs`` returns True while the server is running, so that another loop is an error."""
         self._runs = runs
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def check_loop(self) -> None:
-        """Raise RuntimeError where a server that lives is called from another loop or thread."""
+        """Raise RuntimeError if a running server is called from another loop or thread."""
         loop, here = self._loop, _running_loop()
         if loop is None or loop is here or not (self._tasks or self._runs()):
             return
-        if here is not None or loop.is_running():  # else nothing runs: between two runs of it
+        # otherwise no loop runs: the call is between two runs of the same loop
+        if here is not None or loop.is_running():
             raise RuntimeError(_ENDED if loop.is_closed() else _ELSEWHERE)
 
     def take(self, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
-        """Do something when everything is done that was asked for before. It goes on where the one
-        who asked for it is cancelled, where that one shields it.
+        """Run ``work`` in a task after all earlier work. If the caller shields the task and is
+        cancelled, the work continues.
         """
         self.check_loop()
         loop = asyncio.get_running_loop()
@@ -48,12 +49,12 @@ class LifeTurns:
         return task
 
     async def ended(self) -> None:
-        """Wait for what was asked for so far."""
+        """Wait for all work requested so far."""
         if self._tasks:
             await asyncio.wait(tuple(self._tasks))
 
     async def _do(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        async with self._lock:  # it lets in who waits in their order
+        async with self._lock:  # a lock is acquired in the order of the calls
             await work()
 
 

@@ -44,8 +44,8 @@ REFUSED: tuple[tuple[str, tuple[Any, ...], type[Exception], str], ...] = (
         TypeError,
         r"offsets must be .*: offset\}, not None",
     ),
-    ("commit", ("g", {("o",): 1}), TypeError, r"those of \(topic, partition\), not of \('o',\)"),
-    ("commit", ("g", {"ab": 1}), TypeError, r"those of \(topic, partition\), not of 'ab'"),
+    ("commit", ("g", {("o",): 1}), TypeError, r"must be \(topic, partition\), not \('o',\)"),
+    ("commit", ("g", {"ab": 1}), TypeError, r"must be \(topic, partition\), not 'ab'"),
     (
         "commit",
         (7, {("orders", 0): 7}),
@@ -87,7 +87,7 @@ def test_a_call_after_the_end_says_that_the_server_does_not_run(call, arguments)
     """A coroutine that nobody awaits would be a warning, and warnings are errors here."""
     with SyncGroupkeeperServer() as server:
         pass
-    with pytest.raises(RuntimeError, match="the server does not run"):
+    with pytest.raises(RuntimeError, match="the server is not running"):
         getattr(server, call)(*arguments)
     gc.collect()
 
@@ -96,13 +96,13 @@ def test_a_call_after_the_end_says_that_the_server_does_not_run(call, arguments)
 async def test_a_call_after_the_end_says_so_in_a_loop_too(call, arguments):
     async with GroupkeeperServer() as server:
         pass
-    with pytest.raises(RuntimeError, match="the server does not run"):
+    with pytest.raises(RuntimeError, match="the server is not running"):
         await called(server, call, arguments)
 
 
 @pytest.mark.parametrize("kind", [GroupkeeperServer, SyncGroupkeeperServer])
 def test_there_is_no_port_before_the_start(kind):
-    with pytest.raises(RuntimeError, match="the server does not run"):
+    with pytest.raises(RuntimeError, match="the server is not running"):
         _ = kind().bootstrap
 
 
@@ -113,9 +113,13 @@ def test_there_is_no_port_before_the_start(kind):
         (
             {"topics": ["orders"]},
             TypeError,
-            r"topics must be names with .*, not \['orders'\]",
+            r"topics must map names .*, not \['orders'\]",
         ),
-        ({"topics": "orders"}, TypeError, "topics must be names with partitions, not 'orders'"),
+        (
+            {"topics": "orders"},
+            TypeError,
+            "topics must map names to .*, not 'orders'",
+        ),
         ({"min_session_timeout_ms": 1.5}, TypeError, f"min_session_timeout_ms {NOT_WHOLE} 1.5"),
         ({"min_session_timeout_ms": "100"}, TypeError, f"min_session_timeout_ms {NOT_WHOLE} '100'"),
         ({"min_session_timeout_ms": 1}, ValueError, "min_session_timeout_ms must be at least 2"),
@@ -157,7 +161,7 @@ class TestOfAFolderWhoseOptionsAreNone:
 
     @pytest.mark.parametrize("wrong", [None, ServerOptions(), "orders"])
     def test_it_is_told_how_options_are_returned(self, wrong, request):
-        problem = "the fixture groupkeeper_options must return options by their names, such as"
+        problem = "the fixture groupkeeper_options must return a mapping of options, such as"
         with pytest.raises(TypeError, match=problem):
             request.getfixturevalue("groupkeeper")
 

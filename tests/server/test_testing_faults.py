@@ -428,7 +428,7 @@ def test_replies_of_one_connection_stay_in_order_behind_a_late_one(groupkeeper):
 
 
 def test_an_api_that_is_not_served_is_refused_with_those_that_are(groupkeeper):
-    with pytest.raises(ValueError, match=r"'Commit' is no API.*OffsetCommit"):
+    with pytest.raises(ValueError, match=r"'Commit' is not served.*OffsetCommit"):
         groupkeeper.delay("Commit", 1)
     with pytest.raises(ValueError, match="ms must be at least 0, not -1"):
         groupkeeper.delay("OffsetCommit", -1)

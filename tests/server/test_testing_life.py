@@ -167,7 +167,7 @@ async def cancelled_at(step: int, call: Callable[[], Awaitable[None]]) -> bool:
 
 
 def assert_stopped(server: GroupkeeperServer) -> None:
-    with pytest.raises(RuntimeError, match="the server does not run"):
+    with pytest.raises(RuntimeError, match="the server is not running"):
         _ = server.coordinator
     socket.create_server(("127.0.0.1", server.port)).close()  # the port is free
 
@@ -194,7 +194,7 @@ async def test_a_start_that_was_cancelled_leaves_nothing_started_wherever_that_w
         if not was_under_way:
             await server.stop()
             return
-        with pytest.raises(RuntimeError, match="the server does not run"):
+        with pytest.raises(RuntimeError, match="the server is not running"):
             _ = server.coordinator
         async with server:
             assert await server.committed("g") == {}
