@@ -1,1 +1,1 @@
-"""A coordinator in a host's own process: what a host calls, holds and gets back."""
+"""A coordinator in a host's own process: the classes and functions that a host uses."""

@@ -1,6 +1,6 @@
 """Assignors of other distributions, found through the entry point group ``groupkeeper.assignors``.
 
-In the other distribution's pyproject.toml, with a class that needs no arguments or an instance::
+The other distribution names a class without arguments, or an instance, in its pyproject.toml::
 
     [project.entry-points."groupkeeper.assignors"]
     mine = "my_package.assignor:MyAssignor"
@@ -15,18 +15,18 @@ from groupkeeper.coordinator.core.assignors.registry import ASSIGNORS, UnknownAs
 from groupkeeper.coordinator.core.assignors.types import PartitionAssignor
 
 ENTRY_POINT_GROUP: Final = "groupkeeper.assignors"
-"""Where other distributions announce theirs; the entry point's name is the assignor's name."""
+"""The group of the entry points. An entry point's name is the assignor's name."""
 
 
 class AssignorPluginError(RuntimeError):
-    """An installed distribution announces an assignor that cannot be used."""
+    """An installed distribution declares an assignor that cannot be used."""
 
 
 def get_assignor(name: str) -> PartitionAssignor:
     """Return the assignor of that name, ours or another distribution's.
 
-    Only the entry point of that name is imported, so a broken one hurts nobody who does not ask
-    for it. Ours come first: an installed package must not change what ``range`` means.
+    Only the entry point of that name is imported, so a broken one affects only those who ask for
+    it. Our own assignors come first: an installed package must not change what ``range`` means.
     """
     if name in ASSIGNORS:
         return ASSIGNORS[name]
@@ -34,7 +34,7 @@ def get_assignor(name: str) -> PartitionAssignor:
     if not found:
         known = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
         raise UnknownAssignorError(name, {**ASSIGNORS, **known})
-    # an editable install may be listed twice; two different ones need a person to choose
+    # An editable install may be listed twice. Two different assignors need a decision by a person.
     if len({point.value for point in found}) > 1:
         homes = ", ".join(sorted(_home(point) for point in found))
         raise AssignorPluginError(f"more than one assignor is named {name!r}: {homes}")
@@ -53,7 +53,7 @@ def _load(point: EntryPoint) -> PartitionAssignor:
     except Exception as error:
         raise AssignorPluginError(f"{_home(point)} cannot be loaded: {error}") from error
     if getattr(assignor, "name", None) != point.name:
-        raise AssignorPluginError(f"{_home(point)} does not bear its entry point's name")
+        raise AssignorPluginError(f"{_home(point)} has another name than its entry point")
     if not callable(getattr(assignor, "assign", None)):
         raise AssignorPluginError(f"{_home(point)} has no method assign")
     return cast("PartitionAssignor", assignor)

@@ -1,4 +1,4 @@
-"""The history of a group's committed offsets: read it, audit it, make offsets of it again."""
+"""The history of a group's committed offsets: read it, audit it, commit it again."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ from groupkeeper.storage.segment_lines import COMMIT_KIND, EventDict
 
 _VALUE_KINDS: Final = frozenset({COMMIT_KIND, SNAPSHOT_KIND})
 _LOST_IN: Final = {"offset_deleted": "topics", "offset_expired": "topics", SNAPSHOT_KIND: "lost"}
-"""Where a kind of event has the offsets that went; a snapshot has both, as they stood."""
+"""The field with the removed offsets, by kind of event. A snapshot has removed and current offsets.
+"""
 
 REPLAY_PARTITIONS: Final = 1_000
-"""Offsets that ``replay`` commits with one request."""
+"""The number of offsets that ``replay`` commits with one request."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitLog:
-    """One entry: a partition's offset was committed, or went."""
+    """One entry: the offset of a partition was committed or removed."""
 
     group_id: str
     topic: str
     partition: Int32
     offset: Int64
-    """-1: it was deleted or expired, or a client committed -1, which reads the same.
+    """-1 if it was deleted or expired, or if a client committed -1, which cannot be distinguished.
     Other negative offsets were committed as they are.
     """
     metadata: str
@@ -47,14 +48,15 @@ class OffsetCommitLog:
     leader_epoch: Int32 = NO_LEADER_EPOCH
     client_id: str = ""
     previous_offset: int = NO_OFFSET
-    """What stood there before; -1: nothing."""
+    """The offset before this entry; -1 if there was none."""
 
 
 async def read_commit_log(
     storage: OffsetStorage, group_id: str, since_ms: int = 0
 ) -> AsyncIterator[OffsetCommitLog]:
-    """Iterate what is kept of a group's history, oldest first. Raises StorageError where the
-    storage keeps none.
+    """Yield the kept history of a group, oldest first.
+
+    Raises StorageError if the storage keeps no events.
     """
     group_id, since_ms = text("group_id", group_id), int64("since_ms", since_ms)
     if not isinstance(storage, KeepsEvents):
@@ -65,7 +67,7 @@ async def read_commit_log(
 
 
 def entries_of(event: EventDict) -> Iterator[OffsetCommitLog]:
-    """Yield the entries that an event of the log makes; none, for most kinds."""
+    """Yield the entries of an event of the log; most kinds have none."""
     kind = event["kind"]
     if kind in _VALUE_KINDS:
         yield from _values(event)
@@ -74,7 +76,7 @@ def entries_of(event: EventDict) -> Iterator[OffsetCommitLog]:
 
 
 def _values(event: EventDict) -> Iterator[OffsetCommitLog]:
-    is_snapshot = event["kind"] == SNAPSHOT_KIND  # which knows no value before its own
+    is_snapshot = event["kind"] == SNAPSHOT_KIND  # a snapshot does not know the values before it
     for topic in event["topics"]:
         for each in topic["partitions"]:
             yield OffsetCommitLog(
@@ -98,7 +100,7 @@ def _losses(event: EventDict, topics: list[dict[str, Any]]) -> Iterator[OffsetCo
 
 
 def _common(event: EventDict, topic: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
-    """What the entries of both kinds have."""
+    """Return the fields that committed and removed offsets share."""
     return {
         "group_id": event["group"],
         "topic": topic["topic"],
@@ -111,10 +113,10 @@ def _common(event: EventDict, topic: Mapping[str, Any], row: Mapping[str, Any]) 
 
 
 class CommitsOffsets(Protocol):
-    """Where ``replay`` writes: a GroupCoordinator, or what looks like one."""
+    """Where ``replay`` writes: a GroupCoordinator, or an object with these two methods."""
 
     async def commit_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
-        """Store offsets of a group."""
+        """Commit offsets of a group."""
         ...
 
     async def delete_offsets(
@@ -132,12 +134,12 @@ _Offsets = dict[tuple[str, int], OffsetCommitLog]
 async def replay(
     entries: AsyncIterable[OffsetCommitLog] | Iterable[OffsetCommitLog], into: CommitsOffsets
 ) -> int:
-    """Bring ``into`` to where the entries end; return how many offsets were written or deleted.
+    """Write the last entry of each partition; return the number of offsets written or deleted.
 
-    Filter the entries to go to a moment, or to leave a topic out. Each partition is written once,
-    with its last entry. Raises GroupError where a group does not let itself be changed: while it
-    has members its offsets are theirs. Raises TypeError and ValueError for what is no entry, and
-    for an ``into`` that takes none; then nothing was written.
+    Filter the entries to restore the offsets of an earlier moment, or to leave a topic out.
+
+    Raises GroupError if a group refuses the change, as it does while it has members. Raises
+    TypeError or ValueError for an invalid entry or an invalid ``into``, before anything is written.
     """
     _check_into(into)
     groups: dict[str, _Offsets] = {}
@@ -156,8 +158,8 @@ async def replay(
             take(entry)
     else:
         raise TypeError(
-            "entries must be those of a commit log, such as coordinator.commit_log(group_id) or a "
-            f"list, not {entries!r}"
+            "entries must be OffsetCommitLog entries, such as coordinator.commit_log(group_id) or "
+            f"a list, not {entries!r}"
         )
     for group_id, offsets in groups.items():
         await _write(group_id, offsets, into)
@@ -194,7 +196,8 @@ async def _delete(group_id: str, gone: Mapping[str, list[int]], into: CommitsOff
     try:
         errors = await into.delete_offsets(group_id, gone)
     except GroupError as error:
-        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:  # then they are gone already
+        # otherwise the offsets are already deleted
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         return
     for rows in errors.values():

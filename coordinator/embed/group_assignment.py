@@ -1,4 +1,4 @@
-"""Assigning partitions for a group whose members leave that to the host."""
+"""Assign the partitions of a group whose members leave that to the host."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from groupkeeper.storage.host_values import checked
 
 
 def assign(group: GroupMetadata, partitions: Sequence[TopicPartition]) -> Assignment:
-    """Deal the partitions with the assignor that the group has chosen, starting from what its
-    members have where the assignor is a sticky one. Raises GroupError.
+    """Return an assignment made by the assignor that the group has chosen.
+
+    A sticky assignor starts from the partitions that the members have. Raises GroupError.
     """
     if group.protocol_type not in (CONSUMER, ""):
         raise GroupError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-            f"what members of protocol type {group.protocol_type!r} subscribe to is not known",
+            f"the subscriptions of protocol type {group.protocol_type!r} are unknown",
         )
     if not group.members:
         return {}
@@ -55,7 +56,7 @@ def _assignor(name: str) -> PartitionAssignor:
 
 
 def _held(member: MemberMetadata) -> list[TopicPartition]:
-    """What the last generation gave it; else what it says that it has."""
+    """Return the member's partitions in this generation, else those that it said it owns."""
     assignment = member.assignment
     held = member.owned_partitions if assignment is None else assignment.partitions
     return [TopicPartition(topic, number) for topic, numbers in held.items() for number in numbers]

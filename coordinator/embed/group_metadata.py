@@ -1,4 +1,4 @@
-"""A group and its members, as a host is shown them: a copy of one moment, free to be kept."""
+"""A group and its members as a host sees them: a copy of one moment."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from groupkeeper.protocol.consumer_protocol import (
 
 
 class MemberState(StrEnum):
-    """Where a member stands in the life of its group; derived, for the coordinator keeps none."""
+    """The state of a member in its group. It is derived; the coordinator stores none."""
 
     JOINING = "Joining"
-    """Its JoinGroup waits for the join phase to end."""
+    """Its JoinGroup waits for the end of the join phase."""
     AWAITING_SYNC = "AwaitingSync"
-    """The generation is complete; the leader's assignments, or its own SyncGroup, are missing."""
+    """The generation is complete, but the leader's assignments or its own SyncGroup are missing."""
     STABLE = "Stable"
     LEAVING = "Leaving"
-    """A rebalance runs and waits for it: it is gone when that ends, unless it joins again."""
+    """A rebalance waits for it, and removes it at its end unless the member joins again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,18 +38,18 @@ class MemberMetadata:
     client_host: str
     state: MemberState
     subscription: list[str]
-    """Topics; empty where the bytes are not a consumer's."""
+    """The subscribed topics; empty if the bytes are not a consumer's."""
     assignment: ConsumerAssignment | None
-    """None where there is none, or the bytes are not a consumer's."""
+    """None if there is no assignment, or if its bytes are not a consumer's."""
     owned_partitions: dict[str, list[int]]
-    """What the member said it holds when it joined; by topic."""
+    """The partitions, by topic, that the member said it owned when it joined."""
     protocol_metadata: bytes
     last_heartbeat_ms: int | None
-    """When the member was last heard of; None where nothing is expected of it."""
+    """The last time that the member sent something; None if no heartbeat is expected of it."""
     session_timeout_ms: int
     rebalance_timeout_ms: int
     join_time_ms: int | None
-    """None for a member that was there before the coordinator was started."""
+    """None if the member joined before the coordinator was started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class GroupMetadata:
     generation_id: int
     members: dict[str, MemberMetadata]
     state_timestamp_ms: int
-    """When the group entered its state; -1 where that is not known."""
+    """When the group entered its state; -1 if that is unknown."""
     rebalance_timeout_ms: int
     """The longest of its members."""
     session_timeout_ms: int
@@ -79,11 +79,11 @@ _STATES: Final = {
     GroupState.STABLE: MemberState.STABLE,
     GroupState.DEAD: MemberState.LEAVING,
 }
-"""Of a member whose JoinGroup is not parked."""
+"""The state of a member whose JoinGroup is not parked."""
 
 
 def group_metadata(view: GroupView) -> GroupMetadata:
-    """Show a group of the core."""
+    """Return a copy of a group of the core."""
     members = view.members
     is_consumer = view.protocol_type == CONSUMER
     return GroupMetadata(

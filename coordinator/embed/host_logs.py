@@ -1,4 +1,4 @@
-"""What a host's log shows of us: our lines go where its own do."""
+"""Our log lines in a host's process."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import structlog
 
 
 def log_as_the_host_does() -> None:
-    """Send our lines through ``logging``, unless the host has set structlog up itself: left alone
-    it prints to standard output, which is the host's.
+    """Send our log lines through ``logging``, unless the host has configured structlog.
+
+    By default structlog prints to standard output, which belongs to the host.
     """
     if structlog.is_configured():
         return

@@ -1,8 +1,7 @@
-"""What a host that embeds the coordinator asks and is answered: a request and a response a call.
+"""The requests and responses of a host that embeds the coordinator, one pair for each call.
 
-Every field but the group id has a default where one makes sense. A response says in ``error_code``
-how the coordinator judged (a broker passes it on); ``raise_for_error`` is for those who would
-rather have an exception.
+Most fields have defaults. A response has the result in ``error_code``, which a broker passes on.
+``raise_for_error`` turns an error code into an exception.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _R = TypeVar("_R", bound=_Judged)
 
 
 def _raise_for_error(response: _R) -> _R:
-    """Return the response itself; raise GroupError where it says that the request was refused."""
+    """Return the response; raise GroupError if the request was refused."""
     if response.error_code is not ErrorCode.NONE:
         raise GroupError(response.error_code)
     return response
@@ -43,7 +42,7 @@ def _raise_for_error(response: _R) -> _R:
 
 @dataclass(frozen=True, slots=True)
 class ProtocolMetadata:
-    """One assignor that a member offers, with what the assignor is to know of the member."""
+    """One assignor that a member offers, with the member's metadata for it."""
 
     name: str
     metadata: bytes = b""
@@ -57,31 +56,32 @@ class ProtocolMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroupRequest:
-    """Enter a group, or its next generation."""
+    """Join a group, or its next generation."""
 
     group_id: str
     member_id: str = ""
-    """"" for a newcomer: an id is made."""
+    """"" for a new member: the coordinator creates an id."""
     client_id: str = ""
     client_host: str = ""
     group_instance_id: str | None = None
-    """Makes the member static: it may restart within its session without a rebalance."""
+    """Makes the member static: it can restart within its session without a rebalance."""
     protocol_type: str = "consumer"
     protocols: Sequence[ProtocolMetadata] = ()
-    """The assignors that the member offers, the one it prefers first."""
+    """The assignors that the member offers, in order of preference."""
     session_timeout_ms: Int32 = 0
     """0: the config's default."""
     rebalance_timeout_ms: Int32 = 0
     """0: the config's default."""
     requires_known_member_id: bool = False
-    """KIP-394, as newer clients do it: a newcomer gets MEMBER_ID_REQUIRED with its id, and joins
-    once more. For clients that may lose the answer on their way.
+    """KIP-394: a new member first gets MEMBER_ID_REQUIRED with its id, and joins again with that.
+
+    For clients that may lose the answer.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupMember:
-    """A member as the leader is shown it."""
+    """A member as the leader sees it."""
 
     member_id: str
     metadata: bytes
@@ -98,13 +98,13 @@ class JoinGroupResponse:
     member_id: str
     leader_id: str
     members: list[JoinGroupMember]
-    """For the leader alone."""
+    """Filled for the leader only."""
 
     raise_for_error = _raise_for_error
 
     @property
     def is_leader(self) -> bool:
-        """It is for this member to bring the assignments."""
+        """True if this member must send the assignments."""
         return bool(self.member_id) and self.member_id == self.leader_id
 
 
@@ -113,14 +113,14 @@ class JoinGroupResponse:
 
 @dataclass(frozen=True, slots=True)
 class MemberAssignmentData:
-    """What one member is assigned, in bytes that only the group understands."""
+    """The assignment of one member, in bytes that only the group understands."""
 
     member_id: str
     assignment: bytes
 
     @classmethod
     def of(cls, member_id: str, partitions: Iterable[TopicPartition]) -> MemberAssignmentData:
-        """Assign partitions in a consumer's bytes."""
+        """Assign partitions, encoded as a consumer's assignment."""
         by_topic: dict[str, list[int]] = {}
         for topic, partition in checked(partitions, list[TopicPartition], "partitions"):
             by_topic.setdefault(topic, []).append(partition)
@@ -129,7 +129,7 @@ class MemberAssignmentData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroupRequest:
-    """Fetch a member's assignment; the leader brings everyone's."""
+    """Fetch a member's assignment; the leader sends everyone's."""
 
     group_id: str
     generation_id: Int32
@@ -155,7 +155,7 @@ class SyncGroupResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatRequest:
-    """Say that a member is alive."""
+    """Report that a member is alive."""
 
     group_id: str
     generation_id: Int32
@@ -167,7 +167,7 @@ class HeartbeatRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatResponse:
-    """NONE, or what the member has to do."""
+    """NONE, or the error that says what the member must do."""
 
     error_code: ErrorCode
 
@@ -176,12 +176,12 @@ class HeartbeatResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroupRequest:
-    """Take a member out of its group."""
+    """Remove a member from its group."""
 
     group_id: str
     member_id: str
     group_instance_id: str | None = None
-    """A static member may be named by this and an empty member id."""
+    """A static member may be named by this alone, with an empty member id."""
     reason: str | None = None
     client_id: str = ""
     client_host: str = ""
@@ -189,7 +189,7 @@ class LeaveGroupRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroupResponse:
-    """NONE, or why the member is not gone."""
+    """NONE, or the reason why the member was not removed."""
 
     error_code: ErrorCode
 
@@ -201,7 +201,7 @@ class LeaveGroupResponse:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitData:
-    """What is committed for one partition."""
+    """The offset to commit for one partition."""
 
     offset: Int64
     metadata: str = ""
@@ -210,13 +210,13 @@ class OffsetCommitData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitRequest:
-    """Store offsets of a group."""
+    """Commit offsets of a group."""
 
     group_id: str
     offsets: Mapping[str, Mapping[Int32, OffsetCommitData]]
     """By topic, then by partition."""
     generation_id: Int32 = -1
-    """-1 with an empty member id: a simple consumer or an administrator; refused while the group
+    """-1 with an empty member id for a simple consumer or an administrator. Refused while the group
     has members.
     """
     member_id: str = ""
@@ -227,7 +227,7 @@ class OffsetCommitRequest:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitResponse:
-    """How each partition was judged; what is NONE is durable."""
+    """The result of each partition; an offset with NONE is durable."""
 
     errors: dict[str, dict[int, ErrorCode]] = field(default_factory=dict)
 
@@ -246,12 +246,12 @@ class OffsetFetchRequest:
 
     group_id: str
     topics: Mapping[str, Collection[Int32]] | None = None
-    """Topic to partitions; None: everything that is stored."""
+    """The partitions by topic; None for all stored offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchData:
-    """What is stored for one partition; offset -1 where nothing is."""
+    """The committed offset of one partition; -1 if there is none."""
 
     offset: int
     metadata: str = ""

@@ -14,47 +14,56 @@ from groupkeeper.storage.host_values import int32, int64, text
 
 
 class OffsetManager:
-    """Commits and reads through the coordinator, so that nothing is written behind its back.
+    """Commits and reads offsets through the coordinator, never past it.
 
-    Every method raises GroupError where the coordinator refuses.
+    Every method raises GroupError if the coordinator refuses.
     """
 
     def __init__(self, coordinator: GroupCoordinator) -> None:
-        """Work on a coordinator that was started. TypeError where something else is passed."""
+        """Use a started coordinator. Raises TypeError for any other object."""
         if not isinstance(coordinator, GroupCoordinator):
-            raise TypeError(f"it takes the GroupCoordinator, not its storage: {coordinator!r}")
+            raise TypeError(f"coordinator must be a GroupCoordinator, not {coordinator!r}")
         self._coordinator = coordinator
 
     async def commit_offset(
         self, group_id: str, topic: str, partition: int, offset: int, metadata: str = ""
     ) -> None:
-        """Commit one offset; durable on return. UNKNOWN_MEMBER_ID while the group has members."""
+        """Commit one offset; it is durable on return.
+
+        Raises GroupError(UNKNOWN_MEMBER_ID) while the group has members.
+        """
         topic, partition = text("topic", topic), int32("partition", partition)
         data = OffsetCommitData(offset, metadata)
         request = OffsetCommitRequest(group_id=group_id, offsets={topic: {partition: data}})
         (await self._coordinator.commit_offsets(request)).raise_for_error()
 
     async def get_offset(self, group_id: str, topic: str, partition: int) -> int | None:
-        """Return the committed offset of one partition; None where there is none, or where it is
-        -1, which says the same on the wire. Other negative offsets come back as they are.
+        """Return the committed offset of one partition, or None if there is none.
+
+        An offset of -1 is None too, since both are the same on the wire. Other negative offsets are
+        returned as they are.
         """
         topic, partition = text("topic", topic), int32("partition", partition)
         return await self._coordinator.get_committed_offset(group_id, topic, partition)
 
     async def get_all_offsets(self, group_id: str) -> dict[str, dict[int, int]]:
-        """Return all committed offsets of a group, by topic, then by partition: what ``get_offset``
-        has an answer for, so none of -1.
+        """Return the committed offsets of a group, by topic, then by partition.
+
+        Offsets of -1 are left out, as in ``get_offset``.
         """
         committed = await self._committed(group_id)
-        told = {
+        known = {
             topic: {partition: offset for partition, offset in rows.items() if offset != NO_OFFSET}
             for topic, rows in committed.items()
         }
-        return {topic: rows for topic, rows in told.items() if rows}
+        return {topic: rows for topic, rows in known.items() if rows}
 
     async def reset_offsets(self, group_id: str) -> None:
-        """Delete all committed offsets of a group: its consumers begin where their own setting
-        says. GROUP_SUBSCRIBED_TO_TOPIC, and nothing is deleted, while members read one of them.
+        """Delete all committed offsets of a group, so that its consumers begin where their own
+        setting says.
+
+        Raises GroupError(GROUP_SUBSCRIBED_TO_TOPIC) while a member subscribes to one of the topics.
+        Then nothing is deleted.
         """
         group = await self._coordinator.get_group(group_id)
         offsets = await self._committed(group_id)
@@ -74,7 +83,7 @@ class OffsetManager:
                     raise GroupError(error)
 
     async def _committed(self, group_id: str) -> dict[str, dict[int, int]]:
-        """Everything that stands there, also a -1."""
+        """Return all offsets, also those of -1."""
         fetched = await self._coordinator.fetch_offsets(OffsetFetchRequest(group_id=group_id))
         return {
             topic: {partition: each.offset for partition, each in rows.items()}
@@ -82,7 +91,7 @@ class OffsetManager:
         }
 
     def validate_offset(self, offset: int, min_offset: int, max_offset: int) -> None:
-        """Raise GroupError(OFFSET_OUT_OF_RANGE) unless the offset lies within both, inclusive."""
+        """Raise GroupError(OFFSET_OUT_OF_RANGE) unless the offset is within both, inclusive."""
         offset = int64("offset", offset)
         if not int64("min_offset", min_offset) <= offset <= int64("max_offset", max_offset):
             raise GroupError(

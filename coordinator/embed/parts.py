@@ -1,5 +1,6 @@
-"""What a host makes a coordinator of, checked at once: later a wrong part is an AttributeError
-somewhere in a load.
+"""Checks of the parts that a host makes a coordinator of.
+
+Without them a wrong part would be an AttributeError deep in a load.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from groupkeeper.storage.base import OffsetStorage
 
 
 def check_parts(storage: object, config: object) -> None:
-    """Raise TypeError for what cannot be used."""
+    """Raise TypeError if the storage or the config has a wrong type."""
     if not isinstance(storage, OffsetStorage):
         raise TypeError(
             "storage must be an OffsetStorage, such as SqliteOffsetStorage(path) or "
@@ -24,12 +25,12 @@ def check_parts(storage: object, config: object) -> None:
 
 
 def as_topics(topics: object, limits: CoreLimits) -> Topics | None:
-    """Take what a host passes for topics, checked: TypeError, ValueError."""
+    """Return a host's topics as Topics. Raises TypeError or ValueError if they are invalid."""
     if isinstance(topics, Mapping):
         topics = Topics(ConfiguredTopic(name, count) for name, count in topics.items())
     if not isinstance(topics, Topics | None):
         raise TypeError(
-            "topics must be Topics([ConfiguredTopic(...)]), or names with their numbers of "
+            "topics must be Topics([ConfiguredTopic(...)]), or a mapping of names to numbers of "
             f"partitions, not {topics!r}"
         )
     if topics is not None:

@@ -1,4 +1,4 @@
-"""Between what hosts hold in their hands (``messages``) and what the core takes and gives."""
+"""Translation between a host's requests and responses (``messages``) and those of the core."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ from groupkeeper.storage.host_values import checked
 _R = TypeVar("_R")
 
 NOBODY: Final = Client("", "")
-"""Who deletes, when a host does it without saying for whom."""
+"""The client of a deletion for which the host names none."""
 
 
 def _checked(request: object, kind: type[_R]) -> _R:
-    """Return a host's request as ``values.checked`` does."""
+    """Return a host's request with its values checked. Raises TypeError for another type."""
     if not isinstance(request, kind):
-        raise TypeError(f"{kind.__name__}: this call takes one, not {request!r}")
+        raise TypeError(f"this call needs a {kind.__name__}, not {request!r}")
     return checked(request, kind)
 
 
 def join_to_core(request: JoinGroupRequest, config: CoordinatorConfig) -> JoinGroup:
-    """Fill in the defaults and mint the id that a newcomer gets."""
+    """Fill in the defaults and create the id of a new member."""
     request = _checked(request, JoinGroupRequest)
     session_timeout_ms = request.session_timeout_ms or min(
         max(config.default_session_timeout_ms, config.min_session_timeout_ms),
@@ -82,7 +82,7 @@ def join_to_core(request: JoinGroupRequest, config: CoordinatorConfig) -> JoinGr
 
 
 def join_from_core(result: JoinGroupResult) -> JoinGroupResponse:
-    """Show the result of a join."""
+    """Translate the result of a join."""
     members = [
         JoinGroupMember(m.member_id, m.metadata, m.group_instance_id) for m in result.members
     ]
@@ -97,7 +97,7 @@ def join_from_core(result: JoinGroupResult) -> JoinGroupResponse:
 
 
 def sync_to_core(request: SyncGroupRequest) -> SyncGroup:
-    """Translate a sync; the protocol is not compared."""
+    """Translate a sync. A host does not name the protocol, so it is not compared."""
     request = _checked(request, SyncGroupRequest)
     return SyncGroup(
         group_id=request.group_id,
@@ -112,7 +112,7 @@ def sync_to_core(request: SyncGroupRequest) -> SyncGroup:
 
 
 def sync_from_core(result: SyncGroupResult) -> SyncGroupResponse:
-    """Show the result of a sync."""
+    """Translate the result of a sync."""
     return SyncGroupResponse(error_code=result.error, assignment=result.assignment)
 
 
@@ -137,7 +137,7 @@ def leave_to_core(request: LeaveGroupRequest) -> LeaveGroup:
 
 
 def leave_from_core(result: LeaveGroupResult) -> LeaveGroupResponse:
-    """Show what became of the one member."""
+    """Return the error of the one member."""
     error = result.error
     if error is ErrorCode.NONE and result.members:
         error = result.members[0].error
@@ -167,7 +167,7 @@ def commit_to_core(request: OffsetCommitRequest) -> OffsetCommit:
 def commit_from_core(
     request: OffsetCommitRequest, result: OffsetCommitResult
 ) -> OffsetCommitResponse:
-    """Show the error of each partition, where one stands for all as well."""
+    """Return the error of each partition, also if one error is the result of all."""
     if result.topics is not None:
         return OffsetCommitResponse({name: dict(rows) for name, _, rows in result.topics})
     return OffsetCommitResponse(
@@ -177,7 +177,7 @@ def commit_from_core(
 
 def delete_to_core(group_id: str, partitions: Mapping[str, Iterable[int]]) -> OffsetDelete:
     """Translate a deletion of offsets."""
-    if isinstance(partitions, Mapping):  # the numbers may be those of a mapping themselves
+    if isinstance(partitions, Mapping):  # the partitions of a topic may be a mapping too
         partitions = {
             t: [*rows] if isinstance(rows, Mapping) else rows for t, rows in partitions.items()
         }
@@ -186,7 +186,7 @@ def delete_to_core(group_id: str, partitions: Mapping[str, Iterable[int]]) -> Of
 
 
 def fetch_to_core(request: OffsetFetchRequest) -> OffsetFetch:
-    """Translate a fetch."""
+    """Translate a fetch of offsets."""
     request = _checked(request, OffsetFetchRequest)
     topics = request.topics
     wanted = None if topics is None else [(name, "", list(rows)) for name, rows in topics.items()]
@@ -194,7 +194,10 @@ def fetch_to_core(request: OffsetFetchRequest) -> OffsetFetch:
 
 
 def fetch_from_core(result: OffsetFetchResult) -> OffsetFetchResponse:
-    """Show what is stored. Raises GroupError where the group as a whole was refused."""
+    """Translate the result of a fetch of offsets.
+
+    Raises GroupError if the group as a whole was refused.
+    """
     if result.error is not ErrorCode.NONE:
         raise GroupError(result.error)
     return OffsetFetchResponse(

@@ -254,8 +254,8 @@ async def test_a_replay_into_what_takes_no_offsets_says_what_does(into: Any) -> 
 @pytest.mark.parametrize(
     ("entries", "problem"),
     [
-        (None, "entries must be those of a commit log, such as .* not None"),
-        (ENTRY, r"entries must be those of a commit log, such as .* not OffsetCommitLog\("),
+        (None, "entries must be OffsetCommitLog entries, such as .* not None"),
+        (ENTRY, r"entries must be OffsetCommitLog entries, such as .* not OffsetCommitLog\("),
         ([ENTRY, None], "each of entries must be an OffsetCommitLog, not None"),
         ({"t": {0: 7}}, "each of entries must be an OffsetCommitLog, not 't'"),
         ([ENTRY, replace(ENTRY, offset="7")], "OffsetCommitLog.offset must be a whole number"),

@@ -109,7 +109,7 @@ CALLS = {
 async def test_a_call_of_something_else_than_its_request_says_which_it_takes(
     in_memory, call, kind, given
 ):
-    with pytest.raises(TypeError, match=f"^{kind}: this call takes one, not "):
+    with pytest.raises(TypeError, match=f"^this call needs a {kind}, not "):
         await getattr(in_memory, call)(given)
 
 
@@ -196,7 +196,7 @@ async def test_partitions_to_assign_may_be_plain_pairs(in_memory):
 
 def test_the_manager_of_offsets_takes_the_coordinator():
     """The storage is what the class of that name takes in the project it is known from."""
-    with pytest.raises(TypeError, match="takes the GroupCoordinator, not its storage"):
+    with pytest.raises(TypeError, match="coordinator must be a GroupCoordinator, not "):
         OffsetManager(MemoryOffsetStorage())
 
 

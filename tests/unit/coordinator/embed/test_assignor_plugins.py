@@ -104,8 +104,8 @@ def test_two_distributions_with_one_name_are_a_matter_for_a_person(install):
     [
         ("greedy", "Missing", "cannot be loaded"),
         ("greedy", "Failing", "cannot be loaded: no license file"),
-        ("greedy", "Nameless", "does not bear its entry point's name"),
-        ("other", "GreedyAssignor", "does not bear its entry point's name"),
+        ("greedy", "Nameless", "has another name than its entry point"),
+        ("other", "GreedyAssignor", "has another name than its entry point"),
         ("idle", "Idle", "has no method assign"),
     ],
 )
