@@ -1,4 +1,4 @@
-"""Where a server listens: ``HOST:PORT``, as it is written in a file or on a command line."""
+"""An address to listen on: ``HOST:PORT``, as in a file or on a command line."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ class HostPort(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        """Print as it is written in the file; an IPv6 host gets its brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_address(text: str) -> HostPort:
-    """Read ``HOST:PORT`` or ``[IPV6]:PORT``; port 0 lets the system choose one."""
+    """Parse ``HOST:PORT`` or ``[IPV6]:PORT``; port 0 lets the system choose one. Raises
+    ValueError.
+    """
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
         host = ""
     if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
-        raise ValueError(f"{text!r} is not HOST:PORT (an IPv6 host stands in brackets)")
+        raise ValueError(f"{text!r} is not HOST:PORT (brackets enclose an IPv6 host)")
     return HostPort(host, int(port))

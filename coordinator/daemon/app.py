@@ -1,7 +1,7 @@
 """The composition root: the only file that knows all parts, and the life of the process.
 
 start:  bind both ports -> answer HTTP -> open and load the store -> listen for Kafka -> READY
-stop:   stop accepting -> answer what is parked, write what waits -> close the store -> exit 0
+stop:   stop accepting -> answer parked requests, write pending records -> close the store -> exit 0
 
 Long because it is the one place that puts all parts together.
 """
@@ -58,22 +58,25 @@ from groupkeeper.storage.event_log.sealing import FOR_EVER, SealSettings
 from groupkeeper.storage.open import open_storage
 
 STOP_SHARE = 0.85
-"""Of ``drain_timeout_ms``: for writing what waits, the fold and the store. The rest is for replies
-on their way and a scrape that still runs."""
+"""The share of ``drain_timeout_ms`` for pending writes, the fold and the store. The rest is for
+replies not sent yet and a scrape that still runs.
+"""
 REPLIES_SHARE = 0.1
 IMPATIENT_AFTER_S = 1.0
-"""A further signal within this time is the same one: a supervisor signals the process group, and
-`make` passes on what it got as well. Later it is a person who does not want to wait."""
+"""A second signal within this time counts as the same one. A supervisor signals the whole process
+group, and `make` forwards its own signal as well. A later one comes from a person who does not want
+to wait.
+"""
 
 _log = structlog.stdlib.get_logger("groupkeeper")
 
 
 def run(settings: Settings, reread: Callable[[], Settings]) -> None:
-    """Run the daemon to its end; raises StartFailed. ``reread`` serves SIGHUP."""
+    """Run the daemon to its end; raises StartFailed. ``reread`` is called on SIGHUP."""
     configure_logging(settings.logging)
     calm_collector()
     give_back_large_buffers()
-    watch = CallbackWatch(_tell_slow)
+    watch = CallbackWatch(_log_slow)
     with asyncio.Runner(loop_factory=lambda: WatchedLoop(watch)) as runner:
         runner.run(_live(settings, reread, watch))
 
@@ -91,7 +94,7 @@ async def _live(settings: Settings, reread: Callable[[], Settings], watch: Callb
         raise StartFailed(f"a bug of ours: {error!r}; please report it") from error
 
 
-def _tell_slow(callback: str, cpu_s: float, took_s: float) -> None:
+def _log_slow(callback: str, cpu_s: float, took_s: float) -> None:
     _log.warning(
         "slow_callback",
         callback=callback,
@@ -100,16 +103,16 @@ def _tell_slow(callback: str, cpu_s: float, took_s: float) -> None:
     )
 
 
-def _tell_no_descriptors() -> None:
+def _log_no_descriptors() -> None:
     _log.error(
         "no_file_descriptor_is_free",
-        consequence="newcomers on both ports are closed, and the store may fail",
+        consequence="new connections on both ports are closed, and the store may fail",
         advice="raise the limit of open files (ulimit -n, LimitNOFILE=)",
     )
 
 
 def coordinator_config(settings: Settings) -> CoordinatorConfig:
-    """Translate the settings for the coordinator."""
+    """Return the coordinator's config for these settings."""
     return CoordinatorConfig(
         min_session_timeout_ms=settings.group.min_session_timeout_ms,
         max_session_timeout_ms=settings.group.max_session_timeout_ms,
@@ -131,7 +134,7 @@ def coordinator_config(settings: Settings) -> CoordinatorConfig:
 
 
 def seal_settings(settings: Settings) -> SealSettings | None:
-    """Translate the settings for sealing; None where events stay in the store."""
+    """Return the settings for sealing; None if events stay in the store."""
     log = settings.log
     is_memory = settings.storage.url == "memory:"
     if log.sealing == "off" or (log.sealing == "auto" and is_memory):
@@ -146,7 +149,7 @@ def seal_settings(settings: Settings) -> SealSettings | None:
 
 
 def allowed_connections(settings: Settings) -> Connections:
-    """Raise the limit of open files, and return how many connections each port may have."""
+    """Raise the limit of open files; return the number of connections that each port may have."""
     kafka, http = settings.kafka.max_connections, settings.http.max_connections
     allowed = raise_file_limit(kafka, http)
     if allowed != (kafka, http):
@@ -161,7 +164,7 @@ def allowed_connections(settings: Settings) -> Connections:
 
 
 def server_limits(settings: Settings, max_connections: int) -> ServerLimits:
-    """Translate the settings for the Kafka port."""
+    """Return the limits of the Kafka port for these settings."""
     kafka = settings.kafka
     return ServerLimits(
         max_frame_bytes=kafka.max_frame_bytes,
@@ -175,22 +178,22 @@ def server_limits(settings: Settings, max_connections: int) -> ServerLimits:
 
 
 class Daemon:
-    """One life of the process."""
+    """One run of the process, from start to stop."""
 
     def __init__(
         self, settings: Settings, reread: Callable[[], Settings], watch: CallbackWatch
     ) -> None:
-        """Make the parts, inside the running loop; nothing is opened before ``run``."""
+        """Make the parts and bind both ports, inside the running loop; ``run`` opens the store."""
         self._settings = settings
         self._reread = reread
         self._started_s = time.monotonic()
         self._stopping = asyncio.Event()
-        self._told_to_stop_s: float | None = None
+        self._signalled_s: float | None = None
         self._phase: str | None = "loading"
-        """Why groups are not served, while the daemon itself is the reason."""
+        """Why groups are not served, if the daemon itself is the reason."""
         self.has_been_ready = False
         self._failure = ""
-        """Why it stops without being told to."""
+        """Why the daemon stops without a signal."""
         self._http_socket = bind(parse_address(settings.http.listen), "http.listen")
         listen(self._http_socket, "http.listen")
         self._kafka_socket = bind(parse_address(settings.kafka.listen), "kafka.listen")
@@ -206,7 +209,7 @@ class Daemon:
         limits = server_limits(settings, allowed.kafka)
         self._kafka = KafkaServer(self._services(topics), limits, watch=watch)
         self._lag = LoopLag()
-        self._descriptors = DescriptorProbe(_tell_no_descriptors)
+        self._descriptors = DescriptorProbe(_log_no_descriptors)
         self._systemd = Systemd()
         self._http_refusals = HttpRefusals(asyncio.get_running_loop().time)
         self._web = HttpPort(
@@ -218,8 +221,9 @@ class Daemon:
         )
 
     async def run(self) -> None:
-        """Start, serve until told to stop, drain. Raises StartFailed, also where the daemon has to
-        stop because somebody else writes to its store.
+        """Start, serve until a signal, and drain.
+
+        Raises StartFailed, and CannotGoOn if another process has taken the store.
         """
         self._handle_signals()
         self._web.start()
@@ -231,7 +235,7 @@ class Daemon:
                 await self._kafka.start(self._kafka_socket)
                 self._phase = None
                 self.has_been_ready = True
-                self._tell_ready()
+                self._report_ready()
                 self._web.serve()
                 self._systemd.start_watchdog()
                 check = asyncio.create_task(self._check_storage())
@@ -291,7 +295,7 @@ class Daemon:
     # --- start ------------------------------------------------------------------------------------
 
     async def _load(self) -> bool:
-        """Open and load the store; False when told to stop meanwhile."""
+        """Open and load the store; return False if a signal stopped the load."""
         loading = asyncio.create_task(self._coordinator.start())
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait([loading, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -306,11 +310,11 @@ class Daemon:
             raise StartFailed(_of_store(error)) from error
         except ValueError as error:
             raise StartFailed(str(error)) from error
-        # what was loaded lives long: the collector need not walk a million offsets again and again
+        # loaded objects live long, so the collector need not walk a million offsets repeatedly
         gc.freeze()
         return True
 
-    def _tell_ready(self) -> None:
+    def _report_ready(self) -> None:
         self._systemd.tell(READY, f"serving Kafka on {bound_address(self._kafka_socket)}")
         _log.info(
             "ready",
@@ -323,7 +327,7 @@ class Daemon:
         )
 
     async def _check_storage(self) -> None:
-        """Look the store over after an unclean end, beside the work."""
+        """Check the store after an unclean end, while requests are served."""
         try:
             problem = await self._storage.check_after_unclean_end()
         except StorageError as error:
@@ -341,13 +345,13 @@ class Daemon:
 
     def _stop(self, name: str) -> None:
         now_s = time.monotonic()
-        if self._told_to_stop_s is not None:
-            if now_s - self._told_to_stop_s < IMPATIENT_AFTER_S:
+        if self._signalled_s is not None:
+            if now_s - self._signalled_s < IMPATIENT_AFTER_S:
                 return
             _log.warning("stopped_at_once", signal=name)
             os._exit(1)
         _log.info("stopping", signal=name)
-        self._told_to_stop_s = now_s
+        self._signalled_s = now_s
         self._begin_stop("stopping")
 
     def _store_taken(self) -> None:
@@ -356,19 +360,19 @@ class Daemon:
         self._begin_stop(self._failure)
 
     def _begin_stop(self, phase: str) -> None:
-        self._systemd.tell(STOPPING, "answering what is parked, writing what waits")
+        self._systemd.tell(STOPPING, "answering parked requests, writing pending records")
         self._phase = phase
         self._stopping.set()
         limit_s = self._settings.daemon.drain_timeout_ms / 1000
         asyncio.get_running_loop().call_later(limit_s, self._give_up)
 
     def _give_up(self) -> None:
-        # what was not written was not acknowledged, so this is clean enough to be called so
+        # nothing unwritten was acknowledged, so the exit code is that of a clean end
         _log.warning("drain_cut", timeout_ms=self._settings.daemon.drain_timeout_ms)
         os._exit(1 if self._failure else 0)
 
     def _reload(self) -> None:
-        if self._phase is not None:  # READY would end more than the reload
+        if self._phase is not None:  # outside of serving, READY would end more than the reload
             self._read_again()
             return
         self._systemd.tell(reloading())
@@ -419,7 +423,7 @@ def _open_storage(settings: Settings) -> OffsetStorage:
 
 
 def _of_store(error: StorageError) -> str:
-    """Name the setting that a problem of the store has to do with, unless it says so itself."""
+    """Prefix a store's error with its setting, unless the message begins with one."""
     text = str(error)
     return text if text.startswith(("storage.", "log.", "kafka.")) else f"storage.url: {text}"
 

@@ -1,7 +1,7 @@
-"""Our settings under the names that a broker has for them: what DescribeConfigs tells of us.
+"""Our settings under a broker's names, for DescribeConfigs.
 
-Only what is in force here is told. A broker has some 300 keys more, of logs, quotas, security and
-of group types that are not served: to invent values for them would mislead whoever reads them.
+Only settings in force here are reported. A broker has some 300 more keys, for logs, quotas,
+security and other group types. Invented values for them would mislead.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ _KNOWN: Final = (
 
 
 def broker_configs(settings: Settings) -> tuple[BrokerConfig, ...]:
-    """Translate the settings in force; the defaults are ours."""
-    defaults = Settings.model_construct()  # without what the environment says
+    """Return the settings in force as a broker's configs; the defaults are ours."""
+    defaults = Settings.model_construct()  # without the environment's values
     return tuple(
         BrokerConfig(name, kind, value, _text(read(defaults)))
         for name, kind, read in _KNOWN

@@ -1,7 +1,7 @@
 """Reads the settings: defaults < TOML file < environment ``GROUPKEEPER_<SECTION>__<KEY>``.
 
-A key that does not exist is refused with the nearest one that does, for a misspelt limit that is
-silently ignored is found on the worst day.
+An unknown key is an error that names the nearest known one. A misspelt limit must not be ignored
+silently.
 """
 
 from __future__ import annotations
@@ -32,17 +32,15 @@ _BOUNDS = {"greater_than_equal": ("ge", "least"), "less_than_equal": ("le", "mos
 
 
 class ConfigError(Exception):
-    """The settings cannot be used; each problem is one line that says where it is and what to
-    do."""
+    """The settings cannot be used. Each problem is one line: where it is and what to do."""
 
     def __init__(self, *problems: str) -> None:
-        """Keep the problems, one line each."""
         super().__init__("\n".join(problems))
         self.problems = problems
 
 
 class LoadedSettings(NamedTuple):
-    """Settings in force, and where each came from."""
+    """The settings in force, and the origin of each."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -50,7 +48,7 @@ class LoadedSettings(NamedTuple):
 
 
 def load_settings(file: Path | None) -> LoadedSettings:
-    """Read the file and the environment; raises ConfigError with every problem found."""
+    """Read the file and the environment. Raises ConfigError with every problem found."""
     content = {} if file is None else _read_toml(file)
     environment = _read_environment()
     try:
@@ -81,36 +79,38 @@ def _read_toml(file: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{file}: not UTF-8 at byte {error.start}; save it in that encoding"
         ) from None
-    except ValueError as error:  # of tomllib, and of Python for a number of 5,000 digits
+    except ValueError as error:  # raised by tomllib, and by Python for a number of 5,000 digits
         raise ConfigError(f"{file}: not valid TOML: {error}; correct it there") from None
     except RecursionError:
-        raise ConfigError(f"{file}: brackets are nested too deeply; no setting needs it") from None
+        raise ConfigError(
+            f"{file}: brackets are nested too deeply; no setting needs that"
+        ) from None
     except OSError as error:
         advice = {
-            errno.EACCES: "let the user that runs groupkeeper read it, and enter its directories",
+            errno.EACCES: "let the user that runs groupkeeper read it and enter its directories",
             errno.EISDIR: "name the file in it with --config",
-        }.get(error.errno or 0, "name a file that can be read with --config")
+        }.get(error.errno or 0, "name a readable file with --config")
         raise ConfigError(f"{file}: cannot be read ({error.strerror}); {advice}") from None
 
 
 def _wrong_types(content: Mapping[str, Any], file: Path | None) -> Iterator[str]:
-    """Look for "7" where 7 belongs: a file has types, unlike the environment."""
+    """Yield a problem for each "7" where 7 belongs: a file has types, unlike the environment."""
     for section, keys in content.items():
         model = type(Settings.model_fields[section].default)
         try:
-            # As JSON, whose lists a strict model takes for tuples.
+            # As JSON, because a strict model accepts JSON lists as tuples.
             model.model_validate_json(json.dumps(keys, default=str), strict=True)
         except ValidationError as error:
             for detail in error.errors(include_url=False):
                 if not detail["type"].endswith("_type"):
-                    continue  # a value that the environment replaces
+                    continue  # the environment replaces this value
                 name = ".".join([section, *map(str, detail["loc"])])
                 found = detail["input"]
                 yield f"{file}: {name}: {_sentence(detail['msg'])} (it is {found!r})"
 
 
 def _merged(content: Mapping[str, Any], environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Let the environment win over the file, setting by setting."""
+    """Return both, with the environment's value where a setting is in both."""
     merged = dict(content)
     for section, wins in environment.items():
         below = merged.get(section)
@@ -122,9 +122,9 @@ def _merged(content: Mapping[str, Any], environment: Mapping[str, Any]) -> dict[
 
 
 def _read_environment() -> dict[str, Any]:
-    """Read what ``GROUPKEEPER_`` variables say: text for a key, JSON for a list or for a section.
+    """Read the ``GROUPKEEPER_`` variables: text for a key, JSON for a list or for a section.
 
-    By hand, because pydantic-settings takes 30 ms of every start to import.
+    Not with pydantic-settings, whose import takes 30 ms of every start.
     """
     problems = list(_misspelt_variables())
     if problems:
@@ -151,9 +151,8 @@ def _read_json(variable: str) -> Any:
 
 
 def _misspelt_variables() -> Iterator[str]:
-    # GROUPKEEPER_ without "__" is not ours: Kubernetes puts GROUPKEEPER_PORT, _SERVICE_HOST and
-    # the like into every pod beside a service of that name. What looks like one of ours with "_"
-    # for "__" is.
+    # A name without "__" is not ours: Kubernetes puts GROUPKEEPER_PORT, _SERVICE_HOST and the like
+    # into every pod beside a service of that name. A setting's name with "_" for "__" is a mistake.
     known = {variable_of(name): name for name in setting_names()}
     flat = {variable.replace(ENV_DELIMITER, "_"): variable for variable in known}
     for variable in sorted(os.environ):
@@ -170,7 +169,7 @@ def _nearest(word: str, candidates: list[str]) -> str:
     close = difflib.get_close_matches(word, candidates, n=1, cutoff=0.4)
     if close:
         return f"did you mean {close[0]}?"
-    return "there are: " + ", ".join(candidates)
+    return "known names: " + ", ".join(candidates)
 
 
 def _explain(
@@ -183,7 +182,7 @@ def _explain(
         loc = [str(part) for part in detail["loc"]]
         name = ".".join(loc)
         if not loc:
-            # a rule between sections names its settings itself
+            # a rule between sections names its settings in its message
             message = _sentence(detail["msg"])
             named = [name.split(".") for name in setting_names() if name in message]
             is_in_file = any(_holds(content, name) for name in named)

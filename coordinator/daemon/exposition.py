@@ -1,4 +1,6 @@
-"""The page of ``/metrics``: read on the loop, a little at a time, and rendered off it."""
+"""The page of ``/metrics``: its numbers are read on the loop in slices, and rendered in a
+thread.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +18,24 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.daemon.rendering import Renderer
 
 SLICE_MS: Final = 1.0
-"""Of one turn of the loop, for reading groups; with the piece under way it stays below 2 ms."""
+"""The time per turn of the loop for reading groups. With the last piece a turn stays below 2 ms."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """All numbers of one scrape, which nobody changes any more."""
+    """All numbers of one scrape; immutable."""
 
     values: list[tuple[Definition, Value]]
     groups: Snapshot
 
 
 class Exposition:
-    """Makes the page. One scrape at a time: others wait for it."""
+    """Makes the page. Scrapes run one at a time; others wait."""
 
     def __init__(
         self, sources: Mapping[str, Source], max_series: int, walk: MetricsWalk | None = None
     ) -> None:
-        """Take the sources, by the name of their definition, and what reads groups, if anything."""
+        """Use these sources, by the name of their definition; ``walk`` reads the groups, if any."""
         unknown = sources.keys() - {definition.name for definition in DEFINITIONS}
         assert not unknown, f"not defined: {unknown}"
         self._sources = sources
@@ -43,7 +45,7 @@ class Exposition:
         self._renderer: Renderer | None = None
 
     async def page(self) -> bytes:
-        """Return the page in Prometheus' text format. Holds the loop for 2 ms a turn at most."""
+        """Return the page in Prometheus' text format. Holds the loop for at most 2 ms per turn."""
         async with self._turn:
             reading = self.read()
             if self._walk is not None:
@@ -53,7 +55,7 @@ class Exposition:
             return await asyncio.to_thread(self.render, reading)
 
     def read(self) -> Reading:
-        """Read every source once; to be called on the loop."""
+        """Read every source once. Call it on the loop."""
         values: list[tuple[Definition, Value]] = []
         for definition in DEFINITIONS:
             source = self._sources.get(definition.name)
@@ -63,9 +65,9 @@ class Exposition:
         return Reading(values, Snapshot(room=max(0, self._max_series - own)))
 
     def render(self, reading: Reading) -> bytes:
-        """Render a reading; to be called in any thread, by one caller at a time."""
+        """Render a reading. Any thread may call it, one at a time."""
         if self._renderer is None:
-            # late: after a crash all groups wait for the imports of a start
+            # imported here: after a crash all groups wait for the imports of a start
             from groupkeeper.coordinator.daemon.rendering import Renderer
 
             self._renderer = Renderer(self._max_series)
@@ -73,7 +75,7 @@ class Exposition:
 
 
 def _copied(value: Value) -> Value:
-    """Return what the loop does not change while another thread renders it."""
+    """Return a value that stays the same while another thread renders it."""
     if isinstance(value, Histogram):
         return value.copy()
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
 """Members, offsets and lag of each group for /metrics, under the names of kafka_exporter.
 
-The dashboards and alerts that people have for kafka_exporter (github.com/danielqsj/kafka_exporter)
-go on working. The snapshot is taken in slices of a turn; whoever renders it does so elsewhere.
+Existing dashboards and alerts for kafka_exporter (github.com/danielqsj/kafka_exporter) keep
+working. The snapshot is taken on the loop in slices, and rendered in another thread.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ Detail: TypeAlias = Literal["off", "summary", "partitions"]
 """The setting ``metrics.groups``."""
 
 PIECE_SERIES: Final = 200
-"""Offsets, topics and groups that are looked at between two looks at the time: some 100 us."""
+"""The number of series between two looks at the clock: some 100 us of work."""
 COST_OF_GROUP: Final = 3
 MAX_GROUP_ID_CHARS: Final = 249
-"""A group with a longer id is left out, and counted as dropped: ids may have 32,767 characters, and
-a page of 10,000 such labels took 1 GB. Kafka has this limit for names of topics."""
+"""A group with a longer id is left out and counted as dropped. Ids may have 32,767 characters, and
+a page with 10,000 such labels took 1 GB. Kafka has this limit for topic names.
+"""
 
 
 class Family(NamedTuple):
-    """A metric of kafka_exporter: a gauge."""
+    """A metric of kafka_exporter; all are gauges."""
 
     name: str
     labels: tuple[str, ...]
     help: str
     detail: Detail
-    """Where it is shown; what "summary" has is in "partitions", too."""
+    """The least detail that shows it; "partitions" includes "summary"."""
 
 
 GROUP = ("consumergroup",)
@@ -48,19 +49,19 @@ FAMILIES: Final = (
     Family(
         "kafka_consumergroup_current_offset_sum",
         GROUP_TOPIC,
-        "Committed offsets of a group, added up over the partitions of a topic.",
+        "Committed offsets of a group, summed over the partitions of a topic.",
         "summary",
     ),
     Family(
         "kafka_consumergroup_lag_sum",
         GROUP_TOPIC,
-        "Lag of a group, added up over the partitions of a topic.",
+        "Lag of a group, summed over the partitions of a topic.",
         "summary",
     ),
     Family(
         "kafka_topic_partition_current_offset",
         PARTITION,
-        "End of a partition: the largest offset that was ever committed or configured.",
+        "End of a partition: the largest offset ever committed or configured.",
         "partitions",
     ),
     Family(
@@ -84,12 +85,12 @@ FAMILIES: Final = (
 )
 
 Row: TypeAlias = tuple[tuple[str, ...], int]
-"""Label values in the order of the family, and the number."""
+"""The label values in the order of the family, and the number."""
 
 
 @dataclass
 class Snapshot:
-    """What stood there while it was taken, at most ``room`` series of it."""
+    """The series of one scrape, at most ``room`` of them."""
 
     room: int
     rows: dict[str, list[Row]] = field(default_factory=lambda: {f.name: [] for f in FAMILIES})
@@ -97,7 +98,7 @@ class Snapshot:
     """Series that had no room."""
 
     def add(self, name: str, labels: tuple[str, ...], value: int) -> None:
-        """Take one series, if there is room."""
+        """Add one series, if there is room."""
         if self.room > 0:
             self.room -= 1
             self.rows[name].append((labels, value))
@@ -106,7 +107,7 @@ class Snapshot:
 
 
 class MetricsWalk:
-    """Fills a snapshot piece by piece: iterate, and look at the time between two pieces."""
+    """Fills a snapshot piece by piece. The caller checks the time between two pieces."""
 
     def __init__(
         self,
@@ -115,14 +116,14 @@ class MetricsWalk:
         end_offset: Callable[[str, int], int],
         detail: Detail,
     ) -> None:
-        """``shards`` returns the groups of each shard that answers."""
+        """``shards`` returns the groups of each loaded shard."""
         self._shards = shards
         self._topics = topics
         self._end_offset = end_offset
         self._partitions = detail == "partitions"
 
     def fill(self, snapshot: Snapshot) -> Iterator[None]:
-        """Add every topic and every group; groups that come or go meanwhile may be left out."""
+        """Add every topic and group. Groups created or deleted during the walk may be left out."""
         done = 0
         for series in chain(self._add_topics(snapshot), self._add_groups(snapshot)):
             done += series
@@ -131,7 +132,7 @@ class MetricsWalk:
                 yield
 
     def _add_topics(self, snapshot: Snapshot) -> Iterator[int]:
-        """Add the topics; yield how many series were looked at, as all that follow do."""
+        """Add the topics; like the methods below, yield how many series were visited."""
         for info in list(self._topics()):
             snapshot.add("kafka_topic_partitions", (info.name,), info.partitions)
             yield 1

@@ -1,6 +1,6 @@
-"""What the daemon says: structlog over the standard library, one line an event, on standard error.
+"""The daemon's log: structlog over the standard library, one line per event, on standard error.
 
-Modules log with ``structlog.stdlib.get_logger()`` or plain ``logging``; both come out alike.
+Modules log with ``structlog.stdlib.get_logger()`` or plain ``logging``; both look the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def configure_logging(settings: LoggingSettings) -> None:
-    """Send everything to standard error in the format asked for; replaces an earlier set-up."""
+    """Write all log lines to standard error in the configured format. Replaces an earlier
+    set-up.
+    """
     console = settings.format == "console" or (settings.format == "auto" and sys.stderr.isatty())
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -58,12 +60,12 @@ def configure_logging(settings: LoggingSettings) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     set_log_level(settings)
-    # uvicorn would log every scrape; what goes wrong there it says at WARNING
+    # below WARNING uvicorn would log every scrape
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
 def set_log_level(settings: LoggingSettings) -> None:
-    """Change the level alone, which SIGHUP does in a running daemon."""
+    """Change only the log level, as SIGHUP does in a running daemon."""
     logging.getLogger().setLevel(settings.level.upper())
 
 

@@ -1,4 +1,6 @@
-"""What the daemon asks of the operating system: descriptors, sockets; and how late it runs."""
+"""Calls to the operating system: file descriptors, sockets, memory; and the lag of the event
+loop.
+"""
 
 from __future__ import annotations
 
@@ -17,49 +19,52 @@ from groupkeeper.coordinator.daemon.address import HostPort
 from groupkeeper.coordinator.runtime.histogram import LAG_BOUNDS_S, Histogram
 
 BACKLOG = 1024
-"""Connections that may wait to be accepted: a fleet of clients that comes back all at once."""
+"""Connections that may wait to be accepted: many clients may reconnect at once."""
 SPARE_FILES = 256
-"""Descriptors for the store, the logs and the interpreter; and for newcomers that are accepted and
-closed at once, up to a backlog of the HTTP port."""
+"""Descriptors for the store, the logs and the interpreter. Also for connections that are accepted
+and closed at once, up to the backlog of the HTTP port.
+"""
 DESCRIPTOR_PROBE_S = 1.0
-"""How often it is looked whether a file descriptor is free."""
+"""How often the process checks for a free file descriptor."""
 LAG_PROBE_S = 0.25
-"""How often the loop's lag is measured: rarely enough to cost nothing, often enough to see that
-the loop was held for as long as a client notices."""
+"""How often the loop's lag is measured: rarely enough to cost nothing, often enough to see every
+delay that a client notices.
+"""
 
 
 COLLECT_EVERY = (20_000, 20, 20)
-"""Thresholds of the garbage collector. With Python's own (700, 10, 10) a frame of 20,000 elements,
-all of which live until it is answered, is walked again and again: half of what the worst frames
-cost. Nearly everything here dies by its reference count; the rest can wait.
+"""Thresholds of the garbage collector. With Python's own (700, 10, 10) the objects of a frame of
+20,000 elements, which all live until it is answered, are walked repeatedly. That was half the cost
+of the worst frames. Nearly all objects here are freed by their reference count.
 """
 
 
 LARGE_BYTES = 1_048_576
-"""Buffers from here on go back to the system when they are freed. glibc raises its own bound of
-128 KB to what was last freed, up to 32 MB: after one large answer so much of the heap stays ours.
-Not lower: a read of the loop may take a buffer of 256 KB each time.
+"""Buffers of this size and above return to the system when they are freed. glibc raises its own
+bound of 128 KB to the last freed size, up to 32 MB, so after one large answer that much memory
+would stay in the process. A lower bound would affect the loop's reads, each of which may use a
+buffer of 256 KB.
 """
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""Of glibc's malloc.h."""
+"""From glibc's malloc.h."""
 
 
 class StartFailed(Exception):
-    """The daemon cannot start; the message is one line: what happened, why, what to do."""
+    """The daemon cannot start. The message is one line: what happened, why, what to do."""
 
 
 class CannotGoOn(StartFailed):
-    """The daemon has served, and has to end."""
+    """The daemon has served, and must end."""
 
 
 def calm_collector() -> None:
-    """Let the garbage collector look less often, from now on."""
+    """Make the garbage collector run less often."""
     gc.set_threshold(*COLLECT_EVERY)
     gc.enable()
 
 
 def give_back_large_buffers() -> None:
-    """Let freed memory above ``LARGE_BYTES`` go back to the system; without glibc do nothing."""
+    """Return freed memory above ``LARGE_BYTES`` to the system. Without glibc it does nothing."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
@@ -67,17 +72,17 @@ def give_back_large_buffers() -> None:
 
 
 class Connections(NamedTuple):
-    """How many connections each port may have."""
+    """The number of connections that each port may have."""
 
     kafka: int
     http: int
 
 
 def raise_file_limit(kafka: int, http: int) -> Connections:
-    """Raise RLIMIT_NOFILE as far as needed, and return how many connections it allows.
+    """Raise RLIMIT_NOFILE as far as needed; return the connections that it allows.
 
-    What it allows is divided, so that no port can take the other's: of too few the HTTP port has
-    no more than an eighth. Raises StartFailed where it allows none.
+    Each port has its own share, so that none can use up the other's. If the limit is too low, the
+    HTTP port gets at most an eighth. Raises StartFailed if it allows none.
     """
     needed = kafka + http + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -97,14 +102,14 @@ def raise_file_limit(kafka: int, http: int) -> Connections:
 
 
 def bind(address: HostPort, setting: str) -> socket.socket:
-    """Bind without listening: the port is ours, and nobody gets through before we are ready."""
+    """Bind without listening: it reserves the port, but nobody can connect before ``listen``."""
     try:
         found = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except OSError as error:
         raise StartFailed(
-            f"{setting} = {address}: the host is not known ({error.strerror}); "
+            f"{setting} = {address}: the host is unknown ({error.strerror}); "
             "name an address of this machine"
         ) from None
     family, kind, protocol, _, where = found[0]
@@ -120,7 +125,7 @@ def bind(address: HostPort, setting: str) -> socket.socket:
 
 
 def listen(listener: socket.socket, setting: str) -> None:
-    """Let peers in. A port that two processes have bound belongs to the first that listens."""
+    """Accept connections. If two processes have bound a port, the first to listen gets it."""
     address = bound_address(listener)
     try:
         listener.listen(BACKLOG)
@@ -130,29 +135,31 @@ def listen(listener: socket.socket, setting: str) -> None:
 
 def _cannot_listen(address: HostPort, setting: str, error: OSError) -> StartFailed:
     advice = {
-        errno.EACCES: f"set {setting} to a port from 1024 on, or give this process the capability "
+        errno.EACCES: f"set {setting} to a port from 1024 on, or grant this process the capability "
         "CAP_NET_BIND_SERVICE",
         errno.EADDRNOTAVAIL: f"set {setting} to an address of this machine",
-    }.get(error.errno or 0, f"stop what uses it, or set {setting} to another address")
+    }.get(error.errno or 0, f"stop the process that uses it, or set {setting} to another address")
     return StartFailed(
         f"{setting} = {address}: cannot listen there ({os.strerror(error.errno or 0)}); {advice}"
     )
 
 
 def bound_address(listener: socket.socket) -> HostPort:
-    """Return where a socket listens; tells the port that the system chose for port 0."""
+    """Return the address of a socket, with the port that the system chose for port 0."""
     host, port, *_ = listener.getsockname()
     return HostPort(host, port)
 
 
 class DescriptorProbe:
-    """Looks whether a file descriptor is free. Where none is, the system library accepts newcomers
-    and closes them without a word, so nobody else would tell.
+    """Checks whether a file descriptor is free.
+
+    Without a free one the system library accepts new connections and closes them silently, so
+    nothing else would report it.
     """
 
-    def __init__(self, tell: Callable[[], None]) -> None:
-        """Probe nothing before ``start``; ``tell`` is called each time that none is free."""
-        self._tell = tell
+    def __init__(self, report: Callable[[], None]) -> None:
+        """``report`` is called by each probe that finds no free descriptor."""
+        self._report = report
         self._timer: asyncio.TimerHandle | None = None
         self.shortages = 0
         """Probes that found none."""
@@ -162,7 +169,6 @@ class DescriptorProbe:
         self._timer = asyncio.get_running_loop().call_later(DESCRIPTOR_PROBE_S, self._probe)
 
     def stop(self) -> None:
-        """End the probes."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -174,26 +180,24 @@ class DescriptorProbe:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
             self.shortages += 1
-            self._tell()
+            self._report()
 
 
 class LoopLag:
-    """How late the event loop comes back to a timer."""
+    """Measures how late the event loop runs a timer."""
 
     def __init__(self) -> None:
-        """Measure nothing before ``start``."""
         self.seconds = Histogram(LAG_BOUNDS_S)
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Probe until ``stop``."""
-        # not the loop's own time: uvloop's has milliseconds, and stands still within a turn
+        """Measure until ``stop``."""
+        # not the loop's own time, which in uvloop has milliseconds and stands still within a turn
         self._due = time.monotonic() + LAG_PROBE_S
         self._timer = asyncio.get_running_loop().call_later(LAG_PROBE_S, self._probe)
 
     def stop(self) -> None:
-        """End the probes."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -1,6 +1,6 @@
-"""The text of ``/metrics``: what a scrape read becomes Prometheus' format, in a thread of its own.
+"""Renders the numbers of a scrape as Prometheus' text format, in a thread of its own.
 
-Apart from ``exposition``, so that a start does not wait for the import of prometheus_client.
+Separate from ``exposition``, so that a start does not wait for the import of prometheus_client.
 """
 
 from __future__ import annotations
@@ -36,17 +36,16 @@ if TYPE_CHECKING:
 
 
 class Renderer:
-    """Renders one reading after the other; counts what had no room."""
+    """Renders one reading after another, and counts the series left out."""
 
     def __init__(self, max_series: int) -> None:
-        """Have no series dropped yet."""
         self._max_series = max_series
         self._dropped = 0
         self._process = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._process)
 
     def page(self, values: Sequence[tuple[Definition, Value]], groups: Snapshot) -> bytes:
-        """Render a reading; to be called in any thread, by one caller at a time."""
+        """Render a reading. Any thread may call it, one at a time."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Families(lambda: self._families(values, groups)))
         return generate_latest(registry) + generate_latest(self._process)
@@ -54,7 +53,7 @@ class Renderer:
     def _families(
         self, values: Sequence[tuple[Definition, Value]], groups: Snapshot
     ) -> Iterator[Metric]:
-        """Stop adding series at the cap; what is ours goes first."""
+        """Yield the metrics up to the cap; our own come before those of the groups."""
         pacer = Pacer()
         left = self._max_series
         for definition, value in values:
@@ -73,13 +72,13 @@ class Renderer:
 
 
 class _Families(Collector):
-    """What a registry collects: the families of one reading."""
+    """The families of one reading, as a collector of a registry."""
 
     def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
         self._families = families
 
     def describe(self) -> Iterable[Metric]:
-        """Name nothing in advance: registering must not render."""
+        """Return nothing: registering must not render."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -87,7 +86,7 @@ class _Families(Collector):
 
 
 class _PacedFamily(Metric):
-    """A metric of many series, which are made one by one and with pauses for the loop's sake."""
+    """A metric of many series, which are made one by one, with pauses for the loop's thread."""
 
     def __init__(self, family: Family, rows: list[Row], pacer: Pacer) -> None:
         super().__init__(family.name, family.help, "gauge")
@@ -108,7 +107,7 @@ class _PacedSamples:
 
 
 def _family(definition: Definition, value: Value, room: int) -> tuple[Metric, int, int]:
-    """Return the metric with at most ``room`` series, and how many were shown and left out."""
+    """Return the metric with at most ``room`` series, and how many are in it and left out."""
     name = f"{NAMESPACE}_{definition.name}"
     series: Series = value if isinstance(value, Mapping) else {(): value}
     if definition.kind == "histogram":
@@ -131,7 +130,7 @@ def _histogram_family(
         assert isinstance(histogram, Histogram)
         bounds = [*map(str, histogram.bounds), "+Inf"]
         size = series_of(histogram)
-        if shown + size > room:  # half a histogram is a wrong one
+        if shown + size > room:  # half a histogram would be wrong
             dropped += size
             continue
         buckets = zip(bounds, map(float, accumulate(histogram.counts)), strict=True)

@@ -1,4 +1,4 @@
-"""Where the numbers of /metrics come from: each source reads plain integers of its part."""
+"""The sources of /metrics: each reads plain integers from its part."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STORE_GAUGES = {
     "storage_wal_bytes": "wal_bytes",
     "storage_fold_failures": "fold_failures",
 }
-"""Metric -> key of ``OffsetStorage.stats``; a backend that has no such number shows none."""
+"""Metric -> key of ``OffsetStorage.stats``. A backend without that number shows no series."""
 
 
 def metric_sources(
@@ -40,7 +40,7 @@ def metric_sources(
     storage: OffsetStorage,
     backend: str,
 ) -> dict[str, Source]:
-    """Return every source but those of the loop, by the name of its metric."""
+    """Return every source except those of the loop, by the name of its metric."""
     started = time.time()
     return {
         "build_info": lambda: {(VERSION, platform.python_version()): 1.0},
@@ -54,7 +54,7 @@ def metric_sources(
 
 
 def loop_sources(lag: LoopLag, watch: CallbackWatch) -> dict[str, Source]:
-    """Return the sources that tell of the event loop, by the name of their metric."""
+    """Return the sources of the event loop, by the name of their metric."""
     return {
         "event_loop_lag_seconds": lambda: lag.seconds,
         "event_loop_callback_cpu_seconds": lambda: watch.cpu_seconds,

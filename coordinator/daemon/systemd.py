@@ -1,6 +1,6 @@
-"""What systemd is told (sd_notify(3)): one datagram a message, nothing where nobody listens.
+"""Messages to systemd (sd_notify(3)): one datagram each, and none without systemd.
 
-Of our own, for it is fifteen lines, and the packages for it are old or bring C along.
+It is fifteen lines. The packages for it are old or need a C library.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WATCHDOG = "WATCHDOG=1"
 
 
 def reloading() -> str:
-    """Return the message that begins a reload; READY ends it. The time is for notify-reload."""
+    """Return the message that begins a reload; READY ends it. notify-reload needs the time."""
     return f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
 
 
@@ -28,17 +28,17 @@ class Systemd:
     """The service manager, if there is one."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        """Take the socket and the watchdog's time from what the unit hands down."""
+        """Read the socket and the watchdog's time from the environment."""
         path = environment.get("NOTIFY_SOCKET", "")
         # a leading @ stands for the zero byte of Linux's abstract names
         self._path = "\0" + path[1:] if path.startswith("@") else path
-        # the variables are inherited, the watchdog is for one process alone
+        # the variables are inherited, but the watchdog watches one process only
         is_ours = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         self._watchdog_s = int(environment.get("WATCHDOG_USEC") or 0) / 1e6 if is_ours else 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def tell(self, message: str, status: str = "") -> None:
-        """Send a message; ``status`` is the line that ``systemctl status`` shows."""
+        """Send a message; ``systemctl status`` shows ``status``."""
         if not self._path:
             return
         text = f"{message}\nSTATUS={status}" if status else message
@@ -47,17 +47,16 @@ class Systemd:
                 sender.setblocking(False)
                 sender.sendto(text.encode(), self._path)
             except OSError:
-                # whoever told us to notify went away, or is full: no reason to serve worse
+                # the manager is gone or its buffer is full; serving continues
                 return
 
     def start_watchdog(self) -> None:
-        """Say twice a watchdog's time that the loop turns, until ``stop_watchdog``."""
+        """Report twice per watchdog period that the loop runs, until ``stop_watchdog``."""
         if self._watchdog_s:
             self.tell(WATCHDOG)
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._watchdog_s / 2, self.start_watchdog)
 
     def stop_watchdog(self) -> None:
-        """End it."""
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""uvloop whose callbacks are timed."""
+"""uvloop with timed callbacks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ Args = TypeVarTuple("Args")
 
 
 class WatchedLoop(uvloop.Loop):
-    """Watches its callbacks and the steps of its tasks.
+    """Times its callbacks and the steps of its tasks.
 
-    What it calls itself when a socket has something is not: a protocol watches its own
-    ``data_received``, as ``server.connection`` does.
+    uvloop calls a protocol's ``data_received`` directly, which is not timed here: a protocol times
+    that itself, as ``server.connection`` does.
     """
 
     def __init__(self, watch: CallbackWatch) -> None:
-        """Make a loop that reports to the watch."""
         super().__init__()
         self._watch = watch
 
@@ -32,7 +31,6 @@ class WatchedLoop(uvloop.Loop):
         *args: *Args,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        """As every loop."""
         return super().call_soon(self._watched, callback, args, context=context)
 
     def call_soon_threadsafe(
@@ -41,7 +39,6 @@ class WatchedLoop(uvloop.Loop):
         *args: *Args,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        """As every loop."""
         return super().call_soon_threadsafe(self._watched, callback, args, context=context)
 
     def call_later(
@@ -51,7 +48,7 @@ class WatchedLoop(uvloop.Loop):
         *args: *Args,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """As every loop; ``call_at`` comes here too."""
+        """Schedule as every loop does; ``call_at`` uses it too."""
         return super().call_later(delay, self._watched, callback, args, context=context)
 
     def _watched(self, callback: Callable[[*Args], object], args: tuple[*Args]) -> None:

@@ -1,10 +1,9 @@
-"""Who may be connected to the HTTP port, and for how long.
+"""Limits of the HTTP port: how many peers may be connected, and for how long.
 
-Health is never behind the cap: a newcomer beyond it is let in, and the connection that has been
-silent for longest is closed for it. One that asks at once is never that one. Each request has a
-time limit, from its first byte, or from the connection, to its whole head, and another one until
-its answer is taken. Scrapes are limited by themselves, for they cost memory and time; health is
-not.
+The cap never locks out health checks: a new connection beyond the cap is accepted, and the one that
+has been silent longest is closed. Each request has a time limit for its whole head, counted from
+its first byte, or from the start of the connection. Its answer has another limit, until the peer
+has read it. Scrapes have a limit of their own, since they cost memory and time.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 MAX_SCRAPES = 8
-"""Pages of metrics that are made or sent at the same time; Prometheus asks for one."""
+"""Scrapes that may run or be sent at the same time; Prometheus needs one."""
 
 TOO_MANY_CONNECTIONS = "too_many_connections"
 REQUEST_TIMEOUT = "request_timeout"
@@ -28,14 +27,13 @@ TOO_MANY_SCRAPES = "too_many_scrapes"
 
 
 Refuse: TypeAlias = Callable[[str, str], None]
-"""(reason, peer): told of each peer that is refused or closed, to log and count it."""
+"""(reason, peer): called for each peer that is refused or closed, to log and count it."""
 
 
 class Gate:
     """All connections of the HTTP port, the one that has been silent for longest first."""
 
     def __init__(self, max_connections: int, request_timeout_s: float, refuse: Refuse) -> None:
-        """Start without connections."""
         self.max_connections = max_connections
         self.request_timeout_s = request_timeout_s
         self.refuse = refuse
@@ -43,77 +41,73 @@ class Gate:
         self._busy: dict[GatedProtocol, None] = {}
         """Those that are being answered."""
         self.sending: set[GatedProtocol] = set()
-        """Those that do not take their answer as fast as it is made."""
+        """Those that read their answer more slowly than it is written."""
 
     def __len__(self) -> int:
-        """Count the open connections."""
         return len(self._silent) + len(self._busy)
 
     def enter(self, protocol: GatedProtocol) -> None:
-        """Let a newcomer in, and close another one for it where that is one too many."""
+        """Accept a connection; beyond the cap, close the one that has been silent longest."""
         if len(self) >= self.max_connections:
             oldest = next(iter(self._silent or self._busy))
             oldest.close_for(TOO_MANY_CONNECTIONS)
         self._silent[protocol] = None
 
     def moved(self, protocol: GatedProtocol, *, is_busy: bool) -> None:
-        """Count the connection among those that are answered, or as silent from now on."""
+        """Count the connection as busy, or as silent from now on."""
         self._silent.pop(protocol, None)
         self._busy.pop(protocol, None)
         (self._busy if is_busy else self._silent)[protocol] = None
 
     def leave(self, protocol: GatedProtocol) -> None:
-        """Forget a connection."""
+        """Remove a connection."""
         self._silent.pop(protocol, None)
         self._busy.pop(protocol, None)
         self.sending.discard(protocol)
 
 
 class GatedProtocol(H11Protocol):
-    """uvicorn's side of one connection, behind the gate; ``behind`` makes the class for one."""
+    """uvicorn's protocol of one connection, behind a gate; ``behind`` makes its class."""
 
     gate: Gate
     _limit: asyncio.TimerHandle | None = None
     _is_busy = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Enter; the first request has its time from here."""
+        """Register the connection; the time limit of the first request begins here."""
         super().connection_made(transport)
         self.gate.enter(self)
         self._limit_to(REQUEST_TIMEOUT)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave."""
         self.gate.leave(self)
         self._unlimit()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes. A head that comes a byte at a time has no more time than another."""
+        """Process the bytes. A head sent byte by byte gets no more time than any other."""
         super().data_received(data)
         self._settle()
         if self._limit is None and not self.transport.is_closing():
             self._limit_to(REQUEST_TIMEOUT)
 
     def on_response_complete(self) -> None:
-        """The answer is made; uvicorn begins the next request that came, if one did."""
+        """Count the answer as written, after uvicorn has begun the next waiting request."""
         super().on_response_complete()
         self._settle()
 
     def pause_writing(self) -> None:
-        """The peer does not take the answer."""
         super().pause_writing()
         self.gate.sending.add(self)
         self._settle()
 
     def resume_writing(self) -> None:
-        """The peer took the answer."""
         super().resume_writing()
         self.gate.sending.discard(self)
         self._settle()
 
     def _settle(self) -> None:
-        """Count as one that is answered until its peer took the answer, else as silent."""
+        """Count the connection as busy until its peer has read the answer, else as silent."""
         if self.transport.is_closing():
             return
         is_made = self.cycle is None or self.cycle.response_complete
@@ -127,7 +121,7 @@ class GatedProtocol(H11Protocol):
             self.gate.moved(self, is_busy=is_busy)
 
     def close_for(self, reason: str) -> None:
-        """Close at once, whatever the peer has taken."""
+        """Close at once, even if the peer has not read everything."""
         self.gate.leave(self)
         self._unlimit()
         self.gate.refuse(reason, self.client[0] if self.client else "unknown")
@@ -144,22 +138,20 @@ class GatedProtocol(H11Protocol):
 
 
 def behind(gate: Gate) -> type[asyncio.Protocol]:
-    """Make the protocol class of a server whose connections are behind this gate."""
+    """Return the protocol class of a server whose connections are behind this gate."""
     return type("GatedProtocol", (GatedProtocol,), {"gate": gate})
 
 
 class LimitScrapes:
-    """Answers 503 where too many pages of metrics are under way; nothing else is limited."""
+    """Answers 503 if too many scrapes run at the same time. Other requests are not limited."""
 
     def __init__(self, app: ASGIApp, path: str, gate: Gate) -> None:
-        """Stand before an application."""
         self._app = app
         self._path = path
         self._gate = gate
         self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http" or scope["path"] != self._path:
             await self._app(scope, receive, send)
         elif self._running + len(self._gate.sending) >= MAX_SCRAPES:

@@ -1,4 +1,4 @@
-"""The pages of the HTTP port, as a Starlette application that knows nothing of what it reports."""
+"""The pages of the HTTP port, as a Starlette application."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def make_pages(reports: Reports) -> Starlette:
-    """Build the application."""
+    """Return the application, which shows these reports."""
 
     async def metrics(_: Request) -> Response:
         page = await reports.metrics()
-        # late: a start does not wait for it, and who rendered the page has imported it
+        # imported here, so that a start does not wait for it; the rendering has imported it already
         from prometheus_client import CONTENT_TYPE_LATEST
 
         return Response(page, media_type=CONTENT_TYPE_LATEST)
 
     async def healthz(_: Request) -> Response:
-        # that this is answered at all is the news: the loop turns
+        # an answer alone shows that the event loop runs
         return PlainTextResponse("ok\n")
 
     async def readyz(_: Request) -> Response:

@@ -1,7 +1,7 @@
-"""The HTTP port of the daemon: heard from the first moment, imported when it is first needed.
+"""The HTTP port of the daemon. It accepts at once; uvicorn is imported when it is first needed.
 
-uvicorn and Starlette take 50 ms of processor time to import. After a crash every group waits for a
-start, so they are imported beside the work: once the daemon is ready, or when somebody connects.
+uvicorn and Starlette take 50 ms of processor time to import. After a crash every group waits for
+the start, so the import waits until the daemon is ready, or until somebody connects.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.web.server import WebServer
 
 RETRY_S: Final = 5.0
-"""After a failure, which may be one of file descriptors."""
+"""The wait after a failure; it may be a lack of file descriptors."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """What the pages show, asked anew each time, on the loop: none of it may block."""
+    """What the pages show. Each is called for every request, on the loop, so it must not block."""
 
     metrics: Callable[[], Awaitable[bytes]]
     not_ready: Callable[[], str | None]
-    """Why groups are not served, in one line; None when they are."""
+    """Returns why groups are not served, in one line; None if they are served."""
 
 
 class HttpPort:
@@ -46,7 +46,7 @@ class HttpPort:
         request_timeout_ms: int,
         refuse: Refuse,
     ) -> None:
-        """Answer nothing yet. ``refuse`` hears of each peer that is closed, with the reason."""
+        """Answer nothing before ``start``. ``refuse`` is called for each peer that is closed."""
         self._listener = listener
         self._reports = reports
         self._max_connections = max_connections
@@ -57,21 +57,20 @@ class HttpPort:
         self._server: WebServer | None = None
 
     def __len__(self) -> int:
-        """Count the open connections."""
         return 0 if self._server is None else len(self._server.gate)
 
     def start(self) -> None:
-        """Serve from the first connection on."""
+        """Serve as soon as somebody connects."""
         self._loop.add_reader(self._listener.fileno(), self.serve)
 
     def serve(self) -> None:
-        """Serve from now on, unless that has begun."""
+        """Serve from now on; does nothing if that has begun."""
         if self._beginning is None:
             self._loop.remove_reader(self._listener.fileno())
             self._beginning = self._loop.create_task(self._begin(), name="http port")
 
     async def stop(self) -> None:
-        """Let running answers finish, for a moment, and close."""
+        """Give running answers a moment to finish, and close."""
         self._loop.remove_reader(self._listener.fileno())
         if self._server is not None:
             await self._server.stop()
@@ -84,7 +83,7 @@ class HttpPort:
         while self._server is None:
             try:
                 self._server = await asyncio.to_thread(self._make_server)
-            except Exception:  # noqa: BLE001 - whatever it is, groups are served
+            except Exception:  # noqa: BLE001 - whatever fails here, groups are served
                 _log.exception("http_port_failed", retry_s=RETRY_S)
                 await asyncio.sleep(RETRY_S)
         self._server.start()

@@ -1,4 +1,4 @@
-"""uvicorn on the daemon's own loop and with the daemon's own signals."""
+"""uvicorn on the daemon's own loop, with the daemon's own signal handlers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 STOP_LIMIT_S = 2.0
-"""A scrape that takes longer than this does not hold up the end of the process."""
+"""A scrape that takes longer than this does not delay the end of the process."""
 
 BACKLOG = 128
 MAX_CONNECTIONS = 200
 REQUEST_TIMEOUT_MS = 10_000
-"""Defaults of ``[http]`` in the config."""
+"""The defaults of ``[http]`` in the config."""
 
 
 def _say_nothing(_reason: str, _peer: str) -> None:
@@ -32,13 +32,14 @@ def _say_nothing(_reason: str, _peer: str) -> None:
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to the daemon: uvicorn would end the process before it has drained."""
+        """Leave the signals to the daemon, since uvicorn would end the process before it has
+        drained.
+        """
         yield
 
 
 class WebServer:
-    """Serves an application on a socket that is bound already, so that a port in use shows
-    early."""
+    """Serves an application on a bound socket, so that a port in use is found early."""
 
     def __init__(
         self,
@@ -49,9 +50,7 @@ class WebServer:
         request_timeout_ms: int = REQUEST_TIMEOUT_MS,
         refuse: Refuse = _say_nothing,
     ) -> None:
-        """Prepare; nothing is answered before ``start``. ``refuse`` hears of each peer that is
-        closed, with the reason.
-        """
+        """Answer nothing before ``start``. ``refuse`` is called for each peer that is closed."""
         self._listener = listener
         self.gate = Gate(max_connections, request_timeout_ms / 1000, refuse)
         self._server = _Server(
@@ -65,21 +64,21 @@ class WebServer:
                 server_header=False,
                 timeout_keep_alive=75,
                 timeout_graceful_shutdown=1,
-                # not limit_concurrency: it answers 503 to health as well
+                # not limit_concurrency, which also answers health checks with 503
                 backlog=BACKLOG,
             )
         )
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to answer; from here on nobody is refused, even before the task first runs."""
+        """Begin to answer. Connections are accepted at once, even before the task first runs."""
         self._listener.listen(BACKLOG)
         self._task = asyncio.create_task(
             self._server.serve(sockets=[self._listener]), name="http server"
         )
 
     async def stop(self) -> None:
-        """Let running answers finish, for a moment, and close."""
+        """Give running answers a moment to finish, and close."""
         if self._task is None:
             self._listener.close()
             return

@@ -195,7 +195,7 @@ def test_all_problems_are_told_at_once(write):
     [
         ("missing.toml", "no such file; name an existing one with --config"),
         ("", "cannot be read (Is a directory); name the file in it with --config"),
-        ("a.toml/b.toml", "cannot be read (Not a directory); name a file that can be read"),
+        ("a.toml/b.toml", "cannot be read (Not a directory); name a readable file"),
         ("latin1.toml", "not UTF-8 at byte 2; save it in that encoding"),
         ("deep.toml", "brackets are nested too deeply"),
         ("digits.toml", "not valid TOML: Exceeds the limit"),

@@ -122,13 +122,13 @@ def test_a_port_in_use_is_refused_in_one_line_that_names_the_setting():
             bind(address, "kafka.listen")
     assert str(caught.value) == (
         f"kafka.listen = {address}: cannot listen there (Address already in use); "
-        "stop what uses it, or set kafka.listen to another address"
+        "stop the process that uses it, or set kafka.listen to another address"
     )
 
 
 def test_an_unknown_host_is_refused_in_one_line():
     with pytest.raises(
-        StartFailed, match=r"^http.listen = no.such.host.invalid:1: the host is not"
+        StartFailed, match=r"^http.listen = no.such.host.invalid:1: the host is unknown"
     ):
         bind(HostPort("no.such.host.invalid", 1), "http.listen")
 
@@ -149,11 +149,11 @@ async def test_each_delay_of_the_loop_is_counted_for_good():
 @pytest.mark.parametrize(
     ("number", "advice"),
     [
-        (errno.EADDRINUSE, "stop what uses it, or set kafka.listen to another address"),
+        (errno.EADDRINUSE, "stop the process that uses it, or set kafka.listen to another address"),
         (errno.EADDRNOTAVAIL, "set kafka.listen to an address of this machine"),
         (
             errno.EACCES,
-            "set kafka.listen to a port from 1024 on, or give this process the capability "
+            "set kafka.listen to a port from 1024 on, or grant this process the capability "
             "CAP_NET_BIND_SERVICE",
         ),
     ],
