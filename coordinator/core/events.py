@@ -7,9 +7,12 @@ appends them; here stands what the core knows. A commit is not among them:
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 import msgspec
+
+if TYPE_CHECKING:
+    from groupkeeper.coordinator.core.requests import Client
 
 MAX_REASON_LENGTH = 255
 """What an event quotes of a client's reason; clients cut theirs to the same (KIP-800)."""
@@ -18,6 +21,23 @@ MAX_REASON_LENGTH = 255
 def quoted_reason(reason: str | None) -> str | None:
     """A client's reason, as an event may hold it."""
     return None if reason is None else reason[:MAX_REASON_LENGTH]
+
+
+class ClientFields(TypedDict):
+    """What an event says of who asked."""
+
+    client_id: str
+    client_host: str
+    principal: str
+
+
+def of_client(client: Client) -> ClientFields:
+    """Tell who asked, for an event."""
+    return {
+        "client_id": client.client_id,
+        "client_host": client.client_host,
+        "principal": client.principal,
+    }
 
 
 class _Event(msgspec.Struct, frozen=True, tag_field="kind", kw_only=True, omit_defaults=True):

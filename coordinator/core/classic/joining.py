@@ -8,7 +8,11 @@ from groupkeeper.coordinator.core.classic import rebalance
 from groupkeeper.coordinator.core.classic.request_events import note_created, note_fenced
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import MemberJoin, quoted_reason
+from groupkeeper.coordinator.core.events import (
+    MemberJoin,
+    of_client,
+    quoted_reason,
+)
 from groupkeeper.coordinator.core.groups.group import Group, Member, member_bytes, metadata_bytes
 from groupkeeper.coordinator.core.groups.transitions import (
     AFTER_JOIN,
@@ -244,9 +248,7 @@ def _note_join(
             generation=group.generation_id,
             member_id=member.member_id,
             instance_id=member.group_instance_id,
-            client_id=request.client.client_id,
-            client_host=request.client.client_host,
-            principal=request.client.principal,
+            **of_client(request.client),
             protocols=[p.name for p in member.protocols],
             session_timeout_ms=member.session_timeout_ms,
             rebalance_timeout_ms=member.rebalance_timeout_ms,

@@ -8,7 +8,11 @@ from groupkeeper.coordinator.core.classic import rebalance
 from groupkeeper.coordinator.core.classic.assignment_event import assignment_event
 from groupkeeper.coordinator.core.classic.request_events import note_fenced
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import MemberLeave, quoted_reason
+from groupkeeper.coordinator.core.events import (
+    MemberLeave,
+    of_client,
+    quoted_reason,
+)
 from groupkeeper.coordinator.core.groups.group import Group, Member, encoded_bytes
 from groupkeeper.coordinator.core.groups.transitions import (
     AFTER_LEAVE,
@@ -227,9 +231,7 @@ def _leave(
             generation=group.generation_id,
             member_id=member_id,
             instance_id=member.group_instance_id,
-            client_id=request.client.client_id,
-            client_host=request.client.client_host,
-            principal=request.client.principal,
+            **of_client(request.client),
             reason=quoted_reason(leaving.reason),
         )
     )

@@ -12,6 +12,7 @@ from groupkeeper.coordinator.core.events import (
     MemberFenced,
     RebalanceEnd,
     RebalanceStart,
+    of_client,
 )
 from groupkeeper.coordinator.core.groups.group import Group, Member
 from groupkeeper.coordinator.core.groups.transitions import MembershipChange
@@ -274,9 +275,7 @@ def evict(shard: ShardState, group: Group, member: Member, reason: str) -> None:
             generation=group.generation_id,
             member_id=member.member_id,
             instance_id=member.group_instance_id,
-            client_id=member.client.client_id,
-            client_host=member.client.client_host,
-            principal=member.client.principal,
+            **of_client(member.client),
             reason=reason,
         )
     )
@@ -316,9 +315,7 @@ def fence_parked(shard: ShardState, group: Group, member: Member) -> None:
                 generation=group.generation_id,
                 member_id=member.member_id,
                 instance_id=member.group_instance_id,
-                client_id=member.client.client_id,
-                client_host=member.client.client_host,
-                principal=member.client.principal,
+                **of_client(member.client),
                 api="JoinGroup" if join_ticket is not None else "SyncGroup",
                 error=error.name,
             )

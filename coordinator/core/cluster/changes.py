@@ -8,7 +8,10 @@ from collections.abc import Mapping
 
 from groupkeeper.coordinator.core.cluster.settings import CONFIG_KEYS, config_error, normal_value
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import AdminAction
+from groupkeeper.coordinator.core.events import (
+    AdminAction,
+    of_client,
+)
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.records import GroupConfigs
 from groupkeeper.coordinator.core.requests import (
@@ -92,9 +95,7 @@ def _detail(old: Mapping[str, str], new: Mapping[str, str]) -> str:
 def _event(client: Client, group_id: str, detail: str) -> AdminAction:
     return AdminAction(
         group=group_id,
-        client_id=client.client_id,
-        client_host=client.client_host,
-        principal=client.principal,
+        **of_client(client),
         api="IncrementalAlterConfigs",
         action="alter_group_configs",
         target=group_id,

@@ -18,7 +18,11 @@ from groupkeeper.coordinator.core.cluster.names import (
     topic_name_error,
 )
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import AdminAction, Event
+from groupkeeper.coordinator.core.events import (
+    AdminAction,
+    Event,
+    of_client,
+)
 from groupkeeper.coordinator.core.handling import HANDLERS, handles
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.records import (
@@ -274,16 +278,13 @@ def _repeated(names: Iterable[T]) -> set[T]:
 
 
 def _event(request: ChangeTopics, record: Record) -> AdminAction:
-    client = request.client
     if isinstance(record, TopicRecord):
         action, target, detail = "set_topic", record.name, f"partitions={record.partitions}"
     else:
         assert isinstance(record, TopicRemoved), "a change of topics makes no other record"
         action, target, detail = "delete_topic", record.name, ""
     return AdminAction(
-        client_id=client.client_id,
-        client_host=client.client_host,
-        principal=client.principal,
+        **of_client(request.client),
         action=action,
         target=target,
         detail=detail,

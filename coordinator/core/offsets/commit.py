@@ -14,7 +14,10 @@ from groupkeeper.coordinator.core.classic import rebalance
 from groupkeeper.coordinator.core.classic.request_events import note_created
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import CommitRejected
+from groupkeeper.coordinator.core.events import (
+    CommitRejected,
+    of_client,
+)
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.groups.group_bytes import OffsetKey, too_much
 from groupkeeper.coordinator.core.groups.transitions import (
@@ -390,16 +393,13 @@ def _absent(by_id: bool) -> ErrorCode:
 def _note_rejected(
     shard: ShardState, group: Group, request: OffsetCommit, error: ErrorCode
 ) -> None:
-    client = request.client
     shard.event(
         CommitRejected(
             group=group.group_id,
             generation=request.generation_id,
             member_id=request.member_id,
             instance_id=request.group_instance_id,
-            client_id=client.client_id,
-            client_host=client.client_host,
-            principal=client.principal,
+            **of_client(request.client),
             api="OffsetCommit",
             error=error.name,
         )

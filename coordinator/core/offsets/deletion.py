@@ -11,7 +11,11 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.events import GroupDeleted, OffsetDeleted
+from groupkeeper.coordinator.core.events import (
+    GroupDeleted,
+    OffsetDeleted,
+    of_client,
+)
 from groupkeeper.coordinator.core.groups.group import CONSUMER, Group
 from groupkeeper.coordinator.core.groups.lost_offsets import Portion, StoredOffset, lost_topics
 from groupkeeper.coordinator.core.handling import handles
@@ -63,9 +67,7 @@ def delete_group(shard: ShardState, request: DeleteGroup, ticket: Ticket) -> Non
         GroupDeleted(
             group=request.group_id,
             generation=group.generation_id,
-            client_id=request.client.client_id,
-            client_host=request.client.client_host,
-            principal=request.client.principal,
+            **of_client(request.client),
             api="DeleteGroups",
             reason="deleted",
             offsets=len(lost),
@@ -187,9 +189,7 @@ def _note_lost(
         OffsetDeleted(
             group=group.group_id,
             generation=group.generation_id,
-            client_id=client.client_id,
-            client_host=client.client_host,
-            principal=client.principal,
+            **of_client(client),
             api="DeleteGroups" if reason == "group_deleted" else "OffsetDelete",
             topics=lost_topics(lost),
             reason=reason,
