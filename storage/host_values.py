@@ -139,7 +139,8 @@ def _misfit(name: str, value: object, kind: Any) -> Exception | None:
         else:
             part, name = part[int(index)], f"{name}[{index}]"
     name = f"each key of {name}" if "`key`" in place else name
-    return _error(f"{name}: {problem}, not {part!r}")
+    link = ":" if ", got `" in problem else ", not"
+    return _error(f"{name}: {problem}{link} {part!r}")
 
 
 def _problem(plain: object, kind: Any) -> str | None:

@@ -258,10 +258,10 @@ async def test_a_replay_into_what_takes_no_offsets_says_what_does(into: Any) -> 
         (ENTRY, r"entries must be OffsetCommitLog entries, such as .* not OffsetCommitLog\("),
         ([ENTRY, None], "each of entries must be an OffsetCommitLog, not None"),
         ({"t": {0: 7}}, "each of entries must be an OffsetCommitLog, not 't'"),
-        ([ENTRY, replace(ENTRY, offset="7")], "OffsetCommitLog.offset must be a whole number"),
-        ([ENTRY, replace(ENTRY, partition=None)], "OffsetCommitLog.partition must be a whole"),
-        ([ENTRY, replace(ENTRY, topic=[])], "OffsetCommitLog.topic must be a string"),
-        ([ENTRY, replace(ENTRY, group_id=7)], "OffsetCommitLog.group_id must be a string"),
+        ([ENTRY, replace(ENTRY, offset="7")], "OffsetCommitLog.offset: Expected `int`"),
+        ([ENTRY, replace(ENTRY, partition=None)], "OffsetCommitLog.partition: Expected `int`"),
+        ([ENTRY, replace(ENTRY, topic=[])], "OffsetCommitLog.topic: Expected `str`"),
+        ([ENTRY, replace(ENTRY, group_id=7)], "OffsetCommitLog.group_id: Expected `str`"),
     ],
 )
 async def test_a_replay_of_something_else_than_entries_writes_nothing(

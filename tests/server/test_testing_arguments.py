@@ -50,7 +50,7 @@ REFUSED: tuple[tuple[str, tuple[Any, ...], type[Exception], str], ...] = (
         "commit",
         (7, {("orders", 0): 7}),
         TypeError,
-        "OffsetCommitRequest.group_id: Expected `str`, got `int`, not 7",
+        "OffsetCommitRequest.group_id: Expected `str`, got `int`: 7",
     ),
 )
 

@@ -346,17 +346,17 @@ def test_what_is_no_storage_is_told_at_once(wrong: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "arguments", "problem"),
     [
-        ("delete_offsets", ("g", {"t": [0]}), "partitions: Expected `array`, got `object`, not {"),
-        ("delete_offsets", ("g", "t"), "partitions: Expected `array`, got `str`, not 't'"),
+        ("delete_offsets", ("g", {"t": [0]}), "partitions: Expected `array`, got `object`: {"),
+        ("delete_offsets", ("g", "t"), "partitions: Expected `array`, got `str`: 't'"),
         (
             "delete_offsets",
             ("g", [("t", "0")]),
-            r"partitions\[0\]\[1\]: Expected `int`, got `str`, not",
+            r"partitions\[0\]\[1\]: Expected `int`, got `str`:",
         ),
         (
             "delete_offsets",
             ("g", ["t"]),
-            r"partitions\[0\]: Expected `array`, got `str`, not 't'",
+            r"partitions\[0\]: Expected `array`, got `str`: 't'",
         ),
         ("delete_offsets", (None,), "group_id must be a string, not None"),
         ("fetch_offset", (None, "t", 0), "group_id must be a string, not None"),

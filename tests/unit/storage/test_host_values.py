@@ -119,7 +119,7 @@ class Holder:
         (Holder([], flag=1), Holder, TypeError, "Holder.flag: Expected `bool`, got `int`"),
         ({"t": [0.5]}, Mapping[str, list[Int32]], TypeError, "given['t'][0]: Expected `int`"),
         ({7: [0]}, Mapping[str, list[Int32]], TypeError, "each key of given: Expected `str`"),
-        (None, list[str], TypeError, "given: Expected `array`, got `null`, not None"),
+        (None, list[str], TypeError, "given: Expected `array`, got `null`: None"),
         (iter(["0"]), list[int], TypeError, "given: Expected `int`, got `str` - at `$[0]`"),
     ],
 )
