@@ -52,10 +52,10 @@ def too_much(
     """Find the offsets of a commit that make the group larger than there is room for.
 
     They are looked at in their order. An offset that takes no more than the one that it replaces
-    always fits. One that is named twice counts with its largest.
+    always fits. One that is named twice counts with its largest from the first: what a small one
+    frees must not be taken by others before the large one comes.
     """
-    refused: set[OffsetKey] = set()
-    added: dict[OffsetKey, int] = {}
+    growth: dict[OffsetKey, int] = {}
     for topic in topics:
         before = stored.get(topic.topic)
         if before is None:
@@ -63,15 +63,14 @@ def too_much(
         for part in topic.partitions:
             key = (topic.topic, part.partition)
             held = None if before is None else before.get(part.partition)
-            growth = offset_bytes(part.metadata) - (
+            grows_by = offset_bytes(part.metadata) - (
                 0 if held is None else offset_bytes(held.metadata)
             )
-            growth = max(growth, added.get(key, growth))
-            room_left = room_bytes + added.get(key, 0) - growth
-            if growth > 0 and room_left < 0:
-                refused.add(key)
-                room_bytes += added.pop(key, 0)
-            else:
-                added[key] = growth
-                room_bytes = room_left
+            growth[key] = max(grows_by, growth.get(key, grows_by))
+    refused: set[OffsetKey] = set()
+    for key, grows_by in growth.items():
+        if grows_by > 0 and room_bytes < grows_by:
+            refused.add(key)
+        else:
+            room_bytes -= grows_by
     return refused

@@ -129,6 +129,15 @@ def test_a_partition_that_is_named_twice_counts_once_with_its_largest(driver):
     assert ("orders", 4) not in driver.fetch("g").offsets()
 
 
+def test_an_offset_named_small_and_then_large_frees_no_room_for_others(driver):
+    """Else every such commit would make the group larger, without end."""
+    held = filled(driver)
+    entry = merged(*notes(*held, size=0), *notes(11), *notes(*held))
+    found = errors(driver.commit("g", [entry]))
+    assert found == {**dict.fromkeys(held, NONE), 11: FULL}
+    assert driver.shard.groups["g"].saved_bytes() == LIMIT
+
+
 def test_what_is_committed_keeps_no_consumer_out_of_its_group(driver):
     driver.commit("g", notes(*range(12)))
     assert stable(driver, a_member(driver), a_member(driver))
