@@ -33,6 +33,7 @@ CYCLE: tuple[Fault, ...] = (
     Fault(49, "move database", 6),
     Fault(62, "hostile peers", 5),
     Fault(69, "hold database", 8),
+    Fault(79, "fill bounds", 2),
     Fault(82, "stop clients", 4),
     # Whoever is killed or stopped here is evicted before the next kill of the daemon would give
     # every session a fresh start.

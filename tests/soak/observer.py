@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from groupkeeper import read_events
 from groupkeeper.coordinator.runtime.histogram import CALLBACK_BOUNDS_S
 from tests.helpers.raw_client import RawClient
+from tests.soak import greedy
 from tests.soak.cast import TOPIC
 from tests.soak.judge import STORE_IS_AWAY
 from tests.soak.ledger import Key
@@ -32,7 +33,7 @@ class Observer:
     def __init__(self, daemon: Groupkeeper, database: Path, groups: int) -> None:
         self._daemon = daemon
         self._database = database
-        self._groups = [f"group-{n}" for n in range(groups)]
+        self._groups = [*(f"group-{n}" for n in range(groups)), greedy.GROUP]
         self._seq = 0
         self.members = self.stable = 0
         self.slowest_ms = 0.0
@@ -136,7 +137,7 @@ def _take(found: dict[Key, int], reply: dict[str, Any]) -> None:
     for group in reply["groups"]:
         assert group["error_code"] == 0, group
         for topic in group["topics"]:
-            assert topic["name"] == TOPIC, topic
+            assert topic["name"] in (TOPIC, greedy.TOPIC), topic
             for part in topic["partitions"]:
                 assert part["error_code"] == 0, part
                 found[Key(group["group_id"], part["partition_index"])] = part["committed_offset"]

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.helpers.servers import Groupkeeper
+from tests.soak import greedy
 from tests.soak.cast import PARTITIONS, TOPIC, Cast, Host
 from tests.soak.faults import (
     Fault,
@@ -55,8 +56,10 @@ class Stage:
         self.daemon = Groupkeeper(
             directory / "daemon",
             storage_url=f"sqlite:///{self.database}",
-            topics={TOPIC: PARTITIONS},
+            topics={TOPIC: PARTITIONS, greedy.TOPIC: greedy.PARTITIONS},
             settings={
+                "group.max_groups": groups + 1 + greedy.SPARE_GROUPS,
+                "storage.max_group_bytes": greedy.MAX_GROUP_BYTES,
                 "storage.append_timeout_ms": append_timeout_ms(seconds),
                 # on the disk that is full now and then, and often enough to meet every fault
                 "log.dir": str(self.volume.path / "log"),
@@ -97,6 +100,7 @@ class Stage:
             "partitions": PARTITIONS,
         }
         self.cast.start()
+        self.greedy = greedy.Greedy(self.daemon.port, self.cast.directory, self.ledger)
         give_up_s = time.monotonic() + SETTLE_LIMIT_S
         while True:
             self._look()
@@ -150,6 +154,8 @@ class Stage:
         self.ended_ms = now_ms()
         self.cast.stop()
         self.daemon.wait_ready()
+        self.greedy.go()
+        self.findings += self.greedy.findings
         self._look()
         self.ledger.read()
         give_up_s = time.monotonic() + 60
@@ -160,6 +166,8 @@ class Stage:
         code = self.daemon.terminate()
         if code != 0:
             self.findings.append(f"told to stop, the daemon exited with {code}")
+        if "fill bounds" in self.felt and greedy.parts_of_group(self.database) < 2:
+            self.findings.append("no group was folded in parts")
         return found
 
     def keep(self, directory: Path) -> None:
@@ -177,7 +185,7 @@ class Stage:
 
     # --- faults -----------------------------------------------------------------------------------
 
-    def _do(self, fault: Fault) -> None:
+    def _do(self, fault: Fault) -> None:  # noqa: C901 - one case a fault
         self.done[fault.name] = self.done.get(fault.name, 0) + 1
         match fault.name:
             case "kill daemon":
@@ -194,6 +202,8 @@ class Stage:
                 self._hostile_peers(fault.for_s)
             case "hold database":
                 self._hold_database(fault.for_s)
+            case "fill bounds":
+                self._fill_bounds()
             case "kill clients":
                 self._kill_clients()
             case "stop clients":
@@ -306,6 +316,20 @@ class Stage:
             self.screen.better(f"the hostile peers are gone; {worst_mb:.0f} MB at most")
 
         self._after(0.5, watch)
+
+    def _fill_bounds(self) -> None:
+        self.screen.fault("a client takes all the room for offsets of a group, and for groups")
+        give_up_s = time.monotonic() + FELT_LIMIT_S
+        self.greedy.come()
+
+        def look() -> None:
+            if self.greedy.is_refused():
+                self.felt.add("fill bounds")
+                self.screen.better("the greedy client was refused both")
+            elif time.monotonic() < give_up_s:
+                self._after(0.5, look)
+
+        self._after(0.5, look)
 
     def _hold_database(self, for_s: float) -> None:
         self.screen.fault(f"BEGIN IMMEDIATE by somebody else, for {for_s:.0f} s")
