@@ -14,7 +14,7 @@ from groupkeeper.storage.base import CLUSTER_SHARD, ShardId
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.cluster.topics import Topics
-    from groupkeeper.coordinator.runtime.slot import Write
+    from groupkeeper.coordinator.runtime.append import Write
 
 
 class NoTopics:
@@ -76,7 +76,7 @@ class ClusterFeed:
     def durable(self, write: Write) -> None:
         """Take what was written: every shard knows of it before a client is told."""
         topics = self._topics
-        if write.slot.shard_id == CLUSTER_SHARD:
+        if write.shard_id == CLUSTER_SHARD:
             records = [record for batch in write.batches for record in batch.records]
             if topics.apply(records):
                 self._push_image(topics.image)

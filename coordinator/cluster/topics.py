@@ -12,7 +12,7 @@ import asyncio
 import base64
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import structlog
 
@@ -29,6 +29,7 @@ from groupkeeper.coordinator.core.requests import (
     NewTopic,
     Now,
 )
+from groupkeeper.coordinator.runtime.tickets import Awaited, Ticket
 from groupkeeper.storage.host_values import int32, int64, text
 
 log = structlog.get_logger(__name__)
@@ -49,11 +50,7 @@ class ConfiguredTopic(NamedTuple):
     """The least end of each of its partitions."""
 
 
-class _Resolves(Protocol):
-    def resolve(self, result: Result) -> None: ...
-
-
-Submit: TypeAlias = Callable[[ChangeTopics, _Resolves], None]
+Submit: TypeAlias = Callable[[ChangeTopics, Ticket], None]
 
 
 def mint_topic_id() -> str:
@@ -94,16 +91,17 @@ class Topics:
         configured = self._configured.get(info.name) if info is not None else None
         return end if configured is None else max(end, configured.end_offset)
 
-    def change(self, request: ChangeTopics, ticket: _Resolves) -> None:
+    def change(self, request: ChangeTopics, ticket: Ticket) -> None:
         """Create, grow or delete topics; answered once it is durable and every shard knows it."""
         assert self._submit is not None, "not bound to a coordinator"
         self._submit(request, ticket)
 
     async def change_and_wait(self, request: ChangeTopics) -> ChangeTopicsResult:
         """Do the same for those who can wait."""
-        answer = _Answer()
+        answer = Awaited()
         self.change(request, answer)
-        return await answer.future
+        result: ChangeTopicsResult = await answer.future
+        return result
 
     # --- For the coordinator ----------------------------------------------------------------------
 
@@ -227,15 +225,3 @@ def _no_topic(given: object) -> TypeError:
         "Topics takes a list of ConfiguredTopic(name, partitions), and a GroupCoordinator names "
         f"with their numbers of partitions without it, not {given!r}"
     )
-
-
-class _Answer:
-    """A ticket for those who await."""
-
-    def __init__(self) -> None:
-        self.future: asyncio.Future[ChangeTopicsResult] = asyncio.get_running_loop().create_future()
-
-    def resolve(self, result: Result) -> None:
-        assert isinstance(result, ChangeTopicsResult)
-        if not self.future.done():
-            self.future.set_result(result)

@@ -80,9 +80,9 @@ from groupkeeper.coordinator.runtime.shards import (
     group_shards,
     make_cluster_shard,
 )
-from groupkeeper.coordinator.runtime.slot import Slot, Ticket
+from groupkeeper.coordinator.runtime.slot import Slot
 from groupkeeper.coordinator.runtime.stats import Stats
-from groupkeeper.coordinator.runtime.tickets import Awaited, Closed, Many, ManyTicket, Submits
+from groupkeeper.coordinator.runtime.tickets import Awaited, Closed, Many, Submits, Ticket
 from groupkeeper.storage.base import CLUSTER_SHARD, LoadsGroups, OffsetStorage
 from groupkeeper.storage.host_values import checked
 
@@ -291,7 +291,7 @@ class GroupCoordinator:
             return lambda: None
         return self._listings.begin(request, taker, places)
 
-    def submit_all(self, requests: Sequence[Request], ticket: ManyTicket) -> None:
+    def submit_all(self, requests: Sequence[Request], ticket: Ticket) -> None:
         """Begin several requests and answer them together, in their order: an OffsetFetch of many
         groups, a DescribeGroups.
         """

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from groupkeeper.coordinator.handlers.slices import REPLY_TOO_LARGE, SlicedReply
+from groupkeeper.coordinator.runtime.tickets import Part
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.core.requests import Request
@@ -76,7 +77,7 @@ class Gather:
             index = self._next
             self._next += 1
             self._missing += 1
-            self._services.coordinator.submit(requests[index], _Part(self, index))
+            self._services.coordinator.submit(requests[index], Part(self.took, index))
         self._submitting = False
         if not self._missing:
             self._advance()
@@ -117,16 +118,3 @@ class Gather:
             exchange.on_closed = exchange.channel.later(0, self.begin)
         else:
             exchange.send(self._finish(self._parts))
-
-
-class _Part:
-    """The ticket of one question."""
-
-    __slots__ = ("_gather", "_index")
-
-    def __init__(self, gather: Gather, index: int) -> None:
-        self._gather = gather
-        self._index = index
-
-    def resolve(self, result: Any) -> None:
-        self._gather.took(self._index, result)

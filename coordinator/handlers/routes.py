@@ -16,9 +16,10 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import ListGroups, ListGroupsResult, Request
 from groupkeeper.coordinator.handlers import api_versions
 from groupkeeper.coordinator.handlers.exchange import Exchange
-from groupkeeper.coordinator.handlers.services import Coordinator, Resolvable, Services
+from groupkeeper.coordinator.handlers.services import Coordinator, Services
 from groupkeeper.coordinator.handlers.session import Session
 from groupkeeper.coordinator.runtime.listing import TakesGroups
+from groupkeeper.coordinator.runtime.tickets import Ticket
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
 
@@ -131,7 +132,7 @@ class _Denying:
         self.group_configs = coordinator.group_configs
         self._error = error
 
-    def submit(self, request: Request, ticket: Resolvable) -> None:
+    def submit(self, request: Request, ticket: Ticket) -> None:
         ticket.resolve(request.refused(self._error))
 
     def submit_listing(self, _request: ListGroups, taker: TakesGroups) -> Callable[[], None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from groupkeeper.coordinator.cluster.topics import mint_topic_id
 from groupkeeper.coordinator.core.cluster.image import TopicImage
@@ -15,14 +15,7 @@ from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.requests import ListGroups, Request
 from groupkeeper.coordinator.handlers.unknown_topics import UnknownTopicLog
 from groupkeeper.coordinator.runtime.listing import TakesGroups
-
-
-class Resolvable(Protocol):
-    """A ticket: takes one answer."""
-
-    def resolve(self, result: Any) -> None:
-        """Take the answer; called once."""
-        ...
+from groupkeeper.coordinator.runtime.tickets import Ticket
 
 
 class GroupConfigSource(Protocol):
@@ -51,7 +44,7 @@ class Coordinator(Protocol):
         """What is set for single groups."""
         ...
 
-    def submit(self, request: Request, ticket: Resolvable) -> None:
+    def submit(self, request: Request, ticket: Ticket) -> None:
         """Begin a request; the ticket is resolved once, before this returns or later."""
         ...
 

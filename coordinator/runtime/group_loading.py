@@ -20,6 +20,7 @@ from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import Now, ReadGroup, Request
 from groupkeeper.coordinator.runtime.loading import Slicer
+from groupkeeper.coordinator.runtime.tickets import Awaited
 from groupkeeper.storage.base import StoreRefused
 from groupkeeper.storage.cancellation import is_cancelled
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.clock import Clock
     from groupkeeper.coordinator.runtime.owner import ShardOwner
     from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
-    from groupkeeper.coordinator.runtime.slot import Slot, Ticket
+    from groupkeeper.coordinator.runtime.slot import Slot
+    from groupkeeper.coordinator.runtime.tickets import Ticket
     from groupkeeper.storage.base import LoadsGroups
 
 log = structlog.get_logger(__name__)
@@ -131,9 +133,10 @@ class GroupLoader:
         return self._owner.load_group(slot, group_id, records)
 
     async def _read_from(self, slot: Slot, group_id: str) -> ErrorCode:
-        answer = _Answer()
+        answer = Awaited()
         slot.submit(ReadGroup(group_id), answer, self._clock.now())
-        return await answer.error
+        result: Result = await answer.future
+        return result.error
 
     async def _release(self, slot: Slot, place: LoadingGroup) -> None:
         """Submit what is held, a slice at a time. An answer may bring the next request of the same
@@ -166,16 +169,3 @@ def _loading(request: Request) -> Result:
 
 def _unusable(request: Request) -> Result:
     return request.refused(ErrorCode.UNKNOWN_SERVER_ERROR)
-
-
-class _Answer:
-    """The ticket of our own question."""
-
-    __slots__ = ("error",)
-
-    def __init__(self) -> None:
-        self.error: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-
-    def resolve(self, result: Result) -> None:
-        if not self.error.done():
-            self.error.set_result(result.error)

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from groupkeeper.coordinator.core.events import text_length
-from groupkeeper.coordinator.runtime.slot import Slot, Write
+from groupkeeper.coordinator.runtime.append import Append, Write
+from groupkeeper.coordinator.runtime.slot import Slot
 from groupkeeper.storage.base import Batch, OffsetStorage, ShardAppend, ShardId
 
 if TYPE_CHECKING:
@@ -53,50 +54,6 @@ class LaneHost(Protocol):
         ...
 
 
-class Append:
-    """One call of ``storage.append`` in the making, or in flight."""
-
-    __slots__ = (
-        "abandoned",
-        "bytes",
-        "done",
-        "events",
-        "requests",
-        "started_ms",
-        "started_s",
-        "writes",
-    )
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self.writes: dict[Slot, Write] = {}
-        self.requests = 0
-        """Steps with records."""
-        self.events = 0
-        """Events of steps without records; one with long names counts as several."""
-        self.bytes = 0
-        self.started_ms = 0
-        """When it began; before that since when it waits for a held lane, 0 where it does not."""
-        self.started_s = 0.0
-        """The same by the timer: appends take less than the clock's millisecond."""
-        self.abandoned = False
-        """It took too long: whatever it says now is not heard."""
-        self.done: asyncio.Future[None] | None = None
-        """Set when the append ended, well or not; for those who fold."""
-
-    def end(self) -> None:
-        """Tell who waits for the end, if he still does."""
-        if self.done is not None and not self.done.done():
-            self.done.set_result(None)
-
-    def write_of(self, slot: Slot) -> Write:
-        """Return the slot's part, made on first use."""
-        write = self.writes.get(slot)
-        if write is None:
-            write = self.writes[slot] = Write(slot)
-        return write
-
-
 class Lane:
     """The slots that are written together, and the pipeline that writes them."""
 
@@ -124,8 +81,8 @@ class Lane:
         self._clock = clock
         self._stats = stats
         self._host = host
-        self._gathering: Append | None = None
-        self._in_flight: Append | None = None
+        self._gathering: Append[Slot] | None = None
+        self._in_flight: Append[Slot] | None = None
         self._task: asyncio.Task[None] | None = None
         self._abandoned: set[asyncio.Task[None]] = set()
         self._ride_timer: asyncio.TimerHandle | None = None
@@ -274,7 +231,7 @@ class Lane:
 
     async def _run(self) -> None:
         """Append what has gathered, until nothing has."""
-        append: Append | None = None
+        append: Append[Slot] | None = None
         while self._gathering is not None and self._holds == 0:
             append = self._begin(self._gathering)
             loop = asyncio.get_running_loop()
@@ -307,7 +264,7 @@ class Lane:
             since_ms = append.started_ms if append is not None else self._clock.now().monotonic_ms
             self._limit_wait(self._gathering, since_ms)
 
-    def _begin(self, append: Append) -> Append:
+    def _begin(self, append: Append[Slot]) -> Append[Slot]:
         self._gathering = None
         self._in_flight = append
         self.is_full = False
@@ -317,7 +274,7 @@ class Lane:
             self.last_append_ms = append.started_ms
         return append
 
-    def _items_of(self, append: Append) -> list[ShardAppend]:
+    def _items_of(self, append: Append[Slot]) -> list[ShardAppend]:
         unfolded = self._storage.unfolded()
         if unfolded and unfolded + append.requests > self._storage.limits.fold_after_requests:
             for slot in self.slots:  # offer every shard to the fold, not only those that write
@@ -331,7 +288,7 @@ class Lane:
             items.append(ShardAppend(slot.shard_id, slot.lease.epoch, write.batches, saved))
         return items
 
-    async def _finish(self, append: Append, fenced: Iterable[ShardId]) -> None:
+    async def _finish(self, append: Append[Slot], fenced: Iterable[ShardId]) -> None:
         """The append returned: release what it made durable, and let the owner drop what was
         fenced. Thousands of replies may have waited: the loop turns between portions.
         """
@@ -355,7 +312,7 @@ class Lane:
         self._in_flight = None
         append.end()
 
-    def _lost(self, append: Append, lost: set[ShardId]) -> None:
+    def _lost(self, append: Append[Slot], lost: set[ShardId]) -> None:
         self.failures += 1
         self._stats.appends_failed += 1
         slots = [slot for slot in append.writes if slot.shard_id in lost]
@@ -363,7 +320,7 @@ class Lane:
         everything = len(slots) == len(append.writes)
         self._host.fenced(self, self.slots if everything else slots)
 
-    def _check_time(self, append: Append) -> None:
+    def _check_time(self, append: Append[Slot]) -> None:
         """The timer of an append came up. The clock that counts is ours, which stands still while
         the process is stopped: an answer that waits for us is not late.
         """
@@ -378,7 +335,7 @@ class Lane:
         self._give_up(append)
         self._failed(append, TimeoutError(f"the append took longer than {elapsed_ms} ms"))
 
-    def _limit_wait(self, append: Append, since_ms: int) -> None:
+    def _limit_wait(self, append: Append[Slot], since_ms: int) -> None:
         """The lane is held while slots of it are loaded: requests of others wait for that no longer
         than an append may take. Events alone may wait.
         """
@@ -386,7 +343,7 @@ class Lane:
             append.started_ms = since_ms
             self._check_wait(append)
 
-    def _check_wait(self, append: Append) -> None:
+    def _check_wait(self, append: Append[Slot]) -> None:
         """Requests begin to wait for a held lane, or their timer came up. It goes by our clock, as
         that of an append does.
         """
@@ -399,7 +356,7 @@ class Lane:
         else:
             self._host.held_too_long(self)
 
-    def _give_up(self, append: Append) -> None:
+    def _give_up(self, append: Append[Slot]) -> None:
         task = self._task
         assert task is not None
         append.abandoned = True
@@ -407,7 +364,7 @@ class Lane:
         task.add_done_callback(self._abandoned.discard)
         task.cancel()
 
-    def _failed(self, append: Append, error: BaseException) -> None:
+    def _failed(self, append: Append[Slot], error: BaseException) -> None:
         """Nobody knows what was stored. The owner drops every slot, what gathers included."""
         self._task = None
         self._idle.set()

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import ListedGroup, ListGroups, ListGroupsResult
+from groupkeeper.coordinator.runtime.tickets import Part
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.clock import Clock
-    from groupkeeper.coordinator.runtime.slot import Ticket
-    from groupkeeper.coordinator.runtime.tickets import Submits
+    from groupkeeper.coordinator.runtime.tickets import Submits, Ticket
 
 SLICE_S: Final = 0.002
 """What one turn of the loop may spend on asking shards."""
@@ -134,7 +134,7 @@ class Listing:
         if not self.is_over:
             self._end()
 
-    def took(self, place: Submits, result: ListGroupsResult) -> None:
+    def _took(self, place: Submits, result: ListGroupsResult) -> None:
         """Take the answer of a shard. One that was dropped meanwhile is skipped, as Kafka skips one
         that moved, and the end says so; one that is loading refuses the whole
         (docs/spec/administration.md#list-groups).
@@ -164,7 +164,7 @@ class Listing:
             place, among = self._questions.popleft()
             self._asked += 1
             request = ListGroups(self._request.states, self._request.types, among)
-            place.submit(request, _Question(self, place), self._clock.now())
+            place.submit(request, Part(self._took, place), self._clock.now())
             if self._timer() >= until_s:
                 break
         self._asking = False
@@ -186,16 +186,3 @@ class Listing:
         del self._taker
         if self._started:
             self._listings.ended()
-
-
-class _Question:
-    """The ticket of one question to one shard."""
-
-    __slots__ = ("_listing", "_place")
-
-    def __init__(self, listing: Listing, place: Submits) -> None:
-        self._listing = listing
-        self._place = place
-
-    def resolve(self, result: Any) -> None:
-        self._listing.took(self._place, result)

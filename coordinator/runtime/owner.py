@@ -30,12 +30,13 @@ from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.requests import Now, Request
 from groupkeeper.coordinator.core.step import Step
 from groupkeeper.coordinator.runtime.alarm import Alarm
+from groupkeeper.coordinator.runtime.append import Write
 from groupkeeper.coordinator.runtime.known_bugs import KnownBugs
 from groupkeeper.coordinator.runtime.lane import Lane
 from groupkeeper.coordinator.runtime.loading import Slicer, load_records
 from groupkeeper.coordinator.runtime.merge import Merged, RefusalMerger
 from groupkeeper.coordinator.runtime.settings import within_limits
-from groupkeeper.coordinator.runtime.slot import Owed, Slot, Ticket, Write
+from groupkeeper.coordinator.runtime.slot import Owed, Slot
 from groupkeeper.coordinator.runtime.slot_expiry import SlotExpiry
 from groupkeeper.coordinator.runtime.stats import Stats, count_reason
 from groupkeeper.storage.base import CanBeMoved, OffsetStorage, StorageError, StoreRefused
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.clock import Clock
     from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
     from groupkeeper.coordinator.runtime.shards import AnyShard, MakeShard
+    from groupkeeper.coordinator.runtime.tickets import Ticket
 
 log = structlog.get_logger(__name__)
 
@@ -317,7 +319,8 @@ class ShardOwner:
         self.stats.bugs += 1
         log.error("core_failed", shard=slot.shard_id, input=while_doing, exc_info=error)
         self._drop([slot])
-        self._begin_recovery(slot.lane, self._config.retry_min_ms)
+        lane = next(lane for lane in self.lanes if slot in lane.slots)
+        self._begin_recovery(lane, self._config.retry_min_ms)
 
     def _step(self, slot: Slot, call: Callable[[AnyShard], Step]) -> None:
         """Carry out a step of our own making; an exception in it is a bug like any other."""

@@ -6,7 +6,6 @@ to wait for is answered before it returns (docs/design.md#group-commit).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
@@ -14,26 +13,15 @@ from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import PARKED_RESULTS, Now, OffsetCommitResult, Request
 from groupkeeper.coordinator.core.step import Reply, Step
+from groupkeeper.coordinator.runtime.append import Write
+from groupkeeper.coordinator.runtime.tickets import Ticket
 from groupkeeper.storage.base import Batch, ShardId
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.core.events import Event
-    from groupkeeper.coordinator.runtime.lane import Lane
     from groupkeeper.coordinator.runtime.shards import AnyShard
     from groupkeeper.coordinator.runtime.stats import Stats
     from groupkeeper.storage.base import Lease
-
-
-class Ticket(Protocol):
-    """Whoever asked. ``resolve`` is called exactly once, before ``submit`` returns or later.
-
-    A ticket may also have ``abort()``: called instead of ``resolve`` when its request has met the
-    same bug of ours twice (docs/design.md#known-bugs), to close the connection that it came in on.
-    """
-
-    def resolve(self, result: Result) -> None:
-        """Take the answer."""
-        ...
 
 
 class SlotHost(Protocol):
@@ -58,16 +46,29 @@ class SlotHost(Protocol):
         ...
 
 
-class Write:
-    """What one slot has in one append, and the replies that are released once it is durable."""
+class SlotLane(Protocol):
+    """What a slot needs of the lane that it is written by."""
 
-    __slots__ = ("batches", "replies", "slot")
+    is_full: bool
+    """Too much waits: what would write is refused until the append in flight has ended."""
+    max_waiting: int
+    """Replies of one slot that may wait."""
 
-    def __init__(self, slot: Slot) -> None:
-        """Start empty."""
-        self.slot = slot
-        self.batches: list[Batch] = []
-        self.replies: deque[Reply] = deque()
+    def gather(self, slot: Slot, batch: Batch, record_bytes: int) -> Write:
+        """Add a step with records to the next append."""
+        ...
+
+    def ride(self, slot: Slot, events: list[Event]) -> None:
+        """Let events without a record go with the next append, or soon by themselves."""
+        ...
+
+    def forget(self, slot: Slot) -> list[Reply]:
+        """Take a dropped slot out of what is not durable; return the replies that waited."""
+        ...
+
+    def waiting(self, slot: Slot) -> list[Reply]:
+        """Return the replies of a slot that wait for an append."""
+        ...
 
 
 Owed: TypeAlias = tuple[Ticket, Result]
@@ -87,7 +88,7 @@ class Slot:
         "unfinished",
     )
 
-    def __init__(self, shard_id: ShardId, lane: Lane, host: SlotHost) -> None:
+    def __init__(self, shard_id: ShardId, lane: SlotLane, host: SlotHost) -> None:
         """Make an empty place: LOADING, without a lease."""
         self.shard_id = shard_id
         self.lane = lane

@@ -6,21 +6,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import Now, Request
 
-if TYPE_CHECKING:
-    from groupkeeper.coordinator.runtime.slot import Ticket
 
+class Ticket(Protocol):
+    """Whoever asked: takes one answer.
 
-class ManyTicket(Protocol):
-    """Whoever asked several things at once."""
+    A ticket may also have ``abort()``: called instead of ``resolve`` when its request has met the
+    same bug of ours twice (docs/design.md#known-bugs), to close the connection that it came in on.
+    """
 
     def resolve(self, result: Any) -> None:
-        """Take the list of results, in the order of the requests."""
+        """Take the answer; called exactly once, before ``submit`` returns or later."""
         ...
 
 
@@ -55,23 +56,25 @@ class Awaited:
             self.future.set_result(result)
 
 
-class _Part:
-    """The ticket of one of several requests."""
+class Part:
+    """The ticket of one of several questions: whoever asked them all takes its answer."""
 
-    __slots__ = ("_many", "_position")
+    __slots__ = ("_took", "_which")
 
-    def __init__(self, many: Many, position: int) -> None:
-        self._many = many
-        self._position = position
+    def __init__(self, took: Callable[[Any, Any], None], which: object) -> None:
+        """``took`` is called with ``which`` and the answer."""
+        self._took = took
+        self._which = which
 
-    def resolve(self, result: Result) -> None:
-        self._many.take(self._position, result)
+    def resolve(self, result: Any) -> None:
+        """Pass the answer on."""
+        self._took(self._which, result)
 
 
 class Many:
-    """Collects the answers of several requests."""
+    """Collects the answers of several requests into a list, in their order."""
 
-    def __init__(self, count: int, ticket: ManyTicket) -> None:
+    def __init__(self, count: int, ticket: Ticket) -> None:
         """Resolve the ticket once ``count`` answers are there."""
         self._results: list[Result | None] = [None] * count
         self._left = count
@@ -82,10 +85,9 @@ class Many:
         if not requests:
             self._ticket.resolve([])
         for position, request in enumerate(requests):
-            submit(request, _Part(self, position))
+            submit(request, Part(self._take, position))
 
-    def take(self, position: int, result: Result) -> None:
-        """Keep the answer to the request at this position."""
+    def _take(self, position: int, result: Result) -> None:
         self._results[position] = result
         self._left -= 1
         if self._left == 0:

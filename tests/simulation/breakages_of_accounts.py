@@ -22,9 +22,10 @@ from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
 from groupkeeper.coordinator.core.requests import Heartbeat, LeaveGroupResult
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.runtime import lane
-from groupkeeper.coordinator.runtime.lane import Append, Lane
+from groupkeeper.coordinator.runtime.append import Append, Write
+from groupkeeper.coordinator.runtime.lane import Lane
 from groupkeeper.coordinator.runtime.owner import ShardOwner
-from groupkeeper.coordinator.runtime.slot import Slot, Write
+from groupkeeper.coordinator.runtime.slot import Slot
 
 Patch = pytest.MonkeyPatch
 
@@ -167,7 +168,7 @@ def what_waited_goes_out_backwards(patch: Patch) -> None:
     patch.setattr(Slot, "release", backwards)
 
 
-class _Heard(Append):
+class _Heard(Append[Slot]):
     """Whatever it says once it was given up."""
 
     abandoned = property(lambda _: False, lambda _, __: None)  # type: ignore[assignment]
