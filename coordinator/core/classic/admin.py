@@ -1,4 +1,7 @@
-"""ListGroups and DescribeGroups (docs/spec/administration.md#list-groups and #describe-groups)."""
+"""ListGroups and DescribeGroups.
+
+See docs/spec/administration.md#list-groups and #describe-groups.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +27,23 @@ from groupkeeper.coordinator.core.waiting import AwaitedMember, Waiting
 from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, subscribed_topics
 
 MAX_TOPICS_READ = 2_000
-"""Names that are read of all subscriptions of a group to show what it waits for; lists that repeat
-not counted. The answer has room for less, and reading them holds the loop for 0.5 ms."""
+"""Topic names that are read from the subscriptions of a group; equal subscriptions count once.
+
+Reading them takes 0.5 ms of the event loop. The reply has room for fewer.
+"""
 
 MAX_LISTED = 2_000
-"""Groups in one answer: to list them holds the loop for 1 ms, and to write them out for another."""
+"""Groups in one reply. Listing them takes 1 ms of the event loop, and encoding them another."""
 
 CLASSIC = "classic"
-"""The type of a group whose members agree among themselves (JoinGroup, SyncGroup)."""
+"""The type of a group whose members assign among themselves (JoinGroup, SyncGroup)."""
 
 
 @handles(ListGroups)
 def list_groups(shard: ShardState, request: ListGroups, ticket: Ticket) -> None:
-    """List this shard's groups; filters that match nothing are no error. Of many, some, and the
-    names of those that are left.
+    """List this shard's groups. Filters that match nothing are not an error.
+
+    Lists at most ``MAX_LISTED`` groups, and returns the names of the rest in ``left``.
     """
     among: Collection[str] = shard.groups if request.among is None else request.among
     left: tuple[str, ...] = ()
@@ -55,7 +61,7 @@ def list_groups(shard: ShardState, request: ListGroups, ticket: Ticket) -> None:
 
 @handles(DescribeGroup)
 def describe_group(shard: ShardState, request: DescribeGroup, ticket: Ticket) -> None:
-    """Describe one group; an absent one is Dead and GROUP_ID_NOT_FOUND."""
+    """Describe one group. An absent group is Dead, with GROUP_ID_NOT_FOUND."""
     group = shard.groups.get(request.group_id)
     if group is None:
         message = f"Group {request.group_id} not found."
@@ -69,7 +75,7 @@ def describe_group(shard: ShardState, request: DescribeGroup, ticket: Ticket) ->
 
 
 def _description(group: Group, waiting: Waiting | None) -> DescribeGroupResult:
-    # Metadata and the protocol are shown only where they mean something: in a Stable group.
+    # Metadata and protocol are meaningful only in a Stable group.
     is_stable = group.state is GroupState.STABLE
     return DescribeGroupResult(
         ErrorCode.NONE,
@@ -93,7 +99,7 @@ def _description(group: Group, waiting: Waiting | None) -> DescribeGroupResult:
 
 
 def _waiting(group: Group, now: Now) -> Waiting:
-    """Say who is awaited, since when and until when, and what the members subscribe to."""
+    """Return which members the group waits for, since when and until when, and its topics."""
     awaited: list[Member] = []
     handed_out: list[str] = []
     until_at: int | None = None

@@ -1,6 +1,4 @@
-"""The ``assignment`` event: what each member of a new generation holds, readable where it can be
-read.
-"""
+"""The ``assignment`` event: what each member of a new generation is assigned."""
 
 from __future__ import annotations
 
@@ -9,16 +7,17 @@ from groupkeeper.coordinator.core.groups.group import CONSUMER, Group, encoded_b
 from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, decode_assignment
 
 MAX_DECODED_BYTES = 256 * 1024
-"""Above this an assignment is only measured: reading it would hold up everyone else's requests."""
+"""Of a larger assignment only the size is logged: decoding it would delay all other requests."""
 
 DECODED_GROWTH = 6
-"""How much longer an assignment can get by being written out (a control character in a name)."""
+"""How many times longer a decoded assignment can be (each control character becomes six bytes)."""
 
 
 def assignment_event(group: Group, max_step_bytes: int) -> Assignment:
-    """Describe the assignment that the leader of this generation has made.
+    """Describe the assignment that the leader of this generation made.
 
-    The group's record is in the same step, so what is left of ``max_step_bytes`` bounds the event.
+    The group's record is in the same step, so the event may have only the rest of
+    ``max_step_bytes``.
     """
     assigned = sum(len(m.assignment) for m in group.members.values())
     room = max_step_bytes - encoded_bytes(assigned) - 2 * group.size_bytes

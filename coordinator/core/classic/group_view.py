@@ -1,4 +1,4 @@
-"""ReadGroup: all that is known of one group, for hosts that embed us. No API of the wire."""
+"""ReadGroup: everything known about one group, for embedding hosts. It is not a Kafka API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from groupkeeper.coordinator.core.step import Ticket
 
 @handles(ReadGroup)
 def read_group(shard: ShardState, request: ReadGroup, ticket: Ticket) -> None:
-    """Show a group as it is now, in every state alike."""
+    """Show the current state of a group."""
     group = shard.groups.get(request.group_id)
     if group is None:
         result = ReadGroupResult(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -57,10 +57,10 @@ def _member_view(group: Group, member: Member, now: Now) -> MemberView:
 
 
 def _last_heard_ms(member: Member, now: Now) -> int | None:
-    """When the session that runs was begun; none runs while a join is parked."""
+    """Return when the current session began, or None while a join is parked and no session runs."""
     if member.session.at is None:
         return None
     begun_ms = member.session.at - member.session_length_ms
     heard_ms = now.wall_ms - (now.monotonic_ms - begun_ms)
-    # The two clocks round differently: a member must not look as if it was heard of before it came.
+    # The two clocks round differently, and no member was heard of before it joined.
     return heard_ms if member.join_time_ms is None else max(heard_ms, member.join_time_ms)

@@ -1,5 +1,6 @@
-"""JoinGroup: who may enter a group, and what its entering sets off (docs/spec/joining.md#join-group
-and #static-members).
+"""JoinGroup: which members may enter a group, and what follows when one does.
+
+See docs/spec/joining.md#join-group and #static-members.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ def join_group(shard: ShardState, request: JoinGroup, ticket: Ticket) -> None:
 
 
 def _create(shard: ShardState, group: Group, request: JoinGroup) -> None:
-    """The group exists from here on, even if this join is refused below
-    (docs/spec/edge-cases.md#edge-5).
+    """Create the group. It exists from here on, even if this join is refused later.
+
+    See docs/spec/edge-cases.md#edge-5.
     """
     group.state_timestamp_ms = shard.now.wall_ms
     shard.enter(group)
@@ -78,13 +80,13 @@ def _join(shard: ShardState, group: Group, request: JoinGroup, ticket: Ticket) -
     elif not group.supports(request.protocol_type, protocols):
         _refuse(shard, request, ticket, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     elif not _fits(shard, group, request, protocols):
-        # Refused before anything is changed: its record could not be stored
+        # Refuse before any change: the group's record would be too large to store
         # (docs/design.md#bounds).
         shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
     elif not shard.census.admits_metadata(
         metadata_bytes(protocols), _added_bytes(group, request, protocols)
     ):
-        # Clients look for the coordinator again and repeat the join after their back-off.
+        # On this error clients find the coordinator again and repeat the join after their back-off.
         shard.reply(ticket, JoinGroupResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, ""))
     elif request.member_id == "":
         _join_unknown(shard, group, request, protocols, ticket)
@@ -105,8 +107,9 @@ def _refuse(shard: ShardState, request: JoinGroup, ticket: Ticket, error: ErrorC
 
 
 def _without_duplicates(protocols: tuple[JoinProtocol, ...]) -> tuple[JoinProtocol, ...]:
-    """Keep the first of each name: Kafka never answers a joiner that repeats one
-    (docs/spec/edge-cases.md#edge-21).
+    """Keep the first protocol of each name.
+
+    Kafka never answers a member whose join repeats a name (docs/spec/edge-cases.md#edge-21).
     """
     unique = {p.name: p for p in reversed(protocols)}
     if len(unique) == len(protocols):
@@ -118,20 +121,23 @@ def _without_duplicates(protocols: tuple[JoinProtocol, ...]) -> tuple[JoinProtoc
 
 
 def _has_room(shard: ShardState, group: Group, member_id: str) -> bool:
-    """``group.max.size``, by state (docs/spec/joining.md#size; Kafka: acceptJoiningMember)."""
+    """Return whether ``group.max.size`` admits the member, which depends on the group's state.
+
+    See docs/spec/joining.md#size; Kafka's acceptJoiningMember.
+    """
     limit = shard.limits.group_max_size
     if group.state in (GroupState.EMPTY, GroupState.DEAD):
         return True
     member = group.members.get(member_id)
     if group.state is GroupState.PREPARING_REBALANCE:
-        # The limit may have been lowered: then the slowest to come back stay outside.
+        # If the limit was lowered, the members that rejoin last are refused.
         is_parked = member is not None and member.parked_join is not None
         return is_parked or group.parked_joins < limit
     return member is not None or len(group.members) < limit
 
 
 def _turn_away(shard: ShardState, group: Group, request: JoinGroup, ticket: Ticket) -> None:
-    """Too many members: this one is answered so, and is no member any longer."""
+    """Refuse a member that exceeds ``group.max.size``, and remove it if it was a member."""
     shard.reply(ticket, JoinGroupResult(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
     pending = group.pending_members.pop(request.member_id, None)
     if pending is not None:
@@ -146,8 +152,9 @@ def _turn_away(shard: ShardState, group: Group, request: JoinGroup, ticket: Tick
 def _fits(
     shard: ShardState, group: Group, request: JoinGroup, protocols: tuple[JoinProtocol, ...]
 ) -> bool:
-    """Whether the group's record, with this member in it, can be stored. The group's offsets do not
-    count: what was committed must keep no consumer out of its group.
+    """Return whether the group's record still fits into a step after this member has joined.
+
+    The group's offsets do not count: committed offsets must not keep a consumer out of its group.
     """
     added = member_bytes(
         request.new_member_id, request.group_instance_id, request.client.client_id, protocols
@@ -160,7 +167,7 @@ def _fits(
 
 
 def _added_bytes(group: Group, request: JoinGroup, protocols: tuple[JoinProtocol, ...]) -> int:
-    """How much more metadata the members hold after this join."""
+    """Return how many bytes of metadata this join adds to the group."""
     added = metadata_bytes(protocols)
     member = group.members.get(request.member_id)
     return added if member is None else added - metadata_bytes(member.protocols)
@@ -176,7 +183,7 @@ def _join_unknown(
     protocols: tuple[JoinProtocol, ...],
     ticket: Ticket,
 ) -> None:
-    """A join without a member id: a newcomer, or a static member that comes back."""
+    """Handle a join without a member id: a new member, or a static member that returns."""
     if request.group_instance_id is not None:
         old_id = group.static_members.get(request.group_instance_id)
         if old_id is not None:
@@ -184,8 +191,8 @@ def _join_unknown(
         else:
             _add(shard, group, request.new_member_id, request, protocols, ticket)
     elif request.requires_known_member_id:
-        # KIP-394: a client that dies before its second join must not hold up the rebalance, so the
-        # first join only hands out an id; the member exists once it comes back with it.
+        # KIP-394: a client that dies before its second join must not delay the rebalance. The first
+        # join only returns an id. The member exists when it joins with that id.
         pending = Deadline(DeadlineKind.SESSION, (group.group_id, request.new_member_id))
         group.pending_members[request.new_member_id] = pending
         shard.arm(pending, shard.now.monotonic_ms + request.session_timeout_ms)
@@ -201,9 +208,9 @@ def _join_pending(
     protocols: tuple[JoinProtocol, ...],
     ticket: Ticket,
 ) -> None:
-    """The second join of KIP-394."""
+    """Handle the second join of KIP-394."""
     if request.group_instance_id is not None:
-        # Kafka throws here: an id is only ever handed out to a dynamic member
+        # Kafka throws here: only dynamic members receive an id this way
         # (docs/spec/edge-cases.md#edge-11).
         shard.reply(ticket, JoinGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR, ""))
         return
@@ -219,7 +226,7 @@ def _add(
     protocols: tuple[JoinProtocol, ...],
     ticket: Ticket,
 ) -> None:
-    """Take a newcomer in and park its join (docs/spec/joining.md#adding)."""
+    """Add a new member and park its join (docs/spec/joining.md#adding)."""
     member = Member(group.group_id, member_id, request.group_instance_id, request.client)
     member.protocols = protocols
     member.session_timeout_ms = request.session_timeout_ms
@@ -233,7 +240,8 @@ def _add(
     if group.state is GroupState.PREPARING_REBALANCE and group.is_initial_rebalance:
         group.new_member_added = True
     group.park_join(member, ticket)
-    # A new member whose client gave up would otherwise stay for as long as its join is parked.
+    # Without this session a new member whose client gave up would stay as long as its join is
+    # parked.
     rebalance.begin_session(shard, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
     _note_join(shard, group, member, request, replaces=None)
     rebalance.follow_up(shard, group, AFTER_JOIN[group.state], "member_join", member_id)
@@ -269,7 +277,7 @@ def _rejoin(
     protocols: tuple[JoinProtocol, ...],
     ticket: Ticket,
 ) -> None:
-    """The join of a member, by REJOIN_ACTION."""
+    """Handle the join of an existing member, as REJOIN_ACTION says."""
     is_leader = member.member_id == group.leader_id
     changed = member.protocols != protocols
     action = REJOIN_ACTION[group.state, is_leader, changed]
@@ -283,7 +291,7 @@ def _rejoin(
     shard.note_metadata()
     superseded = group.park_join(member, ticket)
     if superseded is not None:
-        # The client gave up waiting and asked again: one of the two is answered with success.
+        # The client gave up waiting and asked again: only one of the two joins may succeed.
         result = JoinGroupResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         shard.reply(superseded, result)
     if action is RejoinAction.REBALANCE:
@@ -309,13 +317,13 @@ def _replace_static(
     protocols: tuple[JoinProtocol, ...],
     ticket: Ticket,
 ) -> None:
-    """A static member came back without its id (KIP-345): a new id takes the old one's place."""
+    """Replace the id of a static member that returned without it (KIP-345)."""
     leader_before = group.leader_id
     member = _take_over(shard, group, old, request, protocols)
     action = STATIC_REJOIN_ACTION[group.state]
     if action is StaticRejoinAction.KEEP and group.select_protocol() == group.protocol_name:
-        # No rebalance, even if the subscription changed: its bytes are saved, nothing is
-        # reassigned.
+        # No rebalance, even if the subscription changed: the new metadata is saved, the assignment
+        # stays.
         shard.record_group(group)
         shard.reply(ticket, _static_result(group, member, request, leader_before))
         return
@@ -333,7 +341,7 @@ def _take_over(
     request: JoinGroup,
     protocols: tuple[JoinProtocol, ...],
 ) -> Member:
-    """Move a static member's place to its new id; whatever the old id has parked is fenced."""
+    """Move a static member's place to its new id, and fence what the old id has parked."""
     member = Member(group.group_id, request.new_member_id, old.group_instance_id, old.client)
     member.protocols = protocols
     member.rebalance_timeout_ms = request.rebalance_timeout_ms
@@ -341,8 +349,8 @@ def _take_over(
     member.join_time_ms = shard.now.wall_ms
     rebalance.fence_parked(shard, group, old)
     shard.deadlines.clear(old.session)
-    # Until its first heartbeat the session is as long as the old one's: Kafka restarts it before
-    # it takes the new timeouts (updateStaticMemberThenRebalanceOrCompleteJoin).
+    # Until the first heartbeat the session keeps the old member's timeout: Kafka restarts it before
+    # it reads the new timeouts (updateStaticMemberThenRebalanceOrCompleteJoin).
     member.session_timeout_ms = old.session_timeout_ms
     rebalance.restart_session(shard, member)
     member.session_timeout_ms = request.session_timeout_ms
@@ -355,14 +363,15 @@ def _take_over(
 def _static_result(
     group: Group, member: Member, request: JoinGroup, leader_before: str | None
 ) -> JoinGroupResult:
-    """The answer to a static member that came back and keeps its generation (KIP-814,
-    docs/spec/edge-cases.md#edge-53, #edge-54).
+    """Return the reply to a static member that returned and keeps its generation.
+
+    See KIP-814, docs/spec/edge-cases.md#edge-53 and #edge-54.
     """
     if request.supports_skip_assignment:
         leads = member.member_id == group.leader_id
         leader, members = group.leader_id, group.members_for_leader() if leads else ()
     else:
-        # An old client would take itself for the leader and assign: it is told the id it had
+        # An old client would believe that it leads, and assign. So it receives the leader id from
         # before.
         leads, leader, members = False, leader_before, ()
     return JoinGroupResult(

@@ -1,5 +1,6 @@
-"""SyncGroup, Heartbeat and LeaveGroup, and the end of a member's session (docs/spec/membership.md,
-docs/spec/groups.md#timers).
+"""SyncGroup, Heartbeat, LeaveGroup, and the end of a member's session.
+
+See docs/spec/membership.md and docs/spec/groups.md#timers.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ from groupkeeper.coordinator.core.step import Ticket
 def _generation_error(
     group: Group, member_id: str, group_instance_id: str | None, generation_id: int
 ) -> ErrorCode:
-    """Whether a request speaks for a member in the current generation; identity is looked at
-    first.
+    """Return the error if the request is not from a member of the current generation.
+
+    The member's identity is checked first.
     """
     error = group.identity_error(member_id, group_instance_id)
     if not error and generation_id != group.generation_id:
@@ -56,8 +58,9 @@ def _generation_error(
 
 @handles(Heartbeat)
 def heartbeat(shard: ShardState, request: Heartbeat, ticket: Ticket) -> None:
-    """Answer a Heartbeat; NONE and REBALANCE_IN_PROGRESS need not wait for earlier writes
-    (docs/design.md#durable-first).
+    """Answer a Heartbeat.
+
+    NONE and REBALANCE_IN_PROGRESS need not wait for earlier writes (docs/design.md#durable-first).
     """
     if request.group_id == "":
         shard.reply(ticket, ErrorCode.INVALID_GROUP_ID)
@@ -83,7 +86,7 @@ def heartbeat(shard: ShardState, request: Heartbeat, ticket: Ticket) -> None:
 
 @handles(SyncGroup)
 def sync_group(shard: ShardState, request: SyncGroup, ticket: Ticket) -> None:
-    """Answer a SyncGroup, or park it until the leader's has arrived."""
+    """Answer a SyncGroup, or park it until the leader's SyncGroup arrives."""
     group = shard.groups.get(request.group_id)
     error = _sync_error(group, request)
     if error is not ErrorCode.NONE:
@@ -102,7 +105,7 @@ def sync_group(shard: ShardState, request: SyncGroup, ticket: Ticket) -> None:
         shard.reply(ticket, SyncGroupResult(ErrorCode.UNKNOWN_SERVER_ERROR))
         return
     if is_leader and not _has_room(shard, group, request):
-        # Clients look for the coordinator again, and join again after their back-off.
+        # On this error clients find the coordinator again and rejoin after their back-off.
         shard.reply(ticket, SyncGroupResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return
     _park_sync(shard, group, member, ticket)
@@ -111,7 +114,7 @@ def sync_group(shard: ShardState, request: SyncGroup, ticket: Ticket) -> None:
 
 
 def _sync_error(group: Group | None, request: SyncGroup) -> ErrorCode:
-    """The checks of docs/spec/membership.md#sync-group in their order."""
+    """Run the checks of docs/spec/membership.md#sync-group in their order."""
     if request.group_id == "":
         return ErrorCode.INVALID_GROUP_ID
     if group is None:
@@ -138,8 +141,9 @@ def _park_sync(shard: ShardState, group: Group, member: Member, ticket: Ticket) 
 
 
 def _fits(shard: ShardState, group: Group, request: SyncGroup) -> bool:
-    """Whether the group's record, with these assignments in it, can be stored (and its event
-    beside). The group's offsets do not count, as where a member joins.
+    """Return whether the group's record with these assignments, and its event, fit into a step.
+
+    The group's offsets do not count, as in a join.
     """
     limits = shard.limits
     size = _assigned_bytes(group, request) + group.size_bytes
@@ -147,7 +151,7 @@ def _fits(shard: ShardState, group: Group, request: SyncGroup) -> bool:
 
 
 def _has_room(shard: ShardState, group: Group, request: SyncGroup) -> bool:
-    """Whether the assignments of all groups leave room for these."""
+    """Return whether the assignments of all groups leave room for these."""
     assigned = _assigned_bytes(group, request)
     shard.note_assigned()
     return shard.census.admits_assignment(assigned, assigned - group.assigned_bytes)
@@ -162,8 +166,9 @@ def _assigned_bytes(group: Group, request: SyncGroup) -> int:
 
 
 def _store_assignment(shard: ShardState, group: Group, request: SyncGroup) -> None:
-    """The leader's assignment makes the group Stable: whoever it leaves out gets nothing
-    (docs/spec/edge-cases.md#edge-32).
+    """Store the leader's assignment and make the group Stable.
+
+    Members that the leader left out receive an empty assignment (docs/spec/edge-cases.md#edge-32).
     """
     assigned = dict(request.assignments)
     for member in group.members.values():
@@ -182,8 +187,9 @@ def _store_assignment(shard: ShardState, group: Group, request: SyncGroup) -> No
 
 @handles(LeaveGroup)
 def leave_group(shard: ShardState, request: LeaveGroup, ticket: Ticket) -> None:
-    """Take members out, each judged on its own; what follows for the group comes once, at the
-    end.
+    """Remove members.
+
+    Each entry gets its own error. The follow-up for the group happens once, at the end.
     """
     if request.group_id == "":
         shard.reply(ticket, LeaveGroupResult(ErrorCode.INVALID_GROUP_ID))
@@ -209,10 +215,10 @@ def leave_group(shard: ShardState, request: LeaveGroup, ticket: Ticket) -> None:
 def _leave(
     shard: ShardState, group: Group, leaving: LeavingMember, request: LeaveGroup
 ) -> ErrorCode:
-    """One entry of the batch (docs/spec/membership.md#leave-group)."""
+    """Remove the member of one entry of the batch (docs/spec/membership.md#leave-group)."""
     member_id = leaving.member_id
     if member_id == "":
-        # Administrative removal names the instance alone.
+        # An administrative removal names only the instance.
         known = group.static_members.get(leaving.group_instance_id or "")
         if leaving.group_instance_id is None or known is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -243,21 +249,22 @@ def _leave(
 
 
 def session_due(shard: ShardState, group: Group, member_id: str) -> None:
-    """Nothing was heard of a member, or of a handed-out id, for its session timeout
-    (docs/spec/groups.md#timers).
+    """Evict a member, or drop a pending id, that was silent for its session timeout.
+
+    See docs/spec/groups.md#timers.
     """
     member = group.members.get(member_id)
     is_parked = member is not None and (
         member.parked_join is not None or member.parked_sync is not None
     )
     if member is not None and is_parked and not member.is_new:
-        return  # it waits for us: its session starts again with the answer
+        return  # the member waits for our answer, which restarts its session
     _lose(shard, group, member_id)
 
 
 @handles(EndSession)
 def end_session(shard: ShardState, request: EndSession, ticket: Ticket) -> None:
-    """Evict a member at once, one that waits for us too."""
+    """Evict a member at once, even if it has a parked request."""
     group, member_id = shard.groups.get(request.group_id), request.member_id
     if group is None or (member_id not in group.members and member_id not in group.pending_members):
         shard.reply(ticket, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -270,7 +277,7 @@ def end_session(shard: ShardState, request: EndSession, ticket: Ticket) -> None:
 
 
 def _lose(shard: ShardState, group: Group, member_id: str) -> None:
-    """A member, or a handed-out id, was silent for too long: the group goes on without it."""
+    """Drop a member or a pending id that was silent for too long, and continue without it."""
     if group.pending_members.pop(member_id, None) is not None:
         rebalance.try_complete_join_phase(shard, group)
         return
@@ -284,5 +291,5 @@ def _lose(shard: ShardState, group: Group, member_id: str) -> None:
     if change is not MembershipChange.TRY_COMPLETE:
         rebalance.follow_up(shard, group, change, reason, member_id)
     elif group.all_joined():
-        # Even during the initial delay (Kafka: removeMemberAndUpdateGroup).
+        # This applies during the initial delay too (Kafka: removeMemberAndUpdateGroup).
         rebalance.complete_join_phase(shard, group)

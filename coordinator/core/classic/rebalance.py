@@ -1,6 +1,6 @@
 """A rebalance: the join phase (PreparingRebalance), then the sync phase (CompletingRebalance).
 
-docs/spec/joining.md#adding to #completing, docs/spec/groups.md#timers; Kafka's
+See docs/spec/joining.md#adding to #completing and docs/spec/groups.md#timers; Kafka's
 GroupMetadataManager.prepareRebalance and completeClassicGroupJoin.
 """
 
@@ -35,9 +35,7 @@ def follow_up(
 
 
 def prepare(shard: ShardState, group: Group, reason: str, member_id: str) -> None:
-    """Start a join phase (docs/spec/joining.md#preparing); ``member_id`` is the member that caused
-    it.
-    """
+    """Start a join phase that ``member_id`` caused (docs/spec/joining.md#preparing)."""
     now = shard.now
     if group.state is GroupState.COMPLETING_REBALANCE:
         _abandon_sync_phase(shard, group)
@@ -57,7 +55,7 @@ def prepare(shard: ShardState, group: Group, reason: str, member_id: str) -> Non
         )
     )
     if group.is_initial_rebalance:
-        # KIP-134: give the other members of a group that starts up the time to arrive.
+        # KIP-134: the members of a new group get time to arrive.
         delay_ms = _initial_delay_ms(shard, group)
         group.initial_delay_left_ms = max(group.largest_rebalance_timeout_ms() - delay_ms, 0)
         _arm_join_phase(shard, group, delay_ms)
@@ -73,20 +71,20 @@ def _initial_delay_ms(shard: ShardState, group: Group) -> int:
 
 
 def _arm_join_phase(shard: ShardState, group: Group, wait_ms: int) -> None:
-    """Wait for members, but not beyond what the group's configs allow for the whole phase."""
+    """Arm the timer of the join phase, but not beyond ``rebalance.max.join.ms`` of the group."""
     at = shard.now.monotonic_ms + wait_ms
     bound_at = _join_bound_at(shard, group)
     shard.arm(group.join_phase, at if bound_at is None else min(at, bound_at))
 
 
 def _join_bound_at(shard: ShardState, group: Group) -> int | None:
-    """When ``rebalance.max.join.ms`` ends the join phase that is running."""
+    """Return when ``rebalance.max.join.ms`` ends the current join phase."""
     bound_ms = shard.settings_of(group).rebalance_max_join_ms
     return None if bound_ms is None else group.rebalance_started_ms + bound_ms
 
 
 def settings_changed(shard: ShardState, group: Group) -> None:
-    """A join phase that is running is bound by what was set just now."""
+    """Apply a changed ``rebalance.max.join.ms`` to the current join phase."""
     bound_at = _join_bound_at(shard, group)
     due_at = group.join_phase.at
     if (
@@ -98,7 +96,7 @@ def settings_changed(shard: ShardState, group: Group) -> None:
 
 
 def _abandon_sync_phase(shard: ShardState, group: Group) -> None:
-    """The assignment that was being made is void: who waits for it must join again."""
+    """Clear the unfinished assignment, and answer parked syncs with REBALANCE_IN_PROGRESS."""
     for member in group.members.values():
         member.assignment = b""
         if member.parked_sync is not None:
@@ -106,7 +104,10 @@ def _abandon_sync_phase(shard: ShardState, group: Group) -> None:
 
 
 def try_complete_join_phase(shard: ShardState, group: Group) -> None:
-    """Complete the join phase early, if all are there; the initial delay is never cut short."""
+    """Complete the join phase early if all members have joined.
+
+    The initial delay is never cut short.
+    """
     if (
         group.state is GroupState.PREPARING_REBALANCE
         and not group.is_initial_rebalance
@@ -116,7 +117,9 @@ def try_complete_join_phase(shard: ShardState, group: Group) -> None:
 
 
 def join_phase_due(shard: ShardState, group: Group) -> None:
-    """The join timer fired: complete, or wait once more where newcomers still arrive (KIP-134)."""
+    """Complete the join phase when its timer fires, or wait again if new members still arrive
+    (KIP-134).
+    """
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
     bound_reached = _is_join_bound_reached(shard, group)
@@ -136,8 +139,9 @@ def _is_join_bound_reached(shard: ShardState, group: Group) -> bool:
 
 
 def complete_join_phase(shard: ShardState, group: Group) -> None:
-    """End the join phase: next generation, and every parked join is answered
-    (docs/spec/joining.md#completing).
+    """End the join phase: begin the next generation and answer every parked join.
+
+    See docs/spec/joining.md#completing.
     """
     now = shard.now
     shard.deadlines.clear(group.join_phase)
@@ -146,7 +150,7 @@ def complete_join_phase(shard: ShardState, group: Group) -> None:
         if member.group_instance_id is None:
             evict(shard, group, member, "join_timeout")
     if group.members and not _elect_leader(group):
-        # Only static members that did not come back are left: they have until their sessions end.
+        # Only absent static members are left: each may return until its session ends.
         if not _is_join_bound_reached(shard, group):
             _arm_join_phase(shard, group, group.largest_rebalance_timeout_ms())
             return
@@ -178,7 +182,7 @@ def complete_join_phase(shard: ShardState, group: Group) -> None:
 
 
 def _elect_leader(group: Group) -> bool:
-    """Keep the leader if it is there, else take any parked member; False: nobody is parked."""
+    """Keep the leader if its join is parked, else choose a parked member. False: none is."""
     leader = group.members.get(group.leader_id or "")
     if leader is not None and leader.parked_join is not None:
         return True
@@ -190,7 +194,10 @@ def _elect_leader(group: Group) -> bool:
 
 
 def _answer_joins(shard: ShardState, group: Group) -> None:
-    """Tell everyone the new generation; sessions start again, for absent static members too."""
+    """Answer every parked join with the new generation.
+
+    Every session restarts, also those of absent static members.
+    """
     for member in group.members.values():
         ticket = group.release_join(member)
         if ticket is not None:
@@ -201,7 +208,7 @@ def _answer_joins(shard: ShardState, group: Group) -> None:
 
 
 def generation_result(group: Group, member: Member) -> JoinGroupResult:
-    """The answer to a join that belongs to the current generation; the leader sees the members."""
+    """Return the reply to a join in the current generation. Only the leader sees all members."""
     return JoinGroupResult(
         ErrorCode.NONE,
         member.member_id,
@@ -215,8 +222,9 @@ def generation_result(group: Group, member: Member) -> JoinGroupResult:
 
 
 def sync_phase_due(shard: ShardState, group: Group) -> None:
-    """The sync timer fired: who joined but never synced goes, Stable or not
-    (docs/spec/membership.md#sync-group, docs/spec/edge-cases.md#edge-40).
+    """Evict the members that joined but did not sync in time, even if the group is Stable.
+
+    See docs/spec/membership.md#sync-group and docs/spec/edge-cases.md#edge-40.
     """
     if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
         return
@@ -229,14 +237,14 @@ def sync_phase_due(shard: ShardState, group: Group) -> None:
 
 
 def synced(shard: ShardState, group: Group, member: Member) -> None:
-    """A member's SyncGroup arrived in this generation."""
+    """Record that a member sent its SyncGroup in this generation."""
     group.pending_sync.discard(member.member_id)
     if not group.pending_sync:
         shard.deadlines.clear(group.sync_phase)
 
 
 def answer_sync(shard: ShardState, group: Group, member: Member, error: ErrorCode) -> None:
-    """Answer a member's parked sync and start its session afresh."""
+    """Answer a member's parked sync and restart its session."""
     ticket, member.parked_sync = member.parked_sync, None
     assert ticket is not None, "nothing is parked"
     shard.reply(ticket, sync_result(group, member, error))
@@ -244,7 +252,7 @@ def answer_sync(shard: ShardState, group: Group, member: Member, error: ErrorCod
 
 
 def sync_result(group: Group, member: Member, error: ErrorCode) -> SyncGroupResult:
-    """The answer to a sync: the member's assignment, or an error and nothing else."""
+    """Return the reply to a sync: the member's assignment, or only an error."""
     if error is not ErrorCode.NONE:
         return SyncGroupResult(error)
     return SyncGroupResult(
@@ -253,8 +261,9 @@ def sync_result(group: Group, member: Member, error: ErrorCode) -> SyncGroupResu
 
 
 def restart_session(shard: ShardState, member: Member) -> None:
-    """The member was heard of: its session lasts from now, a new member's too that waits to join
-    (Kafka: rescheduleClassicGroupMemberHeartbeat).
+    """Restart a member\'s session. A new member\'s session runs even while its join is parked.
+
+    Kafka: rescheduleClassicGroupMemberHeartbeat.
     """
     member.session_length_ms = length_ms = member.session_timeout_ms
     if shard.deadlines.arm(member.session, shard.now.monotonic_ms + length_ms):
@@ -262,13 +271,13 @@ def restart_session(shard: ShardState, member: Member) -> None:
 
 
 def begin_session(shard: ShardState, member: Member, length_ms: int) -> None:
-    """Let the member's session be so long."""
+    """Start a session of this length."""
     member.session_length_ms = length_ms
     shard.arm(member.session, shard.now.monotonic_ms + length_ms)
 
 
 def evict(shard: ShardState, group: Group, member: Member, reason: str) -> None:
-    """Remove a member by the coordinator's own decision; what follows is the caller's."""
+    """Remove a member by the coordinator's decision. The caller does the follow-up."""
     shard.event(
         MemberEvicted(
             group=group.group_id,
@@ -283,9 +292,9 @@ def evict(shard: ShardState, group: Group, member: Member, reason: str) -> None:
 
 
 def remove_member(shard: ShardState, group: Group, member: Member) -> None:
-    """Take a member out; what it has parked is answered UNKNOWN_MEMBER_ID.
+    """Remove a member, and answer its parked requests with UNKNOWN_MEMBER_ID.
 
-    Kafka drops a parked sync of a removed member; nothing may go unanswered here
+    Kafka drops a removed member's parked sync. Here every request is answered
     (docs/understand/differences.md#nobody-waits-in-vain, docs/spec/edge-cases.md#edge-118).
     """
     shard.deadlines.clear(member.session)
@@ -300,7 +309,7 @@ def remove_member(shard: ShardState, group: Group, member: Member) -> None:
 
 
 def fence_parked(shard: ShardState, group: Group, member: Member) -> None:
-    """Another client took the place of this static member: what it has parked is answered so."""
+    """Answer a replaced static member's parked requests with FENCED_INSTANCE_ID."""
     join_ticket = group.release_join(member)
     sync_ticket, member.parked_sync = member.parked_sync, None
     error = ErrorCode.FENCED_INSTANCE_ID

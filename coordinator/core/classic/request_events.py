@@ -1,4 +1,4 @@
-"""Events that a request leaves: who sent it is told alike, whatever it asked for."""
+"""Events about a request. Each names the client in the same way, whatever the API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groupkeeper.coordinator.core.state import ShardState
 
 
 def note_created(shard: ShardState, request: JoinGroup | OffsetCommit) -> None:
-    """The request made its group come to be."""
+    """Add the event that the request created its group."""
     shard.event(
         GroupCreated(
             group=request.group_id,
@@ -29,7 +29,9 @@ def note_fenced(
     generation_id: int,
     error: ErrorCode,
 ) -> None:
-    """The request was refused: another took its member's place, or its generation is over."""
+    """Add the event that the request was refused: its member was replaced, or its generation is
+    over.
+    """
     shard.event(
         MemberFenced(
             group=request.group_id,

@@ -1,1 +1,1 @@
-"""What a shard keeps of groups: members, offsets, the state a group is in."""
+"""What a shard holds of its groups: members, offsets, states."""

@@ -1,8 +1,7 @@
-"""A classic group: what is saved, and beside it what a failover may lose
-(docs/design.md#hard-state).
+"""A classic group: its saved state, and the live state that a failover may lose.
 
-``saved`` and ``offsets`` are replaced by ``Shard.apply`` alone. Everything else is live: it is made
-anew from what is saved when a shard is loaded.
+See docs/design.md#hard-state. Only ``ShardState.apply`` replaces ``saved`` and ``offsets``.
+Everything else is live, and is rebuilt from the saved state when a shard loads.
 
 Long because it is the state of a group, saved and live, and every question about it.
 """
@@ -23,15 +22,16 @@ from groupkeeper.coordinator.core.step import Ticket
 from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, all_subscribed_topics
 
 CONSUMER = "consumer"
-"""The protocol type whose bytes we understand; Connect's and others' are opaque."""
+"""The protocol type whose metadata we can decode. The metadata of others, like Connect, is opaque.
+"""
 
 MAX_GENERATION = 2**31 - 1
 
 _NONE: Final = ErrorCode.NONE
-"""Looking a member of an enum up costs 70 ns: asked for with every request."""
+"""A local name, since every request needs it: looking up an enum member costs 70 ns."""
 
 MEMBER_OVERHEAD_BYTES = 512
-"""What a member costs in a record beside its strings and bytes; deliberately too much."""
+"""What a member adds to a record besides its strings and bytes; deliberately too high."""
 
 
 class Member:
@@ -60,7 +60,6 @@ class Member:
         group_instance_id: str | None,
         client: Client,
     ) -> None:
-        """Make a member that has not joined yet."""
         self.member_id = member_id
         self.group_instance_id = group_instance_id
         self.client = client
@@ -71,19 +70,20 @@ class Member:
         self.parked_join: Ticket | None = None
         self.parked_sync: Ticket | None = None
         self.is_new = False
-        """In its first join phase: its session may end while its join is parked."""
+        """True in the member's first join phase: its session may end while its join is parked."""
         self.join_time_ms: int | None = None
-        """When this member id came (wall clock); None after a load."""
+        """When this member id was created (wall clock); None after a load."""
         self.session = Deadline(DeadlineKind.SESSION, (group_id, member_id))
         self.session_length_ms = 0
-        """Of the session that runs: a new member's first one is the new-member timeout."""
+        """Length of the current session. A new member's first session has the new-member timeout.
+        """
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """The member's metadata for one protocol; empty where it does not offer it."""
+        """Return the member's metadata for one protocol; empty if the member does not offer it."""
         return next((p.metadata for p in self.protocols if p.name == protocol_name), b"")
 
     def size_bytes(self) -> int:
-        """An upper bound of what this member adds to a record, its assignment not counted."""
+        """Return an upper bound of what this member adds to a record, without its assignment."""
         return member_bytes(
             self.member_id, self.group_instance_id, self.client.client_id, self.protocols
         )
@@ -95,9 +95,9 @@ def member_bytes(
     client_id: str,
     protocols: tuple[JoinProtocol, ...],
 ) -> int:
-    """An upper bound of what such a member adds to a record, or to the event of its joining.
+    """Return an upper bound of what such a member adds to a record or to its join event.
 
-    The record has the metadata of one protocol, the event the names of all.
+    The record has the metadata of one protocol; the event has the names of all.
     """
     largest = max((len(p.metadata) for p in protocols), default=0)
     text = len(member_id) + len(group_instance_id or "") + len(client_id)
@@ -106,17 +106,17 @@ def member_bytes(
 
 
 def encoded_bytes(length: int) -> int:
-    """What ``length`` bytes become when a record is encoded (base64, rounded up)."""
+    """Return an upper bound of the size of ``length`` bytes in an encoded record (base64)."""
     return length * 4 // 3 + 4
 
 
 def metadata_bytes(protocols: tuple[JoinProtocol, ...]) -> int:
-    """Return what a member holds for all protocols that it offers."""
+    """Return the size of a member's metadata for all protocols that it offers."""
     return sum([len(protocol.metadata) for protocol in protocols])
 
 
 class Group:
-    """One group and everything that is known of it."""
+    """A classic group, saved and live."""
 
     __slots__ = (
         "assigned_bytes",
@@ -149,19 +149,19 @@ class Group:
     )
 
     def __init__(self, group_id: str, tally: Tally) -> None:
-        """Make an Empty group of generation 0. Whoever puts it among others counts it."""
+        """Create an Empty group of generation 0. The caller counts it in the tally."""
         self.group_id = group_id
         self.tally = tally
-        """Where its shard counts states and members."""
-        # Saved: written by apply alone.
+        """The shard's counts of states and members."""
+        # Saved: only apply writes these.
         self.saved: GroupRecord | None = None
         self.offsets: dict[str, dict[int, SavedOffset]] = {}
         self.offset_bytes = 0
-        """An upper bound of the offsets when they are saved, their metadata not counted."""
+        """An upper bound of the saved offsets' size, without their metadata."""
         self.offset_metadata_bytes = 0
-        """The same of their metadata."""
+        """An upper bound of the size of the saved offsets' metadata."""
         self.assigned_bytes = 0
-        """The same of the assignments that are saved."""
+        """An upper bound of the size of the saved assignments."""
         # Live.
         self.state = GroupState.EMPTY
         self.state_timestamp_ms = -1
@@ -173,18 +173,19 @@ class Group:
         self.static_members: dict[str, str] = {}
         """Instance id -> member id."""
         self.pending_members: dict[str, Deadline] = {}
-        """Ids handed out by MEMBER_ID_REQUIRED that have not joined yet (KIP-394)."""
+        """Ids returned with MEMBER_ID_REQUIRED whose members have not joined yet (KIP-394)."""
         self.pending_sync: set[str] = set()
         self.subscribed_topics: frozenset[str] | None = None
-        """What the members of this generation subscribe to; None: not known
-        (docs/spec/offsets.md#delete).
+        """What the members of this generation subscribe to, or None if unknown.
+
+        See docs/spec/offsets.md#delete.
         """
         self.support: Counter[str] = Counter()
         """How many members offer each protocol."""
         self.parked_joins = 0
         self.size_bytes = MEMBER_OVERHEAD_BYTES + 6 * len(group_id)
         """An upper bound of the group's record without assignments."""
-        # The rebalance that is running.
+        # The current rebalance.
         self.is_initial_rebalance = False
         self.new_member_added = False
         self.initial_delay_left_ms = 0
@@ -195,31 +196,33 @@ class Group:
     # --- state ---
 
     def transition_to(self, state: GroupState, wall_ms: int) -> None:
-        """Enter a state; the table says from where that is possible."""
+        """Enter a state. The table says from which states this is allowed."""
         assert self.state in PREDECESSORS[state], f"{self.state} -> {state}"
         self.tally.move(self.state, state)
         self.state = state
         self.state_timestamp_ms = wall_ms
 
     def next_generation(self) -> None:
-        """Begin the next generation; after the largest comes 1, for 0 and less mean "none"
-        (docs/spec/groups.md#generations).
+        """Begin the next generation. After the largest number comes 1: 0 and negative mean "none".
+
+        See docs/spec/groups.md#generations.
         """
         self.generation_id = 1 if self.generation_id == MAX_GENERATION else self.generation_id + 1
 
     def all_joined(self) -> bool:
-        """Every member is parked in the join phase, and no handed-out id is outstanding."""
+        """Return whether every member's join is parked and no id is pending."""
         return self.parked_joins == len(self.members) and not self.pending_members
 
     def largest_rebalance_timeout_ms(self) -> int:
-        """How long a phase may last: the largest rebalance timeout among the members."""
+        """Return the largest rebalance timeout of the members, which bounds a phase."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     # --- members ---
 
     def identity_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Whether a request speaks for a member of this group (docs/spec/joining.md#join-group,
-        "identity check").
+        """Return the error if a request is not from a member of this group.
+
+        See docs/spec/joining.md#join-group, "identity check".
         """
         if group_instance_id is not None:
             owner = self.static_members.get(group_instance_id)
@@ -230,8 +233,9 @@ class Group:
         return _NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, protocols: tuple[JoinProtocol, ...]) -> bool:
-        """Whether a member offering these may be in the group (docs/spec/joining.md#join-group
-        step 7).
+        """Return whether a member with these protocols may be in the group.
+
+        See docs/spec/joining.md#join-group, step 7.
         """
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
@@ -241,7 +245,7 @@ class Group:
         return any(self.support[p.name] == everyone for p in protocols)
 
     def add(self, member: Member) -> None:
-        """Take a member in; the first fixes the protocol type, and leads where nobody does."""
+        """Add a member. It becomes the leader if there is none."""
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
         self.members[member.member_id] = member
@@ -251,7 +255,7 @@ class Group:
             self.leader_id = member.member_id
 
     def remove(self, member: Member) -> None:
-        """Let a member go. Its parked requests must have been answered, its deadline cleared."""
+        """Remove a member. The caller has answered its parked requests and cleared its deadline."""
         assert member.parked_join is None, "a parked join would never be answered"
         assert member.parked_sync is None, "a parked sync would never be answered"
         del self.members[member.member_id]
@@ -264,7 +268,7 @@ class Group:
             self.leader_id = next(iter(self.members), None)
 
     def replace(self, old: Member, member: Member) -> None:
-        """Give a static member's place, in every role, to its new id (KIP-345)."""
+        """Move every role of a static member to its new id (KIP-345)."""
         assert old.parked_join is None, "a parked join would never be answered"
         assert member.group_instance_id is not None, "only static members are replaced"
         self._count(old, -1)
@@ -279,7 +283,7 @@ class Group:
             self.pending_sync.add(member.member_id)
 
     def set_protocols(self, member: Member, protocols: tuple[JoinProtocol, ...]) -> None:
-        """Replace what a member offers."""
+        """Replace the protocols that a member offers."""
         self._count(member, -1)
         member.protocols = protocols
         self._count(member, 1)
@@ -293,25 +297,25 @@ class Group:
         self.tally.metadata_bytes += sign * metadata_bytes(member.protocols)
 
     def park_join(self, member: Member, ticket: Ticket) -> Ticket | None:
-        """Hold a member's join; gives back the one that was held before."""
+        """Park a member's join. Return the join that was parked before, if any."""
         superseded, member.parked_join = member.parked_join, ticket
         if superseded is None:
             self.parked_joins += 1
         return superseded
 
     def release_join(self, member: Member) -> Ticket | None:
-        """Take a member's parked join out, to answer it."""
+        """Remove a member's parked join and return it, so that the caller can answer it."""
         ticket, member.parked_join = member.parked_join, None
         if ticket is not None:
             self.parked_joins -= 1
         return ticket
 
     def select_protocol(self) -> str:
-        """The protocol of the next generation: the most voted for among those that all support.
+        """Return the protocol with the most votes among those that all members support.
 
-        Each member votes for the first it lists; between equals the first voted for wins, so the
-        choice does not depend on chance (Kafka: ClassicGroup.selectProtocol; ties are arbitrary
-        there).
+        Each member votes for the first protocol that it lists. Of two with equal votes the one
+        voted for first wins, so the result is deterministic. In Kafka ties are arbitrary
+        (ClassicGroup.selectProtocol).
         """
         everyone = len(self.members)
         votes: Counter[str] = Counter()
@@ -320,15 +324,17 @@ class Group:
         return max(votes, key=votes.__getitem__)
 
     def members_for_leader(self) -> tuple[JoinedMember, ...]:
-        """All members with their metadata for the chosen protocol, as the leader is shown them."""
+        """Return all members, with their metadata for the chosen protocol, for the leader."""
         return tuple(
             JoinedMember(m.member_id, m.group_instance_id, m.metadata(self.protocol_name))
             for m in self.members.values()
         )
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """The union of the members' subscriptions; None where they cannot be read, or are too many
-        names to read them while others wait. Then every topic counts as subscribed.
+        """Return the union of the members' subscriptions, or None if they are unknown.
+
+        They are unknown if they cannot be decoded, or have too many names to read in one step.
+        Every topic then counts as subscribed.
         """
         if self.protocol_type != CONSUMER:
             return None
@@ -342,7 +348,7 @@ class Group:
     # --- saved ---
 
     def to_record(self) -> GroupRecord:
-        """What is to be saved of the group now (docs/spec/groups.md#restart)."""
+        """Return the group's metadata as it must be saved now (docs/spec/groups.md#restart)."""
         return GroupRecord(
             self.group_id,
             self.protocol_type,
@@ -366,13 +372,11 @@ class Group:
         )
 
     def to_saved(self) -> SavedGroup:
-        """Everything that is saved of the group."""
+        """Return everything that is saved of the group."""
         return SavedGroup(self.group_id, self.saved, self.offsets)
 
     def restore(self) -> None:
-        """Make the live state from what is saved, as after a restart: Stable with members, else
-        Empty.
-        """
+        """Rebuild the live state from the saved state: Stable if there are members, else Empty."""
         saved = self.saved
         if saved is None:
             return
@@ -381,7 +385,7 @@ class Group:
         self.generation_id = saved.generation_id
         self.state_timestamp_ms = saved.state_timestamp_ms
         for kept in saved.members:
-            # Of a member's protocols only the chosen one is saved; it says the others when it
+            # Only the chosen protocol of a member is saved. The member sends the others when it
             # rejoins.
             member = Member(
                 self.group_id,
@@ -401,17 +405,17 @@ class Group:
         self.state = state
 
     def saved_bytes(self) -> int:
-        """An upper bound of what the group takes when it is saved."""
+        """Return an upper bound of the size of the saved group."""
         return (
             self.size_bytes + self.assigned_bytes + self.offset_bytes + self.offset_metadata_bytes
         )
 
     def offset_count(self) -> int:
-        """How many offsets are committed."""
+        """Return the number of committed offsets."""
         return sum(map(len, self.offsets.values()))
 
     def stored_offsets(self) -> Iterator[tuple[str, int, SavedOffset]]:
-        """Every committed offset: (topic, partition, offset)."""
+        """Yield every committed offset: (topic, partition, offset)."""
         for topic, partitions in self.offsets.items():
             for partition, offset in partitions.items():
                 yield topic, partition, offset

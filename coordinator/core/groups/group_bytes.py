@@ -1,7 +1,6 @@
-"""What a group's saved state takes when it is encoded, and what no longer fits into its bound.
+"""The encoded size of a group's saved state, and which offsets would exceed its limit.
 
-The sums are upper bounds that are kept up to date by ``ShardState.apply``: a commit costs the same
-however large its group is.
+``ShardState.apply`` updates these upper bounds, so a commit costs the same in a group of any size.
 """
 
 from __future__ import annotations
@@ -12,23 +11,23 @@ from typing import Final, TypeAlias
 from groupkeeper.coordinator.core.records import CommittedTopic, SavedOffset
 
 SAVED_OFFSET_BYTES: Final = 128
-"""An upper bound of one saved offset, its metadata not counted."""
+"""An upper bound of one saved offset, without its metadata."""
 
 _SAVED_TOPIC_BYTES: Final = 16
-"""The same for a topic beside its name and its offsets."""
+"""An upper bound of one saved topic, without its name and its offsets."""
 
 _SHORT_CHARS: Final = 32
 _LONGEST_ESCAPE: Final = 6
-"""Bytes that one character may take in JSON."""
+"""Bytes that one character can have in JSON."""
 _ESCAPED: Final = bytes(range(32)) + b'"\\\x7f'
-"""Characters that JSON may write in another way than UTF-8 does."""
+"""Characters whose JSON may differ from their UTF-8."""
 
 OffsetKey: TypeAlias = tuple[str, int]
 """(topic, partition)."""
 
 
 def text_bytes(text: str) -> int:
-    """An upper bound of what a text takes in JSON; close to it where the text is long."""
+    """Return an upper bound of a text's size in JSON. For long texts it is close."""
     if len(text) <= _SHORT_CHARS:
         return _LONGEST_ESCAPE * len(text)
     data = text.encode()
@@ -37,19 +36,19 @@ def text_bytes(text: str) -> int:
 
 
 def topic_bytes(topic: str) -> int:
-    """An upper bound of what a topic takes in a saved group, its offsets not counted."""
+    """Return an upper bound of a topic's size in a saved group, without its offsets."""
     return _SAVED_TOPIC_BYTES + _LONGEST_ESCAPE * len(topic)
 
 
 def offset_bytes(metadata: str) -> int:
-    """An upper bound of what an offset takes in a saved group."""
+    """Return an upper bound of an offset's size in a saved group."""
     return SAVED_OFFSET_BYTES + text_bytes(metadata)
 
 
 def too_much(
     stored: dict[str, dict[int, SavedOffset]], topics: Iterable[CommittedTopic], room_bytes: int
 ) -> set[OffsetKey]:
-    """Find the offsets of a commit that make the group larger than there is room for.
+    """Return the offsets of a commit that would make the group larger than ``room_bytes`` allows.
 
     They are looked at in their order. An offset that takes no more than the one that it replaces
     always fits. One that is named twice counts with its largest from the first: what a small one

@@ -1,4 +1,4 @@
-"""Offsets that go, as the log keeps them: with their last values, so that they can be restored."""
+"""Deleted offsets as the log keeps them: with their last values, so that they can be restored."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from groupkeeper.coordinator.core.events import LostPartition, LostTopic
 from groupkeeper.coordinator.core.records import SavedOffset
 
 StoredOffset: TypeAlias = tuple[str, int, SavedOffset]
-"""(topic, partition, what is stored)."""
+"""(topic, partition, stored offset)."""
 
 
 def lost_topics(offsets: Iterable[StoredOffset]) -> list[LostTopic]:
-    """Group offsets that go by topic; offsets of different topics of one name stay apart."""
+    """Group deleted offsets by topic. Topics with the same name but different ids stay apart."""
     topics: dict[tuple[str, str], list[LostPartition]] = {}
     for topic, partition, stored in offsets:
         topics.setdefault((topic, stored.topic_id), []).append(
@@ -29,31 +29,33 @@ def lost_topics(offsets: Iterable[StoredOffset]) -> list[LostTopic]:
 
 
 OFFSET_BYTES = 320
-"""An upper bound of what an offset that goes adds to a step, its strings not counted."""
+"""An upper bound of what a deleted offset adds to a step, without its strings."""
 
 GROUP_BYTES = 1_024
-"""The same for its group."""
+"""An upper bound of what the group of deleted offsets adds to a step, without its strings."""
 
 
 class Portion:
-    """What still fits into a step that removes offsets."""
+    """The room that is left in a step that removes offsets."""
 
     def __init__(self, max_offsets: int, max_bytes: int) -> None:
-        """Start empty."""
         self._offsets = max_offsets
         self._bytes = max_bytes
         self._is_empty = True
 
     def has_room(self) -> bool:
-        """Whether it is worth looking at one more group."""
+        """Return whether the step has room for one more group."""
         return self._offsets > 0 and self._bytes > 0
 
     def looked_at(self, count: int) -> None:
-        """Looking costs time, too."""
+        """Count offsets that were examined: that takes time too."""
         self._offsets -= count
 
     def take(self, group_id: str, lost: Sequence[StoredOffset]) -> Sequence[StoredOffset]:
-        """The offsets of a group that fit; of the first group at least one, so that all goes on."""
+        """Return the offsets of a group that fit. Of the first group at least one fits.
+
+        So every step makes progress.
+        """
         self._bytes -= GROUP_BYTES + 12 * len(group_id)
         for at, (topic, _, stored) in enumerate(lost):
             size = OFFSET_BYTES + 12 * len(topic) + 6 * len(stored.metadata)

@@ -1,9 +1,7 @@
-"""The rules of a classic group's states, as tables that the code reads and the documentation
-prints.
+"""The state rules of a classic group, as tables that the code uses and the documentation prints.
 
-docs/spec/groups.md and docs/spec/joining.md, docs/spec/membership.md (Kafka: ClassicGroupState,
-GroupMetadataManager). What depends on more than the state stands beside the table that it belongs
-to.
+See docs/spec/groups.md, docs/spec/joining.md and docs/spec/membership.md (Kafka: ClassicGroupState,
+GroupMetadataManager). Rules that depend on more than the state stand beside their table.
 """
 
 from __future__ import annotations
@@ -28,22 +26,23 @@ PREDECESSORS: Final[Mapping[GroupState, frozenset[GroupState]]] = {
     STABLE: frozenset({COMPLETING}),
     DEAD: frozenset({EMPTY, PREPARING, COMPLETING, STABLE, DEAD}),
 }
-"""From where each state may be entered (docs/spec/groups.md#states)."""
+"""The states from which each state may be entered (docs/spec/groups.md#states)."""
 
 HEARTBEAT_ANSWER: Final[Mapping[GroupState, ErrorCode]] = {
     EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
     PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
-    COMPLETING: ErrorCode.NONE,  # members heartbeat between join and sync
+    COMPLETING: ErrorCode.NONE,  # members send heartbeats between join and sync
     STABLE: ErrorCode.NONE,
     DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
-"""To a member of the right generation; NONE and REBALANCE_IN_PROGRESS restart its session
-(docs/spec/membership.md#heartbeat).
+"""The answer to a heartbeat of a member in the current generation.
+
+NONE and REBALANCE_IN_PROGRESS restart its session (docs/spec/membership.md#heartbeat).
 """
 
 
 class SyncAction(Enum):
-    """What a SyncGroup of a member of the right generation leads to."""
+    """What a SyncGroup of a member in the current generation leads to."""
 
     REFUSE = "answer the error of SYNC_REFUSAL"
     PARK = "park; the leader's brings the assignment and makes the group Stable"
@@ -57,7 +56,7 @@ SYNC_ACTION: Final[Mapping[GroupState, SyncAction]] = {
     STABLE: SyncAction.ANSWER,
     DEAD: SyncAction.REFUSE,
 }
-"""docs/spec/membership.md#sync-group step 5."""
+"""See docs/spec/membership.md#sync-group, step 5."""
 
 SYNC_REFUSAL: Final[Mapping[GroupState, ErrorCode]] = {
     EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
@@ -67,7 +66,7 @@ SYNC_REFUSAL: Final[Mapping[GroupState, ErrorCode]] = {
 
 
 class RejoinAction(Enum):
-    """What the JoinGroup of a member leads to."""
+    """What the JoinGroup of an existing member leads to."""
 
     REFUSE = "UNKNOWN_MEMBER_ID"
     PARK = "update the member, park, complete if all are there"
@@ -81,14 +80,14 @@ REJOIN_ACTION: Final[Mapping[tuple[GroupState, bool, bool], RejoinAction]] = {
     (PREPARING, False, True): RejoinAction.PARK,
     (PREPARING, True, False): RejoinAction.PARK,
     (PREPARING, True, True): RejoinAction.PARK,
-    # The join's answer may have been lost: it is given again.
+    # The reply to the first join may have been lost, so it is repeated.
     (COMPLETING, False, False): RejoinAction.ANSWER,
     (COMPLETING, True, False): RejoinAction.ANSWER,
     (COMPLETING, False, True): RejoinAction.REBALANCE,
     (COMPLETING, True, True): RejoinAction.REBALANCE,
     (STABLE, False, False): RejoinAction.ANSWER,
     (STABLE, False, True): RejoinAction.REBALANCE,
-    # A leader rejoins to have a new assignment made, for instance when topics changed.
+    # A leader rejoins to trigger a new assignment, for instance after its topics changed.
     (STABLE, True, False): RejoinAction.REBALANCE,
     (STABLE, True, True): RejoinAction.REBALANCE,
     (EMPTY, False, False): RejoinAction.REFUSE,
@@ -100,7 +99,7 @@ REJOIN_ACTION: Final[Mapping[tuple[GroupState, bool, bool], RejoinAction]] = {
     (DEAD, True, False): RejoinAction.REFUSE,
     (DEAD, True, True): RejoinAction.REFUSE,
 }
-"""docs/spec/joining.md#join-group, "Existing member rejoining, by state"."""
+"""See docs/spec/joining.md#join-group, "Existing member rejoining, by state"."""
 
 
 class StaticRejoinAction(Enum):
@@ -113,14 +112,15 @@ class StaticRejoinAction(Enum):
 
 STATIC_REJOIN_ACTION: Final[Mapping[GroupState, StaticRejoinAction]] = {
     STABLE: StaticRejoinAction.KEEP,
-    COMPLETING: StaticRejoinAction.REBALANCE,  # the leader may be assigning to the old id
+    # the leader may be assigning partitions to the old id
+    COMPLETING: StaticRejoinAction.REBALANCE,
     PREPARING: StaticRejoinAction.PARK,
 }
-"""docs/spec/joining.md#static-members. An Empty group has no members, static ones included."""
+"""See docs/spec/joining.md#static-members. An Empty group has no members, not even static ones."""
 
 
 class MembershipChange(Enum):
-    """What follows when members were added or removed."""
+    """What follows after members were added or removed."""
 
     PREPARE = "start a rebalance"
     TRY_COMPLETE = "complete the join phase if all are there"
@@ -143,13 +143,19 @@ AFTER_LEAVE: Final[Mapping[GroupState, MembershipChange]] = {
 }
 
 COMMIT_ANSWER: Final[Mapping[GroupState, ErrorCode]] = {
-    EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,  # whatever the generation: docs/spec/edge-cases.md#edge-63
-    PREPARING: ErrorCode.NONE,  # of the generation that ends: KIP-429 commits while rebalancing
+    EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,  # for any generation: docs/spec/edge-cases.md#edge-63
+    PREPARING: ErrorCode.NONE,  # for the generation that ends: KIP-429 commits during a rebalance
     COMPLETING: ErrorCode.REBALANCE_IN_PROGRESS,
     STABLE: ErrorCode.NONE,
     DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
-"""To a commit that names the right member and generation (docs/spec/offsets.md#who-may-commit)."""
+"""The answer to a commit with the right member and generation.
+
+See docs/spec/offsets.md#who-may-commit.
+"""
 
 COMMIT_EXTENDS_SESSION: Final[frozenset[GroupState]] = frozenset({PREPARING, STABLE})
-"""docs/spec/offsets.md#commit step 7; Kafka's OffsetMetadataManager.validateOffsetCommit."""
+"""States in which a commit restarts the member's session.
+
+See docs/spec/offsets.md#commit, step 7; Kafka's OffsetMetadataManager.validateOffsetCommit.
+"""

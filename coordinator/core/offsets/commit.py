@@ -1,5 +1,7 @@
-"""OffsetCommit (docs/spec/offsets.md#commit to #retention-time; Kafka's KafkaApis and
-OffsetMetadataManager.commitOffset).
+"""OffsetCommit.
+
+See docs/spec/offsets.md#commit to #retention-time; Kafka's KafkaApis and
+OffsetMetadataManager.commitOffset.
 
 Long because all checks of a commit share one walk over its partitions.
 """
@@ -45,20 +47,20 @@ from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
 
 PARTITION_BYTES = 96
-"""An upper bound of one encoded partition of a commit, its metadata not counted."""
+"""An upper bound of one encoded partition of a commit, without its metadata."""
 
 TOPIC_BYTES = 96
-"""An upper bound of one encoded topic of a commit beside its name and its partitions."""
+"""An upper bound of one encoded topic of a commit, without its name and its partitions."""
 
 NO_RETENTION: Final = -1
-"""A commit that names no retention of its own."""
+"""A commit without a retention of its own."""
 
 _OK = OffsetCommitResult(ErrorCode.NONE)
 
 
 @handles(OffsetCommit)
 def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> None:
-    """Store offsets; each partition is judged on its own, group and member once for all."""
+    """Store offsets. Each partition gets its own error; group and member are checked once."""
     group = shard.groups.get(request.group_id)
     error = _member_error(group, request)
     if error:
@@ -68,11 +70,12 @@ def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> 
     errors = judged.errors
     if judged.topics:
         if judged.size_bytes > shard.limits.max_step_bytes:
-            # Kafka's answer to a record that is too large
+            # Kafka answers this when a record is too large
             # (docs/spec/admission.md#storage-failures).
             _reply_commit(shard, request, ticket, errors, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
-        # Saved, they take less than twice of what they take as a record: most commits need no more.
+        # A saved offset has less than twice the size of its record, so most commits need no exact
+        # check.
         held_bytes = 0 if group is None else group.saved_bytes()
         if 2 * judged.size_bytes > shard.limits.max_group_bytes - held_bytes:
             _refuse_too_much(shard, group, judged, request)
@@ -83,7 +86,7 @@ def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> 
                 return
             _store(shard, group, judged, request)
     elif not _reaches_group(request, errors):
-        # No group is created, and no session goes on (docs/spec/offsets.md#commit step 4).
+        # No group is created and no session restarts (docs/spec/offsets.md#commit, step 4).
         _reply_each(shard, request, ticket, errors)
         return
     if group is not None and group.state in COMMIT_EXTENDS_SESSION:
@@ -95,18 +98,18 @@ def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> 
 
 
 _Errors: TypeAlias = dict[tuple[int, int], ErrorCode]
-"""(index of the topic, index of the partition) -> why it was not stored."""
+"""(index of the topic, index of the partition) -> why the offset was not stored."""
 
 _EARLY: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-"""The errors of partitions that never reach the group: Kafka's reply lists them first."""
+"""Errors found before the group is checked. Kafka's reply lists these partitions first."""
 
 
 def _member_error(group: Group | None, request: OffsetCommit) -> ErrorCode:
-    """Who may commit: the table of docs/spec/offsets.md#who-may-commit."""
+    """Return the error if the sender may not commit (docs/spec/offsets.md#who-may-commit)."""
     generation_id = request.generation_id
     if group is None:
         return ErrorCode.NONE if generation_id < 0 else request.absent_group_error
-    if group.state is EMPTY:  # whoever it says it is: docs/spec/edge-cases.md#edge-62
+    if group.state is EMPTY:  # with any member id: docs/spec/edge-cases.md#edge-62
         return ErrorCode.NONE if generation_id < 0 else COMMIT_ANSWER[group.state]
     error = group.identity_error(request.member_id, request.group_instance_id)
     if error:
@@ -117,29 +120,31 @@ def _member_error(group: Group | None, request: OffsetCommit) -> ErrorCode:
 
 
 class _Judged:
-    """What is left of a request after each partition was judged."""
+    """The result of checking each partition of a request."""
 
     __slots__ = ("errors", "has_bare_topics", "lowers", "size_bytes", "topics")
 
     def __init__(self, size_bytes: int) -> None:
         self.topics: list[CommittedTopic] = []
-        """What is to be stored."""
+        """The offsets to store."""
         self.size_bytes = size_bytes
-        """An upper bound of its record, encoded."""
+        """An upper bound of the size of the encoded record."""
         self.errors: _Errors = {}
         self.lowers = False
-        """Some offset is below the one that it replaces, or holds no end and that one did."""
+        """True if an offset replaces a larger one, or replaces one that held a partition's end and
+        cannot hold it.
+        """
         self.has_bare_topics = False
-        """Some topic is named without a partition."""
+        """True if a topic is named without partitions."""
 
     def add(self, info: TopicInfo, committed: list[CommittedPartition]) -> None:
-        """Store these, if the group has room for them; their metadata is not counted."""
+        """Add offsets to store. Their metadata is not counted."""
         name, topic_id, _ = info
         self.topics.append(CommittedTopic(name, topic_id, committed))
         self.size_bytes += TOPIC_BYTES + 6 * len(name) + PARTITION_BYTES * len(committed)
 
     def keep_all_but(self, refused: set[OffsetKey]) -> None:
-        """Leave offsets out of what is to be stored."""
+        """Drop the refused offsets from those to store."""
         kept = [
             (topic, [p for p in topic.partitions if (topic.topic, p.partition) not in refused])
             for topic in self.topics
@@ -150,8 +155,9 @@ class _Judged:
 
 
 def _judge(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Judged:
-    """Judge each partition, in one walk: every commit takes it (docs/spec/offsets.md#commit
-    steps 2, 3, 5 and 6).
+    """Check all partitions in one pass, since every commit needs it.
+
+    See docs/spec/offsets.md#commit, steps 2, 3, 5 and 6.
     """
     judged = _Judged(_fixed_bytes(request))
     rules = (
@@ -175,7 +181,8 @@ def _judge(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Ju
             continue
         before = stored.get(info.name, _NO_PARTITIONS)
         if not info.topic_id and _has_ids(before):
-            judged.lowers = True  # in a host without topics: what held the end of a topic goes
+            # in a host without topics: an offset that held a topic's end is replaced
+            judged.lowers = True
         count = len(partitions)
         if is_topic_twice or (count > 1 and len(set(map(_INDEX, partitions))) < count):
             before = overlays.setdefault(info.name, _Overlay(before))
@@ -187,7 +194,7 @@ def _judge(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Ju
 
 
 def _has_ids(stored: dict[int, SavedOffset]) -> bool:
-    """Whether there were topics when some of these were committed."""
+    """Return whether topics were known when one of these offsets was committed."""
     return any(offset.topic_id for offset in stored.values())
 
 
@@ -199,21 +206,23 @@ _TOPIC: Final = itemgetter(0, 1)
 """The name and the id of a CommitTopic."""
 
 _Rules: TypeAlias = tuple[int, bool]
-"""A partition is judged by: the limit of its metadata, whether offsets may only grow."""
+"""(limit of the metadata, whether offsets may only increase)."""
 
 
 def _goes_on(
     before: dict[int, SavedOffset], info: TopicInfo, partitions: list[CommitPartition]
 ) -> list[CommittedPartition]:
-    """Take the partitions of a topic if all of them go on from what is stored of the same topic,
-    without metadata: nearly every commit does. Nothing: they are to be judged one by one.
+    """Accept all partitions of a topic together if each continues a stored offset of the topic.
+
+    That is the case of nearly every commit. None of them may have metadata. An empty result means
+    that the caller must check them one by one.
     """
     committed: list[CommittedPartition] = []
     _, topic_id, count = info
     find = before.get
     add = committed.append
     for partition, offset, leader_epoch, metadata in partitions:
-        stored = find(partition)  # whose number was found good before, so it is not negative
+        stored = find(partition)  # its partition was valid before, so it is not negative
         if stored is None or metadata or partition >= count or stored.topic_id != topic_id:
             return []
         previous = stored.offset
@@ -231,7 +240,7 @@ def _judge_topic(
     topic_at: int,
     partitions: list[CommitPartition],
 ) -> None:
-    """Take the partitions of one topic that are to be stored; the others get their errors."""
+    """Check the partitions of one topic, and add the valid ones to the offsets to store."""
     committed: list[CommittedPartition] = []
     _, topic_id, count = info
     metadata_limit, is_monotonic = rules
@@ -250,7 +259,7 @@ def _judge_topic(
                 continue
             metadata_length += length
         stored = find(partition)
-        # What was stored for a topic of this name that was deleted says nothing of this one.
+        # A stored offset of a deleted topic with this name does not count for the new one.
         previous = (
             NO_OFFSET
             if stored is None or (stored.topic_id != topic_id and stored.topic_id and topic_id)
@@ -258,7 +267,7 @@ def _judge_topic(
         )
         if offset < previous:
             if is_monotonic:
-                # Clients take this code for a failed commit, not for lost membership.
+                # Clients treat this code as a failed commit, not as lost membership.
                 errors[topic_at, at] = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
                 continue
             judged.lowers = True
@@ -272,8 +281,9 @@ def _judge_topic(
 
 
 def _reaches_group(request: OffsetCommit, errors: _Errors) -> bool:
-    """Whether a partition is left that the group has to do with, once those that do not exist are
-    rejected; else neither group nor member is looked at (docs/spec/offsets.md#commit step 4).
+    """Return whether any partition is left once partitions that do not exist are rejected.
+
+    If none is left, group and member are not checked (docs/spec/offsets.md#commit, step 4).
     """
     early = sum([error in _EARLY for error in errors.values()])
     return early < sum([len(partitions) for _, _, partitions in request.topics])
@@ -282,7 +292,7 @@ def _reaches_group(request: OffsetCommit, errors: _Errors) -> bool:
 def _refuse_too_much(
     shard: ShardState, group: Group | None, judged: _Judged, request: OffsetCommit
 ) -> None:
-    """Refuse the offsets that would make the group larger than a group may be."""
+    """Refuse the offsets that would make the group exceed ``max_group_bytes``."""
     if group is None:
         group = Group(request.group_id, shard.tally)
     room_bytes = shard.limits.max_group_bytes - group.saved_bytes()
@@ -299,7 +309,9 @@ def _refuse_too_much(
 
 
 class _Overlay(dict[int, SavedOffset]):
-    """What is stored of a topic as a commit sees it that names a partition twice: the last wins."""
+    """The stored offsets of a topic as a commit sees it that repeats a partition: the last one
+    wins.
+    """
 
     def put(self, part: CommittedPartition, info: TopicInfo) -> None:
         self[part.partition] = SavedOffset(
@@ -308,7 +320,7 @@ class _Overlay(dict[int, SavedOffset]):
 
 
 def _too_long(metadata: str, limit: int) -> bool:
-    """``offset.metadata.max.bytes`` counts UTF-16 units, of which a character has one or two."""
+    """Return whether metadata exceeds ``offset.metadata.max.bytes``, which counts UTF-16 units."""
     length = len(metadata)
     if length > limit or metadata.isascii():
         return length > limit
@@ -316,8 +328,9 @@ def _too_long(metadata: str, limit: int) -> bool:
 
 
 def _fixed_bytes(request: OffsetCommit) -> int:
-    """An upper bound of the encoded record without its topics; no character takes more than six
-    bytes in JSON.
+    """Return an upper bound of the encoded record without its topics.
+
+    A character has at most six bytes in JSON.
     """
     text = len(request.group_id) + len(request.member_id) + len(request.client.client_id)
     return 512 + 6 * text
@@ -349,8 +362,9 @@ def _store(shard: ShardState, group: Group | None, judged: _Judged, request: Off
 
 
 def _expire_time_ms(wall_ms: int, retention_ms: int) -> int:
-    """When the retention of a commit's own is over. -1 alone is none; what is over before there was
-    time, or would be after it as Kafka counts, in 64 bits, is over now
+    """Return when the commit's own retention ends; -1 if it has none.
+
+    A time before the epoch, or beyond Kafka's 64-bit integers, counts as already expired
     (docs/spec/offsets.md#retention-time).
     """
     if retention_ms == NO_RETENTION:
@@ -373,7 +387,7 @@ def _refuse(
 
 
 def _not_existing(image: TopicImage, request: OffsetCommit) -> _Errors:
-    """Reject the partitions that do not exist (docs/spec/offsets.md#commit steps 2 and 3)."""
+    """Reject the partitions that do not exist (docs/spec/offsets.md#commit, steps 2 and 3)."""
     errors: _Errors = {}
     by_id = request.by_topic_id
     for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
@@ -409,7 +423,7 @@ def _note_rejected(
 def _reply_commit(
     shard: ShardState, request: OffsetCommit, ticket: Ticket, errors: _Errors, error: ErrorCode
 ) -> None:
-    """Answer one error to every partition that has none of its own."""
+    """Answer with this error for every partition that has none of its own."""
     if not errors and all(partitions for _, _, partitions in request.topics):
         shard.reply(ticket, OffsetCommitResult(error))
         return
@@ -420,7 +434,7 @@ def _reply_commit(
 
 
 def _reply_each(shard: ShardState, request: OffsetCommit, ticket: Ticket, errors: _Errors) -> None:
-    """Answer partition by partition."""
+    """Answer with an error for each partition."""
     topics = _rejected_first(shard.image, request, errors)
     shard.reply(ticket, OffsetCommitResult(ErrorCode.NONE, topics))
 
@@ -428,12 +442,13 @@ def _reply_each(shard: ShardState, request: OffsetCommit, ticket: Ticket, errors
 def _rejected_first(
     image: TopicImage, request: OffsetCommit, errors: _Errors
 ) -> list[CommittedTopicResult]:
-    """The reply in Kafka's order: topics with early rejections first, and these first within a
-    topic. One that does not exist is among them where it has no partitions, too; one that exists is
-    left out then.
+    """Return the results in Kafka's order: topics with early rejections first.
 
-    Where there are such, a topic appears once, even if the request repeats it; else it appears as
-    the request has it (Kafka: OffsetCommitResponse.Builder.merge).
+    Within such a topic the rejected partitions stand first. A topic without partitions is among the
+    rejected ones if it does not exist, and is left out if it exists.
+
+    If any partition was rejected early, each topic appears once, even if the request repeats it.
+    Otherwise the topics appear as in the request (Kafka: OffsetCommitResponse.Builder.merge).
     """
     by_id = request.by_topic_id
     absent = {

@@ -1,8 +1,8 @@
-"""OffsetDelete and DeleteGroups (docs/spec/offsets.md#delete and
-docs/spec/administration.md#delete-groups). What goes leaves its last value in the log.
+"""OffsetDelete and DeleteGroups. The log keeps the last value of each deleted offset.
 
-What is more than a step may hold goes in portions: the client is answered
-COORDINATOR_LOAD_IN_PROGRESS, which makes it ask again, until the rest fits.
+See docs/spec/offsets.md#delete and docs/spec/administration.md#delete-groups. A deletion too large
+for one step is done in portions. The client receives COORDINATOR_LOAD_IN_PROGRESS and retries until
+the rest fits.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Ticket
 
 Rows: TypeAlias = list[tuple[int, ErrorCode]]
-"""Partitions of one topic, and what becomes of each."""
+"""Partitions of one topic, each with its result."""
 
 MAX_DELETED_BYTES: Final = 8 * 1024 * 1024
-"""What one step deletes, encoded: some 25,000 offsets, which hold the loop for 40 ms."""
+"""What one step may delete, encoded: about 25,000 offsets, which take 40 ms of the event loop."""
 
 
 @handles(DeleteGroup)
 def delete_group(shard: ShardState, request: DeleteGroup, ticket: Ticket) -> None:
-    """Remove an Empty group with all of its offsets; ids that are pending in it go too."""
+    """Delete an Empty group with all of its offsets and pending ids."""
     group = shard.groups.get(request.group_id)
     if group is None:
         shard.reply(ticket, ErrorCode.GROUP_ID_NOT_FOUND)
@@ -78,8 +78,9 @@ def delete_group(shard: ShardState, request: DeleteGroup, ticket: Ticket) -> Non
 
 @handles(OffsetDelete)
 def delete_offsets(shard: ShardState, request: OffsetDelete, ticket: Ticket) -> None:
-    """Remove offsets, judged one by one; what was never stored is deleted too
-    (docs/spec/edge-cases.md#edge-79).
+    """Delete offsets, each with its own error. Deleting an offset that never existed succeeds.
+
+    See docs/spec/edge-cases.md#edge-79.
     """
     group = shard.groups.get(request.group_id)
     error = _group_error(group, request.group_id)
@@ -110,8 +111,7 @@ def _group_error(group: Group | None, group_id: str) -> ErrorCode:
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
     if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
-        # What members of another protocol type consume cannot be known
-        # (docs/spec/edge-cases.md#edge-78).
+        # Subscriptions of other protocol types are opaque (docs/spec/edge-cases.md#edge-78).
         return ErrorCode.NON_EMPTY_GROUP
     return ErrorCode.NONE
 
@@ -119,7 +119,7 @@ def _group_error(group: Group | None, group_id: str) -> ErrorCode:
 def _judge(
     shard: ShardState, group: Group, request: OffsetDelete
 ) -> tuple[dict[str, Rows], list[tuple[str, Rows]]]:
-    """Say what is unknown of each topic, and what becomes of the rest, entry by entry."""
+    """Return the unknown partitions by topic, and the result of each other partition."""
     image = shard.image
     unknown: dict[str, Rows] = {}
     judged: list[tuple[str, Rows]] = []
@@ -141,8 +141,10 @@ def _judge(
 def _merged(
     unknown: dict[str, Rows], judged: Sequence[tuple[str, Rows]]
 ) -> tuple[tuple[str, Rows], ...]:
-    """What is unknown stands first, each topic once; where nothing is, the answer is as asked
-    (OffsetDeleteResponse.Builder.merge).
+    """Merge the results: unknown partitions first, each topic once.
+
+    If no partition is unknown, the results keep the order of the request (Kafka:
+    OffsetDeleteResponse.Builder.merge).
     """
     if not unknown:
         return tuple(judged)
@@ -152,8 +154,9 @@ def _merged(
 
 
 def _subscribes(group: Group, topic: str) -> bool:
-    """Every topic counts while it is not known what the members subscribe to
-    (docs/spec/edge-cases.md#edge-77).
+    """Return whether the group subscribes to a topic; True if its subscriptions are unknown.
+
+    See docs/spec/edge-cases.md#edge-77.
     """
     if group.state is GroupState.EMPTY:
         return False

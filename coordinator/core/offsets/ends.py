@@ -1,8 +1,7 @@
-"""Where a partition ends in static mode: at the largest offset ever committed
-(docs/design.md#ends).
+"""Where a partition ends in static mode: at the largest offset ever committed.
 
-A stored offset holds the end of its partition by itself. Only when the one that does is lowered or
-goes is the end kept in a record of its own.
+See docs/design.md#ends. The stored offset with the largest value keeps the end. Only when that
+offset is lowered or deleted does the end get a record of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from groupkeeper.coordinator.core.state import ShardState
 
 
 def held_end(shard: ShardState, topic_id: str, partition: int, offset: int) -> PartitionEnd | None:
-    """The record that keeps the end when an offset goes that holds it; None: this one does not."""
+    """Return the record that keeps the end if this offset held it, else None."""
     if not topic_id or offset < shard.end_of(topic_id, partition):
         return None
     if shard.saved_ends.get((topic_id, partition), NO_OFFSET) >= offset:
@@ -21,7 +20,7 @@ def held_end(shard: ShardState, topic_id: str, partition: int, offset: int) -> P
 
 
 def lowered_ends(shard: ShardState, record: OffsetsCommitted) -> list[PartitionEnd]:
-    """The ends that only the offsets held which this commit is about to lower or replace."""
+    """Return the ends that are held only by offsets which this commit lowers or replaces."""
     lowered = []
     for topic in record.topics:
         for part in topic.partitions:
@@ -38,8 +37,10 @@ def lowered_ends(shard: ShardState, record: OffsetsCommitted) -> list[PartitionE
 def _end_of_known_topic(
     shard: ShardState, group_id: str, topic: str, partition: int
 ) -> PartitionEnd | None:
-    """A commit of a host without topics has no topic id, and so cannot hold the end of the topic
-    whose offset it replaces.
+    """Return the end that a commit without a topic id would lose.
+
+    A host without topics commits without topic ids. Such an offset cannot hold the end of the
+    topic.
     """
     group = shard.groups.get(group_id)
     stored = None if group is None else group.offsets.get(topic, {}).get(partition)

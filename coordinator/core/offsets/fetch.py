@@ -1,5 +1,6 @@
-"""OffsetFetch (docs/spec/offsets.md#fetch; Kafka's KafkaApis and
-OffsetMetadataManager.fetchOffsets).
+"""OffsetFetch.
+
+See docs/spec/offsets.md#fetch; Kafka's KafkaApis and OffsetMetadataManager.fetchOffsets.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from groupkeeper.coordinator.core.stored_topics import LARGE_BYTES, StoredTopics
 
 _NO_PARTITIONS: Final[dict[int, SavedOffset]] = {}
 _NONE: Final = ErrorCode.NONE
-"""Looking a member of an enum up costs 70 ns, which is much in a loop over partitions."""
+"""A local name for the loops: looking up an enum member costs 70 ns."""
 
 
 @handles(OffsetFetch)
 def fetch_offsets(shard: ShardState, request: OffsetFetch, ticket: Ticket) -> None:
-    """Read offsets; an absent group, topic or partition is no error but has none
-    (docs/spec/offsets.md#fetch).
+    """Read offsets. An absent group, topic or partition is not an error: it has no offsets.
+
+    See docs/spec/offsets.md#fetch.
     """
     group = shard.groups.get(request.group_id)
     offsets = {} if group is None else group.offsets
@@ -65,7 +67,7 @@ def _named(
             unknown.append((name, topic_id, nothing))
             continue
         if info is None:
-            # By name a topic need not exist: what was stored for it is told as long as it is kept.
+            # By name the topic need not exist: its offsets are returned as long as they are stored.
             known_name, known_id = name, ""
         else:
             known_name, known_id, _ = info
@@ -84,7 +86,7 @@ def _fetched(
     for partition in partitions:
         offset = find(partition)
         if offset is None or (offset.topic_id != topic_id and offset.topic_id and topic_id):
-            # Of a topic that was deleted and made again nothing is stored yet
+            # The stored offset belongs to a deleted topic of the same name
             # (docs/spec/edge-cases.md#edge-69).
             add(_nothing(partition, none))
         else:

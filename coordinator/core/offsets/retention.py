@@ -1,9 +1,8 @@
-"""The periodic pass over all groups: offsets that nobody needs any more go, and groups with nothing
-left.
+"""Retention: a periodic pass that deletes expired offsets and empty groups.
 
-docs/spec/groups.md#generations and docs/spec/offsets.md#expiry (KIP-211; Kafka's
-OffsetMetadataManager.cleanupExpiredOffsets). A pass is cut to steps of a bounded size; what remains
-is due at once.
+See docs/spec/groups.md#generations and docs/spec/offsets.md#expiry (KIP-211; Kafka's
+OffsetMetadataManager.cleanupExpiredOffsets). A pass is split into steps of bounded size. The next
+step is due at once.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from groupkeeper.coordinator.core.requests import GroupState
 from groupkeeper.coordinator.core.state import ShardState
 
 MAX_OFFSETS_PER_STEP = 2_000
-"""Offsets that one step looks at (a group is looked at as a whole)."""
+"""Offsets that one step examines. A group is always examined as a whole."""
 
 
 def arm(shard: ShardState) -> None:
-    """Begin the wait for the next pass."""
+    """Arm the deadline of the next pass."""
     at = shard.now.monotonic_ms + shard.limits.retention_check_interval_ms
     shard.arm(shard.retention, at)
 
 
 def retention_due(shard: ShardState) -> None:
-    """Look at the next portion of groups; after the last one, wait for the next pass."""
+    """Examine the next portion of groups. After the last portion, wait for the next pass."""
     if not shard.retention_left:
         shard.retention_left = list(shard.groups)
     portion = Portion(MAX_OFFSETS_PER_STEP, shard.limits.max_step_bytes)
@@ -50,16 +49,18 @@ class _Rule(NamedTuple):
 
     retention_ms: int
     base_ms: int | None
-    """Retention counts from here; None: from each offset's commit time."""
+    """The time from which retention counts; None: the commit time of each offset."""
     kept_topics: frozenset[str]
-    """Topics that are being consumed: their offsets stay."""
+    """Topics whose offsets are kept, because members consume them."""
 
 
 _NOTHING_KEPT: frozenset[str] = frozenset()
 
 
 def _rule(shard: ShardState, group: Group) -> _Rule | None:
-    """The table of docs/spec/offsets.md#expiry; None: nothing of this group expires now."""
+    """Return the rule for a group (docs/spec/offsets.md#expiry); None: nothing of it can expire
+    now.
+    """
     own_ms = shard.settings_of(group).offsets_retention_ms
     retention_ms = shard.limits.offsets_retention_ms if own_ms is None else own_ms
     if group.protocol_type is None:
@@ -78,7 +79,7 @@ def _rule(shard: ShardState, group: Group) -> _Rule | None:
 
 
 def _look_at(shard: ShardState, group: Group, portion: Portion) -> bool:
-    """Remove what expired of a group; False: the rest of it does not fit into this step."""
+    """Delete the expired offsets of a group. False if some do not fit into this step."""
     rule = _rule(shard, group)
     expired: list[StoredOffset] = []
     if rule is not None:
@@ -99,9 +100,7 @@ def _look_at(shard: ShardState, group: Group, portion: Portion) -> bool:
 
 
 def _remove_group(shard: ShardState, group: Group) -> None:
-    """The group has nothing left; ids that are pending in it go with it
-    (docs/spec/edge-cases.md#edge-12).
-    """
+    """Delete a group without offsets, and its pending ids (docs/spec/edge-cases.md#edge-12)."""
     for pending in group.pending_members.values():
         shard.deadlines.clear(pending)
     shard.record(GroupRemoved(group.group_id))
@@ -114,7 +113,7 @@ def _remove_group(shard: ShardState, group: Group) -> None:
 def _is_expired(shard: ShardState, rule: _Rule, offset: SavedOffset) -> bool:
     wall_ms = shard.now.wall_ms
     if offset.expire_time_ms >= 0:
-        # A commit that named its own retention (v2-4) overrides every rule of the group.
+        # The retention of the commit itself (v2-4) overrides every rule of the group.
         return offset.expire_time_ms <= wall_ms
     base_ms = offset.commit_time_ms if rule.base_ms is None else rule.base_ms
     return wall_ms - base_ms >= rule.retention_ms

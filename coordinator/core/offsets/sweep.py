@@ -1,9 +1,10 @@
-"""Deletes the offsets of deleted topics (docs/spec/offsets.md#deleted-topics), and gives offsets
-that were stored without a topic id the id of the topic of their name, both cut to steps of a
-bounded size.
+"""Deletes the offsets of deleted topics (docs/spec/offsets.md#deleted-topics).
 
-An offset without an id was committed where there were no topics. That a topic of its name is
-missing says nothing then: only its deletion does.
+Also adds topic ids to offsets that were committed without one, by the name of their topic. Both run
+in steps of bounded size.
+
+An offset without an id was committed on a host without topics. Such an offset is deleted only when
+its topic is deleted, not when the topic is merely missing.
 """
 
 from __future__ import annotations
@@ -19,27 +20,29 @@ from groupkeeper.coordinator.core.records import NO_OFFSET, PartitionEnd
 from groupkeeper.coordinator.core.state import ShardState
 
 MAX_OFFSETS_PER_STEP = 1_000
-"""Offsets that one step looks at (a group is looked at as a whole): the first step of every shard
-falls into one turn of the loop."""
+"""Offsets that one step examines. A group is always examined as a whole.
+
+The first steps of all shards run in one turn of the event loop.
+"""
 
 
 def start_sweep(shard: ShardState) -> None:
-    """Look at a first portion of the groups now and leave the rest to a deadline of its own."""
+    """Examine a first portion of the groups now. A deadline starts each further portion."""
     if shard.image.accepts_any:
-        return  # a host without topics: nothing says that one is gone
+        return  # a host without topics never learns that a topic was deleted
     shard.sweep_left = list(shard.groups)
     sweep_due(shard)
 
 
 def sweep_also(shard: ShardState, group_id: str) -> None:
-    """Look at one group more."""
+    """Examine one more group."""
     if not shard.image.accepts_any:
         shard.sweep_left.append(group_id)
         sweep_due(shard)
 
 
 def sweep_due(shard: ShardState) -> None:
-    """Look at the next portion of the groups."""
+    """Examine the next portion of the groups."""
     portion = Portion(MAX_OFFSETS_PER_STEP, shard.limits.max_step_bytes)
     while shard.sweep_left and portion.has_room():
         group = shard.groups.get(shard.sweep_left[-1])
@@ -55,7 +58,9 @@ def sweep_due(shard: ShardState) -> None:
 
 
 def _look_at(shard: ShardState, group: Group, portion: Portion) -> bool:
-    """Remove and adopt what fits of a group; False: the rest does not fit into this step."""
+    """Delete and adopt the offsets of a group that fit. False if the rest does not fit into this
+    step.
+    """
     gone: list[StoredOffset] = []
     adopted: list[StoredOffset] = []
     for each in group.stored_offsets():
@@ -77,7 +82,11 @@ def _look_at(shard: ShardState, group: Group, portion: Portion) -> bool:
 
 
 def _is_gone(shard: ShardState, topic: str, topic_id: str) -> bool:
-    """By its id where one was stored: a topic made again under the name is another topic."""
+    """Return whether an offset's topic was deleted.
+
+    An offset with an id belongs to that topic alone: a new topic with the same name is another
+    topic.
+    """
     if not shard.are_topics_stored:
         return False
     return topic_id not in shard.image.by_id if topic_id else topic in shard.deleted_topics
@@ -96,7 +105,7 @@ def _remove(shard: ShardState, group: Group, gone: Sequence[StoredOffset]) -> No
 
 
 def _forget_ends(shard: ShardState) -> bool:
-    """A partition's end goes with its topic, after its offsets; False: there are more to forget."""
+    """Delete the ends of partitions whose topic was deleted. False if some are left."""
     known = shard.image.by_id
     gone = [key for key in shard.saved_ends if key[0] not in known]
     for topic_id, partition in gone[:MAX_OFFSETS_PER_STEP]:
