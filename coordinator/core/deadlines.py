@@ -1,8 +1,8 @@
-"""Deadlines as data: nothing to cancel, and moving one is an assignment (docs/design.md#deadlines).
+"""Deadlines as data: nothing to cancel, and moving one is an assignment.
 
-Every deadline has at most one valid entry in a heap. Moving it later leaves the entry where it is:
-when it comes up, it is put back at the right place. So a heartbeat costs the same whatever the
-number of members.
+See docs/design.md#deadlines. Every deadline has at most one valid entry in a heap. Moving a
+deadline later leaves its entry unchanged: when the entry reaches the top of the heap, it is put
+back at its new time. So a heartbeat costs the same for any number of members.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ SubjectKey: TypeAlias = tuple[str, str]
 """(group id, member id or "")."""
 
 NEXT_PORTION_MS = 1
-"""When work goes on that was cut to the limits of a step: soon, but in a step of its own."""
+"""Delay before the next portion of work that was split into steps: soon, but in another step."""
 
 _COMPACT_ABOVE = 1_024
-"""Below this many entries a heap is not worth tidying."""
+"""A heap with fewer entries is never compacted."""
 
 
 class DeadlineKind(Enum):
-    """What happens when it is reached."""
+    """What happens when a deadline is reached."""
 
     SESSION = "session"
-    """A member, or an id handed out by MEMBER_ID_REQUIRED, was not heard of."""
+    """A member, or a pending id of MEMBER_ID_REQUIRED, was silent for its session timeout."""
     JOIN_PHASE = "join phase"
     SYNC_PHASE = "sync phase"
     RETENTION = "retention"
     SWEEP = "sweep"
-    """The rest of a clean-up that was cut to the limits of a step."""
+    """The next portion of a sweep that was split into steps."""
 
 
 class Deadline(msgspec.Struct, eq=False, gc=False):
-    """One thing that will happen, unless it is moved or cleared first. ``at`` is monotonic ms."""
+    """One thing that will happen unless it is moved or cleared first. ``at`` is monotonic ms."""
 
     kind: DeadlineKind
     subject: SubjectKey
@@ -50,8 +50,10 @@ class Deadlines:
     __slots__ = ("_compact_at", "_heap", "_order", "_session_grid_ms")
 
     def __init__(self, session_grid_ms: int = 0) -> None:
-        """Start with none. Sessions are looked at only every ``session_grid_ms``, where that is not
-        0; whatever else is due waits for nothing.
+        """Start without deadlines.
+
+        If ``session_grid_ms`` is not 0, sessions are examined only at its multiples. Other
+        deadlines are not affected.
         """
         self._session_grid_ms = session_grid_ms
         self._heap: list[tuple[int, bool, int, Deadline]] = []
@@ -59,7 +61,7 @@ class Deadlines:
         self._compact_at = _COMPACT_ABOVE
 
     def arm(self, deadline: Deadline, at: int) -> bool:
-        """Set or move a deadline. True: ``next_at`` may be earlier than it was."""
+        """Set or move a deadline. True if ``next_at`` may be earlier than before."""
         deadline.at = at
         queued_at = deadline.queued_at
         if queued_at is not None and at >= queued_at:
@@ -68,24 +70,25 @@ class Deadlines:
         return True
 
     def clear(self, deadline: Deadline) -> None:
-        """Let it not happen; its entry in the heap is dropped when it comes up."""
+        """Clear a deadline. Its entry stays in the heap until it reaches the top."""
         deadline.at = None
 
     def next_at(self) -> int | None:
-        """When to look again: never later than the earliest deadline, perhaps earlier. O(1)."""
+        """Return when to call ``pop_due`` next: at the earliest deadline, or before it. O(1)."""
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> Deadline | None:
-        """Take the earliest deadline that was reached, or None.
+        """Remove and return the earliest deadline that was reached, or None.
 
-        Of several at one moment the time to sync comes last: Kafka starts it after the sessions, so
-        a member whose session ends with it goes alone, and the others begin again.
+        Of several at one time, the sync phase is last. Kafka starts its timer after the sessions.
+        So a member whose session ends at that time is evicted alone, and the other members
+        rebalance.
         """
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
             queued_at, _, _, deadline = heapq.heappop(heap)
             if deadline.queued_at != queued_at:
-                continue  # armed earlier since: another entry stands for it
+                continue  # armed again at an earlier time: another entry represents it
             deadline.queued_at = None
             if deadline.at is None:
                 continue
@@ -109,9 +112,7 @@ class Deadlines:
         heapq.heappush(self._heap, (at, is_last, self._order, deadline))
 
     def _compact(self) -> None:
-        """Drop the entries of cleared and re-armed deadlines, so that a storm of joins leaves no
-        hoard.
-        """
+        """Drop entries of cleared and moved deadlines, so that many joins do not fill the heap."""
         live = []
         for entry in self._heap:
             queued_at, _, _, deadline = entry

@@ -1,8 +1,8 @@
-"""Events: facts for the log. They are never read back into state.
+"""Events: facts for the log. State is never restored from them.
 
-What is common to all (``log_id, seq, ts_ms, shard, lease_epoch``) is added by the writer that
-appends them; here stands what the core knows. A commit is not among them:
-``records.OffsetsCommitted`` is record and event in one.
+The writer that appends an event adds the fields common to all (``log_id, seq, ts_ms, shard,
+lease_epoch``). The classes here have what the core knows. Commits are not here:
+``records.OffsetsCommitted`` is both record and event.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.core.requests import Client
 
 MAX_REASON_LENGTH = 255
-"""What an event quotes of a client's reason; clients cut theirs to the same (KIP-800)."""
+"""Longest part of a client's reason that an event contains. Clients cut it to the same
+(KIP-800).
+"""
 
 
 def quoted_reason(reason: str | None) -> str | None:
-    """A client's reason, as an event may hold it."""
+    """Return a client's reason, cut to ``MAX_REASON_LENGTH``."""
     return None if reason is None else reason[:MAX_REASON_LENGTH]
 
 
@@ -52,21 +54,21 @@ class _Event(msgspec.Struct, frozen=True, tag_field="kind", kw_only=True, omit_d
 
 
 class CommitRejected(_Event, frozen=True, kw_only=True, tag="commit_rejected"):
-    """A commit was refused as a whole; repeats of a member are merged by the event writer."""
+    """A commit was refused as a whole. The event writer merges repeats of one member."""
 
     error: str
     count: int = 1
 
 
 class MemberFenced(_Event, frozen=True, kw_only=True, tag="member_fenced"):
-    """A member was refused: another took its place, or its generation is over."""
+    """A member was refused: another client replaced it, or its generation is over."""
 
     error: str
     count: int = 1
 
 
 class MemberJoin(_Event, frozen=True, kw_only=True, tag="member_join"):
-    """A member was added, or (``replaces``) a static member came back under a new id."""
+    """A member was added, or a static member returned under a new id and replaces ``replaces``."""
 
     group_type: str = "classic"
     protocols: list[str] = msgspec.field(default_factory=list)
@@ -91,49 +93,49 @@ class MemberEvicted(_Event, frozen=True, kw_only=True, tag="member_evicted"):
 
 
 class RebalanceStart(_Event, frozen=True, kw_only=True, tag="rebalance_start"):
-    """A join phase began; ``member_id`` is the member that caused it."""
+    """A join phase began. ``member_id`` is the member that caused it."""
 
     reason: str
     members: int = 0
 
 
 class RebalanceEnd(_Event, frozen=True, kw_only=True, tag="rebalance_end"):
-    """A join phase was completed; ``duration_ms`` counts from its start."""
+    """A join phase ended. ``duration_ms`` counts from its start."""
 
     duration_ms: int
     members: int = 0
     awaited: list[str] = msgspec.field(default_factory=list)
-    """Members that did not come back in time."""
+    """Members that did not rejoin in time."""
     protocol_name: str | None = None
     leader_id: str | None = None
 
 
 class Assignment(_Event, frozen=True, kw_only=True, tag="assignment"):
-    """The leader's assignment was stored: per member, what it holds."""
+    """The leader's assignment was stored: what each member is assigned."""
 
     protocol_type: str
     protocol_name: str | None = None
     partitions: dict[str, dict[str, list[int]]] | None = None
-    """member id -> topic -> partitions; None when the bytes are not of the consumer protocol."""
+    """member id -> topic -> partitions; None if the assignment cannot be decoded."""
     opaque_bytes: dict[str, int] | None = None
-    """member id -> size of its assignment, where it is not of the consumer protocol."""
+    """member id -> size of its assignment; set if the assignment cannot be decoded."""
 
 
 class GroupCreated(_Event, frozen=True, kw_only=True, tag="group_created"):
-    """A group came to be."""
+    """A group was created."""
 
     group_type: str = "classic"
 
 
 class GroupDeleted(_Event, frozen=True, kw_only=True, tag="group_deleted"):
-    """A group went: ``expired`` or ``deleted`` by an administrator."""
+    """A group was deleted: it ``expired``, or an administrator ``deleted`` it."""
 
     reason: str
     offsets: int = 0
 
 
 class LostPartition(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The last value of a committed offset that went, so that it can be restored."""
+    """The last value of a deleted offset, so that it can be restored."""
 
     partition: int
     offset: int
@@ -143,7 +145,7 @@ class LostPartition(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class LostTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The offsets of one topic that went."""
+    """The deleted offsets of one topic."""
 
     topic: str
     topic_id: str
@@ -151,13 +153,13 @@ class LostTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class OffsetExpired(_Event, frozen=True, kw_only=True, tag="offset_expired"):
-    """Retention dropped committed offsets of a group; the values are their last."""
+    """Retention deleted committed offsets of a group. The values are their last."""
 
     topics: list[LostTopic]
 
 
 class OffsetDeleted(_Event, frozen=True, kw_only=True, tag="offset_deleted"):
-    """Committed offsets of a group were deleted; the values are their last."""
+    """Committed offsets of a group were deleted. The values are their last."""
 
     topics: list[LostTopic]
     reason: str
@@ -180,13 +182,13 @@ class EndTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class EndOffset(_Event, frozen=True, kw_only=True, tag="end_offset"):
-    """A sample of partitions' ends, of several topics: those that changed since the last one."""
+    """A sample of partitions' ends in several topics: those that changed since the last sample."""
 
     topics: list[EndTopic]
 
 
 class ShardLoaded(_Event, frozen=True, kw_only=True, tag="shard_loaded"):
-    """A shard was read from storage and answers again."""
+    """A shard was loaded from storage and answers again."""
 
     groups: int
     offsets: int
@@ -194,7 +196,7 @@ class ShardLoaded(_Event, frozen=True, kw_only=True, tag="shard_loaded"):
 
 
 class AdminAction(_Event, frozen=True, kw_only=True, tag="admin_action"):
-    """An administrator changed something that is not an offset."""
+    """An administrator changed something other than an offset."""
 
     action: str
     target: str = ""
@@ -202,10 +204,10 @@ class AdminAction(_Event, frozen=True, kw_only=True, tag="admin_action"):
 
 
 class LogStarted(_Event, frozen=True, kw_only=True, tag="log_started"):
-    """The first event of a log; the storage writes it, and no shard does."""
+    """The first event of a log. The storage writes it, not a shard."""
 
     previous_log_id: str | None
-    """None where the store does not know it any more."""
+    """None if the store no longer knows it."""
     previous_seq: int
     reason: str
 
@@ -231,7 +233,10 @@ Event: TypeAlias = (
 
 
 def text_length(event: Event) -> int:
-    """The characters that an event has from its client: names, which may be 32,767 bytes long."""
+    """Return the length of all texts in an event that come from its client.
+
+    Each may be up to 32,767 bytes long.
+    """
     length = len(event.group) + len(event.member_id) + len(event.instance_id or "")
     if type(event) is MemberJoin:
         length += sum([len(protocol) for protocol in event.protocols])

@@ -1,6 +1,6 @@
-"""What must hold of a shard between two calls, whatever came before. Pure; used by tests alone.
+"""Assertions that hold for a shard between any two calls. Pure; used only by tests.
 
-A failed assertion here is a bug of the core: the message says of which group.
+A failed assertion here is a bug of the core. Its message names the group.
 """
 
 from __future__ import annotations
@@ -104,14 +104,16 @@ def check_alarm(
 
 def _check_state(group: Group) -> None:
     where = f"{group.group_id} in {group.state}"
-    assert group.state is not GroupState.DEAD, f"{where}: a group that is gone is kept"
+    assert group.state is not GroupState.DEAD, f"{where}: a Dead group is kept"
     assert 0 <= group.generation_id <= MAX_GENERATION, where
     if group.state is GroupState.EMPTY:
         assert not group.members, f"{where} has members"
     if group.state in _WITH_MEMBERS:
         assert group.members, f"{where} has no members"
         assert group.generation_id > 0, where
-        assert group.leader_id in group.members, f"{where}: {group.leader_id} leads from outside"
+        assert group.leader_id in group.members, (
+            f"{where}: {group.leader_id} leads and is no member"
+        )
         assert group.protocol_name is not None, where
         assert group.support[group.protocol_name] == len(group.members), (
             f"{where}: {group.protocol_name} is not supported by all"
@@ -130,11 +132,11 @@ def _check_members(group: Group) -> None:
     }
     assert group.static_members == static, f"{where}: instance ids do not match the members"
     assert not group.pending_members.keys() & group.members.keys(), (
-        f"{where}: an id is handed out and a member at once"
+        f"{where}: an id is pending and a member"
     )
-    assert group.pending_sync <= group.members.keys(), f"{where} awaits syncs of strangers"
+    assert group.pending_sync <= group.members.keys(), f"{where} waits for syncs of non-members"
     if group.state not in _WITH_MEMBERS:
-        assert not group.pending_sync, f"{where} awaits syncs"
+        assert not group.pending_sync, f"{where} waits for syncs"
     offered = Counter(p.name for m in group.members.values() for p in m.protocols)
     assert group.support == offered, f"{where}: support counts {group.support}, is {offered}"
     for member in group.members.values():
@@ -165,7 +167,7 @@ def _check_deadlines(group: Group) -> None:
     is_preparing = group.state is GroupState.PREPARING_REBALANCE
     assert (group.join_phase.at is not None) == is_preparing, f"{where}: join phase"
     if group.state not in _WITH_MEMBERS:
-        assert group.sync_phase.at is None, f"{where}: a sync phase that is over would end"
+        assert group.sync_phase.at is None, f"{where}: a timer of a finished sync phase is armed"
     if group.state is GroupState.COMPLETING_REBALANCE:
         assert group.sync_phase.at is not None, f"{where}: nothing ends the sync phase"
     if group.state is GroupState.STABLE:
@@ -174,11 +176,11 @@ def _check_deadlines(group: Group) -> None:
     for member in group.members.values():
         is_parked = member.parked_join is not None or member.parked_sync is not None
         assert member.session.at is not None or (is_parked and not member.is_new), (
-            f"{where}: {member.member_id} lives for ever"
+            f"{where}: {member.member_id} has no deadline"
         )
         _check_queued(member.session, where)
     for deadline in group.pending_members.values():
-        assert deadline.at is not None, f"{where}: a handed-out id lives for ever"
+        assert deadline.at is not None, f"{where}: a pending id has no deadline"
         _check_queued(deadline, where)
     _check_queued(group.join_phase, where)
     _check_queued(group.sync_phase, where)
@@ -193,7 +195,7 @@ def _check_queued(deadline: Deadline, where: str) -> None:
 def _check_bytes(group: Group) -> None:
     offsets = [offset for _, _, offset in group.stored_offsets()]
     topics = sum(map(topic_bytes, group.offsets))
-    where = f"{group.group_id} in {group.state}: what it takes is miscounted"
+    where = f"{group.group_id} in {group.state}: its size is miscounted"
     assert group.offset_bytes == topics + SAVED_OFFSET_BYTES * len(offsets), where
     assert group.offset_metadata_bytes == sum(text_bytes(o.metadata) for o in offsets), where
     members = () if group.saved is None else group.saved.members
@@ -203,7 +205,7 @@ def _check_bytes(group: Group) -> None:
 def _check_saved(group: Group) -> None:
     where = f"{group.group_id} in {group.state}"
     saved = group.saved
-    if saved is None:  # made by a commit, and no join phase of it was ever synced
+    if saved is None:  # created by a commit, and none of its join phases was followed by a sync
         assert group.state is not GroupState.STABLE, f"{where} was never saved"
         return
     assert saved.group_id == group.group_id, f"{where} is saved as {saved.group_id}"
@@ -225,7 +227,7 @@ def _check_ends(shard: ShardState) -> None:
         for partitions in group.offsets.values():
             for partition, stored in partitions.items():
                 if not (shard.are_topics_stored or stored.topic_id in known):
-                    continue  # it outlives its topic, whose ends are forgotten
+                    continue  # the offset outlives its topic, whose ends are already deleted
                 if stored.topic_id and stored.offset >= 0:
                     end = ends.get((stored.topic_id, partition), -1)
                     assert end >= stored.offset, (
@@ -234,7 +236,9 @@ def _check_ends(shard: ShardState) -> None:
 
 
 def _check_ids(shard: ShardState) -> None:
-    """Once a sweep has ended, offsets have the id of the topic of their name, if there is one."""
+    """Assert that after a sweep every offset has its topic's id, if a topic with its name
+    exists.
+    """
     if shard.sweep.at is not None:
         return
     for group in shard.saved_groups():

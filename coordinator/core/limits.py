@@ -1,4 +1,4 @@
-"""The settings that the core obeys: Kafka's group.* and offset* values and the bounds of a step."""
+"""The settings of the core: Kafka's group.* and offset* settings, and the limits of a step."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""How long a new member may stay parked in a join phase (Kafka:
-CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS).
+"""How long a new member may stay parked in a join phase.
+
+Kafka: CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS.
 """
 
 MAX_METADATA_BYTES: Final = 268_435_456
@@ -15,41 +16,47 @@ MAX_METADATA_BYTES: Final = 268_435_456
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreLimits:
-    """Given to every shard when it is made; names and defaults are Kafka's
-    (docs/spec/settings.md#settings).
-    """
+    """Limits of every shard. Names and defaults are Kafka's (docs/spec/settings.md#settings)."""
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 3_000
     heartbeat_check_interval_ms: int = 0
-    """The least time between two passes over the sessions that have run out; 0: each ends at once.
-    More saves wake-ups, and a silent member may then stay that much longer. No setting of Kafka's.
+    """The least time between two passes over expired sessions; 0: each session ends on time.
+
+    A larger value saves wake-ups, but evicts a silent member up to this much later. Kafka has no
+    such setting.
     """
     group_max_size: int = 2_147_483_647
     max_groups: int = 1_000_000
-    """Groups of all shards together; one costs about 2 KB. What was loaded is served in any case.
+    """Groups of all shards together. One group costs about 2 KB. Loaded groups are always
+    served.
     """
     max_metadata_bytes: int = MAX_METADATA_BYTES
-    """What members of all groups together may subscribe with. Metadata above 16 KiB may take half
-    of it; metadata up to 1 KiB is not refused for it (``census``).
+    """Metadata of the members of all groups together.
+
+    Metadata above 16 KiB may use half of it. Metadata up to 1 KiB is never refused because of it
+    (``census``).
     """
     offset_metadata_max_bytes: int = 4_096
     """Counted in UTF-16 code units, despite its name (Kafka)."""
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     retention_check_interval_ms: int = 600_000
     max_partitions: int = 100_000
-    """Partitions of all topics of static mode; Metadata lists every one."""
+    """Partitions of all topics in static mode. Metadata lists every one."""
     max_configured_groups: int = 10_000
-    """Groups with configs of their own. All are read at every start, and one ListConfigResources
-    lists them all; more of them want another setting of the daemon, not one each.
+    """Groups with configs of their own.
+
+    All are read at every start, and one ListConfigResources lists them all. For more groups than
+    this, change the daemon's default instead.
     """
     max_group_bytes: int = 64 * 1024 * 1024
-    """What one group may take when it is saved: its offsets with their metadata, and its members. A
-    group is held in memory as a whole and read at every start; 64 MiB are 100,000 partitions with
-    500 bytes of metadata each. What would make a group larger is refused, and nothing else is.
+    """Saved size of one group: its offsets with their metadata, and its members.
+
+    A group is held in memory as a whole and read at every start. 64 MiB are 100,000 partitions with
+    500 bytes of metadata each. Only requests that would exceed the limit are refused.
     """
     max_step_bytes: int = 16 * 1024 * 1024
-    """What a storage takes in one step; a request that would make more is refused before it
+    """What the storage accepts in one step. A request that would need more is refused before it
     changes anything.
     """

@@ -1,9 +1,9 @@
 """Records: the hard state of a shard, durable and keyed; the last write to a key wins.
 
-A SQL row, a znode, a Consul key and a compacted topic can all hold them. ``Shard.apply`` is the one
-place that turns them into state, live and on load alike. Each class says which keys it sets or
-clears. Times are wall-clock milliseconds since the epoch. A topic id is Kafka's own printed form
-(22 characters of URL-safe base64); "" means none.
+SQL rows, znodes, Consul keys and a compacted topic can all store them. ``ShardState.apply`` is the
+one place that turns them into state, for requests and for loads. Each class names the keys that it
+sets or clears. Times are wall-clock milliseconds since the epoch. A topic id is in Kafka's printed
+form (22 characters of URL-safe base64); "" means none.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TypeAlias
 import msgspec
 
 NO_TIMESTAMP = -1
-"""In a field of milliseconds: not set."""
+"""Not set, in a field of milliseconds."""
 
 NO_OFFSET = -1
-"""Nothing is stored: on the wire, and as ``previous_offset``."""
+"""No offset is stored: on the wire, and as ``previous_offset``."""
 
 NO_LEADER_EPOCH = -1
-"""The client told no leader epoch with its commit."""
+"""The client sent no leader epoch with its commit."""
 
 
 class SavedMember(msgspec.Struct, frozen=True, gc=False):
-    """A member as it survives a restart (docs/spec/groups.md#restart)."""
+    """The part of a member that survives a restart (docs/spec/groups.md#restart)."""
 
     member_id: str
     group_instance_id: str | None
@@ -32,12 +32,12 @@ class SavedMember(msgspec.Struct, frozen=True, gc=False):
     rebalance_timeout_ms: int
     session_timeout_ms: int
     subscription: bytes
-    """The member's metadata for the chosen protocol; other protocols are not kept (as in Kafka)."""
+    """The member's metadata for the chosen protocol. As in Kafka, other protocols are not saved."""
     assignment: bytes
 
 
 class GroupRecord(msgspec.Struct, frozen=True, tag="group", tag_field="record"):
-    """Sets a classic group's metadata, replaced as a whole; its offsets stay. Key: group id."""
+    """Sets a classic group's metadata as a whole. Its offsets stay. Key: group id."""
 
     group_id: str
     protocol_type: str | None
@@ -45,7 +45,7 @@ class GroupRecord(msgspec.Struct, frozen=True, tag="group", tag_field="record"):
     protocol_name: str | None
     leader_id: str | None
     state_timestamp_ms: int
-    """When the group entered its saved state; for an Empty group, when it became empty."""
+    """When the group entered its saved state. For an Empty group: when it became empty."""
     members: tuple[SavedMember, ...]
 
 
@@ -61,7 +61,7 @@ class CommittedPartition(msgspec.Struct, frozen=True, gc=False, array_like=True)
     partition: int
     offset: int
     previous_offset: int
-    """The offset that this commit replaces; -1 where there was none."""
+    """The offset that this commit replaces; -1 if there was none."""
     leader_epoch: int
     metadata: str
 
@@ -85,10 +85,10 @@ class OffsetsCommitted(
         "group_instance_id": "instance_id",
     },
 ):
-    """Sets the offset of each (group, topic, partition) named. Record and event in one, one a
-    request: it is written down under the names that events have.
+    """Sets the offset of each named (group, topic, partition).
 
-    Creates the group, without a protocol type, where there is none (a "simple" group).
+    It is both record and event, one for each request, and is written with the field names of
+    events. If the group does not exist, it creates one without a protocol type (a "simple" group).
     """
 
     group_id: str
@@ -101,7 +101,7 @@ class OffsetsCommitted(
     principal: str
     commit_time_ms: int
     expire_time_ms: int
-    """-1, or the instant after which retention may drop these offsets (OffsetCommit v2-4)."""
+    """The time after which retention may delete these offsets (OffsetCommit v2-4); -1: not set."""
     topics: list[CommittedTopic]
 
 
@@ -113,19 +113,19 @@ class OffsetsRemoved(msgspec.Struct, frozen=True, tag="offsets_removed", tag_fie
 
 
 class AdoptedTopic(msgspec.Struct, frozen=True, gc=False):
-    """Offsets of one topic that take its id."""
+    """Offsets of one topic that get its id."""
 
     topic: str
     topic_id: str
     partitions: list[tuple[int, int]]
-    """(partition, the offset that is stored)."""
+    """(partition, stored offset)."""
 
 
 class OffsetsAdopted(msgspec.Struct, frozen=True, tag="offsets_adopted", tag_field="record"):
-    """Gives offsets that were stored without a topic id the id of the topic of their name; one
-    that has an id keeps it. Keys: (group, topic, partition).
+    """Sets the topic id of offsets that were stored without one.
 
-    Written where a host without topics committed, and topics came later.
+    The id is that of the topic with their name. An offset with an id keeps it. Keys: (group, topic,
+    partition). Written if a host without topics committed and topics were added later.
     """
 
     group_id: str
@@ -133,7 +133,7 @@ class OffsetsAdopted(msgspec.Struct, frozen=True, tag="offsets_adopted", tag_fie
 
 
 class SavedOffset(msgspec.Struct, gc=False, array_like=True):
-    """The committed offset of one partition. Never changed in place: replaced."""
+    """The committed offset of one partition. It is immutable: a commit replaces it."""
 
     offset: int
     leader_epoch: int
@@ -143,7 +143,7 @@ class SavedOffset(msgspec.Struct, gc=False, array_like=True):
     topic_id: str
 
     def of_topic(self, topic_id: str) -> SavedOffset:
-        """The same offset of the topic with this id."""
+        """Return this offset with the id of its topic."""
         return SavedOffset(
             self.offset,
             self.leader_epoch,
@@ -155,22 +155,24 @@ class SavedOffset(msgspec.Struct, gc=False, array_like=True):
 
 
 class SavedGroup(msgspec.Struct, frozen=True, tag="saved_group", tag_field="record"):
-    """Sets everything of a group at once: what a storage folds and what a load yields.
+    """Sets everything of a group at once: the result of a storage's fold, and what a load returns.
 
-    Written by the fold (docs/design.md#fold), never by a request. Key: group id, and every offset
-    of it.
+    Only the fold writes it (docs/design.md#fold), never a request. Keys: the group id, and every
+    offset of the group.
     """
 
     group_id: str
     metadata: GroupRecord | None
-    """None for a group that exists by its offsets alone."""
+    """None for a group that has only offsets."""
     offsets: dict[str, dict[int, SavedOffset]]
     """By topic, then by partition."""
 
 
 class SavedOffsets(msgspec.Struct, frozen=True, tag="saved_offsets", tag_field="record"):
-    """Sets offsets of a group beside those that it has: what a load yields of a large group behind
-    its SavedGroup, part by part. Never written by a request. Keys: every offset that it names.
+    """Adds offsets to a loaded group.
+
+    A load returns a large group as a SavedGroup followed by these. No request writes it. Keys:
+    every offset that it names.
     """
 
     group_id: str
@@ -181,7 +183,7 @@ class SavedOffsets(msgspec.Struct, frozen=True, tag="saved_offsets", tag_field="
 class PartitionEnd(msgspec.Struct, frozen=True, gc=False, tag="partition_end", tag_field="record"):
     """Sets the least end of a partition in static mode. Key: (topic id, partition), within a shard.
 
-    Written only when the value that held the shard's maximum is lowered or goes
+    Written only when the offset that held the shard's maximum is lowered or deleted
     (docs/design.md#ends).
     """
 
@@ -191,7 +193,7 @@ class PartitionEnd(msgspec.Struct, frozen=True, gc=False, tag="partition_end", t
 
 
 class TopicRecord(msgspec.Struct, frozen=True, gc=False, tag="topic", tag_field="record"):
-    """Sets a topic of static mode. Key: name. Lives in the cluster shard (-1)."""
+    """Sets a topic of static mode. Key: name. Stored in the cluster shard (-1)."""
 
     name: str
     topic_id: str
@@ -199,15 +201,15 @@ class TopicRecord(msgspec.Struct, frozen=True, gc=False, tag="topic", tag_field=
 
 
 class TopicRemoved(msgspec.Struct, frozen=True, gc=False, tag="topic_removed", tag_field="record"):
-    """Clears a topic of static mode. Key: name. Lives in the cluster shard (-1)."""
+    """Clears a topic of static mode. Key: name. Stored in the cluster shard (-1)."""
 
     name: str
 
 
 class GroupConfigs(msgspec.Struct, frozen=True, gc=False, tag="group_configs", tag_field="record"):
-    """Sets all configs of a group, or clears them where there are none. Key: group id.
+    """Sets all configs of a group, or clears them if there are none. Key: group id.
 
-    Lives in the cluster shard (-1): a config outlives its group, and may be set before it.
+    Stored in the cluster shard (-1): configs outlive their group, and may be set before it exists.
     """
 
     group_id: str
@@ -226,6 +228,6 @@ OtherRecord: TypeAlias = (
     | TopicRemoved
     | GroupConfigs
 )
-"""All but commits, which are written down in a way of their own (``storage.event_log.lines``)."""
+"""All records except commits, which have an encoding of their own (``storage.event_log.lines``)."""
 
 Record: TypeAlias = OffsetsCommitted | OtherRecord

@@ -1,6 +1,4 @@
-"""What the functions of the core work on: the groups of one shard, and the step that is being
-made.
-"""
+"""What the functions of the core work on: the groups of one shard, and the current step."""
 
 from __future__ import annotations
 
@@ -38,11 +36,13 @@ from groupkeeper.coordinator.core.requests import Now
 from groupkeeper.coordinator.core.step import SMALL_RECORD_BYTES, Reply, Step, Ticket
 
 REMOVED_OFFSET_BYTES: Final = 40
-"""About what a topic and a partition take in a record."""
+"""About what a topic and a partition add to a record."""
 
 
 class ShardState:
-    """Groups, topics, deadlines; ``now`` and ``step`` belong to the call that is under way."""
+    """Groups, topics and deadlines of one shard. ``now`` and ``step`` belong to the
+    current call.
+    """
 
     def __init__(
         self,
@@ -53,9 +53,11 @@ class ShardState:
         *,
         are_topics_stored: bool = True,
     ) -> None:
-        """Start with no groups. Shards that share a limit on their number share the census. Where
-        topics are not stored beside the offsets, a topic that is missing was perhaps never named to
-        this process: it takes no offsets with it.
+        """Start without groups. Shards that share a limit on their number of groups share the
+        census.
+
+        If ``are_topics_stored`` is False, a missing topic may be unknown to this process only. Its
+        offsets are then kept.
         """
         self.are_topics_stored = are_topics_stored
         self.shard_id = shard_id
@@ -65,51 +67,55 @@ class ShardState:
         self.image = image
         self.groups: dict[str, Group] = {}
         self.offsets_held = 0
-        """Committed offsets of all groups, counted in ``apply``: a scrape must not walk them."""
+        """Committed offsets of all groups, counted in ``apply`` so that a scrape need not iterate
+        over them.
+        """
         self.settings: Mapping[str, GroupOverrides] = {}
-        """What was set for single groups; the others follow ``limits``."""
+        """Settings of single groups. All other groups follow ``limits``."""
         self.deadlines = Deadlines(limits.heartbeat_check_interval_ms)
         self.retention = Deadline(DeadlineKind.RETENTION, ("", ""))
         self.sweep = Deadline(DeadlineKind.SWEEP, ("", ""))
         self.retention_left: list[str] = []
-        """Groups that the pass under way has still to look at."""
+        """Groups that the current retention pass has not examined yet."""
         self.sweep_left: list[str] = []
-        """Groups that may still hold offsets of topics that are gone, or offsets without an id
-        whose topic exists.
+        """Groups that may have offsets of deleted topics, or offsets without an id whose topic
+        exists.
         """
         self.deleted_topics: set[str] = set()
-        """Names of topics that were deleted since the last sweep ended."""
+        """Names of the topics that were deleted since the last sweep ended."""
         self.names_without_id: set[str] = set()
-        """Topics of which offsets without a topic id may be stored: a host without topics, or a
-        store that keeps none, had them.
+        """Topics whose stored offsets may lack a topic id: a host or a store without topics had
+        them.
         """
         self.ends_by_topic: dict[str, dict[int, int]] = {}
-        """Topic id -> partition -> the largest offset that was ever stored in this shard
+        """Topic id -> partition -> the largest offset ever stored in this shard
         (docs/design.md#ends).
         """
         self.saved_ends: dict[tuple[str, int], int] = {}
-        """The ends that stand in records of their own, because no stored offset holds them any
-        more.
-        """
+        """The ends that have a record of their own, because no stored offset holds them."""
         self.now = Now(0, 0)
         self.step: Step
-        """What is said and written by whatever the shard does now; every way in begins one."""
+        """The replies, records and events of the current call. Every entry point begins a
+        new step.
+        """
 
     def settings_of(self, group: Group) -> GroupOverrides:
-        """What was set for this group."""
+        """Return the settings of this group."""
         return self.settings.get(group.group_id, NO_SETTINGS)
 
     # --- effects ---
 
     def reply(self, ticket: Ticket, result: Result, waits: bool = True) -> None:
-        """Answer a ticket; ``waits`` is False only for what a crash may take back
-        (docs/design.md#durable-first).
+        """Answer a ticket. ``waits`` is False only if a crash may revoke the reply.
+
+        See docs/design.md#durable-first.
         """
         self.step.replies.append(Reply(ticket, result, waits))
 
     def record(self, record: Record, size_bytes: int = SMALL_RECORD_BYTES) -> None:
-        """Make a change of hard state: apply it here and have it written. The size is about that of
-        the encoded record.
+        """Change hard state: apply the record here, and add it to the step.
+
+        ``size_bytes`` is about the size of the encoded record.
         """
         self.apply(record)
         step = self.step
@@ -117,18 +123,18 @@ class ShardState:
         step.record_bytes += size_bytes
 
     def record_group(self, group: Group) -> None:
-        """Write what is live of a group's metadata."""
+        """Record a group's live metadata."""
         assigned = sum([len(member.assignment) for member in group.members.values()])
         self.record(group.to_record(), group.size_bytes + encoded_bytes(assigned))
 
     def record_removed(self, group: Group, offsets: Sequence[StoredOffset]) -> None:
-        """Remove offsets of a group."""
+        """Record the deletion of offsets."""
         gone = [(topic, partition) for topic, partition, _ in offsets]
         size_bytes = SMALL_RECORD_BYTES + REMOVED_OFFSET_BYTES * len(gone)
         self.record(OffsetsRemoved(group.group_id, gone), size_bytes)
 
     def record_adopted(self, group: Group, offsets: Sequence[StoredOffset]) -> None:
-        """Give offsets without a topic id the id of the topic of their name."""
+        """Record that offsets without a topic id get the id of the topic with their name."""
         topics: dict[str, AdoptedTopic] = {}
         for name, partition, stored in offsets:
             topic_id = self.image.by_name[name].topic_id
@@ -138,7 +144,7 @@ class ShardState:
         self.record(OffsetsAdopted(group.group_id, [*topics.values()]), size_bytes)
 
     def event(self, event: Event) -> None:
-        """Note a fact for the log."""
+        """Add an event to the step."""
         self.step.events.append(event)
 
     def arm(self, deadline: Deadline, at_ms: int) -> None:
@@ -149,8 +155,9 @@ class ShardState:
     # --- hard state ---
 
     def apply(self, record: Record) -> None:
-        """Change hard state: the one place that does, live and on load alike
-        (docs/design.md#hard-state).
+        """Change hard state. Only this function does, for requests and for loads.
+
+        See docs/design.md#hard-state.
         """
         if isinstance(record, OffsetsCommitted):
             self._apply_commit(record)
@@ -179,7 +186,7 @@ class ShardState:
         return group
 
     def enter(self, group: Group) -> None:
-        """Put a group that was just made among the others."""
+        """Add a new group to the shard."""
         self.groups[group.group_id] = group
         self.tally.by_state[group.state] += 1
 
@@ -194,17 +201,21 @@ class ShardState:
                 self.tally.metadata_bytes -= metadata_bytes(member.protocols)
 
     def note_groups(self) -> None:
-        """Tell the census how many groups there are: after each change that is not of a load."""
+        """Report the number of groups to the census. Call it after each change outside a load."""
         self.census.note(self.shard_id, len(self.groups))
         self.note_metadata()
         self.note_assigned()
 
     def note_metadata(self) -> None:
-        """Tell the census what the members' metadata takes: after each change of it."""
+        """Report the size of the members' metadata to the census. Call it after each
+        change of it.
+        """
         self.census.note_metadata(self.shard_id, self.tally.metadata_bytes)
 
     def note_assigned(self) -> None:
-        """Tell the census what assignments take: before it is asked, and after each load."""
+        """Report the size of the assignments to the census. Call it before a query, and after each
+        load.
+        """
         self.census.note_assigned(self.shard_id, self.tally.assigned_bytes)
 
     def _apply_commit(self, record: OffsetsCommitted) -> None:
@@ -258,7 +269,7 @@ class ShardState:
         group.assigned_bytes = assigned_bytes
 
     def _add_offsets(self, group: Group, offsets: dict[str, dict[int, SavedOffset]]) -> None:
-        # The record may be shared with whoever made it; what is ours is changed in place later.
+        # The record may be shared with its creator, and our copy is changed in place later.
         for topic, parts in offsets.items():
             held = group.offsets.get(topic)
             if held is None:
@@ -325,20 +336,24 @@ class ShardState:
     # --- what is saved, for folds and comparisons ---
 
     def saved(self, group_id: str) -> SavedGroup | None:
-        """The saved state of a group now; None where there is no group."""
+        """Return the saved state of a group; None if the group does not exist."""
         group = self.groups.get(group_id)
         return None if group is None else group.to_saved()
 
     def saved_groups(self) -> Iterator[SavedGroup]:
-        """The saved state of every group."""
+        """Yield the saved state of every group."""
         return (group.to_saved() for group in self.groups.values())
 
     def end_of(self, topic_id: str, partition: int) -> int:
-        """The largest offset of one partition that was ever stored in this shard; -1: none."""
+        """Return the largest offset of a partition ever stored in this shard; -1 if there
+        is none.
+        """
         return self.ends_by_topic.get(topic_id, {}).get(partition, -1)
 
     def ends(self) -> dict[tuple[str, int], int]:
-        """(topic id, partition) -> the largest offset that was ever stored in this shard."""
+        """Return the ends as (topic id, partition) -> the largest offset ever stored in
+        this shard.
+        """
         return {
             (topic_id, partition): end
             for topic_id, ends in self.ends_by_topic.items()
@@ -348,7 +363,7 @@ class ShardState:
 
 
 def _count_metadata(group: Group, before: SavedOffset | None, metadata: str) -> None:
-    """Note that an offset gets this metadata instead of what it had."""
+    """Count the change of one offset's metadata."""
     if before is not None and before.metadata:
         group.offset_metadata_bytes -= text_bytes(before.metadata)
     if metadata:

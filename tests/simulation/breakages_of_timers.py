@@ -221,7 +221,7 @@ LATE: Final = "no alarm is set|is silent since|should be over|should have (synce
 """What a world says of a timer."""
 
 EARLY: Final = "ms before the phase may end"
-SHORT: Final = "ms before its session ends|lives for ever"
+SHORT: Final = "ms before its session ends|has no deadline"
 
 TIMERS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     "timers that never ring": (alarm_never_rings, LATE),
@@ -231,7 +231,7 @@ TIMERS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
         wait_for_a_load_is_never_given_up,
         r"\d ms for OffsetCommit",
     ),
-    "a session that ends and evicts nobody": (session_evicts_nobody, "lives for ever"),
+    "a session that ends and evicts nobody": (session_evicts_nobody, "has no deadline"),
     "a session that begins again when it ends": (session_begins_again, "is silent since"),
     "an id that nobody joins with and that stays": (handed_out_id_stays, "should have joined"),
     "a join phase without a timer": (join_phase_is_not_armed, "join phase"),

@@ -1,1 +1,3 @@
-"""Pure functions from subscriptions and partitions to an assignment; one file an assignor."""
+"""Assignors: pure functions from subscriptions and partitions to an assignment. One file
+for each.
+"""

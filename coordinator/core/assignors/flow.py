@@ -1,4 +1,4 @@
-"""A flow of partitions from pools to members, dealt and levelled; members and pools by number."""
+"""A flow of partitions from pools to members. Members and pools are numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 
 class Flow:
-    """How many partitions of each pool every member holds. It starts from what members own."""
+    """How many partitions of each pool every member has. Starts from what the members own."""
 
     def __init__(
         self,
@@ -15,26 +15,26 @@ class Flow:
         members: Sequence[Sequence[int]],
         owned: Sequence[Mapping[int, int]],
     ) -> None:
-        """Take, for each pool, the members that may have of it and what they have of it already."""
+        """Start with the members of each pool, and with what they own of it."""
         self.members = members
         self.owned = owned
         self.held = [
             dict.fromkeys(subscribers, 0) | dict(had)
             for subscribers, had in zip(members, owned, strict=True)
         ]
-        """By pool: member -> count; zeros included."""
+        """By pool: member -> number of partitions; zeros included."""
         self.pools_of: list[list[int]] = [[] for _ in range(member_count)]
         self.load = [0] * member_count
-        """By member: the sum of what it holds."""
+        """By member: how many partitions it has in all pools."""
         self._least = [0] * len(members)
-        """By pool: what none of its members has less than, as far as levelling cares."""
+        """By pool: a lower bound of its members' loads, good enough for ``level``."""
         for pool, held in enumerate(self.held):
             for member, count in held.items():
                 self.pools_of[member].append(pool)
                 self.load[member] += count
 
     def deal_free(self, free: Sequence[int]) -> None:
-        """Give each partition that nobody has to the least loaded; pools with few takers first."""
+        """Assign each free partition to the least loaded member; pools with few members first."""
         for pool in sorted(range(len(free)), key=lambda pool: len(self.members[pool])):
             least = [(self.load[member], member) for member in self.members[pool]]
             heapify(least)
@@ -45,10 +45,10 @@ class Flow:
                 heapreplace(least, (load + 1, member))
 
     def level(self) -> None:
-        """Shift load down chains of exchanges until no chain ends two or more below its start.
+        """Shift load along chains of exchanges until no chain ends at a load two or more lower.
 
-        Then the loads are the most even ones that the subscriptions allow (optimal semi-matchings:
-        Harvey, Ladner, Lovasz, Tamir).
+        The loads are then as even as the subscriptions allow (optimal semi-matchings: Harvey,
+        Ladner, Lovasz, Tamir).
         """
         most = [(-load, member) for member, load in enumerate(self.load)]
         heapify(most)
@@ -63,12 +63,14 @@ class Flow:
                 heappush(most, (-self.load[end], end))
 
     def _shift_down(self, start: int, unsettled: set[int]) -> int | None:
-        """Shift one partition's load from the start to a member two below, if a chain leads there.
+        """Shift one partition of load from the start to a member two below, if a chain leads to
+        one.
 
-        If none does, every member that the search met is settled: no chain through it can help
-        anybody, for no unsettled member has a larger load than this one.
+        If none does, every member that the search visited is settled: no unsettled member has a
+        larger load than the start, so no chain through them can help.
         """
-        came_by: dict[int, tuple[int, int]] = {}  # member -> the pool and the member before it
+        # member -> the pool and the member from which the search reached it
+        came_by: dict[int, tuple[int, int]] = {}
         unmet = unsettled - {start}
         met_pools: set[int] = set()
         met = [start]
@@ -86,7 +88,7 @@ class Flow:
                     return end
             met_pools.update(gives)
             for pool in gives:
-                # walks through the smaller of the two: soon only few are left to meet
+                # walk through the smaller set: soon few members are unvisited
                 fresh = sorted(self.held[pool].keys() & unmet)
                 unmet.difference_update(fresh)
                 came_by.update(dict.fromkeys(fresh, (pool, giver)))
@@ -99,10 +101,10 @@ class Flow:
         return None
 
     def _low_member(self, pool: int, highest: int) -> int | None:
-        """Return the least loaded member of a pool if its load is low enough.
+        """Return the least loaded member of a pool if its load is at most ``highest``.
 
-        While loads are shifted from the top, the least one of a pool only grows, or stays too near
-        to the top to matter; so most pools are turned down without a look at their members.
+        While load is shifted from the top, the least load of a pool only grows, or stays too near
+        the top to matter. So most pools are rejected without a look at their members.
         """
         if self._least[pool] > highest:
             return None

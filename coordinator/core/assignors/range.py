@@ -1,7 +1,7 @@
-"""The range assignor: each topic is cut into contiguous ranges, by itself (``RangeAssignor``).
+"""The range assignor: each topic is cut into contiguous ranges (Kafka's ``RangeAssignor``).
 
-Topics with the same number of partitions and the same subscribers are cut alike, which joins of
-two topics rely on; the price is that the first members get the extra partition of every topic.
+Topics with the same number of partitions and the same subscribers are cut alike, and joins of two
+topics rely on that. The price: the first members get the extra partition of every topic.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from groupkeeper.coordinator.core.assignors.types import (
 
 
 class RangeAssignor:
-    """Gives each subscriber of a topic a range; the first ``partitions % subscribers`` one more."""
+    """Gives each subscriber of a topic a range. The first ``partitions % subscribers`` get one
+    more.
+    """
 
     name = "range"
 
     def assign(
         self, members: Sequence[MemberSubscription], partitions: Sequence[TopicPartition]
     ) -> Assignment:
-        """Deal topic by topic, to subscribers in the order of ``MemberSubscription.place``."""
+        """Assign topic by topic, to subscribers in the order of ``MemberSubscription.place``."""
         topics = topics_by_member(members)
         subscribers = subscribers_by_topic(topics)
         assignment: Assignment = {member_id: [] for member_id in topics}
@@ -35,7 +37,7 @@ class RangeAssignor:
                 continue
             share, extra = divmod(len(of_topic), len(subscribers[topic]))
             start = 0
-            # beyond the number of partitions every range is empty
+            # further subscribers get an empty range
             for position, member_id in enumerate(subscribers[topic][: len(of_topic)]):
                 end = start + share + (position < extra)
                 assignment[member_id] += of_topic[start:end]

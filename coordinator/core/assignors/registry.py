@@ -1,7 +1,7 @@
 """The assignors that come with the coordinator, by name.
 
-Third-party ones are looked up in ``coordinator/embed/assignor_plugins.py``: reading the installed
-distributions is I/O, and the core does none.
+``coordinator/embed/assignor_plugins.py`` finds third-party assignors: it reads the installed
+distributions, and the core does no I/O.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ ASSIGNORS: Final[Mapping[str, PartitionAssignor]] = MappingProxyType(
         for assignor in (RangeAssignor(), RoundRobinAssignor(), StickyAssignor())
     }
 )
-"""They hold no state, so one of each serves every group."""
+"""Assignors have no state, so all groups share these instances."""
 
 
 class UnknownAssignorError(LookupError):
-    """No assignor has that name."""
+    """No assignor has this name."""
 
     def __init__(self, name: str, known: Mapping[str, object]) -> None:
-        """Name the ones that exist, for the caller has usually misspelt one of them."""
         super().__init__(f"no assignor is named {name!r}; there are {', '.join(sorted(known))}")
         self.name = name
 

@@ -1,7 +1,7 @@
-"""The round-robin assignor: all partitions in a row, dealt in turn (``RoundRobinAssignor``).
+"""The round-robin assignor: deals all partitions in turn (Kafka's ``RoundRobinAssignor``).
 
-Where subscriptions differ, a member that does not subscribe is passed over and gets nothing in
-return, as in Kafka: the sticky assignor is the one that balances such groups.
+If subscriptions differ, a member that does not subscribe to a topic is skipped and gets nothing in
+return, as in Kafka. The sticky assignor balances such groups.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RoundRobinAssignor:
     def assign(
         self, members: Sequence[MemberSubscription], partitions: Sequence[TopicPartition]
     ) -> Assignment:
-        """Deal the partitions; the turn goes on from one topic to the next."""
+        """Deal the partitions. The turn continues from one topic to the next."""
         topics = topics_by_member(members)
         subscribers = subscribers_by_topic(topics)
         position_of = {member_id: position for position, member_id in enumerate(topics)}
@@ -37,8 +37,8 @@ class RoundRobinAssignor:
         for topic, of_topic in partitions_by_topic(partitions).items():
             if topic not in subscribers:
                 continue
-            # positions of the subscribers on the circle: passing over all others is one bisection,
-            # so a topic with few subscribers in a large group costs no walk round the circle
+            # positions of the subscribers on the circle: one bisection skips all others, so a topic
+            # with few subscribers in a large group needs no walk round the circle
             dealt_to = subscribers[topic]
             if dealt_to not in seats_of:
                 seats_of[dealt_to] = [position_of[member_id] for member_id in dealt_to]

@@ -1,10 +1,10 @@
-"""How many partitions of each pool every member gets: balance first, then as few moves as possible.
+"""How many partitions of each pool every member gets: balance first, then few moves.
 
-Where no member is in two pools this is arithmetic. Otherwise it is a flow of partitions from pools
-to members, whose cost is the sum of the squared loads, then the number of moved partitions. A flow
-is the cheapest one exactly when no cycle of exchanges makes it cheaper, so there are three passes:
-deal what is free, level along chains of exchanges, then take back moves along cycles of exchanges
-that leave the balance as it is.
+If no member is in two pools, this is arithmetic. Otherwise it is a flow of partitions from pools to
+members. Its cost is the sum of the squared loads, then the number of moved partitions. A flow has
+the least cost exactly when no cycle of exchanges lowers it. So there are three passes: assign the
+free partitions, level along chains of exchanges, then take back moves along cycles that keep the
+balance.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from groupkeeper.coordinator.core.assignors.flow import Flow
 from groupkeeper.coordinator.core.assignors.take_back import take_back_moves
 
 EFFORT: Final = 2_000_000
-"""Exchanges that the last pass looks at before it leaves the moves as they are: about a second. A
-count and not a time, for every process must come to the same assignment.
+"""Exchanges that the last pass examines at most: about a second.
+
+It is a count, not a time, because every process must compute the same assignment.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Topics with the same subscribers, seen as a number of partitions."""
+    """Topics with the same subscribers, as a number of partitions."""
 
     subscribers: Sequence[str]
-    """In the order of members; never empty."""
+    """In the order of the members; never empty."""
     size: int
-    """How many partitions there are to deal."""
+    """Number of partitions to assign."""
     owned: Mapping[str, int]
-    """How many of them a subscriber already has; together never more than ``size``."""
+    """How many of them each subscriber already has. The sum is never more than ``size``."""
 
 
 def shares_of(pools: Sequence[Pool]) -> list[dict[str, int]]:
-    """Return for each pool how many of its partitions each of its subscribers gets."""
+    """Return for each pool how many partitions each of its subscribers gets."""
     seats = [member_id for pool in pools for member_id in pool.subscribers]
     if len(set(seats)) == len(seats):
         return [_even_shares(pool) for pool in pools]
@@ -53,7 +54,7 @@ def shares_of(pools: Sequence[Pool]) -> list[dict[str, int]]:
 
 
 def _even_shares(pool: Pool) -> dict[str, int]:
-    """Divide one pool; the extra ones go first to members that already have more than the rest."""
+    """Divide one pool. Members that already have more get the extra partitions first."""
     share, extra = divmod(pool.size, len(pool.subscribers))
     by_need = sorted(pool.subscribers, key=lambda member_id: pool.owned.get(member_id, 0) <= share)
     gets_more = set(by_need[:extra])

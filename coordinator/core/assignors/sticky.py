@@ -1,10 +1,11 @@
 """The sticky assignor: members keep what they have as far as balance allows.
 
-Balance comes first, movement second, as in Kafka's ``StickyAssignor``; but that one goes by greedy
-steps, and this one always reaches the best balance that subscriptions allow, with the fewest moves
-for it (in large groups whose subscriptions differ: the fewest within ``shares.EFFORT``). Topics
-with the same subscribers are one pool: within it partitions differ only in who had them, so it is
-enough to decide how many each member gets (``shares.py``).
+Balance comes first and few moves second, as in Kafka's ``StickyAssignor``. Kafka's uses greedy
+steps. This one always reaches the best balance that the subscriptions allow, with the fewest moves.
+(In large groups with different subscriptions: the fewest moves within ``shares.EFFORT``.)
+
+Topics with the same subscribers form a pool. Within a pool partitions differ only in their previous
+owner, so it is enough to decide how many each member gets (``shares.py``).
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ from groupkeeper.coordinator.core.assignors.types import (
 
 
 class StickyAssignor:
-    """Keeps what it can, moves only what must move, balances within one."""
+    """Keeps partitions where they are as far as a balance within one allows."""
 
     name = "sticky"
 
     def assign(
         self, members: Sequence[MemberSubscription], partitions: Sequence[TopicPartition]
     ) -> Assignment:
-        """Deal from nothing: what ``roundrobin`` would, where all subscribe to the same."""
+        """Assign without a previous assignment.
+
+        If all members subscribe to the same topics, the result is that of ``roundrobin``.
+        """
         return self.assign_with_previous(members, partitions, {})
 
     def assign_with_previous(
@@ -39,10 +43,10 @@ class StickyAssignor:
         partitions: Sequence[TopicPartition],
         previous: Mapping[str, Collection[TopicPartition]],
     ) -> Assignment:
-        """Deal with as little movement as balance allows.
+        """Assign with as few moves as balance allows.
 
-        What ``previous`` says of members, topics or partitions that are gone is passed over; of
-        two members that both claim a partition, the first by ``place`` has it.
+        Members, topics and partitions in ``previous`` that no longer exist are ignored. If two
+        members claim a partition, the first by ``place`` has it.
         """
         topics = topics_by_member(members)
         pools, owned = _pools(topics, partitions, previous)
@@ -73,7 +77,7 @@ def _pools(
     partitions: Sequence[TopicPartition],
     previous: Mapping[str, Collection[TopicPartition]],
 ) -> tuple[dict[_Subscribers, list[TopicPartition]], dict[_Subscribers, _Owned]]:
-    """Put topics with the same subscribers together, and sort out who had what of each pool."""
+    """Group topics with the same subscribers into pools, and find who owned what of each pool."""
     subscribers = subscribers_by_topic(topics)
     pools: dict[_Subscribers, list[TopicPartition]] = {}
     for topic, of_topic in partitions_by_topic(partitions).items():
@@ -95,7 +99,7 @@ def _deal(
     share: Mapping[str, int],
     assignment: Assignment,
 ) -> None:
-    """Let members keep what their share covers, and deal the rest in turn to those short of it."""
+    """Let members keep what their share covers, and deal the rest in turn to the others."""
     kept: set[TopicPartition] = set()
     short: dict[str, int] = {}
     for member_id, count in share.items():
@@ -111,7 +115,7 @@ def _deal(
 
 
 def _turns(short: dict[str, int]) -> Iterator[str]:
-    """Name the members that are short, one after the other, each as often as it is short."""
+    """Yield the members that still need partitions, in turn, each as often as it needs one."""
     while short:
         yield from short
         short = {member_id: count - 1 for member_id, count in short.items() if count > 1}

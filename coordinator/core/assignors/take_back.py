@@ -1,10 +1,12 @@
-"""Take back moves without touching the balance: the negative cycles of a flow, cancelled.
+"""Take back moves without a change of balance: cancel the negative cycles of a flow.
 
-A cycle goes from a member to a pool (it gives one up: a move if it had it before), from a pool to a
-member (it gets one: a move less if it had it before), and from a member to one that holds exactly
-one more than it, whose loads the rest of the cycle swaps. As long as a cycle saves a move there is
-a better flow, and once none does there is not (Klein). Found as in Bellman and Ford, but only from
-where a move can be saved at all.
+A cycle has three kinds of edges. Member to pool: the member gives up a partition, which is a move
+if it owned one before. Pool to member: the member gets one, which undoes a move if it owned one
+before. Member to a member that has exactly one partition more: the rest of the cycle swaps their
+loads.
+
+While a cycle saves a move there is a better flow, and if none does there is not (Klein). The search
+is that of Bellman and Ford, but only from nodes where a move can be saved.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from groupkeeper.coordinator.core.assignors.flow import Flow
 
 
 def take_back_moves(flow: Flow, effort: int) -> None:
-    """Cancel cycles until none saves a move, or until that many exchanges were looked at."""
+    """Cancel cycles until none saves a move, or until ``effort`` exchanges were examined."""
     while effort > 0:
         search = _Search(flow)
         cycles = search.cycles(effort)
@@ -27,7 +29,7 @@ def take_back_moves(flow: Flow, effort: int) -> None:
 
 
 class _Search:
-    """One search for cycles. Members, pools and levels of load are nodes, in this order."""
+    """One search for cycles. The nodes are members, pools and levels of load, in this order."""
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
@@ -42,7 +44,7 @@ class _Search:
         self.looked_at = 0
 
     def cycles(self, effort: int) -> list[list[int]]:
-        """Return cycles that save moves, no node in two of them; none if no cycle saves any."""
+        """Return disjoint cycles that save moves; empty if no cycle does."""
         flow = self._flow
         active = [
             self._first_pool + pool
@@ -65,7 +67,7 @@ class _Search:
         return []
 
     def _exchanges(self, node: int) -> Iterator[tuple[int, int]]:
-        """Name the nodes that an exchange may go on to, and how many moves each step costs."""
+        """Yield the nodes that can follow a node, with the number of moves that each edge costs."""
         flow = self._flow
         if node < self._first_pool:
             for pool in flow.pools_of[node]:
@@ -83,7 +85,7 @@ class _Search:
                 yield member, 0
 
     def _closed(self, met: dict[int, None]) -> list[list[int]]:
-        """Follow the nodes back to where they came from; whoever comes by twice is on a cycle."""
+        """Follow the nodes back to their predecessors. A node visited twice is on a cycle."""
         walk_of: dict[int, int] = {}
         cycles = []
         for walk, start in enumerate(met):
@@ -99,7 +101,7 @@ class _Search:
         return cycles
 
     def cancel(self, cycle: list[int]) -> None:
-        """Make the exchanges of a cycle."""
+        """Apply the exchanges of a cycle."""
         flow = self._flow
         for node, to in zip(cycle, cycle[1:] + cycle[:1], strict=True):
             if node < self._first_pool <= to < self._first_level:

@@ -1,7 +1,7 @@
-"""What every assignor takes and gives, and the two protocols that a third-party one implements.
+"""Types of every assignor, and the two protocols that a third-party assignor implements.
 
-The broker side never needs an assignor for classic groups: the group's leader assigns. These are
-for hosts that embed the coordinator and assign themselves.
+The coordinator needs no assignor for classic groups, because the leader assigns. These are for
+embedding hosts that assign themselves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from groupkeeper.coordinator.core.wire_numbers import Int32
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic; sorts by topic, then by number."""
+    """A partition of a topic. Sorts by topic, then by number."""
 
     topic: str
     partition: Int32
@@ -27,31 +27,33 @@ class MemberSubscription:
 
     member_id: str
     topics: Collection[str]
-    """In any order; a topic without partitions is no error and counts for nothing."""
+    """In any order. A topic without partitions is ignored."""
     group_instance_id: str | None = None
-    """Of a static member, which keeps its place in the order over a restart."""
+    """Set for a static member, which keeps its place in the order when it restarts."""
 
     def __post_init__(self) -> None:
-        """Refuse a text, whose letters would be taken for topics."""
+        """Refuse a string: its characters would be taken for topics."""
         if isinstance(self.topics, str):
             raise TypeError(f"topics must be a collection of strings, not {self.topics!r}")
 
     @property
     def place(self) -> tuple[bool, str, str]:
-        """Sorts members as Kafka does: static ones first, by instance id, then the others by id."""
+        """Sort key of members, as in Kafka: static ones first, by instance id, then the others by
+        id.
+        """
         instance_id = self.group_instance_id
         return instance_id is None, instance_id or "", self.member_id
 
 
 Assignment: TypeAlias = dict[str, list[TopicPartition]]
-"""By member id; every member is in it, with [] where it gets nothing; each list is sorted."""
+"""By member id. Every member is in it, with [] if it gets nothing. Each list is sorted."""
 
 
 class PartitionAssignor(Protocol):
-    """Deals partitions to the members of a group.
+    """Assigns partitions to the members of a group.
 
-    The result must depend on nothing but the arguments, and not on their order: every process
-    that computes it must come to the same one.
+    The result must depend only on the arguments, and not on their order: every process must compute
+    the same one.
     """
 
     @property
@@ -61,12 +63,12 @@ class PartitionAssignor(Protocol):
     def assign(
         self, members: Sequence[MemberSubscription], partitions: Sequence[TopicPartition]
     ) -> Assignment:
-        """Deal the partitions of every topic that somebody subscribes to."""
+        """Assign the partitions of every topic that a member subscribes to."""
 
 
 @runtime_checkable
 class StickyPartitionAssignor(PartitionAssignor, Protocol):
-    """An assignor that can start from what members already have."""
+    """An assignor that can start from a previous assignment."""
 
     def assign_with_previous(
         self,
@@ -74,7 +76,7 @@ class StickyPartitionAssignor(PartitionAssignor, Protocol):
         partitions: Sequence[TopicPartition],
         previous: Mapping[str, Collection[TopicPartition]],
     ) -> Assignment:
-        """Deal the partitions so that as few as possible leave the member that has them."""
+        """Assign the partitions so that as few as possible move to another member."""
 
 
 def topics_by_member(members: Sequence[MemberSubscription]) -> dict[str, frozenset[str]]:
@@ -91,7 +93,7 @@ def topics_by_member(members: Sequence[MemberSubscription]) -> dict[str, frozens
 
 
 def partitions_by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """Return the partitions of each topic, topics and partitions sorted, repeats dropped."""
+    """Return the partitions of each topic, without duplicates. Topics and partitions are sorted."""
     by_topic: dict[str, list[TopicPartition]] = {}
     for partition in sorted(set(partitions)):
         by_topic.setdefault(partition.topic, []).append(partition)
@@ -99,10 +101,10 @@ def partitions_by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[
 
 
 def subscribers_by_topic(topics: Mapping[str, frozenset[str]]) -> dict[str, tuple[str, ...]]:
-    """Turn the subscriptions round; subscribers come in the order of ``topics``.
+    """Return the subscribers of each topic, in the order of ``topics``.
 
-    Members with equal subscriptions are taken together, and topics with equal subscribers share one
-    tuple: a thousand members of a thousand topics need not be a million entries.
+    Members with equal subscriptions are handled together, and topics with equal subscribers share
+    one tuple: a thousand members of a thousand topics need not be a million entries.
     """
     place_of = {member_id: place for place, member_id in enumerate(topics)}
     alike: dict[frozenset[str], list[str]] = {}

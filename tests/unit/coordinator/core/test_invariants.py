@@ -44,12 +44,12 @@ def offer_nothing_in_common(group: Group) -> None:
 
 
 STABLE: dict[str, tuple[Break, str]] = {
-    "kept though it is gone": (set_state(GroupState.DEAD), "is gone is kept"),
+    "kept though it is gone": (set_state(GroupState.DEAD), "a Dead group is kept"),
     "a generation too large": (lambda g: setattr(g, "generation_id", MAX_GENERATION + 1), "Stable"),
     "a negative generation": (lambda g: setattr(g, "generation_id", -1), "Stable"),
     "generation 0 with members": (lambda g: setattr(g, "generation_id", 0), "Stable"),
     "Empty with members": (set_state(GroupState.EMPTY), "has members"),
-    "led from outside": (lambda g: setattr(g, "leader_id", "stranger"), "leads from outside"),
+    "led from outside": (lambda g: setattr(g, "leader_id", "stranger"), "leads and is no member"),
     "no protocol": (lambda g: setattr(g, "protocol_name", None), "Stable"),
     "no type": (lambda g: setattr(g, "protocol_type", ""), "members of no type"),
     "a protocol that not all support": (drop_support, "not supported by all"),
@@ -61,7 +61,7 @@ STABLE: dict[str, tuple[Break, str]] = {
         lambda g: g.pending_members.update({first(g).member_id: first(g).session}),
         "a member at once",
     ),
-    "a stranger's sync is awaited": (lambda g: g.pending_sync.add("x"), "syncs of strangers"),
+    "a stranger's sync is awaited": (lambda g: g.pending_sync.add("x"), "syncs of non-members"),
     "parked joins are miscounted": (lambda g: setattr(g, "parked_joins", 1), "miscounted"),
     "a join parked in Stable": (lambda g: g.park_join(first(g), object()), "holds joins"),
     "a sync parked in Stable": (lambda g: setattr(first(g), "parked_sync", 1), "holds syncs"),
@@ -72,7 +72,7 @@ STABLE: dict[str, tuple[Break, str]] = {
     ),
     "a session that never ends": (
         lambda g: setattr(first(g).session, "at", None),
-        "lives for ever",
+        "has no deadline",
     ),
     "a session out of the heap": (
         lambda g: setattr(first(g).session, "queued_at", None),
@@ -162,7 +162,7 @@ def test_handed_out_id_that_never_expires_is_found():
     (pending,) = driver.shard.groups["g"].pending_members.values()
     check(driver.shard)
     pending.at = None
-    with pytest.raises(AssertionError, match="a handed-out id lives for ever"):
+    with pytest.raises(AssertionError, match="a pending id has no deadline"):
         check(driver.shard)
 
 
