@@ -80,8 +80,9 @@ def check_group(group: Group) -> None:
 
 
 def due_at(shard: ShardState, request: Request) -> tuple[int | None, int | None]:
-    """When the session of the member that a heartbeat names comes up, and when the first of all
-    deadlines; None: there is none.
+    """Return the heap times of the session that a heartbeat names, and of the first deadline.
+
+    None stands for no session or no deadline.
     """
     session = None
     if isinstance(request, Heartbeat) and request.group_id in shard.groups:
@@ -93,13 +94,16 @@ def due_at(shard: ShardState, request: Request) -> tuple[int | None, int | None]
 def check_alarm(
     shard: ShardState, request: Request, before: tuple[int | None, int | None], step: Step
 ) -> None:
-    """Assert that the runtime will look for what a request made earlier than it was: ``before`` is
-    what ``due_at`` returned.
+    """Assert that the runtime will notice each deadline that a request moved to an earlier time.
+
+    ``before`` is what ``due_at`` returned before the request.
     """
     after = due_at(shard, request)
-    for what, was_ms, is_ms in zip(("its session", "what is due"), before, after, strict=True):
+    for what, was_ms, is_ms in zip(
+        ("its session", "the first deadline"), before, after, strict=True
+    ):
         is_earlier = is_ms is not None and (was_ms is None or is_ms < was_ms)
-        assert step.sets_alarm or not is_earlier, f"{request}: nobody looks for {what}"
+        assert step.sets_alarm or not is_earlier, f"{request}: no alarm is set for {what}"
 
 
 def _check_state(group: Group) -> None:

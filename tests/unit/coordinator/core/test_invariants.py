@@ -59,7 +59,7 @@ STABLE: dict[str, tuple[Break, str]] = {
     "an instance of nobody": (lambda g: g.static_members.update(i="x"), "instance ids"),
     "an id handed out to a member": (
         lambda g: g.pending_members.update({first(g).member_id: first(g).session}),
-        "a member at once",
+        "pending and a member",
     ),
     "a stranger's sync is awaited": (lambda g: g.pending_sync.add("x"), "syncs of non-members"),
     "parked joins are miscounted": (lambda g: setattr(g, "parked_joins", 1), "miscounted"),
@@ -187,7 +187,7 @@ def test_group_under_another_name_is_found():
     ("damage", "said"),
     [
         (lambda group: save(generation_id=9)(group), "Empty"),
-        (lambda group: setattr(group.sync_phase, "at", 5), "a sync phase that is over"),
+        (lambda group: setattr(group.sync_phase, "at", 5), "a finished sync phase"),
     ],
     ids=["another generation", "a sync phase"],
 )
