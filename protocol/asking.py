@@ -1,7 +1,7 @@
-"""The other side of the wire: requests written and responses read, for a client of ours.
+"""The client's side of the protocol: write requests and read responses.
 
-The command line uses it against any broker, so responses are read by the safe reader as well: what
-listens on a port need not be a broker. Milliseconds and error codes come out as plain integers.
+The command line uses it with any broker. Responses are read by the safe reader too, because any
+program may listen on a port. Milliseconds and error codes are plain integers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from groupkeeper.protocol.reader import read_entity
 from groupkeeper.protocol.writer import Row, write_entity
 
 MAX_ELEMENTS: Final = 5_000_000
-"""Of one response: a listing of every group of a large cluster fits."""
+"""Array elements in one response: a listing of every group of a large cluster fits."""
 
 _FIXED_HEADER: Final = Struct(">hhi").pack
 
@@ -26,8 +26,9 @@ _FIXED_HEADER: Final = Struct(">hhi").pack
 def write_request(
     api_key: int, version: int, correlation_id: int, client_id: str, **values: Any
 ) -> bytes:
-    """Return the whole frame of a request; a value for a field that this version lacks is dropped,
-    so one call states it for all versions.
+    """Return the whole frame of a request.
+
+    Values of fields that this version lacks are ignored, so one call serves all versions.
     """
     schema = load_request_schema(api_key, version)
     out = bytearray(PREFIX_BYTES)
@@ -41,11 +42,11 @@ def write_request(
 
 
 def read_response(api_key: int, version: int, correlation_id: int, body: bytes) -> Any:
-    """Read what stands behind the length; raises ProtocolError, and nothing else."""
+    """Read the body of a response, without its length prefix. Raises only ProtocolError."""
     schema = load_response_schema(api_key, version)
     if len(body) < 4 or int.from_bytes(body[:4], "big", signed=True) != correlation_id:
         raise ProtocolError("bad_header", "the answer is to another request")
-    # header v1 is v0 and tagged fields, of which none is known
+    # header v1 is v0 followed by tagged fields; none is known
     start = 4 + (_tags_size(body) if schema.__header_schema__.__version__ > 0 else 0)
     return read_entity(schema, body, start, MAX_ELEMENTS)
 

@@ -1,7 +1,7 @@
 """Requests and responses of every served version, as kio's classes.
 
-Requests are read by ``protocol.reader`` and responses written by ``protocol.writer``; kio has the
-classes alone. Its modules are imported when an API and version is first used.
+``protocol.reader`` reads requests and ``protocol.writer`` writes responses; kio has only the
+classes. Its modules are imported when an API and version is first used.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ _SAME_LAYOUT: Final = {
     (int(ApiKey.OFFSET_COMMIT), 1): 2,
     (int(ApiKey.OFFSET_FETCH), 0): 1,
 }
-"""Responses that Kafka 4 dropped, and the later version with the same bytes."""
+"""Responses that Kafka 4 removed, with the later version that has the same bytes."""
 
 
 @cache
 def request_class(api_key: int, version: int) -> EntityClass:
-    """Return kio's class of a request; OffsetFetch v0 is v1, which has the same bytes
-    (docs/spec/wire.md#old-versions).
+    """Return kio's class of a request.
+
+    OffsetFetch v0 has the class of v1, whose bytes are the same (docs/spec/wire.md#old-versions).
     """
     if api_key == ApiKey.OFFSET_COMMIT and version < 2:
-        # Late: aiokafka's codecs cost a start 40 ms, and hardly any client speaks these versions.
+        # A late import: aiokafka's codecs take 40 ms to load, and few clients use these versions.
         from groupkeeper.protocol.dropped_versions import OFFSET_COMMIT_REQUESTS
 
         return OFFSET_COMMIT_REQUESTS[version]
@@ -52,7 +53,7 @@ def response_class(api_key: int, version: int) -> EntityClass:
 def read_request(api_key: int, version: int, frame: bytes, offset: int, max_elements: int) -> Any:
     """Read the body of a request that begins at ``offset``; milliseconds are plain integers.
 
-    Raises ProtocolError, and nothing else, whatever the bytes are.
+    Raises only ProtocolError, for any bytes.
     """
     return read_entity(request_class(api_key, version), frame, offset, max_elements)
 
@@ -62,9 +63,9 @@ def write_response(
 ) -> bytes:
     """Return the whole frame of a response: length, response header, body.
 
-    ``values`` has the fields by name, and belongs to this call. A value for a field that the
-    version lacks is dropped, so one call states a response for all versions. A field that the
-    version needs and did not get is a KeyError: a bug of ours.
+    ``values`` has the fields by name. The callee may change it. Values of fields that the version
+    lacks are ignored, so one call serves all versions. Raises KeyError if a field of the version is
+    missing: a bug of ours.
     """
     values["throttle_time"] = throttle_time_ms
     return response_writer(api_key, version)(correlation_id, values)
@@ -72,15 +73,15 @@ def write_response(
 
 @cache
 def response_writer(api_key: int, version: int) -> WriteFrame:
-    """Return the function that makes the frames of a response."""
+    """Return the function that writes the frames of a response."""
     head = response_header(flexible=has_flexible_response_header(api_key, version))
     return frame_writer(response_class(api_key, version), head)
 
 
 def write_elements(api_key: int, version: int, path: str, items: Iterable[Any]) -> bytes:
-    """Return elements of a nested array of a response, such as ``topics.partitions``.
+    """Return encoded elements of a nested array of a response, such as ``topics.partitions``.
 
-    ``protocol.writer.Written`` makes them a value for the array.
+    ``protocol.writer.Written`` turns them into a value for the array.
     """
     out = bytearray()
     entities_writer(element_class(response_class(api_key, version), path))(out, items)
@@ -88,5 +89,5 @@ def write_elements(api_key: int, version: int, path: str, items: Iterable[Any]) 
 
 
 def uuid_to_topic_id(uuid: UUID | None) -> str:
-    """Turn kio's form of a topic id into Kafka's printed form; "" for the zero id."""
+    """Return Kafka's printed form of a topic id from kio's form; "" for the zero id."""
     return "" if uuid is None else urlsafe_b64encode(uuid.bytes)[:22].decode()

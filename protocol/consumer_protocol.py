@@ -1,9 +1,9 @@
-"""The bytes that clients of protocol type ``consumer`` put into JoinGroup and SyncGroup.
+"""The bytes that clients of protocol type ``consumer`` send in JoinGroup and SyncGroup.
 
 ConsumerProtocolSubscription and ConsumerProtocolAssignment: a version, then classic (non-flexible)
-fields; a newer version only adds fields at the end, so what is known of an unknown version is read
-as the newest. Plain struct code, safe on any bytes: the core imports this module, and nothing else
-of ``protocol``.
+fields. Newer versions only add fields at the end, so an unknown version is read as the newest known
+one. This is plain struct code, safe for any bytes. It is the only module of ``protocol`` that the
+core imports.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from typing import Final
 
 MAX_NAMES: Final = 20_000
 MAX_NAME_BYTES: Final = 1024 * 1024
-"""What is read of the subscriptions of one group, lists that repeat not counted: 20 ms at most. A
-thousand members that want the same hundred topics are a hundred names."""
+"""Bytes of names read from the subscriptions of one group; equal lists count once.
+
+Reading them takes 20 ms at most. A thousand members that subscribe to the same hundred topics have
+a hundred names.
+"""
 REMEMBERED_LISTS: Final = 8
 
 _I16 = struct.Struct(">h")
@@ -25,12 +28,12 @@ _I32 = struct.Struct(">i")
 
 
 class ConsumerProtocolError(ValueError):
-    """The bytes are not what a consumer sends."""
+    """The bytes are not valid for the consumer protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member wants, and (v1+) holds."""
+    """The topics of a member and, from v1 on, the partitions that it owns."""
 
     version: int
     topics: list[str]
@@ -42,7 +45,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerAssignment:
-    """What a member is given."""
+    """The partitions assigned to a member."""
 
     version: int
     partitions: dict[str, list[int]]
@@ -62,8 +65,9 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def subscribed_topics(data: bytes, max_names: int = MAX_NAMES) -> list[str]:
-    """Read the topics alone, the part that never changed, and no more than the first
-    ``max_names`` of them. Raises ConsumerProtocolError.
+    """Read only the topics, and no more than the first ``max_names``. Raises ConsumerProtocolError.
+
+    The topics have the same encoding in every version.
     """
     reader = _Reader(data)
     reader.version()
@@ -71,10 +75,13 @@ def subscribed_topics(data: bytes, max_names: int = MAX_NAMES) -> list[str]:
 
 
 def all_subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str]:
-    """Read the topics of all members of a group. Raises ConsumerProtocolError, also where the lists
-    that differ have more than ``MAX_NAMES`` names or ``MAX_NAME_BYTES`` bytes together.
+    """Read the topics of all members of a group.
 
-    Most members of a group want the same, so a list like one of the last few is not read again.
+    Raises ConsumerProtocolError, also if the distinct lists together have more than ``MAX_NAMES``
+    names or ``MAX_NAME_BYTES`` bytes.
+
+    Most members of a group subscribe to the same topics, so a list equal to one of the last few is
+    not read again.
     """
     topics: set[str] = set()
     lists: deque[bytes] = deque(maxlen=REMEMBERED_LISTS)
@@ -106,7 +113,7 @@ def decode_assignment(data: bytes) -> ConsumerAssignment:
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """Write a subscription in its version."""
+    """Encode a subscription in its version."""
     out = [_I16.pack(subscription.version), _I32.pack(len(subscription.topics))]
     out += [_string(topic) for topic in subscription.topics]
     out.append(_nullable_bytes(subscription.user_data))
@@ -121,13 +128,13 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def encode_assignment(assignment: ConsumerAssignment) -> bytes:
-    """Write an assignment in its version."""
+    """Encode an assignment in its version."""
     head = _I16.pack(assignment.version)
     return head + _partitions(assignment.partitions) + _nullable_bytes(assignment.user_data)
 
 
 class _Reader:
-    """Reads from the front; every length is checked against what is left."""
+    """Reads from the front, and checks every length against the bytes that are left."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

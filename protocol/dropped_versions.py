@@ -1,9 +1,9 @@
-"""Requests that Kafka 4 dropped and old clients still send: OffsetCommit 0 and 1
-(docs/spec/wire.md#old-versions).
+"""Requests that Kafka 4 removed and old clients still send: OffsetCommit 0 and 1.
 
-kio lacks them; aiokafka has their schemas. The schemas become classes in kio's form, so that
-``protocol.reader`` reads them like any other: aiokafka's own decoder takes a null anywhere, refuses
-text that is not UTF-8 and knows no bound on elements. OffsetFetch 0 has the bytes of 1.
+See docs/spec/wire.md#old-versions. kio lacks them and aiokafka has their schemas. The schemas
+become classes in kio's form, so that ``protocol.reader`` reads them like any other. aiokafka's own
+decoder accepts null anywhere, refuses text that is not UTF-8, and has no limit on elements.
+OffsetFetch 0 has the bytes of 1.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _NAMES: Final = {
     "timestamp": "commit_timestamp",
     "metadata": "committed_metadata",
 }
-"""aiokafka's name of a field -> Kafka's, which the later versions have."""
+"""aiokafka's name of a field -> Kafka's name in later versions."""
 
 _MAY_BE_NULL: Final = "committed_metadata"
 
 
 def _entity(name: str, version: int, schema: Schema) -> EntityClass:
-    """State a schema of aiokafka as a class in kio's form."""
+    """Return a class in kio's form from a schema of aiokafka."""
     members: list[Any] = []
     for told, kind in zip(schema.names, schema.fields, strict=True):
         known = _NAMES[told]
@@ -59,9 +59,9 @@ def _entity(name: str, version: int, schema: Schema) -> EntityClass:
 
 
 OFFSET_COMMIT_REQUESTS: Final = (
-    # A commit without member or generation; Kafka wrote it to ZooKeeper.
+    # A commit without member or generation. Kafka wrote it to ZooKeeper.
     _entity("OffsetCommitRequestV0", 0, OffsetCommitRequest_v0.SCHEMA),
-    # A commit of a member, or of nobody (generation -1, no member).
+    # A commit of a member, or without one (generation -1, empty member id).
     _entity("OffsetCommitRequestV1", 1, OffsetCommitRequest_v1.SCHEMA),
 )
-"""The class of a request, by its version."""
+"""The class of the request, by version."""

@@ -1,4 +1,4 @@
-"""The fields of kio's classes: what the reader and the writer of messages are made from."""
+"""The fields of kio's classes, from which the reader and the writer of messages are built."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import UnionType
 from typing import Any, Final, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
 EntityClass: TypeAlias = Any
-"""A class of kio's: to a type checker no more than Any, since every version has its own."""
+"""A class of kio. To a type checker it is Any, since every version has a class of its own."""
 
 LAYOUTS: Final = {
     "int8": "b",
@@ -25,7 +25,7 @@ LAYOUTS: Final = {
     "timedelta_i64": "q",
     "datetime_i64": "q",
 }
-"""The struct letter of each type of a fixed size; durations and times are milliseconds."""
+"""The struct letter of each fixed-size type. Durations and times are milliseconds."""
 
 
 class WireField(NamedTuple):
@@ -33,24 +33,24 @@ class WireField(NamedTuple):
 
     name: str
     what: str
-    """The class and the field, for messages."""
+    """The class and the field, for error messages."""
     kafka_type: str
-    """"" if the field holds an entity, or an array of them."""
+    """"" if the field is an entity or an array of entities."""
     entity: EntityClass | None
     is_array: bool
     nullable: bool
     tag: int | None
     default: Any
-    """The value of a tagged field that is not sent; ``MISSING`` if there is none."""
+    """The value if a tagged field is not sent; ``MISSING`` if it has no default."""
 
     @property
     def layout(self) -> str:
-        """The struct letter of a single value of a fixed size, else ""."""
+        """Return the struct letter if the field is one value of fixed size, else ""."""
         return "" if self.is_array else LAYOUTS.get(self.kafka_type, "")
 
 
 def wire_fields(entity_type: EntityClass) -> tuple[list[WireField], list[WireField]]:
-    """Return the fields in the order of the wire, and the tagged fields in the order of tags."""
+    """Return the fields in wire order, and the tagged fields in the order of their tags."""
     hints = get_type_hints(entity_type)
     plain: list[WireField] = []
     tagged: list[WireField] = []

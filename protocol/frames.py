@@ -1,8 +1,7 @@
-"""Frames out of a stream of bytes: each whole, with its 4-byte length still in front.
+"""Splits a stream of bytes into whole frames, each with its 4-byte length prefix.
 
-The common case is one request in one read: the bytes object is handed on as it came, without a
-copy. What is not complete waits in a buffer that grows with what has arrived, never with what was
-announced.
+Usually one read is one request: its bytes object is returned without a copy. Incomplete frames wait
+in a buffer that grows with the bytes received, never with the announced length.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _unpack_length: Final = _LENGTH.unpack_from
 _PREFIX: Final = _LENGTH.size
 
 MAX_FRAME_BYTES_LIMIT: Final = 0x1603_0000
-"""Frames may not be larger: from here on a length could be the first bytes of TLS (or HTTP)."""
+"""Upper bound of ``max_frame_bytes``: a larger length may be the first bytes of TLS or HTTP."""
 
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 _HTTP_VERBS: Final = (
@@ -35,40 +34,43 @@ _HTTP_VERBS: Final = (
 
 
 class FrameError(ProtocolError):
-    """A length that no frame of ours can have; what follows in the stream means nothing."""
+    """An invalid frame length. The rest of the stream cannot be interpreted."""
 
     def __init__(self, reason: str, message: str, frames: list[bytes]) -> None:
-        """Keep the whole frames that came before it in the same read: they can be answered."""
+        """Keep the whole frames that came before it in the same read: they can still be
+        answered.
+        """
         super().__init__(reason, message)
         self.frames = frames
 
 
 class FrameSplitter:
-    """Cuts what a connection receives into frames. After a FrameError it is not to be fed again."""
+    """Splits the bytes of a connection into frames. After a FrameError it must not be fed again."""
 
     __slots__ = ("_max_frame_bytes", "_waiting", "_wanted")
 
     def __init__(self, max_frame_bytes: int) -> None:
-        """Refuse frames of more than ``max_frame_bytes``, the prefix not counted."""
+        """Refuse frames of more than ``max_frame_bytes``, without the prefix."""
         assert 0 < max_frame_bytes < MAX_FRAME_BYTES_LIMIT, max_frame_bytes
         self._max_frame_bytes = max_frame_bytes
         self._waiting = bytearray()
         self._wanted = _PREFIX
-        """With so many bytes there is something to do."""
+        """The number of buffered bytes from which a frame may be complete."""
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of a frame that is not complete yet."""
+        """Return the size of the incomplete frame so far."""
         return len(self._waiting)
 
     def forget(self) -> None:
-        """Drop what is not complete: nothing more will come."""
+        """Drop an incomplete frame, because no more bytes will come."""
         self._waiting = bytearray()
         self._wanted = _PREFIX
 
     def is_one(self, data: bytes) -> bool:
-        """Say whether ``data`` is one whole frame, with nothing before it that is incomplete. It
-        need not be fed then: ``feed`` returns it as it is.
+        """Return whether ``data`` is one whole frame and no incomplete one precedes it.
+
+        The caller need not feed it then: ``feed`` would return it unchanged.
         """
         size = len(data) - _PREFIX
         return (
@@ -78,8 +80,8 @@ class FrameSplitter:
         )
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the frames that ``data`` completes, in order; raise FrameError at a length that
-        cannot be.
+        """Return the frames that ``data`` completes, in order. Raises FrameError for an invalid
+        length.
         """
         if self.is_one(data):
             return [data]

@@ -1,7 +1,7 @@
 """Request headers v1 and v2, response headers v0 and v1.
 
-A frame here is whole, with its 4-byte length in front (see ``protocol/frames.py``), so positions
-count from there.
+Frames here include their 4-byte length prefix (see ``protocol/frames.py``), so positions count from
+there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from groupkeeper.protocol.reader import MAX_HEADER_TAGS, Input, java_text
 from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
 
 PREFIX_BYTES: Final = 4
-"""The length in front of every frame."""
+"""Size of the length prefix of every frame."""
 
 _FIXED: Final = Struct(">hhih")
 _CLIENT_ID_AT: Final = PREFIX_BYTES + _FIXED.size
@@ -27,7 +27,7 @@ _RESPONSE_V1: Final = Struct(">iix")
 
 
 class RequestHeader(NamedTuple):
-    """Who asks for what, and where the body begins in the frame."""
+    """The header of a request, and where its body begins in the frame."""
 
     api_key: int
     api_version: int
@@ -37,14 +37,14 @@ class RequestHeader(NamedTuple):
 
 
 _new: Final = tuple.__new__
-"""A NamedTuple's own constructor is a Python function, which takes 0.15 us longer; every request
-has a header.
-"""
+"""Creates a NamedTuple directly: its Python constructor takes 0.15 us longer for every request."""
 
 
 def _has_flexible_header(api_key: int, version: int) -> bool:
-    """Say so of a version that is not served. Nobody reads its body, so the header is read as far
-    as all headers are alike; but ApiVersions is answered in every version.
+    """Return whether an unserved version has a flexible header.
+
+    Of such versions only ApiVersions is answered. In all others the header is read up to the client
+    id, since all headers begin alike.
     """
     return api_key == ApiKey.API_VERSIONS and API_BY_KEY[api_key].is_flexible(version)
 
@@ -68,9 +68,9 @@ def _skip_tags(frame: bytes, position: int) -> int:
 
 
 def read_request_header(frame: bytes) -> RequestHeader:
-    """Read the header of a frame; whether its key and version are served is for others to judge.
+    """Read the header of a frame. The caller checks whether its key and version are served.
 
-    Of what is not served the body offset is the end of the client id.
+    If they are not served, the body offset is the end of the client id.
     """
     try:
         api_key, version, correlation_id, client_id_bytes = _FIXED.unpack_from(frame, PREFIX_BYTES)
@@ -78,7 +78,7 @@ def read_request_header(frame: bytes) -> RequestHeader:
         raise ProtocolError("bad_header", "the frame is shorter than a request header") from None
     position = _CLIENT_ID_AT
     client_id: str | None = None
-    # Classic 2-byte length in both header versions; as in Kafka any negative length is null.
+    # Both header versions have a classic 2-byte length. As in Kafka, any negative length is null.
     if client_id_bytes >= 0:
         position += client_id_bytes
         if position > len(frame):
@@ -97,27 +97,26 @@ def read_request_header(frame: bytes) -> RequestHeader:
 
 
 MAX_REMEMBERED_BYTES: Final = 256
-"""A longer client id is read anew with each request: every connection may have one."""
+"""Longer client ids are decoded again for each request, to bound the memory of a connection."""
 
 HeaderFields: TypeAlias = tuple[int, int, int, str | None, int]
-"""Those of ``RequestHeader``."""
+"""The fields of ``RequestHeader``."""
 
 
 class HeaderReader:
-    """Reads the headers of one connection, whose client id is nearly always the same."""
+    """Reads the headers of one connection, whose client id rarely changes."""
 
     __slots__ = ("_body_at", "_client_id", "_raw")
 
     def __init__(self) -> None:
-        """Take the client id to be null."""
         self._raw = b"\xff\xff"
-        """The client id as it stood in the last frame, its length included."""
+        """The last client id as bytes, with its length."""
         self._client_id: str | None = None
         self._body_at = _CLIENT_ID_AT
-        """Where the client id ends."""
+        """The position after the client id."""
 
     def read(self, frame: bytes) -> HeaderFields:
-        """Read the header of a frame, as ``read_request_header``."""
+        """Read the header of a frame, like ``read_request_header``."""
         if frame.startswith(self._raw, _CLIENT_ID_SIZE_AT):
             api_key, version, correlation_id = _BEFORE_CLIENT_ID(frame)
             position = self._body_at
@@ -139,12 +138,12 @@ class HeaderReader:
 def response_header(*, flexible: bool) -> Struct:
     """Return what packs a length and a correlation id: response header v0, or v1 without tags.
 
-    Every flexible version takes v1, except ApiVersions: a client reads that reply before it knows
-    what we speak.
+    Every flexible version has v1, except ApiVersions: a client reads that reply before it knows our
+    versions.
     """
     return _RESPONSE_V1 if flexible else _RESPONSE_V0
 
 
 def has_flexible_response_header(api_key: int, version: int) -> bool:
-    """Say whether a response of this version carries header v1."""
+    """Return whether a response of this version has header v1."""
     return api_key != ApiKey.API_VERSIONS and API_BY_KEY[api_key].is_flexible(version)

@@ -1,13 +1,13 @@
 """The records of Kafka's ``__consumer_offsets``: committed offsets and classic groups.
 
-kio has no schemas for them, so they stand here as kio entities, field by field from Kafka's own
+kio has no schemas for them. So they are kio entities here, field by field from Kafka's own
 definitions (group-coordinator/src/main/resources/common/message/*.json of 4.3.1), each field with
-the versions that have it. Key and value both begin with an int16: in a key it tells what the record
-is (CoordinatorRecordType; before Kafka 4.0 it was called the key's version), in a value it is the
-value's version. A record without a value takes back what its key names.
+its versions. Key and value both begin with an int16. In a key it is the record's type
+(CoordinatorRecordType; before Kafka 4.0 it was called the key's version). In a value it is the
+value's version. A record without a value deletes what its key names.
 
-The topic also holds records of consumer, share and streams groups; those are told apart and not
-read. Bytes are read by ``protocol.reader``, whoever wrote them.
+The topic also has records of consumer, share and streams groups. They are recognized and not read.
+``protocol.reader`` reads the bytes, so invalid ones are safe.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from groupkeeper.protocol.fields import EntityClass
 from groupkeeper.protocol.reader import read_entity
 
 MAX_ELEMENTS: Final = 1_000_000
-"""Members and tags of one record; a record is bounded by the broker's message.max.bytes."""
+"""Members and tags of one record. The broker's message.max.bytes bounds the record."""
 
 CONSUMER_GROUP_TYPES: Final = frozenset({3, 4, 5, 6, 7, 8, 16})
 """Record types of groups of the consumer protocol (KIP-848)."""
@@ -39,14 +39,14 @@ _VERSION: Final = struct.Struct(">h")
 
 
 class RecordError(Exception):
-    """Bytes that are no key or no value of this topic; the message is one sentence."""
+    """Bytes that are not a valid key or value of this topic. The message is one sentence."""
 
 
 # --- the definitions ------------------------------------------------------------------------------
 
 
 class _Field(NamedTuple):
-    """One field of a definition; see Kafka's JSON."""
+    """One field of a definition in Kafka's JSON."""
 
     name: str
     kind: Any
@@ -58,7 +58,7 @@ class _Field(NamedTuple):
 
 
 class _Message(NamedTuple):
-    """One definition; ``type`` makes the kio entity of a version."""
+    """One definition. ``type`` returns the kio entity of a version."""
 
     name: str
     versions: range
@@ -66,7 +66,7 @@ class _Message(NamedTuple):
     fields: tuple[_Field, ...]
 
     def type(self, version: int, kind: EntityType = EntityType.data) -> EntityClass:
-        """Make the entity of a version."""
+        """Return the kio entity of a version."""
         members: list[Any] = []
         for each in self.fields:
             if not each.first <= version <= each.last:
@@ -94,11 +94,11 @@ class _Message(NamedTuple):
 
 
 _NEVER: Final = 32_767
-"""As ``first_flexible``: no version is."""
+"""A value of ``first_flexible``: no version is flexible."""
 
 _OFFSET_COMMIT_KEY: Final = _Message(
     "OffsetCommitKey",
-    range(2),  # 0 is LegacyOffsetCommitKey, of before Kafka 0.9
+    range(2),  # 0 is LegacyOffsetCommitKey, from before Kafka 0.9
     _NEVER,
     (
         _Field("group", str, "string"),
@@ -175,7 +175,7 @@ ENTITIES: Final = _types(
 
 @dataclass(frozen=True, slots=True)
 class OffsetKey:
-    """Whose committed offset a record sets, or without a value clears."""
+    """The committed offset that a record sets, or deletes if it has no value."""
 
     group: str
     topic: str
@@ -184,19 +184,19 @@ class OffsetKey:
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """Which classic group a record sets, or without a value clears."""
+    """The classic group that a record sets, or deletes if it has no value."""
 
     group: str
 
 
 @dataclass(frozen=True, slots=True)
 class OtherKey:
-    """A record of another kind of group, or one that was invented after 4.3."""
+    """A record of another kind of group, or of a type newer than Kafka 4.3."""
 
     record_type: int
-    """The number that begins the key."""
+    """The number at the start of the key."""
     group: str = ""
-    """Whose it is, where it is of a group of the consumer protocol."""
+    """The group, if it is a group of the consumer protocol."""
 
 
 Key: TypeAlias = OffsetKey | GroupKey | OtherKey
@@ -204,7 +204,7 @@ Key: TypeAlias = OffsetKey | GroupKey | OtherKey
 
 @dataclass(frozen=True, slots=True)
 class OffsetValue:
-    """A committed offset. -1, "" where a version does not tell."""
+    """A committed offset. Fields that its version lacks are -1 or ""."""
 
     offset: int
     metadata: str
@@ -212,12 +212,12 @@ class OffsetValue:
     leader_epoch: int = -1
     expire_timestamp: int = -1
     topic_id: str = ""
-    """Kafka's printed form."""
+    """In Kafka's printed form."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberValue:
-    """A member of a classic group; times in milliseconds."""
+    """A member of a classic group. Times are milliseconds."""
 
     member_id: str
     client_id: str
@@ -229,7 +229,7 @@ class MemberValue:
     rebalance_timeout: int = -1
 
     def assigned(self) -> dict[str, list[int]] | None:
-        """Return its partitions by topic; None where it is no consumer's assignment."""
+        """Return its partitions by topic; None if the bytes are not a consumer's assignment."""
         try:
             return decode_assignment(self.assignment).partitions if self.assignment else {}
         except ConsumerProtocolError:
@@ -238,7 +238,7 @@ class MemberValue:
 
 @dataclass(frozen=True, slots=True)
 class GroupValue:
-    """A classic group; without members it is Empty."""
+    """A classic group. Without members it is Empty."""
 
     protocol_type: str
     generation: int
@@ -249,34 +249,34 @@ class GroupValue:
 
 
 def decode_key(data: bytes) -> Key:
-    """Say what a record is about. Raises RecordError on what is no key of this topic."""
+    """Decode the key of a record. Raises RecordError if it is not a key of this topic."""
     number = _number(data)
     if number in _OFFSET_COMMIT_KEY.versions:
         return _plain(OffsetKey, _read(_OFFSET_COMMIT_KEY, number, data))
     if number in _GROUP_METADATA_KEY.versions:
         return _plain(GroupKey, _read(_GROUP_METADATA_KEY, number, data))
     if number in CONSUMER_GROUP_TYPES:
-        # the keys of all of them begin with the group, as GroupMetadataKey does
+        # their keys all begin with the group, like GroupMetadataKey
         return OtherKey(number, _read_as(_GROUP_METADATA_KEY, 2, data).group)
     return OtherKey(number)
 
 
 def decode_offset(data: bytes) -> OffsetValue:
-    """Read the value of an ``OffsetKey``. Raises RecordError, also on a version after 4."""
+    """Decode the value of an ``OffsetKey``. Raises RecordError, also for versions above 4."""
     entity = _read(_OFFSET_COMMIT_VALUE, _number(data), data)
     topic_id = uuid_to_topic_id(getattr(entity, "topic_id", None))
     return _plain(OffsetValue, entity, topic_id=topic_id)
 
 
 def decode_group(data: bytes) -> GroupValue:
-    """Read the value of a ``GroupKey``. Raises RecordError, also on a version after 4."""
+    """Decode the value of a ``GroupKey``. Raises RecordError, also for versions above 4."""
     entity = _read(_GROUP_METADATA_VALUE, _number(data), data)
     members = tuple(_plain(MemberValue, member) for member in entity.members)
     return _plain(GroupValue, entity, members=members)
 
 
 def encode(entity: Any) -> bytes:
-    """Write an entity as Kafka writes it into a key or a value: its version, then its fields."""
+    """Encode an entity as Kafka writes it into a key or a value: its version, then its fields."""
     out = io.BytesIO()
     out.write(_VERSION.pack(entity.__version__))
     entity_writer(type(entity))(out, entity)
@@ -309,7 +309,7 @@ Plain = TypeVar("Plain")
 
 
 def _plain(kind: type[Plain], entity: Any, **given: Any) -> Plain:
-    """Take over the fields that this version has."""
+    """Copy the fields that this version has."""
     names: Iterable[str] = (each.name for each in fields(kind))  # type: ignore[arg-type]
     known = {n: getattr(entity, n) for n in names if n not in given and hasattr(entity, n)}
     return kind(**known, **given)

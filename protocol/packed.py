@@ -1,12 +1,12 @@
 """The hot requests by plain struct code: Heartbeat, OffsetCommit and OffsetFetch.
 
-They become plain tuples of what the core's types need. A reader here
-takes the common shape of a message alone; whatever is odd about the bytes (a null, a tag, text that
-is not UTF-8, an early end, a count beyond the budget) makes it start over with ``protocol.reader``,
-which decides. So both accept and refuse the same bytes with the same reasons, and nothing is
-reserved here that is not there: a slice is never longer than the frame.
+They become plain tuples of the values that the core needs. A function here reads only the common
+form of a message. For anything else (a null, a tag, text that is not UTF-8, an early end, a count
+beyond the budget) ``protocol.reader`` reads the message again from the start and decides. So both
+accept and refuse the same bytes for the same reasons. Nothing larger than the frame is ever
+reserved.
 
-Topic ids are Kafka's printed form, 22 characters of URL-safe base64, "" for the zero id.
+Topic ids are in Kafka's printed form, 22 characters of URL-safe base64, "" for the zero id.
 
 Long because it has three requests, their versions and their replies.
 """
@@ -59,25 +59,25 @@ OffsetFetchFields: TypeAlias = tuple[list[OffsetFetchGroup], bool]
 # --- Who asks ---
 
 MAX_SENDER_BYTES: Final = 512
-"""Longer ids are read anew with each request: every connection may have some."""
+"""Longer senders are decoded again for each request, to bound the memory of a connection."""
 
 
 class LastSender:
-    """Who sent the last Heartbeat or OffsetCommit of a connection. The next one is nearly always
-    from the same member: then its bytes are compared, and not read again.
+    """The sender of the last Heartbeat or OffsetCommit of a connection.
+
+    The next request is nearly always from the same member: its bytes are then only compared.
     """
 
     __slots__ = ("fields", "raw")
 
     def __init__(self) -> None:
-        """Begin with nobody."""
         self.fields: HeartbeatFields = ("", 0, "", None)
         self.raw = b"\1\0\0\0\0\1\0"
         """The bytes of ``fields`` in a flexible version."""
 
 
 def _sender(frame: bytes, start: int, last: LastSender) -> tuple[HeartbeatFields, int]:
-    """Read how a flexible Heartbeat or OffsetCommit begins, and where that ends."""
+    """Return the sender of a flexible Heartbeat or OffsetCommit, and the position after it."""
     raw = last.raw
     if frame.startswith(raw, start):
         return last.fields, start + len(raw)
@@ -86,7 +86,7 @@ def _sender(frame: bytes, start: int, last: LastSender) -> tuple[HeartbeatFields
     member_id, position = compact(frame, position + 4)
     instance_id, position = compact_or_none(frame, position)
     fields = group_id, generation_id, member_id, instance_id
-    # What reaches beyond the frame was cut off: the caller's next look finds that.
+    # A slice beyond the frame is cut off. The caller's next read finds that.
     if position - start <= MAX_SENDER_BYTES and position <= len(frame):
         last.fields = fields
         last.raw = frame[start:position]
@@ -99,9 +99,7 @@ def _sender(frame: bytes, start: int, last: LastSender) -> tuple[HeartbeatFields
 def read_heartbeat(
     version: int, frame: bytes, offset: int, max_elements: int, last: LastSender | None = None
 ) -> HeartbeatFields:
-    """Read a Heartbeat whose body begins at ``offset``; raises ProtocolError as
-    ``codec.read_request``.
-    """
+    """Read a Heartbeat whose body begins at ``offset``. Raises only ProtocolError."""
     try:
         if version >= 4:
             fields, position = _sender(frame, offset, last or LastSender())
@@ -129,7 +127,7 @@ def read_heartbeat(
 def read_offset_commit(
     version: int, frame: bytes, offset: int, max_elements: int, last: LastSender | None = None
 ) -> OffsetCommitFields:
-    """Read an OffsetCommit (0-10); raises ProtocolError as ``codec.read_request``."""
+    """Read an OffsetCommit (0-10). Raises only ProtocolError."""
     try:
         small = len(frame) <= FREE_BYTES
         allowed = max_elements if small else beside_bytes(frame, max_elements)
@@ -167,8 +165,8 @@ def _read_commit_flexible(
         lengths = raw[16::18]
         empty = lengths.count(1)
         if raw[17::18].count(0) == size and (empty == size or lengths.count(0) == size):
-            # No partition has metadata, so each takes 18 bytes: the length of an empty string, or
-            # of none, and no tags.
+            # No partition has metadata, so each takes 18 bytes, with the length of an empty or null
+            # string and no tags.
             nothing = "" if empty else None
             partitions: list[CommitPartition] = [
                 (p, o, e, nothing) for p, o, e in _COMMIT_PARTITION(raw)
@@ -202,8 +200,8 @@ def _read_partitions_flexible(
 
 
 class _ClassicCommit:
-    """Where a classic version keeps its fields: the partition up to its metadata, and what precedes
-    the topics.
+    """Layout of a classic version: a partition up to its metadata, and the fields before the
+    topics.
     """
 
     __slots__ = ("epoch", "head", "instance", "member", "retention", "rows", "size")
@@ -220,7 +218,7 @@ class _ClassicCommit:
 
 _CLASSIC_COMMITS: Final = {
     0: _ClassicCommit("iq"),
-    1: _ClassicCommit("iq8x", "member"),  # a timestamp of the client's, which we do not use
+    1: _ClassicCommit("iq8x", "member"),  # the client's timestamp, which is ignored
     2: _ClassicCommit("iq", "member", "retention"),
     3: _ClassicCommit("iq", "member", "retention"),
     4: _ClassicCommit("iq", "member", "retention"),
@@ -268,7 +266,8 @@ def _read_partitions_classic(
     stop = position + stride * count
     raw = frame[position:stop]
     if raw[stride - 2 :: stride].count(0) == count == raw[stride - 1 :: stride].count(0):
-        # No partition has metadata: a fixed stride, which ends in the length of an empty string.
+        # No partition has metadata: each has the same size and ends with the length of an empty
+        # string.
         if layout.epoch:
             return [(p, o, e, "") for p, o, e in layout.rows(raw)], stop
         return [(p, o, -1, "") for p, o in layout.rows(raw)], stop
@@ -316,7 +315,7 @@ def _read_commit_carefully(
 def read_offset_fetch(
     version: int, frame: bytes, offset: int, max_elements: int
 ) -> OffsetFetchFields:
-    """Read an OffsetFetch (0-10); raises ProtocolError as ``codec.read_request``."""
+    """Read an OffsetFetch (0-10). Raises only ProtocolError."""
     try:
         small = len(frame) <= FREE_BYTES
         allowed = max_elements if small else beside_bytes(frame, max_elements)

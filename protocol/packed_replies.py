@@ -1,6 +1,6 @@
 """The replies to the hot requests by plain struct code: whole frames from plain tuples.
 
-Topic ids are Kafka's printed form, 22 characters of URL-safe base64, "" for the zero id.
+Topic ids are in Kafka's printed form, 22 characters of URL-safe base64, "" for the zero id.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _pack_commit_reply(
     throttle_time_ms: int,
     topics: list[tuple[str, str, list[bytes]]],
 ) -> bytes:
-    """Pack from (name, topic id, packed partitions)."""
+    """Pack a reply from (name, topic id, packed partitions)."""
     if version < 8:
         pieces = [PACK_INT32(len(topics))]
         for name, _, rows in topics:
@@ -130,7 +130,7 @@ def pack_offset_fetch(
     topics: Sequence[FetchedTopic],
     error_code: int,
 ) -> bytes:
-    """Return the frame of an OffsetFetch reply v0-7; v0-1 have no room for ``error_code``."""
+    """Return the frame of an OffsetFetch reply v0-7. Versions 0 and 1 have no ``error_code``."""
     assert version < 8, version
     if version >= 6:
         pieces = _flexible_fetched(topics, by_id=False)
@@ -150,7 +150,7 @@ def pack_offset_fetch(
 def pack_fetched_group(
     version: int, group_id: str, topics: Sequence[FetchedTopic], error_code: int
 ) -> list[bytes]:
-    """Return the pieces of one group of an OffsetFetch reply v8-10."""
+    """Return the parts of one group in an OffsetFetch reply v8-10."""
     assert version >= 8, version
     return [
         compact_string(group_id),
@@ -163,7 +163,7 @@ def pack_fetched_group(
 def pack_fetched_groups(
     correlation_id: int, throttle_time_ms: int, count: int, groups: Sequence[bytes]
 ) -> bytes:
-    """Return the frame of an OffsetFetch reply v8-10 from the pieces of its groups."""
+    """Return the frame of an OffsetFetch reply v8-10 from the bytes of its groups."""
     pieces = [varint(count + 1), *groups, NO_TAGS]
     return framed_pieces(correlation_id, throttle_time_ms, pieces, flexible=True, throttle=True)
 
@@ -183,7 +183,7 @@ def _flexible_fetched(topics: Sequence[FetchedTopic], *, by_id: bool) -> list[by
 def pack_fetched_slices(
     version: int, correlation_id: int, throttle_time_ms: int, count: int, slices: list[bytes]
 ) -> bytes:
-    """Return the frame of an OffsetFetch reply v2-7 from the number of its topics, and these."""
+    """Return the frame of an OffsetFetch reply v2-7 from its number of topics and their bytes."""
     assert 2 <= version < 8, version
     if version >= 6:
         pieces = [varint(count + 1), *slices, PACK_INT16(0), NO_TAGS]
@@ -195,18 +195,18 @@ def pack_fetched_slices(
 
 
 def pack_fetched_group_slices(group_id: str, count: int, slices: list[bytes]) -> list[bytes]:
-    """Return the pieces of one group of an OffsetFetch reply v8-10 in the same way."""
+    """Return the parts of one group in an OffsetFetch reply v8-10 from encoded topics."""
     return [compact_string(group_id), varint(count + 1), *slices, PACK_INT16(0), NO_TAGS]
 
 
 ROWS: Final = 1_000
-"""Partitions in one piece of a large answer: 0.5 ms."""
+"""Partitions in one piece of a large reply; packing them takes 0.5 ms."""
 
 
 def fetched_pieces(
     version: int, topics: Iterable[tuple[str, str, Collection[FetchedPartition]]]
 ) -> Iterator[bytes]:
-    """Yield the topics of a large answer (v2+), some partitions at a time."""
+    """Yield the encoded topics of a large reply (v2+), in pieces of at most ``ROWS`` partitions."""
     flexible = version >= 6
     with_epoch = version >= 5
     for name, topic_id, partitions in topics:
@@ -238,7 +238,7 @@ _EMPTY_COMPACT: Final = 1
 
 
 def _flexible_partitions(partitions: Sequence[FetchedPartition]) -> list[bytes]:
-    # Nearly always without metadata: one struct a partition.
+    # Usually no partition has metadata: one struct for each.
     return [
         _HEAD(partition, offset, epoch) + compact_string(text) + _FLEXIBLE_TAIL(code)
         if text

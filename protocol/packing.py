@@ -1,8 +1,8 @@
-"""Pieces of hot messages: strings and counts, by plain struct code for ``protocol.packed``.
+"""Pieces of hot messages for ``protocol.packed``: strings and counts, by plain struct code.
 
-The readers here take the common shape alone and raise one of ``GIVE_UP`` on anything else; the
-caller then starts over with ``protocol.reader``. No slice is longer than the frame, so nothing is
-reserved on the word of a length.
+The functions that read accept only the common form, and raise one of ``GIVE_UP`` for anything else.
+The caller then reads the message again with ``protocol.reader``. No slice is longer than the frame,
+so an announced length reserves nothing.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from typing import Final
 
 
 class Odd(Exception):
-    """Not the common shape: the careful reader takes over."""
+    """The bytes do not have the common form: the safe reader must read them."""
 
 
 GIVE_UP: Final = (Odd, IndexError, error, UnicodeDecodeError)
-"""What reading the common shape may end in. Positions only grow, and every string is followed by at
-least one byte that is looked at, so a length beyond the end is found by the next look."""
+"""What the functions that read may raise.
+
+Positions only increase, and at least one byte is read after every string. So a length beyond the
+end is found by the next read.
+"""
 
 INT16: Final = Struct(">h").unpack_from
 INT32: Final = Struct(">i").unpack_from
@@ -30,7 +33,7 @@ INT64: Final = Struct(">q").unpack_from
 
 
 def compact(frame: bytes, position: int) -> tuple[str, int]:
-    """Read a compact string, and where it ends."""
+    """Return a compact string and the position after it."""
     size = frame[position]
     if size >= 0x80:
         position += 1
@@ -44,14 +47,14 @@ def compact(frame: bytes, position: int) -> tuple[str, int]:
 
 
 def compact_or_none(frame: bytes, position: int) -> tuple[str | None, int]:
-    """Read a nullable compact string, and where it ends."""
+    """Return a nullable compact string and the position after it."""
     if frame[position] == 0:
         return None, position + 1
     return compact(frame, position)
 
 
 def compact_count(frame: bytes, position: int) -> tuple[int, int]:
-    """Read the number of elements of a compact array that may not be null."""
+    """Return the number of elements of a non-null compact array and the position after it."""
     count = frame[position]
     if count >= 0x80:
         position += 1
@@ -64,7 +67,7 @@ def compact_count(frame: bytes, position: int) -> tuple[int, int]:
 
 
 def classic(frame: bytes, position: int) -> tuple[str, int]:
-    """Read a classic string, and where it ends."""
+    """Return a classic string and the position after it."""
     (size,) = INT16(frame, position)
     if size < 0:
         raise Odd
@@ -76,14 +79,17 @@ def classic(frame: bytes, position: int) -> tuple[str, int]:
 
 
 def classic_or_none(frame: bytes, position: int) -> tuple[str | None, int]:
-    """Read a nullable classic string; the caller checks that its end is in the frame."""
+    """Return a nullable classic string and the position after it.
+
+    The caller checks that this position is in the frame.
+    """
     if frame[position] == 0xFF:
         return None, position + 2
     return classic(frame, position)
 
 
 def classic_count(frame: bytes, position: int) -> tuple[int, int]:
-    """Read the number of elements of a classic array that may not be null."""
+    """Return the number of elements of a non-null classic array and the position after it."""
     (count,) = INT32(frame, position)
     if count < 0:
         raise Odd
@@ -91,14 +97,14 @@ def classic_count(frame: bytes, position: int) -> tuple[int, int]:
 
 
 def printed_topic_id(raw: bytes) -> str:
-    """Turn 16 bytes into Kafka's printed form of a topic id."""
+    """Return Kafka's printed form of a topic id from its 16 bytes."""
     if len(raw) != 16:
         raise Odd
     return urlsafe_b64encode(raw)[:22].decode() if any(raw) else ""
 
 
 def no_tags(frame: bytes, position: int) -> int:
-    """Pass over the byte that says that there are no tagged fields."""
+    """Check that there are no tagged fields, and return the position after them."""
     if frame[position] != 0:
         raise Odd
     return position + 1
@@ -113,13 +119,13 @@ PACK_INT16: Final = Struct(">h").pack
 PACK_INT32: Final = Struct(">i").pack
 NO_TAGS: Final = b"\0"
 MAX_STRING_BYTES: Final = 0x7FFF
-"""Kafka's generated code refuses longer strings in compact form too (MessageDataGenerator)."""
+"""Kafka's generated code refuses longer strings, in compact form too (MessageDataGenerator)."""
 
 
 def framed(
     correlation_id: int, throttle_time_ms: int, body: bytes, *, flexible: bool, throttle: bool
 ) -> bytes:
-    """Put length, response header and throttle time in front."""
+    """Return a frame: length, response header and throttle time before the body."""
     if flexible:
         return _V1_HEAD_THROTTLE(len(body) + 9, correlation_id, throttle_time_ms) + body
     if throttle:
@@ -138,8 +144,9 @@ def framed_pieces(
     flexible: bool,
     throttle: bool,
 ) -> bytes:
-    """Do the same for a body in pieces, and copy them once: a reply may have 64 MiB. To add up the
-    lengths of a few costs more than to copy them twice.
+    """Return a frame from a body in pieces, copied only once: a reply may have 64 MiB.
+
+    For a few pieces ``framed`` is faster, although it copies twice.
     """
     if len(pieces) < MANY_PIECES:
         body = b"".join(pieces)
@@ -160,7 +167,7 @@ _ONE_BYTE: Final = tuple(bytes((value,)) for value in range(0x80))
 
 
 def varint(value: int) -> bytes:
-    """Write an unsigned varint."""
+    """Encode an unsigned varint."""
     if value < 0x80:
         return _ONE_BYTE[value]
     if value < 0x4000:
@@ -169,7 +176,7 @@ def varint(value: int) -> bytes:
 
 
 def compact_string(text: str) -> bytes:
-    """Write a compact string."""
+    """Encode a compact string."""
     try:
         raw = text.encode()
     except UnicodeEncodeError:
@@ -182,7 +189,7 @@ def compact_string(text: str) -> bytes:
 
 
 def classic_string(text: str) -> bytes:
-    """Write a classic string."""
+    """Encode a classic string."""
     try:
         raw = text.encode()
     except UnicodeEncodeError:
@@ -193,27 +200,27 @@ def classic_string(text: str) -> bytes:
 
 
 def _encoded(text: str) -> bytes:
-    """Encode a text that UTF-8 or a string of Kafka's has no room for.
+    """Encode a text that UTF-8 or Kafka's string length cannot represent.
 
-    A lone surrogate becomes "?", as in Java. A text that is too long is cut: bytes that are not
-    UTF-8 grow threefold when they are read, and one member's strange instance id must not cost the
-    leader its reply.
+    A lone surrogate becomes "?", as in Java. A text that is too long is cut. Invalid UTF-8 grows
+    threefold when it is decoded, and one member's strange instance id must not cost the leader its
+    reply.
     """
     raw = text.encode("utf-8", "replace")
     return raw[:MAX_STRING_BYTES].decode("utf-8", "ignore").encode()
 
 
 def compact_bytes(raw: bytes) -> bytes:
-    """Write compact bytes."""
+    """Encode compact bytes."""
     return varint(len(raw) + 1) + raw
 
 
 def classic_bytes(raw: bytes) -> bytes:
-    """Write classic bytes."""
+    """Encode classic bytes."""
     return PACK_INT32(len(raw)) + raw
 
 
 @lru_cache(maxsize=4096)
 def raw_topic_id(topic_id: str) -> bytes:
-    """Turn Kafka's printed form of a topic id into its 16 bytes; "" is the zero id."""
+    """Return the 16 bytes of a topic id in Kafka's printed form; "" is the zero id."""
     return urlsafe_b64decode(topic_id + "==") if topic_id else bytes(16)

@@ -1,16 +1,16 @@
-"""The safe reader: any kio entity from bytes that nobody vouches for.
+"""The safe reader: decodes any kio entity from untrusted bytes.
 
-kio's own reader reserves what a length field announces and aborts the process on 40 hostile bytes
-(docs/design.md#codecs), so it never sees a socket. This one is driven by the same field metadata,
-compiled once a type on first use. Nothing is reserved on the word of a length: a length is held
-against the bytes that are left, a count against the bytes that its elements need at least and
-against a budget of elements for the whole request, which also bounds the time that one request can
-take.
+kio's own reader reserves what a length field announces, and 40 hostile bytes abort the process
+(docs/design.md#codecs). So it never reads from a socket. This reader uses the same field metadata,
+compiled once for each type on first use. It reserves nothing because of an announced length. A
+length is checked against the bytes that are left. A count is checked against the bytes that its
+elements need at least, and against a budget of elements for the whole request. The budget also
+bounds the time of one request.
 
-As Kafka's generated readers do: unknown tags are skipped, bytes behind the body ignored, text that
-is not UTF-8 replaced, any negative classic length is null, and a compact string may not exceed
-32,767 bytes. Stricter than Kafka in one point: a known tag must fill exactly the size that it
-announces. Durations and times are plain integers of milliseconds, whatever kio annotates.
+As in Kafka's generated readers: unknown tags are skipped, bytes after the body are ignored, text
+that is not UTF-8 is replaced, any negative classic length is null, and a compact string has at most
+32,767 bytes. It is stricter than Kafka in one point: a known tag must fill exactly its announced
+size. Durations and times are plain integers of milliseconds, whatever kio annotates.
 
 Long because it has a reading function for each type of a field.
 """
@@ -29,50 +29,50 @@ from groupkeeper.protocol.fields import LAYOUTS, EntityClass, WireField, wire_fi
 from groupkeeper.protocol.packing import MAX_STRING_BYTES
 
 INVALID_TEXT_BYTES_AN_ELEMENT: Final = 16
-"""Replacing bytes that are not UTF-8 costs time, so that many of them are charged as one element.
-"""
+"""So many bytes of invalid UTF-8 count as one element of the budget: replacing them costs time."""
 
 FREE_BYTES: Final = 1_048_576
 BYTES_AN_ELEMENT: Final = 1_024
-"""Bytes are charged as well as elements: so many of a frame above ``FREE_BYTES`` count as one
-element, for long names cost time wherever they are read, hashed, answered and written. What the
-leader of a thousand members sends is below that.
+"""So many bytes of a frame above ``FREE_BYTES`` count as one element of the budget.
+
+Long names cost time wherever they are read, hashed, answered and written. The request of a leader
+of a thousand members is below ``FREE_BYTES``.
 """
 
 MAX_HEADER_TAGS: Final = 1000
-"""Clients send none; Kafka has no limit."""
+"""Tags in a header. Clients send none, and Kafka has no limit."""
 
 _NULL_UUID: Final = bytes(16)
 _ENCODED_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 def java_text(raw: bytes) -> str:
-    """Decode as Java's ``new String(bytes, UTF_8)`` does, one U+FFFD for each malformed part.
+    """Decode like Java's ``new String(bytes, UTF_8)``: one U+FFFD for each malformed part.
 
-    Python and Java agree on where a malformed part ends, but for an encoded surrogate: Java
+    Python and Java agree on where a malformed part ends, except for an encoded surrogate: Java
     replaces it as one.
     """
     return _ENCODED_SURROGATE.sub(b"\xff", raw).decode("utf-8", "replace")
 
 
 def beside_bytes(frame: bytes, max_elements: int) -> int:
-    """What a request may have of elements, once its bytes are charged."""
+    """Return the budget of elements that is left once the frame's bytes are charged."""
     if len(frame) <= FREE_BYTES:
         return max_elements
     return max_elements - (len(frame) - FREE_BYTES) // BYTES_AN_ELEMENT
 
 
 class Input:
-    """A body on its way through a reader: where we are, and what is left of the budget.
+    """A body that is being read: the position, and what is left of the budget.
 
-    Fixed-size reads past the end raise ``struct.error`` or ``IndexError``, which ``read_entity``
-    turns into "truncated".
+    Fixed-size reads past the end raise ``struct.error`` or ``IndexError``. ``read_entity`` turns
+    these into "truncated".
     """
 
     __slots__ = ("data", "elements_left", "end", "max_elements", "position")
 
     def __init__(self, data: bytes, position: int, max_elements: int) -> None:
-        """Start at ``position``; ``max_elements`` bounds all arrays and tags together."""
+        """Start at ``position``. ``max_elements`` bounds all arrays and tags together."""
         self.data = data
         self.position = position
         self.end = len(data)
@@ -80,8 +80,9 @@ class Input:
         self.elements_left = beside_bytes(data, max_elements)
 
     def take_elements(self, count: int, min_bytes: int) -> None:
-        """Check that ``count`` elements can be there, and charge them, before anything is reserved
-        for them.
+        """Check that the bytes can have ``count`` elements, and charge them to the budget.
+
+        Call it before anything is reserved for the elements.
         """
         if count * min_bytes > self.end - self.position:
             raise ProtocolError(
@@ -120,7 +121,7 @@ class Input:
         return value
 
     def take(self, size: int) -> bytes:
-        """Read ``size`` bytes as they are."""
+        """Read ``size`` bytes unchanged."""
         start = self.position
         stop = start + size
         if stop > self.end:
@@ -140,7 +141,7 @@ class Input:
             return java_text(raw)
 
     def skip_tags(self) -> None:
-        """Pass over tagged fields, of which none is known."""
+        """Skip tagged fields, of which none is known."""
         data = self.data
         if self.position < self.end and data[self.position] == 0:
             self.position += 1
@@ -152,7 +153,7 @@ class Input:
             self.take_skipped(self.unsigned_varint())
 
     def take_skipped(self, size: int) -> None:
-        """Pass over ``size`` bytes."""
+        """Skip ``size`` bytes."""
         stop = self.position + size
         if stop > self.end:
             raise ProtocolError(
@@ -164,16 +165,16 @@ class Input:
 # --- single values: Input -> value ----------------------------------------------------------------
 
 Read = Callable[[Input], Any]
-"""Reads one value and moves on."""
+"""Reads one value and advances the position."""
 
 
 class _Codec(NamedTuple):
-    """How a field is read, and the fewest bytes that it takes."""
+    """How a field is read, and the fewest bytes that it needs."""
 
     read: Read
     min_bytes: int
     layout: str = ""
-    """The struct letter where the value is fixed-size and needs no conversion."""
+    """The struct letter if the value has a fixed size and needs no conversion."""
 
 
 def _null(what: str) -> ProtocolError:
@@ -228,7 +229,7 @@ _SIZED: Final[dict[str, tuple[Callable[[Input, int], Any], Callable[[Input], int
     "bytes": (Input.take, _classic_int32_length, 4),
     "records": (Input.take, _classic_int32_length, 4),
 }
-"""How the bytes are taken, how their length is read where versions are not flexible, its size."""
+"""How to read the bytes of a type, how to read their length in classic versions, and its size."""
 
 
 def _fixed(layout: str) -> Read:
@@ -260,8 +261,8 @@ def _primitive(kafka_type: str, what: str, *, flexible: bool, nullable: bool) ->
 
 def _array(item: _Codec, what: str, *, flexible: bool, nullable: bool) -> _Codec:
     read_item, layout = item.read, item.layout
-    # Kafka has no element without a byte; should a schema bring one, a count must still cost the
-    # sender something.
+    # Every element of Kafka has at least one byte. If a schema had empty ones, a count must still
+    # cost the sender something.
     min_bytes = max(1, item.min_bytes)
 
     def read_items(source: Input, count: int) -> tuple[Any, ...]:
@@ -296,11 +297,11 @@ def _field_codec(field: WireField, *, flexible: bool) -> _Codec:
 
 
 Step = Callable[[Input, list[Any]], None]
-"""Reads one or several fields in the order of the wire and appends their values."""
+"""Reads one or more fields in wire order and appends their values."""
 
 
 def _run_step(layouts: str) -> Step:
-    """Read neighbouring fixed-size fields at once."""
+    """Return a step that reads adjacent fixed-size fields at once."""
     run = Struct(">" + layouts)
     unpack, size = run.unpack_from, run.size
 
@@ -338,7 +339,7 @@ Setter = Callable[[Any, Any], None]
 
 
 def _slot_setter(entity_type: EntityClass, name: str) -> Setter:
-    # The __init__ of a frozen dataclass costs several times this.
+    # This bypasses the __init__ of the frozen dataclass, which costs several times as much.
     setter: Setter = getattr(entity_type, name).__set__
     return setter
 
@@ -353,7 +354,7 @@ def _read_tags(known: dict[int, tuple[Read, Setter]]) -> Callable[[Input, Any], 
             start = source.position
             source.take_skipped(size)
             if tag in known:
-                # A tag that comes twice: the last one counts, as in Kafka.
+                # If a tag is repeated, the last one counts, as in Kafka.
                 read, setter = known[tag]
                 source.position = start
                 setter(entity, read(source))
@@ -405,8 +406,7 @@ def _entity_codec(entity_type: EntityClass) -> _Codec:
 def read_entity(entity_type: EntityClass, data: bytes, offset: int, max_elements: int) -> Any:
     """Read one entity that begins at ``offset`` and may end before ``data`` does.
 
-    Raises ProtocolError on anything else than a valid encoding within the budget, and no other
-    exception.
+    Raises only ProtocolError: if the bytes are not a valid encoding, or exceed the budget.
     """
     source = Input(data, offset, max_elements)
     try:

@@ -1,9 +1,9 @@
-"""The APIs that we serve, as data: what is read, what is advertised, and what is missing.
+"""The APIs that we serve, as data: versions read, versions advertised, and what is missing.
 
-The numbers are Apache Kafka 4.3.1's (docs/design.md#versions): ApiVersions lists exactly its ranges
-for what we serve. Versions that Kafka 4 dropped and old clients still send without negotiating are
-served unadvertised (docs/spec/wire.md#old-versions). ``python -m groupkeeper.protocol.versions``
-prints docs/reference/protocol-support.md.
+The numbers are those of Apache Kafka 4.3.1 (docs/design.md#versions). For the APIs that we serve,
+ApiVersions lists exactly Kafka's ranges. Versions that Kafka 4 removed, and that old clients send
+without negotiation, are served but not advertised (docs/spec/wire.md#old-versions). ``python -m
+groupkeeper.protocol.versions`` prints docs/reference/protocol-support.md.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ class ApiKey(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """One API: its versions, and what we do not do of it."""
+    """One API: its versions, and how it differs from a broker's."""
 
     key: ApiKey
     name: str
     """Kafka's spelling: ``JoinGroup``."""
     min_version: int
-    """The lowest version that Kafka 4.3.1 has a schema for, and we serve."""
+    """The lowest version with a schema in Kafka 4.3.1 that we serve."""
     max_version: int
     first_flexible: int
-    """From here on: compact lengths, tagged fields, header v2."""
+    """The first version with compact lengths, tagged fields and header v2."""
     advertised_min: int
-    """What ApiVersions says; above or below what is served, see ``notes``."""
+    """The lowest version in ApiVersions. It may differ from what is served: see ``notes``."""
     lowest_served: int
-    """Below ``min_version`` where old clients send what Kafka 4 dropped."""
+    """Lower than ``min_version`` if old clients send versions that Kafka 4 removed."""
     notes: tuple[str, ...] = field(default=())
-    """What differs from a broker, for docs/reference/protocol-support.md."""
+    """Differences from a broker, for docs/reference/protocol-support.md."""
 
     def serves(self, version: int) -> bool:
-        """Say whether a request of this version is read."""
+        """Return whether we read requests of this version."""
         return self.lowest_served <= version <= self.max_version
 
     def is_flexible(self, version: int) -> bool:
-        """Say whether this version has compact lengths and tagged fields."""
+        """Return whether this version has compact lengths and tagged fields."""
         return version >= self.first_flexible
 
 
@@ -93,7 +93,7 @@ def _api(  # noqa: PLR0913  one line of a table
 
 
 _NEVER: Final = 32_767
-"""As ``first_flexible``: no version is."""
+"""A value of ``first_flexible``: no version is flexible."""
 
 _NO_RECORDS = "We keep topics and offsets, not records"
 
@@ -192,14 +192,14 @@ APIS: Final[tuple[Api, ...]] = (
         "Groups with configs of their own, topics and the broker; never loggers or client metrics.",
     ),
 )
-"""Everything that is served, by key."""
+"""All APIs that we serve, by key."""
 
 API_BY_KEY: Final[dict[int, Api]] = {int(api.key): api for api in APIS}
-"""The same by the number on the wire."""
+"""The same APIs by their number on the wire."""
 
 
 class Feature(NamedTuple):
-    """A feature as ApiVersions v3+ lists it."""
+    """A feature, as in ApiVersions v3+."""
 
     name: str
     min_version: int
@@ -208,7 +208,7 @@ class Feature(NamedTuple):
 
 
 FEATURES: Final[tuple[Feature, ...]] = (Feature("group.version", 0, 1, 1),)
-"""Finalized features: ``group.version`` alone (docs/design.md#versions)."""
+"""Finalized features: only ``group.version`` (docs/design.md#versions)."""
 
 _HEAD = """\
 # Protocol support
@@ -229,7 +229,7 @@ def _flexible_from(api: Api) -> str:
 
 
 def support_page() -> str:
-    """Print the table of what we serve, as docs/reference/protocol-support.md holds it."""
+    """Return the table of the served APIs, the text of docs/reference/protocol-support.md."""
     lines = [
         f"| {api.key.value} | {api.name} | {api.lowest_served}-{api.max_version} "
         f"| {api.advertised_min}-{api.max_version} | {_flexible_from(api)} "

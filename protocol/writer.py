@@ -1,13 +1,13 @@
-"""The writer of messages: any kio entity class, from plain values.
+"""The writer of messages: encodes any kio entity class from plain values.
 
-For each class one small function is generated on first use, from the field metadata that also
-drives ``protocol/reader.py``. It reads values by the names of kio's fields from any object: a
-result of the core, a ``Row``, an entity of kio's. So a handler states a reply once for all
-versions: a value for a field that a version lacks is not looked at. A field that is not given is an
-AttributeError (a KeyError at the top of a response), except a tagged one, which is then not sent.
+For each class it generates one small function on first use, from the same field metadata as
+``protocol/reader.py``. The function reads values by the names of kio's fields from any object: a
+result of the core, a ``Row``, an entity of kio. So a handler states a reply once for all versions,
+and values of fields that a version lacks are ignored. A missing field raises AttributeError, or
+KeyError at the top of a response. A missing tagged field is not sent.
 
-Error codes, durations and times are integers, and a topic id is Kafka's printed form. An array may
-be given as ``Written``, for a reply that is rendered in parts.
+Error codes, durations and times are integers, and a topic id is in Kafka's printed form. An array
+may be ``Written``, for a reply that is encoded in parts.
 """
 
 from __future__ import annotations
@@ -35,35 +35,33 @@ Row = SimpleNamespace
 
 
 class Written:
-    """An array whose elements were written before, in pieces."""
+    """An array whose elements are already encoded, in pieces."""
 
     __slots__ = ("_length", "pieces")
 
     def __init__(self, length: int, pieces: Sequence[bytes | bytearray]) -> None:
-        """Take the number of elements, and their bytes."""
         self._length = length
         self.pieces = pieces
 
     def __len__(self) -> int:
-        """Return the number of elements."""
         return self._length
 
 
 WriteAll: TypeAlias = Callable[[bytearray, Iterable[Any]], None]
-"""Writes each of several entities of one class behind what is there."""
+"""Appends several entities of one class to a buffer."""
 
 Write: TypeAlias = Callable[[bytearray, Any], None]
-"""Writes one value behind what is there."""
+"""Appends one value to a buffer."""
 
 WriteFrame: TypeAlias = Callable[[int, dict[str, Any]], bytes]
-"""Makes the frame of a response from its correlation id and the values of its fields."""
+"""Returns the frame of a response from its correlation id and the values of its fields."""
 
 _LENGTH: Final = Struct(">i")
 
 
 @cache
 def entities_writer(entity_type: EntityClass) -> WriteAll:
-    """Return the function that writes entities of this class, from their attributes."""
+    """Return the function that encodes entities of this class from their attributes."""
     source = _Source(entity_type, "item", "item.{}", getattr)
     lines = [f"        {line}" for line in source.lines()] or ["        pass"]
     write: WriteAll = source.compiled("def write(out, items):", "    for item in items:", *lines)
@@ -71,16 +69,16 @@ def entities_writer(entity_type: EntityClass) -> WriteAll:
 
 
 def write_entity(entity_type: EntityClass, values: Any) -> bytearray:
-    """Write one entity."""
+    """Encode one entity."""
     out = bytearray()
     entities_writer(entity_type)(out, (values,))
     return out
 
 
 def frame_writer(entity_type: EntityClass, head: Struct) -> WriteFrame:
-    """Return the function that makes the frame of a response from values by name.
+    """Return the function that encodes the frame of a response from values by name.
 
-    ``head`` packs the length, the correlation id and what else the header of the response has.
+    ``head`` packs the length, the correlation id, and the rest of the response header.
     """
     source = _Source(entity_type, "values", "values['{}']", dict.get)
     source.names.update(head=head.pack, set_length=_LENGTH.pack_into)
@@ -93,7 +91,7 @@ def frame_writer(entity_type: EntityClass, head: Struct) -> WriteFrame:
     if not all(part.empty for part in arrays):
         lines = []
     elif arrays:
-        # Most replies of a rebalance are without members: their bytes are one sum.
+        # Most replies of a rebalance have no members: their bytes are one sum.
         are_empty = " or ".join(f"len({part.value})" for part in arrays)
         lines = [f"if not ({are_empty}):", *[f"    {line}" for line in lines]]
     if arrays:
@@ -124,20 +122,20 @@ def element_class(entity_type: EntityClass, path: str) -> EntityClass:
 class _Part(NamedTuple):
     code: str
     is_piece: bool
-    """An expression for bytes; else a statement that writes behind ``out``."""
+    """True for an expression that yields bytes, False for a statement that appends to ``out``."""
     value: str = ""
     empty: str = ""
-    """Of an array that may not be null: the expression for it, and for its bytes if it is empty."""
+    """For a non-null array: the expression for it, and its bytes if it is empty."""
 
 
 class _Source:
-    """What a writer does for each field of a class, as source, and what its names mean."""
+    """Source code that encodes each field of a class, and the names that it uses."""
 
     def __init__(
         self, entity_type: EntityClass, entity: str, value: str, get: Callable[[Any, str, Any], Any]
     ) -> None:
-        """``entity`` is the name of what holds the values, ``value`` the expression for one value,
-        and ``get`` looks one up that may be missing.
+        """``entity`` is the name of the object with the values, ``value`` the expression for one
+        value. ``get`` looks up a value that may be missing.
         """
         self.parts: list[_Part] = []
         self.names: dict[str, Any] = {}
@@ -172,7 +170,7 @@ class _Source:
     def _add_field(self, field: WireField, *, flexible: bool) -> None:
         value = self._value.format(field.name)
         if field.layout:
-            # Neighbours of a fixed size are packed at once.
+            # Adjacent fixed-size fields are packed at once.
             self._layout += field.layout
             self._run.append(value)
         elif field.is_array or field.entity is not None:
@@ -220,7 +218,7 @@ _ENCODERS: Final[dict[tuple[str, bool], tuple[Callable[[Any], bytes], bytes]]] =
     ("uuid", False): (raw_topic_id, b""),
     ("uuid", True): (raw_topic_id, b""),
 }
-"""By Kafka's type, and whether the version is flexible: what encodes a value, and what null is."""
+"""By Kafka's type and whether the version is flexible: how to encode a value, and null."""
 
 
 # --- single values: arrays, nested entities, tags -------------------------------------------------

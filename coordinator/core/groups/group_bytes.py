@@ -50,9 +50,10 @@ def too_much(
 ) -> set[OffsetKey]:
     """Return the offsets of a commit that would make the group larger than ``room_bytes`` allows.
 
-    They are looked at in their order. An offset that takes no more than the one that it replaces
-    always fits. One that is named twice counts with its largest from the first: what a small one
-    frees must not be taken by others before the large one comes.
+    They are checked in their order. An offset that is no larger than the one it replaces always
+    fits. If a commit names a partition twice, the larger size counts from the first mention on.
+    Otherwise other offsets could use the room that a small one frees, before the large one is
+    stored.
     """
     growth: dict[OffsetKey, int] = {}
     for topic in topics:
