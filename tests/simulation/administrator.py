@@ -60,6 +60,9 @@ class Administrator:
         world = self._world
         random = world.random
         simple = random.choice(SIMPLE)
+        if world.has_few_groups and world.is_at_peace:
+            await self._ask(DeleteGroup(random.choice((*SIMPLE, MEMBERS[-1])), self._client))
+            return  # so that there is room for those with members
         group_id = random.choice((simple, random.choice(MEMBERS)))
         match random.randrange(13):
             case 0:

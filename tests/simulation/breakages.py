@@ -11,8 +11,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from groupkeeper.coordinator.core.classic import membership
+from groupkeeper.coordinator.core.classic import joining, membership
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.groups.census import Census
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.handling import HANDLERS
 from groupkeeper.coordinator.core.offsets import commit as offset_commit
@@ -20,6 +21,8 @@ from groupkeeper.coordinator.core.offsets import fetch as offset_fetch
 from groupkeeper.coordinator.core.records import GroupRecord, OffsetsCommitted, OffsetsRemoved
 from groupkeeper.coordinator.core.requests import (
     Heartbeat,
+    JoinGroup,
+    JoinGroupResult,
     OffsetFetch,
     OffsetFetchResult,
     SyncGroup,
@@ -327,6 +330,34 @@ def group_has_no_bound(patch: Patch) -> None:
     patch.setattr("groupkeeper.coordinator.core.offsets.commit.too_much", lambda *_: set())
 
 
+def replaced_offset_keeps_its_room(patch: Patch) -> None:
+    """An offset counts in full beside the one that it replaces."""
+    count = offset_commit.too_much
+    patch.setattr(offset_commit, "too_much", lambda _, *rest: count({}, *rest))
+
+
+def groups_have_no_bound(patch: Patch) -> None:
+    patch.setattr(Census, "admits", lambda self: True)
+
+
+def one_group_too_few(patch: Patch) -> None:
+    patch.setattr(Census, "admits", lambda self: self.groups + 1 < self.max_groups)
+
+
+def full_census_turns_all_away(patch: Patch) -> None:
+    """Where there is room for no other group, those that there are get no answer either."""
+    join = joining.join_group
+
+    def strict(shard: ShardState, request: JoinGroup, ticket: Any) -> None:
+        if shard.census.groups >= shard.census.max_groups:
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            shard.reply(ticket, JoinGroupResult(error, request.member_id))
+        else:
+            join(shard, request, ticket)
+
+    patch.setitem(HANDLERS, JoinGroup, strict)
+
+
 def load_leaves_keys_out_of_their_table(patch: Patch) -> None:
     """SQLite: what a row set and its table missed is taken for folded all the same."""
     patch.setattr(LoadedKeys, "missing", lambda self: [])
@@ -456,6 +487,16 @@ BREAKAGES: Final[dict[str, tuple[Breakage, str]]] = {
     "a fold that fails and is not told": (fold_fails_silently, "replayed|loaded"),
     "a part that counts as its group": (part_counts_as_its_group, "replayed|loaded"),
     "a group without a bound": (group_has_no_bound, "larger than"),
+    "a bound of a group that counts a replaced offset": (
+        replaced_offset_keeps_its_room,
+        "is refused, and",
+    ),
+    "groups without a bound": (groups_have_no_bound, "one group more"),
+    "a bound of groups that is met one too early": (one_group_too_few, "turned away from"),
+    "a bound of groups that turns away those that there are": (
+        full_census_turns_all_away,
+        "turned away, and is there",
+    ),
     "a table that misses what a row set": (load_leaves_keys_out_of_their_table, "replayed"),
     "a heartbeat that does not count": (heartbeat_does_not_count, "silent for|before its session"),
     "a seq that is used twice": (seq_used_twice, "of the log"),

@@ -59,7 +59,7 @@ def load_forgets_no_route(patch: Patch) -> None:
     patch.setattr(ShardOwner, "before_answers", never, raising=False)
 
 
-UNREAD: Final = "generation 0 after|: live|: replaces"
+UNREAD: Final = "generation 0 after|: live|: replaces|: -1 was read"
 
 REQUESTS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {
     "requests that are begun for who takes no answer": (

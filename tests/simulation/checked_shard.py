@@ -9,6 +9,7 @@ from functools import partial
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.cluster.settings import GroupOverrides
+from groupkeeper.coordinator.core.groups.census import Census
 from groupkeeper.coordinator.core.invariants import check, check_alarm, due_at
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.records import Record
@@ -17,6 +18,7 @@ from groupkeeper.coordinator.core.shard import Shard
 from groupkeeper.coordinator.core.step import Step, Ticket
 from groupkeeper.coordinator.runtime.shards import ClusterRunner, MakeShard
 from groupkeeper.storage.base import CLUSTER_SHARD, LeaseEpoch, ShardId
+from tests.simulation.bounds import Headcount, Room
 from tests.simulation.history import Durable
 from tests.simulation.identities import Sent, check_identity
 from tests.simulation.leftovers import Leftovers
@@ -43,8 +45,11 @@ class CheckedShard(Shard):
         image: TopicImage,
         durable: Durable,
         epoch_of: EpochOf = _no_lease,
+        census: Census | None = None,
+        headcount: Headcount | None = None,
     ) -> None:
-        super().__init__(shard_id, limits, image)
+        super().__init__(shard_id, limits, image, census)
+        self._headcount = headcount or Headcount()
         self._durable = durable
         self._epoch_of = epoch_of
         self._tickets = OpenTickets()
@@ -58,10 +63,13 @@ class CheckedShard(Shard):
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
         self._tickets.handed(ticket)
         before = due_at(self, request)
+        room = Room(self, self._headcount, request)
         step = super().handle(request, ticket, now)
         with self._durable.noting():
             check_alarm(self, request, before, step)
         result = next((reply.result for reply in step.replies if reply.ticket is ticket), None)
+        with self._durable.noting():
+            room.check(self, result)
         with self._durable.noting():
             check_left(self, request, result)
         with self._durable.noting():
@@ -111,12 +119,6 @@ class CheckedShard(Shard):
             with self._durable.noting():
                 check_rest(group)
 
-    def _check_bound(self) -> None:
-        bound = self.limits.max_group_bytes
-        for group in self.groups.values():
-            taken = group.offset_bytes + group.offset_metadata_bytes
-            assert taken <= bound, f"{group.group_id} is larger than {bound} bytes: {taken}"
-
     def _took(self, step: Step, now: Now) -> Step:
         if self._is_loaded:
             with self._durable.noting():
@@ -128,11 +130,10 @@ class CheckedShard(Shard):
         with self._durable.noting():
             self._tickets.took(step, self.parked_tickets())
         if self._is_loaded:
+            self._headcount.took(self)
             self.check_timers(now)
             with self._durable.noting():
                 check(self)
-            with self._durable.noting():
-                self._check_bound()
             with self._durable.noting():
                 self._roll_call.took(self, step)
             with self._durable.noting():
@@ -159,10 +160,13 @@ class CheckedCluster(ClusterRunner):
         return step
 
 
-def checked_makers(shards: int, durable: Durable, epoch_of: EpochOf) -> dict[int, MakeShard]:
+def checked_makers(
+    shards: int, durable: Durable, epoch_of: EpochOf, census: Census
+) -> dict[int, MakeShard]:
     """What makes each shard of a process, that of topics and configs too."""
-    makers: dict[int, MakeShard] = dict.fromkeys(
-        range(shards), partial(CheckedShard, durable=durable, epoch_of=epoch_of)
+    make = partial(
+        CheckedShard, durable=durable, epoch_of=epoch_of, census=census, headcount=Headcount()
     )
+    makers: dict[int, MakeShard] = dict.fromkeys(range(shards), make)
     makers[CLUSTER_SHARD] = lambda _, limits, __: CheckedCluster(limits, durable, epoch_of)
     return makers

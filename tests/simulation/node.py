@@ -65,7 +65,8 @@ class Node:
         self.coordinator.problem = world.durable.problem
         self.coordinator.may_be_refused = backend.by_name
         self.coordinator.when_store_is_taken(lambda: world.store_taken(self))
-        makers = checked_makers(SHARDS, world.durable, self._epoch_of)
+        census = self.coordinator._census
+        makers = checked_makers(SHARDS, world.durable, self._epoch_of, census)
         if not has_topics:
             del makers[CLUSTER_SHARD]
         self.coordinator._owner._makers |= makers

@@ -103,6 +103,10 @@ class Misfortune:
     def happens(self, weight: float) -> bool:
         return self._random.random() < self.trouble * weight
 
+    def chances(self, likelihood: float) -> bool:
+        """Whether something happens that needs no trouble of the store."""
+        return self._random.random() < likelihood
+
     async def pause(self, weight: float = 1.0) -> None:
         """Take a moment, or long."""
         self.point()
@@ -268,10 +272,10 @@ class NamedSimStore(SimStore):
             yield shard, [record for record in records if self._tells_of(record)]
 
     def _tells_of(self, record: Record) -> bool:
-        """Now and then a load leaves out what it cannot read."""
+        """Often a load leaves out what it cannot read: also one that a stolen lease has brought."""
         if not isinstance(record, SavedGroup):
             return True
-        if self._fate.happens(0.2):
+        if self._fate.chances(0.5):
             self._fate.faults["group left out of a load"] += 1
             return False
         return record.group_id in self._named

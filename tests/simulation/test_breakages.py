@@ -16,9 +16,9 @@ RARE = {
     27: "a shard asks nothing of its store until a renewal has told of a lost lease",
     50: "a timer rings once, and nothing else makes its shard look",
     419: "members stay away from a sync phase, and nobody joins",
+    30: "a member stays away from a sync phase that the others end",
     35: "a member is silent for a session after its sync",
     350: "the same",
-    116: "a load leaves out a group that is then named again, over a store that reads them by name",
     56: "the store fails within a fold of SQLite, of a group or of one of its parts, and "
     "a load comes before its groups change",
 }
@@ -27,19 +27,24 @@ RARE = {
 SEEDS = [*range(25), *RARE, *FOUND]
 
 SEEN_BY = {
-    "a fold that fails and is not told": 50,
+    "a bound of a group that counts a replaced offset": 2,
+    "a bound of groups that is met one too early": 6,
+    "a bound of groups that turns away those that there are": 6,
+    "a fold that fails and is not told": 8,
     "a group without a bound": 4,
     "a join phase that goes on beyond what is set for its group": 50,
     "a leave that is let out ahead of its record": 50,
     "a lease that is not taken again after a failure": 35,
-    "a load that forgets no route": 116,
-    "a member that never synced and stays": 12,
-    "a part that counts as its group": 50,
+    "a load that forgets no route": 4,
+    "a member that never synced and stays": 30,
+    "a part that counts as its group": 2,
     "a retention of a commit that is ignored": 56,
     "a sync phase that never ends": 419,
     "a sync whose answer does not count": 17,
+    "a table that misses what a row set": 8,
     "a wait for a load that is never given up": 801216,
     "an Empty group whose type is not loaded": 13,
+    "groups without a bound": 6,
     "requests that are begun for who takes no answer": 12,
 }
 """Where few worlds see a breakage, the seed of one that does: it is lived first, which saves a

@@ -51,16 +51,20 @@ ODD = 8
 TOPICS_COME_LATER = 1
 BY_NAME = 4
 HEARD_WHILE_PARKED = 7
-SMALL_GROUPS = 4
+SMALL_GROUPS = (2, 4)
+FEW_GROUPS = 6
 """What is odd about some worlds, by their seed modulo ``ODD``, so that others stay as they are
 known: a first life without topics; a store that reads groups by name; new members that heartbeat
-while their join is parked; a small bound of what a group may take.
+while their join is parked; a small bound of what a group may take; a small bound of how many groups
+there may be.
 """
 
 SMALL_GROUP_BYTES = 12_000
 """A bound of what a group may take that three members and some offsets reach."""
-LONG_NOTE_CHARS = 1_000
+LONG_NOTE_CHARS = 2_000
 """Metadata of some commits, where groups have such a bound."""
+MOST_GROUPS = 4
+"""A bound of the number of groups: those with members, and one more."""
 
 SESSION_MS = 6_000
 REBALANCE_MS = (5_000, 9_000)
@@ -103,8 +107,8 @@ class World:
         self._minted = 0
         self._ending: list[asyncio.Future[Any]] = []
         self._oddity = seed % ODD
-        is_small = self.is_odd(SMALL_GROUPS)
-        self.max_group_bytes = SMALL_GROUP_BYTES if is_small else CoreLimits().max_group_bytes
+        self.has_small_groups = self.is_odd(*SMALL_GROUPS)
+        self.has_few_groups = self.is_odd(FEW_GROUPS)
         kind = "by name" if self.is_odd(BY_NAME) else KINDS[seed % len(KINDS)]
         self.kind = kind
         self.shards = SHARDS
@@ -124,9 +128,9 @@ class World:
             max_waiting_bytes=random.choice((256, 1_048_576)),
         )
 
-    def is_odd(self, oddity: int) -> bool:
-        """Whether this is what is odd about this world."""
-        return self._oddity == oddity
+    def is_odd(self, *oddities: int) -> bool:
+        """Whether one of these is what is odd about this world."""
+        return self._oddity in oddities
 
     # --- Time -------------------------------------------------------------------------------------
 
@@ -159,6 +163,7 @@ class World:
     # --- Processes --------------------------------------------------------------------------------
 
     def config_of(self, owner: str) -> CoordinatorConfig:
+        usual = CoreLimits()
         return CoordinatorConfig(
             initial_rebalance_delay_ms=self.initial_delay_ms,
             shards=SHARDS,
@@ -167,7 +172,8 @@ class World:
             offsets_retention_ms=self.retention_ms,
             retention_check_interval_ms=7_000,
             drain_timeout_ms=2_000,
-            max_group_bytes=self.max_group_bytes,
+            max_groups=MOST_GROUPS if self.has_few_groups else usual.max_groups,
+            max_group_bytes=SMALL_GROUP_BYTES if self.has_small_groups else usual.max_group_bytes,
         )
 
     def start(self, name: str, trouble: float = 0.0, *, has_topics: bool = True) -> Node:
@@ -305,7 +311,7 @@ class World:
         self._last_offset += 1
         offset = self.random.choice((self._last_offset, FAR - self._last_offset))
         metadata = self.random.choice(("", "note", "é", f"at {self._last_offset}"))
-        if metadata == "note" and self.is_odd(SMALL_GROUPS):
+        if metadata == "note" and self.has_small_groups:
             metadata = "\u00fc" * LONG_NOTE_CHARS
         return partition, offset, self.random.choice((-1, 0, 7)), metadata
 

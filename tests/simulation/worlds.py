@@ -87,6 +87,10 @@ async def _begin(world: World) -> list[Member]:
     for name in world.names:
         if name not in world.nodes:
             world.start(name)
+    if world.has_few_groups:  # others are there first
+        await asyncio.sleep(1)
+        for node in list(world.nodes.values()):  # one of them has the leases
+            await rush(world, node)
     random = world.random
     return [
         Member(world, f"group-{group}", f"static-{group}" if number == 0 else None)

@@ -1,0 +1,122 @@
+"""What the bounds of groups refuse: what does not fit, and nothing else.
+
+All of it is counted apart from the coordinator's own sums, from what its shards hold.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.records import SavedGroup
+from groupkeeper.coordinator.core.requests import JoinGroup, OffsetCommit, Request
+from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.storage.base import ShardId
+from groupkeeper.storage.codec.records import encode_record
+
+_LEAST_SHARE: Final = 0.4
+"""Of its bound a group takes at least so much, encoded, when an offset is refused for it: the
+coordinator's sums are upper bounds, of which short offsets take half.
+"""
+_SMALL_BYTES: Final = 1_000_000
+"""Groups of a larger bound than this never come to it in a world."""
+
+_Offset = tuple[str, int]
+"""(topic, partition)."""
+
+
+class Headcount:
+    """The groups of all shards of one process; a shard that is loaded again counts as it was."""
+
+    def __init__(self) -> None:
+        self._of_shard: dict[ShardId, int] = {}
+
+    def took(self, shard: ShardState) -> None:
+        self._of_shard[shard.shard_id] = len(shard.groups)
+
+    def total(self) -> int:
+        return sum(self._of_shard.values())
+
+
+class Room:
+    """What there was when a request came."""
+
+    def __init__(self, shard: ShardState, headcount: Headcount, request: Request) -> None:
+        self._request = request
+        self._groups = headcount.total()
+        self._group_id = getattr(request, "group_id", "")
+        self._is_there = self._group_id in shard.groups
+        self._notes: dict[_Offset, int] = {}
+        self._taken = 0
+        self._is_small = shard.limits.max_group_bytes < _SMALL_BYTES
+        if self._is_small and self._is_there and isinstance(request, OffsetCommit):
+            self._notes = _notes_of(shard, self._group_id)
+            self._taken = _encoded_bytes(shard, self._group_id)
+
+    def check(self, shard: ShardState, result: Any) -> None:
+        """Raise AssertionError if its answer refuses what fits, or takes what does not."""
+        self._check_number(shard, result)
+        if self._is_small and result is not None and isinstance(self._request, OffsetCommit):
+            self._check_size(shard, self._request, result)
+
+    def _check_number(self, shard: ShardState, result: Any) -> None:
+        most, name = shard.limits.max_groups, self._group_id
+        is_created = name in shard.groups and not self._is_there
+        assert not is_created or self._groups < most, f"{name}: one group more than {most}"
+        if isinstance(self._request, JoinGroup | OffsetCommit) and _is_turned_away(result):
+            assert not self._is_there, f"{name}: turned away, and is there"
+            assert self._groups >= most, f"{name}: turned away from {self._groups} groups"
+
+    def _check_size(self, shard: ShardState, request: OffsetCommit, result: Any) -> None:
+        bound = shard.limits.max_group_bytes
+        taken, stored = _encoded_bytes(shard, self._group_id), _notes_of(shard, self._group_id)
+        grown = sum(max(0, size - self._notes.get(key, -1)) for key, size in stored.items())
+        assert taken <= bound or not grown, f"{self._group_id}: larger than {bound} bytes: {taken}"
+        most = self._taken + grown  # what it may have come to where an offset was refused
+        for (topic, number), size in _asked(shard, request, result).items():
+            where = f"{self._group_id}: {topic} {number}"
+            held = self._notes.get((topic, number), -1)
+            assert size > held, f"{where} is refused, and takes less than before"
+            assert most + size >= bound * _LEAST_SHARE, f"{where} is refused, and fits: {most}"
+
+
+_FULL: Final = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+
+
+def _asked(shard: ShardState, request: OffsetCommit, result: Any) -> dict[_Offset, int]:
+    """What the metadata of each refused offset takes; of one that is named twice, the largest."""
+    told = {
+        (t, i, n) for t, i, parts in result.topics or () for n, error in parts if error is _FULL
+    }
+    asked: dict[_Offset, int] = {}
+    for topic, topic_id, partitions in request.topics:
+        info = shard.image.find(topic, topic_id, by_id=request.by_topic_id)
+        for number, _, _, metadata in partitions:
+            if info is not None and (topic, topic_id, number) in told:
+                size = len((metadata or "").encode())
+                asked[info.name, number] = max(size, asked.get((info.name, number), 0))
+    return asked
+
+
+def _is_turned_away(result: Any) -> bool:
+    if result is None:
+        return False
+    codes = {e for _, _, parts in getattr(result, "topics", None) or () for _, e in parts}
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE in {result.error, *codes}
+
+
+def _encoded_bytes(shard: ShardState, group_id: str) -> int:
+    """What a group takes with the members that it has now: they count before their record."""
+    saved, group = shard.saved(group_id), shard.groups.get(group_id)
+    if saved is None or group is None:
+        return 0
+    members = None if saved.metadata is None else group.to_record()
+    return len(encode_record(SavedGroup(group_id, members, saved.offsets)))
+
+
+def _notes_of(shard: ShardState, group_id: str) -> dict[_Offset, int]:
+    """What the metadata of each offset of a group takes."""
+    group = shard.groups.get(group_id)
+    if group is None:
+        return {}
+    return {(t, n): len(o.metadata.encode()) for t, n, o in group.stored_offsets()}
