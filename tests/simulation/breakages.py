@@ -28,7 +28,6 @@ from groupkeeper.coordinator.core.requests import (
     SyncGroup,
 )
 from groupkeeper.coordinator.core.state import ShardState
-from groupkeeper.coordinator.runtime import slot as slots
 from groupkeeper.coordinator.runtime.lane import Lane
 from groupkeeper.coordinator.runtime.owner import ShardOwner
 from groupkeeper.coordinator.runtime.slot import Slot
@@ -182,14 +181,8 @@ def spurious_zero(patch: Patch) -> None:
 
 def loading_reads_nothing(patch: Patch) -> None:
     """While a shard loads, its offsets look like none."""
-    told = slots.loading_answer
-
-    def empty(request: Any) -> Any:
-        if isinstance(request, OffsetFetch):
-            return OffsetFetchResult(ErrorCode.NONE, [])
-        return told(request)
-
-    patch.setattr(slots, "loading_answer", empty)
+    nothing = OffsetFetchResult(ErrorCode.NONE, [])
+    patch.setattr(OffsetFetch, "loading_answer", lambda self: nothing)
 
 
 def zombies_commit(patch: Patch) -> None:

@@ -123,11 +123,11 @@ def _ends_early(kind: DeadlineKind) -> Callable[[Patch], None]:
         arm_join, complete = rebalance._arm_join_phase, rebalance.complete_join_phase
         arm = Deadlines.arm
 
-        def hasty(self: Deadlines, deadline: Any, at_ms: int) -> None:
+        def hasty(self: Deadlines, deadline: Any, at_ms: int) -> bool:
             if deadline.kind is kind and clocks:
                 now_ms = clocks[-1].now.monotonic_ms
                 at_ms = now_ms + (at_ms - now_ms) // 20
-            arm(self, deadline, at_ms)
+            return arm(self, deadline, at_ms)
 
         def noting(function: Callable[..., None]) -> Callable[..., None]:
             def noted(shard: ShardState, *arguments: Any) -> None:
