@@ -1,7 +1,7 @@
-"""A small Kafka client for the command line: one request at a time, any broker.
+"""A small Kafka client for the command line: one request at a time, to any broker.
 
-It asks each API at the highest version that both sides have. What fails raises ServerError with one
-line for a person.
+It uses the highest version of each API that both sides have. Every failure raises ServerError with
+one line for a person.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ AGAIN: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""What passes by itself."""
+"""Errors that pass, so the request is retried."""
 
 
 class ServerError(Exception):
-    """The server cannot be asked, or refused; the message is one line."""
+    """The server does not answer, or refuses; the message is one line."""
 
 
 class Broker(NamedTuple):
@@ -45,7 +45,7 @@ class Broker(NamedTuple):
 
 
 def error_name(code: int) -> str:
-    """Name an error code as Kafka does."""
+    """Return Kafka's name of an error code."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -53,10 +53,9 @@ def error_name(code: int) -> str:
 
 
 class BrokerConnection:
-    """One connection to one broker."""
+    """A connection to one broker."""
 
     def __init__(self, address: HostPort, timeout_s: float) -> None:
-        """Connect, and ask what is served there."""
         self.address = address
         self._correlation_id = 0
         try:
@@ -75,11 +74,10 @@ class BrokerConnection:
             raise
 
     def close(self) -> None:
-        """Close it."""
         self._socket.close()
 
     def serves(self, api_key: int) -> bool:
-        """Tell whether this broker has an API."""
+        """Return True if this broker has an API."""
         return api_key in self._versions
 
     def ask(self, api_key: int, versions: range, **values: Any) -> Any:
@@ -87,11 +85,11 @@ class BrokerConnection:
         low, high = self._versions.get(api_key, (0, -1))
         both = range(max(low, versions.start), min(high + 1, versions.stop))
         if not both:
-            raise ServerError(f"{self.address}: serves no version of API {api_key} that we know")
+            raise ServerError(f"{self.address}: has no known version of API {api_key}")
         return self._ask(api_key, both[-1], **values)
 
     def _ask_versions(self) -> dict[int, tuple[int, int]]:
-        # version 0: every broker knows it, and answers it whatever else it has
+        # every broker answers version 0
         answer = self._ask(API_VERSIONS, 0, client_software_version=VERSION)
         if answer.error_code:
             raise ServerError(f"{self.address}: ApiVersions: {error_name(answer.error_code)}")
@@ -104,7 +102,7 @@ class BrokerConnection:
             self._socket.sendall(frame)
             size = int.from_bytes(self._exactly(4), "big", signed=True)
             if not 0 <= size <= MAX_ANSWER_BYTES:
-                raise ServerError(f"{self.address}: what answers there does not speak Kafka")
+                raise ServerError(f"{self.address}: the server there does not speak Kafka")
             body = self._exactly(size)
             return read_response(api_key, version, self._correlation_id, body)
         except TimeoutError:
@@ -114,7 +112,7 @@ class BrokerConnection:
         except OSError as error:
             raise ServerError(f"{self.address}: {error.strerror or error}") from None
         except ProtocolError as error:
-            raise ServerError(f"{self.address}: an answer that cannot be read: {error}") from None
+            raise ServerError(f"{self.address}: the answer cannot be read: {error}") from None
 
     def _exactly(self, count: int) -> bytes:
         data = bytearray()
@@ -130,38 +128,33 @@ class BrokerConnection:
 
 
 class BrokerCluster:
-    """All brokers behind one address."""
+    """All brokers of the cluster that one address belongs to."""
 
     def __init__(self, bootstrap: HostPort, timeout_s: float) -> None:
-        """Connect to the first one; the others follow when they are needed."""
         self._timeout_s = timeout_s
         self._give_up_s = time.monotonic() + timeout_s
         self._connections = {bootstrap: BrokerConnection(bootstrap, timeout_s)}
         self.first = self._connections[bootstrap]
 
     def __enter__(self) -> Self:
-        """Use it as a context, so that its connections are closed."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close every connection."""
         for connection in self._connections.values():
             connection.close()
 
     def to(self, address: HostPort) -> BrokerConnection:
-        """Return the connection to a broker."""
         if address not in self._connections:
             self._connections[address] = BrokerConnection(address, self._timeout_s)
         return self._connections[address]
 
     def brokers(self) -> list[Broker]:
-        """Return every broker."""
-        # version 0 would take no topics for all of them
+        # version 0 would return all topics for an empty list
         answer = self._metadata([])
         return [Broker(b.node_id, HostPort(b.host, b.port)) for b in answer.brokers]
 
     def leaders(self, topics: list[str]) -> dict[tuple[str, int], HostPort]:
-        """Return who leads each partition; what has no leader, or no topic, is left out."""
+        """Return the leader of each partition; partitions without a leader are left out."""
         answer = self._metadata(topics)
         known = {b.node_id: HostPort(b.host, b.port) for b in answer.brokers}
         return {
@@ -172,11 +165,10 @@ class BrokerCluster:
         }
 
     def topics(self) -> set[str]:
-        """Return the names of all topics."""
         return {topic.name for topic in self._metadata(None).topics if topic.name}
 
     def coordinator(self, group_id: str) -> Broker:
-        """Return the coordinator of a group."""
+        """Return the coordinator of a group; waits while there is none."""
         while True:
             answer = self.first.ask(
                 FIND_COORDINATOR,
@@ -191,7 +183,7 @@ class BrokerCluster:
             self.wait_or_raise(found.error_code, f"group {group_id!r}")
 
     def wait_or_raise(self, code: int, what: str) -> None:
-        """Wait a moment where asking again may help; raise ServerError where it does not."""
+        """Wait a moment if a retry may help; otherwise raise ServerError."""
         if code not in AGAIN or time.monotonic() + RETRY_S > self._give_up_s:
             raise ServerError(f"{self.first.address}: {what}: {error_name(code)}")
         time.sleep(RETRY_S)

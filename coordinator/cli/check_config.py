@@ -1,4 +1,4 @@
-"""What ``groupkeeper check-config`` prints."""
+"""The output of ``groupkeeper check-config``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def describe(loaded: LoadedSettings) -> Iterator[str]:
-    """Yield one line a setting: its name, its value in force and where that came from."""
+    """Yield one line per setting: its name, its value in force and the origin of the value."""
     content = loaded.settings.model_dump(mode="json")
     shown = {
         name: json.dumps(_whole(name, content[name.split(".")[0]][name.split(".")[1]]))

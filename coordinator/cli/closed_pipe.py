@@ -1,4 +1,4 @@
-"""What a command does when what it prints goes nowhere: nobody reads on (``| head -1``), or the
+"""The end of a command whose output cannot be written: its reader is gone (``| head -1``), or the
 disk is full.
 """
 
@@ -17,16 +17,15 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 CLOSED_PIPE: Final = 128 + signal.SIGPIPE
-"""What a shell says of a tool that SIGPIPE ended."""
+"""The exit code that a shell reports for a tool that SIGPIPE ended."""
 
 
 def end_when_nobody_reads() -> None:
-    """From now on, a write to a closed standard output ends the process, without a word; one that
-    fails in another way ends it with one.
+    """Make every later write to a closed standard output end the process silently. A write that
+    fails in another way ends it with one line.
 
-    Not by the signal's own default, which would end a command whose broker closes a connection as
-    well; and not by BrokenPipeError, which is an OSError: every command that reads files would
-    have to tell the one from the other.
+    The default action of SIGPIPE would also end a command whose broker closes a connection. A
+    BrokenPipeError is an OSError, so every command that reads files would have to distinguish them.
     """
     if not isinstance(sys.stdout, io.TextIOWrapper):
         return  # closed from the beginning, or a test's
@@ -49,8 +48,8 @@ class _Output(io.FileIO):
             code = CLOSED_PIPE
         except OSError as error:
             code = FAILED
-            with suppress(OSError):  # it may be as full
+            with suppress(OSError):  # standard error may be on the same full disk
                 sys.stderr.write(f"groupkeeper: standard output: {error.strerror}\n")
-        # What Python still holds, it writes out at its end.
+        # Python still flushes its buffers at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
         raise SystemExit(code)

@@ -1,6 +1,6 @@
 """The commands of the daemon itself: ``groupkeeper serve``, ``check-config`` and ``health``.
 
-Apart from all others, so that a daemon imports nothing of them as it starts.
+Separate from all others, so that a starting daemon imports none of them.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ ConfigOption = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        readable=False,  # typer would say so itself: in its own form, and without advice
-        help="Settings in TOML. The environment (GROUPKEEPER_<SECTION>__<KEY>) wins over it.",
+        readable=False,  # typer's own message has another form and no advice
+        help="Settings in TOML. Environment variables (GROUPKEEPER_<SECTION>__<KEY>) override it.",
     ),
 ]
 
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for it.")
+    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait.")
 ]
 
 
@@ -68,7 +68,7 @@ def root(
 def serve(config: ConfigOption = None) -> None:
     """Run the daemon.
 
-    SIGTERM and SIGINT end it cleanly, SIGHUP reads the log level again.
+    SIGTERM and SIGINT stop it cleanly, SIGHUP reads the log level again.
     """
     form = os.environ.get(variable_of("logging.format"), "auto")
     if (lack := lacking("server")) is not None:
@@ -79,7 +79,7 @@ def serve(config: ConfigOption = None) -> None:
     except ConfigError as error:
         report_start_failure(error.problems, form)
         raise typer.Exit(USAGE) from None
-    # late: check-config and --version need none of it
+    # imported here: check-config and --version need neither
     from groupkeeper.coordinator.daemon.app import run
     from groupkeeper.coordinator.daemon.process import CannotGoOn, StartFailed
 
@@ -96,7 +96,7 @@ def serve(config: ConfigOption = None) -> None:
 
 @app.command("check-config")
 def check_config(config: ConfigOption = None) -> None:
-    """Print every setting in force and where it came from."""
+    """Print every setting in force and the origin of its value."""
     from groupkeeper.coordinator.cli.check_config import describe
     from groupkeeper.storage.open import url_error
 
@@ -110,9 +110,9 @@ def check_config(config: ConfigOption = None) -> None:
 
 @app.command("health")
 def health(config: ConfigOption = None, timeout: TimeoutOption = 5.0) -> None:
-    """Ask the daemon of these settings whether it serves groups.
+    """Ask the daemon with these settings whether it serves groups.
 
-    GET /readyz of http.listen: prints what it says, exits 1 unless it is ready.
+    Calls GET /readyz of http.listen, prints the answer, and exits 1 if the daemon is not ready.
     """
     from groupkeeper.coordinator.cli.health import check, reachable
 

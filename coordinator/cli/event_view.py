@@ -1,4 +1,4 @@
-"""Events of the log as a person reads them: one line each."""
+"""Events of the log for people: one line each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from groupkeeper.coordinator.cli.plain_text import plain
 
 MAX_PARTITIONS: Final = 6
-"""Partitions of one event that are named; the rest is counted."""
+"""The number of partitions of one event that are named; the rest is counted."""
 
 BAD, GOOD, CHANGE, QUIET = "red", "green", "cyan", "bright_black"
 
@@ -29,30 +29,30 @@ COLOURS: Final[Mapping[str, str]] = {
     "group_created": CHANGE,
     "admin_action": CHANGE,
 }
-"""Kind -> colour; what only informs is quiet. A commit that goes back is as red as a refusal."""
+"""Kind -> colour; every other kind is grey. A commit of a lower offset is as red as a refusal."""
 
 _KIND_WIDTH = max(map(len, COLOURS))
 
 
 def moment(ts_ms: int) -> str:
-    """A time as it stands at the head of a line, in UTC."""
+    """Format a time as the head of a line, in UTC."""
     at = datetime.fromtimestamp(ts_ms / 1000, UTC)
     return f"{at:%Y-%m-%d %H:%M:%S}.{ts_ms % 1000:03d}Z"
 
 
 def line_of(event: Mapping[str, Any], *, with_group: bool) -> tuple[str, str, str]:
-    """The head, the kind padded to a column, and what happened: plain text."""
-    said = _SAYS.get(event["kind"], _nothing)(event)
+    """Return the head, the kind padded to a column, and what happened, as plain text."""
+    text = _SAYS.get(event["kind"], _nothing)(event)
     group = f"{event['group'] or '-'}  " if with_group else ""
     return (
         moment(event["ts_ms"]),
         event["kind"].ljust(_KIND_WIDTH),
-        plain(f"{group}{said}".rstrip()),
+        plain(f"{group}{text}".rstrip()),
     )
 
 
 def colour_of(event: Mapping[str, Any]) -> str:
-    """The colour of a line's kind."""
+    """Return the colour of a line's kind."""
     if event["kind"] == "commit" and any(
         row["offset"] < row["previous_offset"]
         for topic in event["topics"]
@@ -85,7 +85,7 @@ def _lost(event: Mapping[str, Any]) -> str:
 def _snapshot(event: Mapping[str, Any]) -> str:
     stood = _offsets(event["topics"], lambda row: f"{row['partition']}={row['offset']}")
     gone = sum(len(topic["partitions"]) for topic in event["lost"])
-    return f"stood at the horizon: {stood or 'nothing'}" + (f"; {gone} had gone" if gone else "")
+    return f"at the horizon: {stood or 'nothing'}" + (f"; {gone} removed before" if gone else "")
 
 
 def _ends(event: Mapping[str, Any]) -> str:
@@ -128,7 +128,7 @@ def _deleted(event: Mapping[str, Any]) -> str:
 
 
 def _log_started(event: Mapping[str, Any]) -> str:
-    before = event["previous_log_id"] or "a log that is not known"
+    before = event["previous_log_id"] or "an unknown log"
     return f"{event['reason']}, after event {event['previous_seq']} of {before}"
 
 

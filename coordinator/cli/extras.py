@@ -1,4 +1,4 @@
-"""The extras of this distribution: which packages each brings, and the command that installs it.
+"""The extras of this distribution: the packages in each, and the command that installs it.
 
 ``pyproject.toml`` names the distributions, ``docs/start/installing.md`` explains each extra.
 """
@@ -19,7 +19,7 @@ BRINGS: Final[dict[Extra, tuple[str, ...]]] = {
     "admin": _ADMIN,
     "pipeline": (*_ADMIN, "pandas", "pyarrow", "pyspark"),
 }
-"""What each extra brings, by import name."""
+"""The packages of each extra, by import name."""
 
 
 class _Source(NamedTuple):
@@ -28,7 +28,9 @@ class _Source(NamedTuple):
 
 
 def lacking(extra: Extra) -> str | None:
-    """Return one line if a package of the extra is missing: which one, and what installs it."""
+    """Return one line if a package of the extra is missing: its name, and the command to install
+    it.
+    """
     missing = [name for name in BRINGS[extra] if find_spec(name) is None]
     if not missing:
         return None
@@ -46,20 +48,20 @@ def _advice(extra: Extra) -> str:
 
 
 def _source() -> _Source | None:
-    """Return the checkout that this was installed from (PEP 610), if it is still there."""
-    # late: a daemon that lacks nothing does not wait for these imports
+    """Return the checkout that this was installed from (PEP 610), if it still exists."""
+    # imported here: a daemon that lacks nothing does not wait for these
     import json
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import unquote, urlsplit
 
     home = Path(__file__).resolve().parents[2]
     try:
-        told = json.loads(distribution("groupkeeper").read_text("direct_url.json") or "{}")
+        source = json.loads(distribution("groupkeeper").read_text("direct_url.json") or "{}")
     except PackageNotFoundError:
-        told = {}
-    url = urlsplit(told.get("url", ""))
+        source = {}
+    url = urlsplit(source.get("url", ""))
     found = [_Source(home, is_editable=True)]
     if url.scheme == "file":
-        is_editable = told.get("dir_info", {}).get("editable", False)
+        is_editable = source.get("dir_info", {}).get("editable", False)
         found.insert(0, _Source(Path(unquote(url.path)), is_editable))
     return next((each for each in found if (each.path / "pyproject.toml").is_file()), None)

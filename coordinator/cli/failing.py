@@ -1,4 +1,4 @@
-"""How a command ends when it does not succeed: one line, and a code that scripts can tell apart."""
+"""How a failing command ends: with one line, and an exit code that scripts can distinguish."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import typer
 from groupkeeper.coordinator.cli.plain_text import plain_lines
 
 FAILED: Final = 1
-"""It could not be done."""
+"""The command could not do its work."""
 USAGE: Final = 2
 """Wrong options or settings."""
 NOTHING_MATCHED: Final = 4
-"""It was done, and there is nothing of the kind that was asked for."""
+"""The command did its work, but nothing matched."""
 
 BUSY: Final = 5
-"""Another process is at it; nothing was done."""
+"""Another process does the same work; nothing was done."""
 
 
 def fail(problem: str, code: int) -> NoReturn:
-    """Say what happened and end."""
+    """Print the problem to standard error and exit."""
     typer.echo(f"groupkeeper: {plain_lines(problem)}", err=True)
     raise typer.Exit(code)

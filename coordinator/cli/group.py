@@ -1,4 +1,4 @@
-"""``groupkeeper group list`` and ``groupkeeper group describe``, against any Kafka broker."""
+"""``groupkeeper group list`` and ``groupkeeper group describe``, for any Kafka broker."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.cli.groups import AwaitedReport, GroupReport, MemberReport
 
 app = typer.Typer(
-    help="Look at the groups of any Kafka server.",
+    help="Show the groups of any Kafka server.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
 class Output(StrEnum):
-    """How an answer is printed."""
+    """How a result is printed."""
 
     TABLE = "table"
     JSON = "json"
@@ -40,15 +40,15 @@ def _address(text: str) -> HostPort:
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     if not address.port:
-        raise typer.BadParameter(f"{text!r}: nobody listens on port 0")
+        raise typer.BadParameter(f"{text!r}: no server listens on port 0")
     return address
 
 
 ServerOption = Annotated[
     HostPort,
-    typer.Option("--server", metavar="HOST:PORT", parser=_address, help="Any broker to ask."),
+    typer.Option("--server", metavar="HOST:PORT", parser=_address, help="A broker of the cluster."),
 ]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print it.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="The format of the output.")]
 _DEFAULT_SERVER = "127.0.0.1:9092"
 
 
@@ -68,8 +68,8 @@ def list_command(
     output: OutputOption = Output.TABLE,
     timeout: TimeoutOption = 10.0,
 ) -> None:
-    """List the groups. Exits 4 when none matches the filters."""
-    # late: the daemon needs none of it
+    """List the groups. Exits 4 if none matches the filters."""
+    # imported here: the daemon needs neither
     from groupkeeper.coordinator.cli.broker_client import BrokerCluster, ServerError
     from groupkeeper.coordinator.cli.groups import STATES, TYPES, list_groups
 
@@ -97,12 +97,12 @@ def describe_command(
     output: OutputOption = Output.TABLE,
     timeout: TimeoutOption = 10.0,
 ) -> None:
-    """Show a group: its state, its members, its offsets. Exits 4 when it does not exist."""
+    """Show a group: its state, its members, its offsets. Exits 4 if it does not exist."""
     from groupkeeper.coordinator.cli.broker_client import BrokerCluster, ServerError
     from groupkeeper.coordinator.cli.groups import describe_group
 
     if not _is_utf8(group):
-        fail(f"the group's id {group!r} is not UTF-8, as every id is", USAGE)
+        fail(f"the group's id {group!r} is not UTF-8, and every id is", USAGE)
     try:
         with BrokerCluster(server, timeout) as cluster:
             described = describe_group(cluster, group)
@@ -117,7 +117,7 @@ def describe_command(
 
 
 def _is_utf8(argument: str) -> bool:
-    """Whether it can be sent: bytes of the command line that are no text come as surrogates."""
+    """Return True if the argument can be sent. Bytes that are not UTF-8 arrive as surrogates."""
     try:
         argument.encode()
     except UnicodeEncodeError:
@@ -126,12 +126,14 @@ def _is_utf8(argument: str) -> bool:
 
 
 def _known(option: str, given: list[str] | None, known: Sequence[str]) -> set[str]:
-    """Take names in any case, and several in one with commas, as Kafka's tool does."""
+    """Return the named states or types. Accepts any case, and several with commas, like Kafka's
+    tool.
+    """
     by_lower = {name.lower(): name for name in known}
     names = [name.strip() for text in given or () for name in text.split(",")]
     for name in names:
         if name.lower() not in by_lower:
-            fail(f"--{option} {name!r}: no such {option}; there are {', '.join(known)}", USAGE)
+            fail(f"--{option} {name!r}: no such {option}; known are {', '.join(known)}", USAGE)
     return {by_lower[name.lower()] for name in names}
 
 
@@ -168,7 +170,7 @@ def _print_group(group: GroupReport) -> None:
 def _print_what_is_wrong(group: GroupReport) -> None:
     for unknown in group.unknown_topics:
         nearest = "" if unknown.nearest is None else f", nearest: {plain(unknown.nearest)}"
-        print_facts({"UNKNOWN": f"no such topic here: {unknown.topic}{nearest}"})
+        print_facts({"UNKNOWN": f"no such topic: {unknown.topic}{nearest}"})
     waiting = group.waiting
     if waiting is None:
         return
@@ -200,7 +202,7 @@ def _print_members(members: Iterable[MemberReport]) -> None:
 
 
 def _ranges(partitions: dict[str, list[int]]) -> str | None:
-    """Print ``orders:0-3,7 clicks:1``."""
+    """Format partitions as ``orders:0-3,7 clicks:1``."""
     return " ".join(f"{t}:{','.join(_runs(p))}" for t, p in partitions.items() if p) or None
 
 
@@ -213,13 +215,13 @@ def _runs(numbers: list[int]) -> Iterator[str]:
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
-    """Print a line a fact, its name first."""
+    """Print one line per fact, with its name first."""
     for name, value in facts.items():
         print(f"{name:<12} {_cell(value)}")
 
 
 def print_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print columns, numbers to the right."""
+    """Print a table with numbers aligned right."""
     cells = [names, *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
     right = [any(isinstance(row[column], int) for row in rows) for column in range(len(names))]

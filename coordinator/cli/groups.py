@@ -1,4 +1,4 @@
-"""What a person wants to know of groups, asked over the Kafka protocol."""
+"""The groups of a cluster for people, read over the Kafka protocol."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class GroupLine:
-    """A group in a listing; "" where an old broker does not tell."""
+    """A group in a listing. Fields that an old broker does not send are ""."""
 
     group: str
     type: str
@@ -49,7 +49,7 @@ class GroupLine:
 
 @dataclass(frozen=True, slots=True)
 class MemberReport:
-    """A member and what it was given."""
+    """A member and its assigned partitions."""
 
     member_id: str
     instance_id: str | None
@@ -60,7 +60,7 @@ class MemberReport:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """A partition that the group committed or was assigned."""
+    """A partition that the group has committed or that is assigned to a member."""
 
     topic: str
     partition: int
@@ -74,7 +74,7 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class AwaitedReport:
-    """A member that the group waits for; without a client: an id that has not joined yet."""
+    """A member that the group waits for; the client is empty if that id has not joined yet."""
 
     member_id: str
     client_id: str
@@ -83,18 +83,18 @@ class AwaitedReport:
 
 @dataclass(frozen=True, slots=True)
 class WaitingReport:
-    """What the group waits for; times in ms since the epoch. Only groupkeeper tells it."""
+    """What the group waits for; times in ms since the epoch. Only groupkeeper reports it."""
 
     awaited: list[AwaitedReport]
     since_ms: int
     until_ms: int
     awaited_left_out: int = 0
-    """Members that are awaited as well, for whom the answer had no room."""
+    """The number of further awaited members, for which the answer had no room."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownTopic:
-    """A topic that members subscribe to and that is not there."""
+    """A topic that members subscribe to but that does not exist."""
 
     topic: str
     nearest: str | None
@@ -102,7 +102,7 @@ class UnknownTopic:
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """Everything about one group."""
+    """One group, as ``group describe`` shows it."""
 
     group: str
     type: str
@@ -113,18 +113,18 @@ class GroupReport:
     members: list[MemberReport]
     offsets: list[Offset]
     topics: list[str] = field(default_factory=list)
-    """What the members subscribe to, as far as the server tells it."""
+    """The topics that the members subscribe to, as far as the server reports them."""
     unknown_topics: list[UnknownTopic] = field(default_factory=list)
     waiting: WaitingReport | None = None
 
     @property
     def total_lag(self) -> int | None:
-        """Sum of what is known; None where nothing is."""
+        """The sum of the known lags; None if none is known."""
         lags = [offset.lag for offset in self.offsets if offset.lag is not None]
         return sum(lags) if lags else None
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the group as values for JSON."""
         content = asdict(self)
         host, port = self.coordinator.address
         content["coordinator"] = {
@@ -139,11 +139,13 @@ class GroupReport:
 def list_groups(
     cluster: BrokerCluster, states: Collection[str], types: Collection[str]
 ) -> list[GroupLine]:
-    """List the groups of all brokers, sorted by name. Filters: see STATES and TYPES."""
+    """Return the groups of all brokers, sorted by name. The filters are names of STATES and
+    TYPES.
+    """
     found: list[GroupLine] = []
     for broker in cluster.brokers():
         found += _list_of(cluster, broker, states, types)
-    # an old broker knows no filter
+    # an old broker ignores the filters
     kept = [
         group
         for group in found
@@ -174,7 +176,7 @@ def _list_of(
 
 
 def describe_group(cluster: BrokerCluster, group_id: str) -> GroupReport | None:
-    """Describe a group; None when there is none of that name."""
+    """Return a group; None if it does not exist."""
     broker = cluster.coordinator(group_id)
     described = _classic(cluster, broker, group_id) or _consumer(cluster, broker, group_id)
     if described is None:
@@ -185,7 +187,7 @@ def describe_group(cluster: BrokerCluster, group_id: str) -> GroupReport | None:
                     "only classic and consumer groups can be described"
                 )
         return None
-    # committed offsets before ends: the other order makes lags below 0
+    # committed offsets before ends: the other order could give lags below 0
     committed = _committed(cluster, broker, group_id)
     owners = {
         (topic, partition): member
@@ -221,7 +223,7 @@ def _offset(
 
 def _classic(cluster: BrokerCluster, broker: Broker, group_id: str) -> GroupReport | None:
     answer = _ask_described(cluster, broker, group_id, DESCRIBE_GROUPS, range(7))
-    # before version 6 a group that is not there is Dead
+    # before version 6 a missing group is Dead
     if answer is None or answer.group_state == "Dead":
         return None
     members = [
@@ -243,22 +245,24 @@ def _classic(cluster: BrokerCluster, broker: Broker, group_id: str) -> GroupRepo
         broker,
         members,
         [],
-        *_told_more(answer),
+        *_more_details(answer),
     )
 
 
-def _told_more(answer: Any) -> tuple[list[str], list[UnknownTopic], WaitingReport | None]:
-    """Return the topics, and what groupkeeper tells its command line in the message of a group; a
-    broker has none there, and tells the subscriptions of a Stable group.
+def _more_details(answer: Any) -> tuple[list[str], list[UnknownTopic], WaitingReport | None]:
+    """Return the topics, an empty list, and what the group waits for.
+
+    groupkeeper sends them as JSON in the group's error message. For other brokers the topics are
+    read from the members' subscriptions, which exist in a Stable group.
     """
     try:
-        told = json.loads(getattr(answer, "error_message", None) or "")
-        awaited = [AwaitedReport(**member) for member in told["awaited"]]
+        details = json.loads(getattr(answer, "error_message", None) or "")
+        awaited = [AwaitedReport(**member) for member in details["awaited"]]
         waiting = None
-        if told["until_ms"] is not None:
-            left_out = told.get("awaited_left_out", 0)
-            waiting = WaitingReport(awaited, told["since_ms"], told["until_ms"], left_out)
-        return list(told["topics"]), [], waiting
+        if details["until_ms"] is not None:
+            left_out = details.get("awaited_left_out", 0)
+            waiting = WaitingReport(awaited, details["since_ms"], details["until_ms"], left_out)
+        return list(details["topics"]), [], waiting
     except (ValueError, TypeError, KeyError):
         pass
     topics: set[str] = set()
@@ -330,7 +334,7 @@ def _committed(cluster: BrokerCluster, broker: Broker, group_id: str) -> dict[Pa
     group = Row(group_id=group_id, member_id=None, member_epoch=-1, topics=None)
     while True:
         answer = cluster.to(broker.address).ask(
-            # version 10 names topics by id, which the metadata of an old broker does not tell
+            # version 10 needs topic ids, which the metadata of an old broker lacks
             OFFSET_FETCH,
             range(2, 10),
             group_id=group_id,
@@ -351,7 +355,7 @@ def _committed(cluster: BrokerCluster, broker: Broker, group_id: str) -> dict[Pa
 
 
 def _ends(cluster: BrokerCluster, partitions: Collection[Partition]) -> dict[Partition, int]:
-    """Ask the leaders; what nobody leads has no end that we could tell."""
+    """Ask the leaders for the end offsets. A partition without a leader is left out."""
     by_leader: dict[Any, dict[str, list[int]]] = {}
     leaders = cluster.leaders(sorted({topic for topic, _ in partitions})) if partitions else {}
     for topic, partition in partitions:

@@ -9,16 +9,16 @@ from groupkeeper.coordinator.cli.plain_text import plain_lines
 from groupkeeper.coordinator.daemon.address import HostPort
 
 ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what is listened on, not listening
-"""Where a daemon that listens on every address can be asked."""
+"""The address to ask when a daemon listens on every address."""
 
 
 def reachable(listen: HostPort) -> HostPort:
-    """Return where to ask a daemon that listens there."""
+    """Return the address at which a daemon that listens on ``listen`` can be asked."""
     return HostPort(ANY.get(listen.host, listen.host), listen.port)
 
 
 def check(address: HostPort, timeout_s: float) -> None:
-    """GET /readyz; print what it says, exit 1 unless groups are served."""
+    """Print the answer of GET /readyz; exit 1 unless groups are served."""
     connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
     try:
         connection.request("GET", "/readyz")

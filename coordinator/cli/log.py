@@ -1,4 +1,4 @@
-"""``groupkeeper log verify`` and ``log tail``: the event log, read and never written."""
+"""``groupkeeper log verify`` and ``log tail``, which only read the event log."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from groupkeeper.storage.event_log.source import OpenRows
 
 app = typer.Typer(
-    help="Check the event log, or watch it.", no_args_is_help=True, rich_markup_mode=None
+    help="Check the event log, or follow it.", no_args_is_help=True, rich_markup_mode=None
 )
 
 FOLLOW_S: Final = 0.5
-"""Between two looks for new events."""
+"""The time between two checks for new events."""
 LOOK_BACK_MS: Final = (3_600_000, 86_400_000, 7 * 86_400_000)
-"""How far back the last events are looked for, before the whole log is read."""
+"""The periods that are searched for the last events, before the whole log is read."""
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="The daemon's settings, which say where it is."),
+    typer.Option("--config", metavar="FILE", help="The daemon's settings: storage.url, log.dir."),
 ]
 DirOption = Annotated[
     Path | None,
-    typer.Option("--dir", metavar="DIR", help="The directory of segments, instead of log.dir."),
+    typer.Option("--dir", metavar="DIR", help="The directory of the segments, instead of log.dir."),
 ]
 
 
@@ -49,23 +49,23 @@ def verify_command(
     directory: DirOption = None,
     config: ConfigOption = None,
     events: Annotated[
-        bool, typer.Option("--events", help="Read every event as well, not only checksums.")
+        bool, typer.Option("--events", help="Read every event too, not only the checksums.")
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Check the sealed segments: gaps, overlaps, checksums.
 
-    Needs no daemon and changes nothing. Exits 1 when something is wrong, 4 when there is no log.
+    Needs no daemon and changes nothing. Exits 1 if something is wrong, 4 if there is no log.
     """
     from groupkeeper.storage.event_log.check import verify
 
     place = directory or Path(_settings(config).log.dir)
-    tell = _tell if sys.stderr.isatty() else None
+    report_progress = _print_progress if sys.stderr.isatty() else None
     try:
-        report = verify(place, reads_events=events, tell=tell)
+        report = verify(place, reads_events=events, tell=report_progress)
     except OSError as error:
         fail(f"{place} cannot be read: {error.strerror}", FAILED)
-    if tell is not None:
+    if report_progress is not None:
         typer.echo("\r\x1b[K", err=True, nl=False)
     if output is Output.JSON:
         print(json.dumps(_as_json(report), indent=2))
@@ -79,21 +79,21 @@ def verify_command(
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where events come from."""
+    """The events to read, and the problems found."""
 
     store: Path | str
     """A file, or a URL as in ``storage.url``."""
     open_rows: OpenRows
     group_id: str | None
     gaps: set[tuple[int, int]] = field(default_factory=set)
-    """First and last seq of what was found to be nowhere."""
+    """First and last seq of each gap found."""
     damaged: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """Of each file that is damaged: its last seq, and what is wrong with it."""
-    told: set[object] = field(default_factory=set)
-    """What of both a person was told of."""
+    """For each damaged file: its last seq, and the problem."""
+    reported: set[object] = field(default_factory=set)
+    """The gaps and files that were reported to the user."""
 
     def read(self, after_seq: int = 0, since_ms: int = 0) -> Iterator[dict[str, Any]]:
-        """Read from files and rows."""
+        """Yield events from files and rows."""
         from groupkeeper.storage.event_log.reader import read_events
 
         return read_events(
@@ -109,22 +109,22 @@ class _Source:
     def _keep_damage(self, segment: Segment, why: str) -> None:
         self.damaged[segment.file] = segment.last_seq, why
 
-    def tell_lost(self, above_seq: int = 0) -> None:
-        """Tell a person, once, what is lacking above a seq of what was read."""
-        for first, last in sorted(self.gaps - self.told):
+    def report_lost(self, above_seq: int = 0) -> None:
+        """Report each gap and damaged file above ``above_seq`` once."""
+        for first, last in sorted(self.gaps - self.reported):
             if last > above_seq:
-                self.told.add((first, last))
+                self.reported.add((first, last))
                 typer.echo(
                     f"events {first} to {last} are neither in {self.store} nor in its files; "
-                    "groupkeeper log verify says what is wrong with those",
+                    "groupkeeper log verify reports the problem",
                     err=True,
                 )
         for file, (last, why) in sorted(self.damaged.items()):
-            if last > above_seq and file not in self.told:
-                self.told.add(file)
+            if last > above_seq and file not in self.reported:
+                self.reported.add(file)
                 typer.echo(
-                    f"{plain(why)}. What can be read of it is shown. Put a good copy of the file "
-                    "in its place; groupkeeper log verify names all that are damaged",
+                    f"{plain(why)}. Its readable events are shown. Replace the file with a good "
+                    "copy; groupkeeper log verify names all damaged files",
                     err=True,
                 )
 
@@ -135,12 +135,12 @@ def tail_command(
         str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only this group's events.")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what happens from now on.")
+        bool, typer.Option("--follow", "-f", help="Continue with new events as they happen.")
     ] = False,
     lines: Annotated[
         int,
         typer.Option(
-            "--lines", "-n", min=0, max=10**9, metavar="N", help="The last N events first."
+            "--lines", "-n", min=0, max=10**9, metavar="N", help="Start with the last N events."
         ),
     ] = 20,
     store: Annotated[
@@ -150,10 +150,10 @@ def tail_command(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print the last events, a line each, beside a running daemon or without one.
+    """Print the last events, one line each, with or without a running daemon.
 
-    Times are UTC. A commit that goes back is red, with the step of each partition in brackets.
-    Exits 4 when there is none.
+    Times are UTC. A commit of a lower offset is red, with the change of each partition in brackets.
+    Exits 4 if there is no event.
     """
     from groupkeeper.storage.base import StorageError, StoreRefused
     from groupkeeper.storage.event_log.reader import last_seq
@@ -170,7 +170,7 @@ def tail_command(
             if until_seq > seq:
                 new = (e for e in source.read(after_seq=seq) if e["seq"] <= until_seq)
                 _print_events(new, group, output)
-                source.tell_lost(seq)
+                source.report_lost(seq)
                 seq = until_seq
     except StoreRefused as error:
         fail(f"{error}. --store names the daemon's SQLite file", FAILED)
@@ -179,11 +179,11 @@ def tail_command(
     except KeyboardInterrupt:
         raise typer.Exit from None
     if not count:
-        fail("there is no such event", NOTHING_MATCHED)
+        fail("no event matches", NOTHING_MATCHED)
 
 
 def _last_events(source: _Source, count: int) -> list[dict[str, Any]]:
-    """The last so many events, read from as few files as may be."""
+    """Return the last ``count`` events, read from as few files as possible."""
     if not count:
         return []
     now_ms = time.time_ns() // 1_000_000
@@ -192,7 +192,7 @@ def _last_events(source: _Source, count: int) -> list[dict[str, Any]]:
         if len(found) == count:
             break
     shown_from = found[0]["seq"] if len(found) == count else 0
-    source.tell_lost(shown_from)
+    source.report_lost(shown_from)
     return list(found)
 
 
@@ -205,15 +205,15 @@ def _print_events(events: Iterable[dict[str, Any]], group: str | None, output: O
         if output is Output.JSON:
             line = json.dumps(event)
         else:
-            when, kind, said = line_of(event, with_group=group is None)
-            line = f"{_style(when, QUIET)}  {_style(kind, colour_of(event))}  {said}"
+            when, kind, text = line_of(event, with_group=group is None)
+            line = f"{_style(when, QUIET)}  {_style(kind, colour_of(event))}  {text}"
         sys.stdout.write(line + "\n")
     sys.stdout.flush()
     return count
 
 
 def _style(text: str, colour: str) -> str:
-    """Colour where the terminal has it (and https://no-color.org does not say no)."""
+    """Colour the text if the terminal has colours and https://no-color.org does not forbid it."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     return typer.style(text, fg=colour)
@@ -239,7 +239,7 @@ def _rows_of(store: Path | str) -> OpenRows:
 # --- verify ---------------------------------------------------------------------------------------
 
 
-def _tell(done_bytes: int, all_bytes: int) -> None:
+def _print_progress(done_bytes: int, all_bytes: int) -> None:
     share = 100 * done_bytes // max(1, all_bytes)
     typer.echo(f"\rchecked {share} % of {all_bytes / 1e6:.1f} MB", err=True, nl=False)
 

@@ -1,9 +1,15 @@
-"""The command line, whole: ``groupkeeper serve``, ``group``, ``log``, ``pipeline`` and the others.
+"""The whole command line: ``groupkeeper serve``, ``group``, ``log``, ``pipeline`` and the others.
 
-Exit codes: 0 done, 1 could not do it, 2 used wrongly (options, settings), 4 nothing matched, 5
-another process is at it, 141 nobody reads what it prints (``| head``); a pipeline job that is told
-to end, 130 (Ctrl-C) or 143 (SIGTERM). What is expected to fail fails with one line that says
-what happened and what to do; a traceback is a bug of ours.
+Exit codes:
+- 0: done
+- 1: failed
+- 2: wrong options or settings
+- 4: nothing matched
+- 5: another process does the same work
+- 130 or 143: a pipeline job was stopped by Ctrl-C or SIGTERM
+- 141: the reader of the output is gone (``| head``)
+
+An expected failure prints one line with the cause and the remedy. A traceback is a bug.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Text that others chose, such as ids, names, hosts and reasons, made fit to be printed.
+"""Make foreign text, such as ids, names, hosts and reasons, safe to print.
 
-Kafka's protocol lets a group id be any text: with a line break it takes a table apart, with an
-escape sequence it colours, moves or retitles the terminal of whoever looks at it. JSON needs none
-of this, its encoding has its own escapes.
+Kafka's protocol allows any text as a group id. A line break in it would break a table, and an
+escape sequence could colour, move or retitle the reader's terminal. JSON has its own escapes and
+does not need this.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import unicodedata
 from typing import Final
 
 _UNPRINTED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Unicode categories: control, format (which turns the direction of writing), surrogates, line and
-paragraph separators."""
+"""Unicode categories: control, format (which can change the direction of writing), surrogates, line
+and paragraph separators.
+"""
 
 
 def plain(text: str) -> str:
-    r"""Return it on one line: what acts instead of showing stands as ``\n``, ``\x1b``, ``\u202e``.
+    r"""Return the text on one line, with control characters as ``\n``, ``\x1b``, ``\u202e``.
 
-    A backslash stays as it is: this is for reading, and ``-o json`` for taking apart again.
+    A backslash stays as it is: the result is for reading. ``-o json`` can be parsed.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -28,14 +29,15 @@ def plain(text: str) -> str:
 
 
 def plain_lines(text: str) -> str:
-    """Return it with its line breaks, which are ours, and each line plain."""
+    """Return the text with its line breaks, and each line plain."""
     return "\n".join(map(plain, text.split("\n")))
 
 
 def accept_any_text() -> None:
-    r"""Let stdout escape what its encoding lacks (``\xfc`` where that is ASCII) instead of failing.
+    r"""Make stdout escape characters that its encoding lacks (``\xfc`` for ASCII) instead of
+    failing.
 
-    Python does so for stderr by itself.
+    For stderr Python does so by default.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

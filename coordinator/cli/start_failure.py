@@ -1,7 +1,7 @@
-"""The last line of a start that fails: what happened and what to do, for people or for machines.
-A daemon that has served and has to end says so in the same way.
+"""The last line of a failed start: the problem and the remedy, for people or for machines. A daemon
+that had to stop while serving uses it too.
 
-Needs the standard library alone, so that it can tell why nothing else could be imported.
+It needs only the standard library, so that it can report a failed import of anything else.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ EVENTS: Final = ("start_failed", "cannot_go_on")
 def report_start_failure(
     problems: Sequence[str], form: str = "auto", *, was_started: bool = False
 ) -> None:
-    """Write to standard error why the daemon does not start, or go on: one JSON line like those of
-    its log, or one line a problem where logging.format is "console" or a terminal reads along.
+    """Write to standard error why the daemon cannot start or continue.
+
+    It is one JSON line, as in the log. If ``form`` is "console", or standard error is a terminal,
+    it is one line per problem.
     """
     if form == "console" or (form == "auto" and sys.stderr.isatty()):
         sys.stderr.write("".join(f"groupkeeper: {problem}\n" for problem in problems))

@@ -1,4 +1,4 @@
-"""How a command that runs Spark ends when it is told to: Ctrl-C, and SIGTERM."""
+"""The end of a Spark command on Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 STDERR: Final = 2
 
-STOPPED: Final = "groupkeeper: stopped; run it again to go on\n"
+STOPPED: Final = "groupkeeper: stopped; run it again to continue\n"
 
 JAVA_ENDS_S: Final = 10.0
 """How long Spark may take to end its queries."""
@@ -23,21 +23,22 @@ JAVA_ENDS_S: Final = 10.0
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """While it lasts, SIGINT and SIGTERM end the process with one line, and 130 or 143.
+    """Inside the block, SIGINT and SIGTERM end the process with one line, and code 130 or 143.
 
-    Spark's JVM goes first, and its queries with it: a call of Python's that waits for it cannot be
-    broken off, nor another be made meanwhile. The jobs stand that, as they stand a crash.
+    Spark's JVM is ended first, with its queries: a Python call that waits for the JVM cannot be
+    interrupted, and no other call is possible during it. The jobs survive this as they survive a
+    crash.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    told: list[int] = []
+    received: list[int] = []
     stderr = os.dup(STDERR)
 
     def stop(number: int, _: Any) -> None:
         ignore()
-        told.append(number)
-        # threads of Spark's and py4j's tell at length that the JVM is gone
+        received.append(number)
+        # threads of Spark and py4j would print long errors about the ended JVM
         os.dup2(os.open(os.devnull, os.O_WRONLY), STDERR)
         _end_java()
         raise KeyboardInterrupt
@@ -50,10 +51,10 @@ def stoppable() -> Iterator[None]:
     try:
         yield
     finally:
-        if told:
-            # at once: what Python does at its end would speak to a JVM that is gone
+        if received:
+            # exit at once: Python's exit handlers would call the ended JVM
             os.write(stderr, STOPPED.encode())
-            os._exit(128 + told[0])
+            os._exit(128 + received[0])
         os.close(stderr)
         for each, handler in before.items():
             signal.signal(each, handler)
@@ -61,7 +62,7 @@ def stoppable() -> Iterator[None]:
 
 @contextmanager
 def signals_kept() -> Iterator[None]:
-    """Leave the handlers as they are, whatever is called: Spark puts its own in their place."""
+    """Restore the signal handlers after the block, since Spark replaces them."""
     before = {each: signal.getsignal(each) for each in SIGNALS}
     try:
         yield
@@ -72,7 +73,7 @@ def signals_kept() -> Iterator[None]:
 
 
 def _end_java() -> None:
-    """End the JVM that this process started, if it did: it ends when its standard input does."""
+    """End the JVM if this process started it: it ends when its standard input is closed."""
     pyspark = sys.modules.get("pyspark")
     gateway = None if pyspark is None else pyspark.SparkContext._gateway
     java = getattr(gateway, "proc", None)

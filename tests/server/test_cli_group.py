@@ -184,7 +184,7 @@ def test_filters_leave_what_matches_in_any_case_and_exit_4_when_nothing_does(gro
 def test_a_state_that_does_not_exist_is_a_usage_error_that_names_those_that_do(groupkeeper):
     result = ask(groupkeeper, "list", "-s", "sleeping")
     assert result.exit_code == 2
-    assert "--state 'sleeping': no such state; there are PreparingRebalance" in result.stderr
+    assert "--state 'sleeping': no such state; known are PreparingRebalance" in result.stderr
     result = ask(groupkeeper, "list", "-s", "")
     assert "--state '': no such state" in result.stderr
 
@@ -250,8 +250,8 @@ def test_describe_shows_state_members_and_offsets_with_their_lag(groupkeeper):
 @pytest.mark.parametrize(
     ("topic", "said"),
     [
-        ("oders", "no such topic here: oders, nearest: orders"),
-        ("shipments", "no such topic here: shipments"),
+        ("oders", "no such topic: oders, nearest: orders"),
+        ("shipments", "no such topic: shipments"),
     ],
 )
 def test_describe_names_a_topic_that_is_not_there_and_the_nearest(groupkeeper, topic, said):
@@ -333,7 +333,7 @@ def test_a_server_that_is_not_there_is_named_in_one_line():
     [
         (b"", "closed the connection; does a plain-text Kafka port listen there?"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answers there does not speak Kafka"),
-        (b"\0\0\0\x06\0\0\0\x01\0\0", "an answer that cannot be read"),
+        (b"\0\0\0\x06\0\0\0\x01\0\0", "the answer cannot be read"),
         (b"\0\0\0\x06\0\0\0\x63\0\0", "the answer is to another request"),
     ],
 )

@@ -1,4 +1,4 @@
-"""``groupkeeper pipeline``: the jobs over the event log."""
+"""``groupkeeper pipeline``: the jobs on the event log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groupkeeper.coordinator.cli.pipeline import migrate, tables
 from groupkeeper.coordinator.cli.stopping import stoppable
 
 WITHOUT_SPARK: Final = {"dump-offsets"}
-"""Commands that need Kafka's clients alone. So does ``restore --plan``, which makes no plan."""
+"""Commands that need only Kafka's clients, as does ``restore --plan``, which makes no new plan."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,10 +22,12 @@ app = typer.Typer(
 
 
 class _Job(TyperCommand):
-    """Says what is missing before it runs (its help needs nothing), and ends when it is told to."""
+    """A command that checks for missing packages before it runs, and stops on a signal.
+
+    Its help works without the packages.
+    """
 
     def invoke(self, ctx: Any) -> Any:
-        """Run, if what the extra brings is there."""
         extra = self._extra(ctx)
         if (lack := lacking(extra)) is not None:
             java = "Java 17 is needed too (Debian: openjdk-17-jre-headless). "
@@ -40,10 +42,10 @@ class _Job(TyperCommand):
 
 @app.callback()
 def pipeline() -> None:
-    """The event log's jobs: tables, reports, restore, migration, import.
+    """Jobs on the event log: tables, reports, restore, migration, import.
 
-    They need the extra `pipeline`, and Java. `restore --plan` and `dump-offsets` need the extra
-    `admin` alone.
+    They need the extra `pipeline`, and Java. `restore --plan` and `dump-offsets` need only the
+    extra `admin`.
     """
 
 

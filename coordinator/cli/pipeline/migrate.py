@@ -1,4 +1,6 @@
-"""``groupkeeper pipeline migrate``, ``dump-offsets`` and ``import``: groups come and go."""
+"""``groupkeeper pipeline migrate``, ``dump-offsets`` and ``import``: move groups, import
+histories.
+"""
 
 from __future__ import annotations
 
@@ -58,16 +60,17 @@ if TYPE_CHECKING:
 
 def migrate_command(  # noqa: PLR0913  the options of a command
     source: Annotated[
-        str | None, typer.Option("--from", metavar="HOST:PORT", help="The coordinator they leave.")
+        str | None,
+        typer.Option("--from", metavar="HOST:PORT", help="The coordinator of the groups."),
     ] = None,
     server: ServerOption = None,
     group: Annotated[
         list[str] | None,
-        typer.Option("--group", metavar="PATTERN", help="Only groups like this: billing-*."),
+        typer.Option("--group", metavar="PATTERN", help="Only matching groups: billing-*."),
     ] = None,
     topics: Annotated[
         list[str] | None,
-        typer.Option("--map", metavar="FROM=TO", help="A topic is called otherwise there."),
+        typer.Option("--map", metavar="FROM=TO", help="The target's name of a topic."),
     ] = None,
     data: DataOption = None,
     plan: PlanOption = None,
@@ -76,7 +79,7 @@ def migrate_command(  # noqa: PLR0913  the options of a command
         bool,
         typer.Option(
             "--verify",
-            help="Say what is not as the plan has it; with --from, also what moved on there.",
+            help="Report differences from the plan; with --from, also changes at the source.",
         ),
     ] = False,
     apply: ApplyOption = False,
@@ -90,11 +93,11 @@ def migrate_command(  # noqa: PLR0913  the options of a command
     master: MasterOption = None,
     timeout: TimeoutOption = 30.0,
 ) -> None:
-    """Bring the groups of one coordinator to another, offsets and metadata as they are.
+    """Move the groups of one coordinator to another, with offsets and metadata unchanged.
 
-    Writes a plan and prints it; --apply carries it out, now or later with --plan FILE, many groups
-    at a time. Groups with members at the target are refused. --plan FILE --undo --apply takes it
-    back. Exits 1 when a group was refused, or could not be planned.
+    Writes a plan and prints it. --apply carries it out, now or later with --plan FILE, many groups
+    at a time. Groups that have members at the target are refused. --plan FILE --undo --apply undoes
+    it. Exits 1 if a group was refused or could not be planned.
     """
     from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
 
@@ -108,13 +111,13 @@ def migrate_command(  # noqa: PLR0913  the options of a command
         refuse_with_plan({"--group": group, "--map": topics, "--data": data, "--out": out})
     if plan is None:
         if away is None or server is None:
-            fail("name --from and --server, or with --plan FILE a plan that was made", USAGE)
+            fail("name --from and --server, or an existing plan with --plan FILE", USAGE)
         target = ClusterEndpoint(server, properties, timeout)
         migration = _planned(away, target, data, (topics, group), spark_master)
         made = migration.plan
         path = out or Path(f"migration-{made.id}.json")
         write_plan(made, path)
-        _tell_before(migration)
+        _warn_before(migration)
         left_out = migration.left_out()
     else:
         made, path = opened_plan(plan, undo), plan
@@ -137,11 +140,11 @@ def _check_options(
 ) -> None:
     verify, undo, apply = what
     if plan is None and (verify or undo):
-        fail("--verify and --undo are about a plan that was made: name it with --plan FILE", USAGE)
+        fail("--verify and --undo need an existing plan: name it with --plan FILE", USAGE)
     if verify and apply:
-        fail("--verify only looks: leave out --apply, or --verify", USAGE)
+        fail("--verify changes nothing: leave out --apply, or --verify", USAGE)
     if plan is not None and source is not None and not verify:
-        fail("with --plan, --from is what --verify looks at: add --verify, or leave it out", USAGE)
+        fail("with --plan, --from needs --verify: add --verify, or leave out --from", USAGE)
 
 
 def _planned(
@@ -159,7 +162,7 @@ def _planned(
     route = MigrationRoute(source, target, records, _topic_map(renamed or ()))
     try:
         for each in (source, target, records):
-            if each is not None:  # whether they answer: Spark takes its time
+            if each is not None:  # checks that they answer before the slow start of Spark
                 each.open(PLANS).close()
         spark = _spark(master)
         typer.echo("groupkeeper: reading the groups", err=True)
@@ -185,18 +188,18 @@ def _topic_map(pairs: Any) -> dict[str, str]:
     for pair in pairs:
         name, is_there, to = pair.partition("=")
         if not (name and is_there and to):
-            fail(f"--map {pair}: say FROM=TO, two names of topics", USAGE)
+            fail(f"--map {pair}: use FROM=TO, two topic names", USAGE)
         found[name] = to
     return found
 
 
-def _tell_before(migration: Migration) -> None:
-    """Say what a person should know before anything is applied."""
+def _warn_before(migration: Migration) -> None:
+    """Warn of groups left out, and of groups that still have members at the source."""
     if migration.empty:
         has = "has" if len(migration.empty) == 1 else "have"
         typer.echo(
-            f"groupkeeper: {counted(len(migration.empty), 'group')} {has} no committed offset, and "
-            "nothing to be moved: left out",
+            f"groupkeeper: {counted(len(migration.empty), 'group')} {has} no committed offset to "
+            "move: left out",
             err=True,
         )
     if migration.active:
@@ -205,14 +208,14 @@ def _tell_before(migration: Migration) -> None:
         some = plain(", ".join(migration.active[:GROUPS_NAMED]) + more)
         typer.echo(
             f"groupkeeper: {counted(len(migration.active), 'group')} {has} members at the source "
-            f"({some}), who commit on. Stop them and plan again before you apply; whether any "
-            "offset moved on is told by --plan FILE --verify --from",
+            f"({some}), which keep committing. Stop them and plan again before you apply. "
+            "--plan FILE --verify --from reports whether an offset changed",
             err=True,
         )
 
 
 GROUPS_NAMED: Final = 3
-"""Groups that a message names."""
+"""The number of groups that a message names."""
 
 
 def _run(made: Plan, target: ClusterEndpoint, apply: bool, master: str | None) -> list[Outcome]:
@@ -233,7 +236,7 @@ def _verify(
     master: str | None,
     output: Output,
 ) -> None:
-    """Say what is not as the plan has it, there and where it came from. Changes nothing."""
+    """Report where the target, and the source if named, differ from the plan. Changes nothing."""
     from groupkeeper.pipeline.restore.migrate import MigrationStep, run_plan, source_drift
 
     target, source = servers
@@ -242,17 +245,17 @@ def _verify(
         there = run_plan(spark, target, made, MigrationStep.VERIFY)
         here = [] if source is None else source_drift(spark, source, made)
     places = (target.address, None if source is None else source.address)
-    tell_verified(made, path, places, (there, here), output)
+    print_verified(made, path, places, (there, here), output)
 
 
-def tell_verified(
+def print_verified(
     made: Plan,
     path: Path,
     places: tuple[str, str | None],
     outcomes: tuple[list[Outcome], list[Outcome]],
     output: Output,
 ) -> None:
-    """Print what a look at the target, and at the source where it is named, found."""
+    """Print the differences found at the target, and at the source if it is named."""
     there, here = outcomes
     target, source = places
     if output is Output.JSON:
@@ -265,7 +268,7 @@ def tell_verified(
         if source is not None:
             print(f"\nAt the source, {source}:")
             print_outcomes(here, AT_SOURCE)
-        print("\nNothing was changed: --verify only looks.")
+        print("\nNothing was changed: --verify only compares.")
     if not all(outcome.is_well for outcome in there + here):
         raise typer.Exit(FAILED)
 
@@ -282,7 +285,8 @@ def dump_command(
 ) -> None:
     """Read a Kafka cluster's __consumer_offsets into files.
 
-    What transactions sent counts from their commit; what is open still is left out, and told.
+    Offsets of a transaction count from its commit. Offsets of an open transaction are left out and
+    reported.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -309,7 +313,7 @@ def dump_command(
             )
     except (ClusterError, DumpError) as error:
         fail(str(error), FAILED)
-    _tell_open(done)
+    _report_open(done)
     print(
         f"{counted(done.records, 'record')} of {counted(len(done.partitions), 'partition')} in "
         f"{out}. "
@@ -317,8 +321,8 @@ def dump_command(
     )
 
 
-def _tell_open(done: Dump) -> None:
-    """Say what was left out because nobody knows yet whether it will count."""
+def _report_open(done: Dump) -> None:
+    """Report the offsets of open transactions, which were left out."""
     if not done.open:
         return
     transactions = {each.producer_id for each in done.open}
@@ -327,7 +331,7 @@ def _tell_open(done: Dump) -> None:
     some = plain(", ".join(groups[:GROUPS_NAMED]) + more)
     has = "has" if len(transactions) == 1 else "have"
     typer.echo(
-        f"groupkeeper: {counted(len(transactions), 'transaction')} {has} not ended there: "
+        f"groupkeeper: {counted(len(transactions), 'transaction')} {has} not ended: "
         f"{counted(sum(each.offsets for each in done.open), 'offset')} of "
         f"{counted(len(groups), 'group')} ({some}) left out. dump.json names all of them; dump "
         "again when they have ended",
@@ -336,18 +340,20 @@ def _tell_open(done: Dump) -> None:
 
 
 def import_command(
-    dump: Annotated[Path, typer.Argument(metavar="DUMP", help="What dump-offsets wrote.")],
+    dump: Annotated[
+        Path, typer.Argument(metavar="DUMP", help="The directory that dump-offsets wrote.")
+    ],
     tables: Annotated[str, TABLES],
     skip_unreadable: Annotated[
-        bool, typer.Option("--skip-unreadable", help="Leave out records that cannot be read.")
+        bool, typer.Option("--skip-unreadable", help="Leave out unreadable records.")
     ] = False,
     master: MasterOption = None,
 ) -> None:
-    """Bring a Kafka cluster's history into bronze; once more changes nothing."""
+    """Import a Kafka cluster's history into bronze. A second import changes nothing."""
     from groupkeeper.pipeline.kafka_history.dump import DumpError, open_dump
 
     try:
-        open_dump(dump)  # before Spark, which takes its time
+        open_dump(dump)  # before the slow start of Spark
         from groupkeeper.pipeline.kafka_history.importing import import_dump
         from groupkeeper.pipeline.tables.lake import Lake
 

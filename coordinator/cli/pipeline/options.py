@@ -1,4 +1,4 @@
-"""Options that several commands of ``groupkeeper pipeline`` take, each said once."""
+"""Options that several commands of ``groupkeeper pipeline`` share."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ import typer
 
 
 def literal(address: str | Path | None) -> str | Path | None:
-    """Refuse an address that Spark takes for a pattern: it would write there, and read elsewhere.
-
-    Of tables that it reads and that are not there it says nothing, and so would their command.
-    """
+    """Refuse an address that Spark reads as a pattern: it would write there and read elsewhere."""
     from groupkeeper.pipeline.tables.address import pattern_problem
 
     if problem := pattern_problem(str(address or "")):
@@ -20,7 +17,7 @@ def literal(address: str | Path | None) -> str | Path | None:
     return address
 
 
-_TABLES_HELP: Final = "The tables of `groupkeeper pipeline run`."
+_TABLES_HELP: Final = "The directory of tables that `groupkeeper pipeline run` writes."
 
 # --- the event log, the tables, Spark -------------------------------------------------------------
 
@@ -28,21 +25,22 @@ LOG_DIR: Final = typer.Option(
     "--log-dir",
     metavar="DIR",
     callback=literal,
-    help="The daemon's log.dir: its sealed segments.",
+    help="The daemon's log.dir, with its sealed segments.",
 )
 TABLES: Final = typer.Option("--tables", metavar="DIR", callback=literal, help=_TABLES_HELP)
 """Text, not a Path: it may be the address of an object store."""
 TABLES_OR_OUT: Final = typer.Option(
     "--tables", "--out", metavar="DIR", callback=literal, help=_TABLES_HELP
 )
-"""Where ``--out`` names nothing else, it may be said as for ``run``."""
+"""Where ``--out`` has no other meaning, the option may be named as in ``run``."""
 
 MasterOption = Annotated[
     str | None,
-    typer.Option("--master", metavar="URL", help="The Spark master; without it, this machine."),
+    typer.Option("--master", metavar="URL", help="The Spark master; default: local."),
 ]
 MemoryOption = Annotated[
-    str, typer.Option("--memory", metavar="SIZE", help="What Spark may take on this machine.")
+    str,
+    typer.Option("--memory", metavar="SIZE", help="The memory that Spark may use on this machine."),
 ]
 
 # --- plans, and the servers that they are for -----------------------------------------------------
@@ -50,7 +48,7 @@ MemoryOption = Annotated[
 ServerOption = Annotated[
     str | None,
     typer.Option(
-        "--server", metavar="HOST:PORT", help="The coordinator; without it that of the plan."
+        "--server", metavar="HOST:PORT", help="The coordinator; default: the one of the plan."
     ),
 ]
 DataOption = Annotated[
@@ -58,27 +56,27 @@ DataOption = Annotated[
     typer.Option(
         "--data",
         metavar="HOST:PORT",
-        help="The cluster with the records, whose logs clamp the targets; 'none': there is none. "
-        "Without it the coordinator is asked whether it keeps records.",
+        help="The cluster with the records, whose logs limit the targets; 'none' if there is none. "
+        "Default: the coordinator, if it keeps records.",
     ),
 ]
 PlanOption = Annotated[
     Path | None,
-    typer.Option("--plan", metavar="FILE", help="A plan that was made before, instead of a new."),
+    typer.Option("--plan", metavar="FILE", help="An existing plan, instead of a new one."),
 ]
-UndoOption = Annotated[bool, typer.Option("--undo", help="Take that plan back.")]
+UndoOption = Annotated[bool, typer.Option("--undo", help="Undo that plan.")]
 ApplyOption = Annotated[
-    bool, typer.Option("--apply", help="Do it. Without this nothing is changed.")
+    bool, typer.Option("--apply", help="Carry it out. Without this nothing is changed.")
 ]
 PlanOutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="Where the plan is written.")
+    Path | None, typer.Option("--out", metavar="FILE", help="The file to write the plan to.")
 ]
 ClientConfigOption = Annotated[
     Path | None,
     typer.Option(
         "--client-config",
         metavar="FILE",
-        help="How to reach servers that ask who you are: lines of librdkafka's settings, "
+        help="Settings for servers that need a login: lines of librdkafka's settings, such as "
         "security.protocol=SASL_SSL.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""A plan and how it went, as a person and as a program read it."""
+"""The output of a plan and its outcomes, for people and for programs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from groupkeeper.pipeline.restore.plan import Change, Plan
 
 ROWS_SHOWN: Final = 100
-"""Rows of a table; the file has all of them."""
+"""Rows of a table that are printed; the file has all of them."""
 GROUPS_NAMED: Final = 10
-"""Messages about single groups."""
+"""The number of messages printed about single groups."""
 
 
 def read_plan(path: Path) -> Plan:
-    """Read a plan file, or end with what is wrong with it."""
+    """Read a plan file; exit with the problem if it is invalid."""
     from groupkeeper.pipeline.restore.plan import PlanError, decode
 
     try:
@@ -39,25 +39,25 @@ def read_plan(path: Path) -> Plan:
 
 
 def write_plan(plan: Plan, path: Path) -> None:
-    """Write a plan file; one that is there already is never replaced."""
+    """Write a plan file; never replaces an existing file."""
     try:
         with path.open("xb") as file:
             file.write(plan.encode() + b"\n")
     except FileExistsError:
-        fail(f"{path} is there already: name another file (--out)", USAGE)
+        fail(f"{path} exists: name another file (--out)", USAGE)
     except OSError as error:
         fail(f"{path}: {error.strerror or error}", FAILED)
 
 
 def moment(ts_ms: int) -> str:
-    """Print a time: UTC, to the second, or to the millisecond where that counts."""
+    """Format a time in UTC, to the second, or to the millisecond if it is not a full second."""
     at = datetime.fromtimestamp(ts_ms / 1000, UTC)
     text = at.isoformat(timespec="milliseconds" if ts_ms % 1000 else "seconds")
     return text.replace("+00:00", "Z")
 
 
 def counted(number: int, noun: str) -> str:
-    """Write a number with what it counts: 1 group, 2,000 groups."""
+    """Format a number with what it counts: 1 group, 2,000 groups."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
@@ -79,7 +79,7 @@ def print_facts_of(plan: Plan) -> None:
 
 
 def print_plan(plan: Plan) -> None:
-    """Print what a plan would do, one row a partition; of many, the first."""
+    """Print what a plan would do, one row per partition, up to ``ROWS_SHOWN``."""
     print_facts_of(plan)
     content = plan.content
     changes = [(group.group, each) for group in content.groups for each in group.changes]
@@ -91,7 +91,7 @@ def print_plan(plan: Plan) -> None:
         rows = [(group, *_row(each)) if many else _row(each) for group, each in shown[:ROWS_SHOWN]]
         print_table(["GROUP", *names] if many else names, rows)
         if len(shown) > ROWS_SHOWN:
-            print(f"... and {len(shown) - ROWS_SHOWN} more; the plan's file has them all")
+            print(f"... and {len(shown) - ROWS_SHOWN} more; the plan's file has all of them")
     print()
     print(summary(plan))
 
@@ -109,9 +109,9 @@ def _row(each: Change) -> tuple[object, ...]:
     delta = "-" if each.delta is None else f"{each.delta:+}" if each.delta else "0"
     clamp = {
         "none": "",
-        "log_start": f"log starts at {each.log_start}, {each.wanted} is gone",
-        "log_end": f"log ends at {each.log_end}, {each.wanted} is beyond",
-        "no_partition": "no such partition, left alone",
+        "log_start": f"log starts at {each.log_start}, {each.wanted} is deleted",
+        "log_end": f"log ends at {each.log_end}, {each.wanted} is beyond it",
+        "no_partition": "no such partition, unchanged",
     }[each.clamp]
     return (
         each.topic,
@@ -124,7 +124,7 @@ def _row(each: Change) -> tuple[object, ...]:
 
 
 def summary(plan: Plan) -> str:
-    """Sum a plan up in a sentence or two."""
+    """Summarize a plan in a sentence or two."""
     changes = [each for group in plan.content.groups for each in group.changes]
     to_do = [each for each in changes if each.changes]
     again = -sum(each.delta for each in to_do if each.delta is not None and each.delta < 0)
@@ -140,7 +140,7 @@ def summary(plan: Plan) -> str:
     if clamped:
         parts.append(f"{clamped:,} clamped to what the log holds")
     if absent:
-        parts.append(f"{absent:,} left alone")
+        parts.append(f"{absent:,} unchanged")
     return ", ".join(parts) + "."
 
 
@@ -149,7 +149,7 @@ def _messages(number: int) -> str:
 
 
 Words = Mapping[str, str]
-"""What is said of the groups of each result, after "1 group " and "2 groups "."""
+"""The words for the groups of each result, after "1 group " and "2 groups "."""
 
 CARRIED_OUT: Final[Words] = {
     "applied": "changed, and read back as planned",
@@ -161,17 +161,17 @@ CARRIED_OUT: Final[Words] = {
 AT_TARGET: Final[Words] = {
     "done_before": "as planned",
     "refused": "NOT as planned",
-    "failed": "could not be looked at",
+    "failed": "could not be checked",
 }
 AT_SOURCE: Final[Words] = {
     "done_before": "unchanged since the plan was made",
-    "refused": "moved on since the plan was made",
-    "failed": "could not be looked at",
+    "refused": "changed since the plan was made",
+    "failed": "could not be checked",
 }
 
 
 def print_outcomes(outcomes: Sequence[Outcome], words: Words = CARRIED_OUT) -> None:
-    """Print how it went, and of each group that needs a person, why."""
+    """Print the counts of each result, and the message of each group that needs attention."""
     counts = Counter(str(outcome.result) for outcome in outcomes)
     for result, text in words.items():
         if counts[result]:
@@ -181,11 +181,11 @@ def print_outcomes(outcomes: Sequence[Outcome], words: Words = CARRIED_OUT) -> N
         typer.echo(f"groupkeeper: {plain(f'{outcome.group}: {outcome.message}')}", err=True)
     if len(bad) > GROUPS_NAMED:
         more = counted(len(bad) - GROUPS_NAMED, "group")
-        typer.echo(f"groupkeeper: and {more} more; -o json names them all", err=True)
+        typer.echo(f"groupkeeper: and {more} more; -o json names all of them", err=True)
 
 
 def as_json(plan: Plan, path: Path, outcomes: Sequence[Outcome], **more: Any) -> str:
-    """Render everything for a program."""
+    """Return the plan and its outcomes as JSON."""
     content = {
         "file": str(path),
         "outcomes": [msgspec.to_builtins(outcome) for outcome in outcomes],

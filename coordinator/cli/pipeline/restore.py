@@ -1,4 +1,4 @@
-"""``groupkeeper pipeline restore``: a group's committed offsets as they stood at a moment.
+"""``groupkeeper pipeline restore``: restore a group's committed offsets of an earlier moment.
 
 Long because it has every option of the command with its help.
 """
@@ -57,7 +57,7 @@ NO_DATA: Final = "none"
 SPARK_MEMORY: Final = "1g"
 
 PLANS: Final = "groupkeeper-plan"
-"""The client id of whoever only reads; what is written bears the plan's."""
+"""The client id for reads; writes use the plan's client id."""
 
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -69,7 +69,7 @@ def restore_command(  # noqa: PLR0913  the options of a command
         typer.Option(
             "--as-of",
             metavar="TIME",
-            help="The moment to go back to: 2026-11-21T20:15:00Z (no zone: UTC), or 15m for a "
+            help="The moment to restore: 2026-11-21T20:15:00Z (no zone: UTC), or 15m for a "
             "quarter of an hour ago (s, m, h, d).",
         ),
     ] = None,
@@ -78,7 +78,7 @@ def restore_command(  # noqa: PLR0913  the options of a command
         typer.Option(
             "--store",
             metavar="FILE",
-            help="The daemon's SQLite file: up to this moment. With --log-dir, where its segments "
+            help="The daemon's SQLite file, which is up to date. With --log-dir if its segments "
             "were moved.",
         ),
     ] = None,
@@ -94,9 +94,7 @@ def restore_command(  # noqa: PLR0913  the options of a command
     apply: ApplyOption = False,
     accept_gaps: Annotated[
         bool,
-        typer.Option(
-            "--accept-gaps", help="Plan though events are missing that may have changed the group."
-        ),
+        typer.Option("--accept-gaps", help="Plan even if events of the group may be missing."),
     ] = False,
     out: PlanOutOption = None,
     output: OutputOption = Output.TABLE,
@@ -104,11 +102,11 @@ def restore_command(  # noqa: PLR0913  the options of a command
     master: MasterOption = None,
     timeout: TimeoutOption = 30.0,
 ) -> None:
-    """Bring a group's committed offsets back to what they were at a moment.
+    """Restore a group's committed offsets as they were at an earlier moment.
 
-    Writes a plan and prints it; --apply carries it out, now or later with --plan FILE. The group
-    must be empty, and the history up to the moment whole. --plan FILE --undo --apply takes it
-    back. Exits 1 when it was refused.
+    Writes a plan and prints it. --apply carries it out, now or later with --plan FILE. The group
+    must be empty, and the history up to the moment complete. --plan FILE --undo --apply undoes it.
+    Exits 1 if it was refused.
     """
     properties = read_properties(client_config)
     if plan is not None:
@@ -129,17 +127,16 @@ def restore_command(  # noqa: PLR0913  the options of a command
         carry_out(opened_plan(plan, undo), again, properties, timeout, apply, output)
         return
     if undo:
-        fail("--undo takes back a plan that was applied: name it with --plan FILE", USAGE)
+        fail("--undo undoes an applied plan: name it with --plan FILE", USAGE)
     if group is None or as_of is None or server is None:
-        fail("name --group, --as-of and --server, or with --plan FILE a plan that was made", USAGE)
+        fail("name --group, --as-of and --server, or an existing plan with --plan FILE", USAGE)
     if tables is not None and (store is not None or log is not None):
         fail(
-            "--tables names a history, and so do --store and --log-dir: leave out the one or the "
-            "others",
+            "--tables names a history, and so do --store and --log-dir: leave out one or the other",
             USAGE,
         )
     if store is None and log is None and tables is None:
-        fail("name where the history is: --store FILE, --log-dir DIR or --tables DIR", USAGE)
+        fail("name the history: --store FILE, --log-dir DIR or --tables DIR", USAGE)
     _require_history(store, log)
     if tables is not None and is_nowhere(tables, master):
         fail(
@@ -157,14 +154,14 @@ def restore_command(  # noqa: PLR0913  the options of a command
 
 
 def refuse_with_plan(given: Mapping[str, object]) -> None:
-    """Refuse what says how a plan is to be made beside one that was made: it would do nothing."""
+    """Refuse options that say how to make a plan if a finished plan is named."""
     if names := [name for name, value in given.items() if value]:
         listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-        fail(f"--plan names a plan that was made: leave out {listed}", USAGE)
+        fail(f"--plan names an existing plan: leave out {listed}", USAGE)
 
 
 def _require_history(store: Path | None, log: Path | None) -> None:
-    """Refuse a place that holds no history before Spark is started, which takes its time."""
+    """Exit if a place holds no history, before the slow start of Spark."""
     from groupkeeper.storage.base import StorageError, StoreRefused
     from groupkeeper.storage.event_log.reader import last_seq
     from groupkeeper.storage.event_log.segments import segment_names
@@ -182,11 +179,11 @@ def _require_history(store: Path | None, log: Path | None) -> None:
 
 
 Again: TypeAlias = tuple[Path, str | None, Path | None]
-"""What to name to run a plan once more: its file, --server and --client-config."""
+"""The options to run a plan again: its file, --server and --client-config."""
 
 
 class _History(NamedTuple):
-    """What is wanted, and where its history is."""
+    """The wanted offsets, and the place of their history."""
 
     group: str
     as_of_ms: int
@@ -194,19 +191,18 @@ class _History(NamedTuple):
     """The store, the folder of segments, the tables."""
     topics: list[str]
     accepts_gaps: bool
-    """A person says that it may be planned without what is missing."""
+    """The user accepts a plan without the missing events."""
 
     def names(self, partition: Partition) -> bool:
-        """Whether a partition is of a topic that is wanted."""
+        """Return True if the topic of a partition is wanted."""
         return not self.topics or partition.topic in self.topics
 
     def __str__(self) -> str:
-        """Name the places."""
         return " and ".join(str(each) for each in self.places if each is not None)
 
 
 def _found(history: _History, master: str | None) -> Standing:
-    """Ask the history, by Spark."""
+    """Read the history with Spark; exit with one line if that fails."""
     from groupkeeper.pipeline.restore.restore import IncompleteHistory, RestoreError, group_as_of
     from groupkeeper.storage.base import StorageError, StoreRefused
     from groupkeeper.storage.event_log.segments import SegmentError
@@ -225,8 +221,8 @@ def _found(history: _History, master: str | None) -> Standing:
             fail(f"{error}. --store names the daemon's SQLite file", FAILED)
         except SegmentError as error:
             fail(
-                f"{error}. Put a good copy of the file in its place; where there is none, move it "
-                "away, and --accept-gaps plans without what was in it",
+                f"{error}. Replace the file with a good copy. If there is none, move the file "
+                "away and add --accept-gaps to plan without its events",
                 FAILED,
             )
         except (OSError, StorageError) as error:
@@ -235,22 +231,22 @@ def _found(history: _History, master: str | None) -> Standing:
     if unknown:
         names = ", ".join(f"{each.topic}-{each.partition}" for each in unknown)
         typer.echo(
-            f"groupkeeper: what was committed at that moment to {names} is not known, for Kafka's "
-            "compaction may have taken it before the import: left alone",
+            f"groupkeeper: the offsets of {names} at that moment are unknown, since Kafka's "
+            "compaction may have removed them before the import: unchanged",
             err=True,
         )
     if history.places[0] is None and found.last_ts_ms < history.as_of_ms:
         typer.echo(
-            f"groupkeeper: the history ends at {moment(found.last_ts_ms)}, before the moment that "
-            "was asked for: what came after it is not known here (is it sealed yet? --store FILE "
-            "reads what is not)",
+            f"groupkeeper: the history ends at {moment(found.last_ts_ms)}, before the requested "
+            "moment; later events are unknown here (are they sealed yet? --store FILE reads "
+            "unsealed events)",
             err=True,
         )
     return found
 
 
 def _events(history: _History, spark: SparkSession, scratch: Path) -> DataFrame:
-    """Read the events, and see that none is missing. Raises RestoreError."""
+    """Read the events, and check that none is missing. Raises RestoreError."""
     from groupkeeper.pipeline.restore import restore
 
     events: DataFrame
@@ -260,7 +256,7 @@ def _events(history: _History, spark: SparkSession, scratch: Path) -> DataFrame:
     if log is not None:
         wrong = wrong_segments(log)
         events = restore.events_of_log(spark, log, {each.file: wrong[each] for each in wrong})
-        # one that is all after the moment is not read, and yet nothing is missing without it
+        # a segment that begins after the moment is not needed
         before = [each for each in wrong if each.first_ts_ms <= history.as_of_ms]
         coverage = restore.coverage_of_log(log, {each.file: wrong[each] for each in before})
     else:
@@ -275,8 +271,8 @@ def _events(history: _History, spark: SparkSession, scratch: Path) -> DataFrame:
 
 
 def wrong_segments(log: Path) -> dict[Segment, str]:
-    """Say of each segment that is not what the manifest lists, or else its name says, what is
-    wrong.
+    """Return each segment that differs from the manifest, or else from its name, with the
+    problem.
     """
     from groupkeeper.pipeline.log.segment_files import ABSENT, lost_problem
     from groupkeeper.storage.event_log.manifest import listed_and_found
@@ -292,7 +288,7 @@ def wrong_segments(log: Path) -> dict[Segment, str]:
 
 
 def _problem_of_content(log: Path, segment: Segment) -> str:
-    """Read a segment whole of which the manifest tells nothing; "" where nothing is wrong."""
+    """Read a whole segment that the manifest does not list; return its problem, or ""."""
     from groupkeeper.storage.event_log.segments import SegmentError, describe
 
     try:
@@ -303,7 +299,7 @@ def _problem_of_content(log: Path, segment: Segment) -> str:
 
 
 def _accept(error: IncompleteHistory, history: _History) -> None:
-    """Go on without what is missing, and say so, where a person wants that; else raise."""
+    """Continue without the missing events and report it if the user accepts that; else raise."""
     if not history.accepts_gaps:
         raise error
     typer.echo(f"groupkeeper: {error.what}; planned without them (--accept-gaps)", err=True)
@@ -312,7 +308,7 @@ def _accept(error: IncompleteHistory, history: _History) -> None:
 def _events_of_store(
     store: Path, history: _History, spark: SparkSession, scratch: Path
 ) -> DataFrame:
-    """Read sealed segments and what is not sealed yet, as one stream. Raises RestoreError."""
+    """Read sealed and unsealed events as one stream. Raises RestoreError."""
     from groupkeeper.coordinator.cli.pipeline.store_history import copy_group, gaps_before
     from groupkeeper.pipeline.log.coverage import missing_text
     from groupkeeper.pipeline.restore.restore import IncompleteHistory, events_of_log
@@ -325,7 +321,7 @@ def _events_of_store(
         texts = [missing_text(*each) for each in missing]
         _accept(IncompleteHistory(texts, history), history)
     if not any(scratch.iterdir()):
-        fail(f"{store} knows nothing of group {history.group!r}", NOTHING_MATCHED)
+        fail(f"{store} has no event of group {history.group!r}", NOTHING_MATCHED)
     events: DataFrame = events_of_log(spark, scratch)
     return events
 
@@ -339,7 +335,7 @@ def _planned(
 
     try:
         with ExitStack() as stack:
-            # first whether they answer: Spark takes its time
+            # checks that they answer before the slow start of Spark
             cluster = stack.enter_context(target.open(PLANS))
             records: Cluster | None = cluster
             if data == NO_DATA:
@@ -363,13 +359,13 @@ def _planned(
         fail(str(error), FAILED)
     touched = {each.topic for group in plan.content.groups for each in group.changes}
     for topic in sorted(set(history.topics) - touched - {each.topic for each in found.unknown}):
-        none = f"{history.group!r} has no offset of topic {topic!r}, neither then nor now"
-        typer.echo(f"groupkeeper: {none}: is its name right?", err=True)
+        none = f"{history.group!r} has no offset of topic {topic!r}, neither at that moment nor now"
+        typer.echo(f"groupkeeper: {none}: is the name right?", err=True)
     return plan
 
 
 def opened_plan(path: Path, undo: bool) -> Plan:
-    """Read a plan, or the one that takes it back: always the same one."""
+    """Read a plan, or make its undo, which is the same each time."""
     plan = read_plan(path)
     return plan.undo(plan.content.created_ms) if undo else plan
 
@@ -382,7 +378,7 @@ def carry_out(
     apply: bool,
     output: Output,
 ) -> None:
-    """Show a plan and check it, or apply it. Ends with 1 where a person is needed."""
+    """Show a plan, then check or apply it. Exits 1 if a group needs attention."""
     from groupkeeper.pipeline.restore.apply import apply as apply_groups
     from groupkeeper.pipeline.restore.apply import check
     from groupkeeper.pipeline.restore.cluster import ClusterEndpoint, ClusterError
@@ -401,24 +397,24 @@ def carry_out(
 
 
 def tell(plan: Plan, again: Again, outcomes: list[Outcome], apply: bool, output: Output) -> None:
-    """Print how it went, and what comes next."""
+    """Print the outcomes, and the next command to run."""
     if output is Output.JSON:
         print(as_json(plan, again[0], outcomes, applied=apply))
     else:
         print_outcomes(outcomes)
-        # an undo has no file of its own: it is made of the plan's
+        # an undo has no file of its own: it is made from the plan's file
         undo = " --undo" if plan.content.undoes is not None else ""
         back = "" if undo else " --undo"
         command = _command(plan, again)
         results = {str(outcome.result) for outcome in outcomes}
         if "pending" in results:
-            print(f"Nothing was changed. To do it: {command}{undo} --apply")
+            print(f"Nothing was changed. To apply it: {command}{undo} --apply")
         elif "applied" in results:
-            print(f"To take it back: {command}{back} --apply")
+            print(f"To undo it: {command}{back} --apply")
         elif results == {"done_before"} and not any(_changes(plan)):
-            print("Nothing was changed: nothing was to be done.")
+            print("Nothing was changed: there was nothing to do.")
         elif results == {"done_before"}:
-            print(f"Nothing was changed: all is done. To take it back: {command}{back} --apply")
+            print(f"Nothing was changed: all is done. To undo it: {command}{back} --apply")
         else:
             print("Nothing was changed.")
     if not all(outcome.is_well for outcome in outcomes):
@@ -430,7 +426,7 @@ def _changes(plan: Plan) -> Iterator[Change]:
 
 
 def _command(plan: Plan, again: Again) -> str:
-    """What a person types to run a plan once more, at the server where it was run."""
+    """Return the command that runs a plan again, at the server where it ran."""
     path, server, client_config = again
     elsewhere = server if server != plan.content.server else None
     options = {"--plan": path, "--server": elsewhere, "--client-config": client_config}
@@ -439,7 +435,7 @@ def _command(plan: Plan, again: Again) -> str:
 
 
 def command_of(plan: Plan) -> str:
-    """Name the command that a plan belongs to; an undo belongs to that of what it takes back."""
+    """Return the command that a plan belongs to; an undo belongs to that of its plan."""
     return "restore" if plan.content.as_of_ms is not None else "migrate"
 
 
@@ -447,35 +443,35 @@ def command_of(plan: Plan) -> str:
 
 
 def now_ms() -> int:
-    """Return the wall clock."""
+    """Return the wall clock, in milliseconds."""
     return int(datetime.now(UTC).timestamp() * 1000)
 
 
 def parse_moment(text: str, now: int) -> int:
-    """Read a moment: ISO 8601, or how long ago. Ends where it is neither."""
+    """Parse a moment: ISO 8601, or how long ago. Exits if it is neither."""
     ago = re.fullmatch(r"(\d+)([smhd])(?: ago)?", text.strip())
     if ago:
         return _since_1970(text, now - int(ago[1]) * _UNITS_MS[ago[2]])
     try:
         at = datetime.fromisoformat(text.strip())
     except ValueError:
-        fail(f"--as-of {text}: say 2026-11-21T20:15:00Z, or 15m for 15 minutes ago", USAGE)
+        fail(f"--as-of {text}: use 2026-11-21T20:15:00Z, or 15m for 15 minutes ago", USAGE)
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)
     found = int(at.timestamp() * 1000)
     if found > now:
-        fail(f"--as-of {text}: {moment(found)} has not come yet", USAGE)
+        fail(f"--as-of {text}: {moment(found)} is in the future", USAGE)
     return _since_1970(text, found)
 
 
 def _since_1970(text: str, at_ms: int) -> int:
     if at_ms < 0:
-        fail(f"--as-of {text}: that is before 1970, and no log tells of it", USAGE)
+        fail(f"--as-of {text}: is before 1970, and no log is that old", USAGE)
     return at_ms
 
 
 def read_properties(path: Path | None) -> dict[str, str]:
-    """Read a file of ``name=value`` lines, as Kafka's own tools take with --command-config."""
+    """Read a file of ``name=value`` lines, as Kafka's own tools read with --command-config."""
     if path is None:
         return {}
     found = {}
@@ -484,7 +480,7 @@ def read_properties(path: Path | None) -> dict[str, str]:
     except OSError as error:
         fail(f"{path}: {error.strerror or error}", USAGE)
     except UnicodeDecodeError:
-        fail(f"{path}: holds bytes that are no text: is it the right file?", USAGE)
+        fail(f"{path}: is not a text file; is it the right one?", USAGE)
     for number, line in enumerate(lines, 1):
         text = line.strip()
         if text and not text.startswith("#"):
@@ -496,5 +492,5 @@ def read_properties(path: Path | None) -> dict[str, str]:
 
 
 def file_name(text: str) -> str:
-    """Make a part of a file's name out of any text."""
+    """Return the text with everything replaced that does not fit in a file name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:80]

@@ -1,4 +1,4 @@
-"""Spark for the commands that need it: started, and its failures told in one line."""
+"""Start Spark for a command, and report its failures in one line."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from groupkeeper.coordinator.cli.stopping import signals_kept
 
 
 def start_spark(name: str, master: str | None, memory: str) -> Any:
-    """Start Spark, or say what is missing; for every command of this family."""
+    """Start Spark, or exit with what is missing."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        fail("this needs Java 17, and there is no java on the PATH", FAILED)
+        fail("Java 17 is needed, and there is no java on the PATH", FAILED)
     typer.echo("  starting Spark", err=True)
     from groupkeeper.pipeline.spark.failure import why
     from groupkeeper.pipeline.spark.launch import SparkNotStarted
@@ -35,7 +35,7 @@ def start_spark(name: str, master: str | None, memory: str) -> Any:
 
 @contextmanager
 def failures_told() -> Iterator[None]:
-    """End the command with one line where a job of Spark's fails."""
+    """Exit with one line if a Spark job fails."""
     from groupkeeper.pipeline.spark.failure import why
     from groupkeeper.pipeline.spark.session import SPARK_ERRORS
 

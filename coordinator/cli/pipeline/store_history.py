@@ -1,4 +1,4 @@
-"""What a store tells of one group, and what it lacks of what came before a moment."""
+"""The events of one group in a store, and the events missing before a moment."""
 
 from __future__ import annotations
 
@@ -19,41 +19,40 @@ class MissingRange(NamedTuple):
     """Events that are neither in rows nor in files."""
 
     log_id: str
-    """The log that they belong to, or, where it changed there, the one after them."""
+    """The log that they belong to. At a change of logs, the log of the event after them."""
     first_seq: int
     last_seq: int
 
 
 class _Files(NamedTuple):
-    """What is listed of the files of a store: what no snapshot knows, its newest snapshot, then its
-    segments, by seq.
+    """The listed files of a store, by seq: damaged ones, its newest snapshot, and its later
+    segments.
     """
 
     segments: Sequence[Segment]
     log_id: str
-    """Of the last event."""
+    """The log of the last event."""
 
     def before(self, seq: int) -> Segment | None:
         return next((each for each in self.segments if each.last_seq == seq - 1), None)
 
     def of(self, seq: int) -> Segment | None:
-        """The segment that is listed to hold an event, there or not."""
+        """Return the segment that is listed to hold an event, whether it exists or not."""
         held = (s for s in self.segments if s.first_seq <= seq <= s.last_seq)
         return next((s for s in held if parse_snapshot_log(s.log_id) is None), None)
 
     def after(self, seq: int) -> str:
-        """The log that goes on above a seq."""
+        """Return the log that continues above a seq."""
         return next((e.log_id for e in self.segments if e.first_seq == seq + 1), self.log_id)
 
 
 def copy_group(
     open_rows: OpenRows, log_dir: Path | None, group: str, target: Path
 ) -> list[tuple[int, int]]:
-    """Write the events of a group as segments; return the seqs that the store lacks.
+    """Write the events of a group as segments; return the seqs missing in the store.
 
-    Files and rows are read as one stream; a file that is listed and missing may have held events of
-    the group, unless the list of its groups says that it did not. Raises SegmentError, OSError,
-    StorageError.
+    Files and rows are read as one stream. A listed file that is missing may have held events of the
+    group, unless its list of groups excludes it. Raises SegmentError, OSError, StorageError.
     """
     gaps: list[tuple[int, int]] = []
     events = read_events(
@@ -70,8 +69,10 @@ def copy_group(
 def gaps_before(
     open_rows: OpenRows, log_dir: Path | None, gaps: Sequence[tuple[int, int]], as_of_ms: int
 ) -> list[MissingRange]:
-    """Return the gaps that may hold something of before a moment: of a file that is missing the
-    manifest says when it begins, of anything else no more is known than what comes before it.
+    """Return the gaps that may hold events from before a moment.
+
+    The manifest has the start of a missing file. The start of any other gap is only known to be
+    after the event before it.
     """
     files = _files(open_rows, log_dir)
     found = []
@@ -84,12 +85,12 @@ def gaps_before(
 
 
 def _surely_began_ms(absent: Segment | None, before: Segment | None) -> int:
-    """Before this moment nothing of a gap was written."""
+    """Return a time before which no event of a gap was written."""
     if absent is not None:
         return absent.first_ts_ms
     if before is None:
         return 0
-    # of one without a line in the manifest no more is known than its day
+    # of a file without a line in the manifest only the day is known
     return before.last_ts_ms if before.sha256 else before.first_ts_ms
 
 
@@ -107,6 +108,6 @@ def _files(open_rows: OpenRows, log_dir: Path | None) -> _Files:
     through = max((each.last_seq for each in snapshots), default=0)
     segments = own_segments(manifest, note.log_ids)
     needed = [s for s in segments if s.last_seq > through and s.first_seq < below_seq]
-    if needed and not log_id:  # the row of the last event has gone, so it is in the last file
+    if needed and not log_id:  # the row of the last event is deleted, so the last file has it
         log_id = needed[-1].log_id
     return _Files([*own_damaged(manifest, note.log_ids), *snapshots, *needed], log_id)

@@ -1,6 +1,6 @@
-"""``groupkeeper pipeline run`` and ``report``: tables and reports from the event log, on Spark.
+"""``groupkeeper pipeline run`` and ``report``: tables and reports from the event log, with Spark.
 
-Nothing of Spark is imported before one of these commands is called.
+Spark is imported only when one of these commands runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from groupkeeper.coordinator.cli.pipeline.spark import failures_told, start_spar
 
 
 class ReportName(StrEnum):
-    """The reports that there are."""
+    """The names of the reports."""
 
     LAG = "lag"
     REBALANCES = "rebalances"
@@ -46,13 +46,13 @@ def run_command(
             "--out",
             metavar="DIR",
             callback=literal,
-            help="Where the tables lie; made when it is not there.",
+            help="The directory of the tables; created if missing.",
         ),
     ] = _OUT,
     master: MasterOption = None,
     memory: MemoryOption = "2g",
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Go on for ever, a minute at a time.")
+        bool, typer.Option("--continuous", help="Keep running, once a minute.")
     ] = False,
     accept_gap: Annotated[
         list[datetime] | None,
@@ -60,14 +60,14 @@ def run_command(
             "--accept-gap",
             metavar="DAY",
             formats=["%Y-%m-%d"],
-            help="Publish this day, and later ones, although events of it are missing; repeatable.",
+            help="Publish this day and later ones despite missing events; repeatable.",
         ),
     ] = None,
 ) -> None:
-    """Read what was sealed since the last run, and publish the days that changed.
+    """Read the segments sealed since the last run, and publish the days that changed.
 
-    Exits 1 when days are held back because events are missing, or a file is not what it should be;
-    5 while another job writes these tables. Ctrl-C and SIGTERM end it.
+    Exits 1 if days are held back because events are missing, or if a file is damaged. Exits 5 if
+    another job writes these tables. Ctrl-C and SIGTERM stop it.
     """
     if is_nowhere(log_dir, master):
         fail(f"{log_dir} does not exist", FAILED)
@@ -85,17 +85,17 @@ def run_command(
 def report_command(  # noqa: PLR0913  the options of a command
     names: Annotated[
         list[ReportName] | None,
-        typer.Argument(metavar="[NAME]...", help="lag, rebalances, audit; without one, all."),
+        typer.Argument(metavar="[NAME]...", help="lag, rebalances, audit; default: all."),
     ] = None,
     tables: Annotated[str, TABLES_OR_OUT] = _OUT,
     to: Annotated[
         Path | None,
         typer.Option(
-            "--to", metavar="DIR", help="Where the files go; <tables>/reports if not given."
+            "--to", metavar="DIR", help="The directory of the files; default: <tables>/reports."
         ),
     ] = None,
     group: Annotated[
-        str | None, typer.Option("--group", metavar="GROUP", help="One group alone.")
+        str | None, typer.Option("--group", metavar="GROUP", help="Only this group.")
     ] = None,
     since: Annotated[
         datetime | None,
@@ -110,7 +110,7 @@ def report_command(  # noqa: PLR0913  the options of a command
 ) -> None:
     """Write reports: a page for people, and Parquet, CSV and JSON.
 
-    Exits 4 when there is nothing to report.
+    Exits 4 if there is nothing to report.
     """
     folder = to if to is not None else Path(tables) / "reports"
     if to is None and "://" in tables:
@@ -141,7 +141,7 @@ def report_command(  # noqa: PLR0913  the options of a command
 
 @contextmanager
 def the_only_writer(tables: str) -> Iterator[None]:
-    """Hold the lock of some tables, or end with what is in the way."""
+    """Hold the lock of the tables, or exit with the problem."""
     from groupkeeper.pipeline.tables.lake_lock import TablesBusy, only_writer
 
     with ExitStack() as stack:
@@ -155,8 +155,8 @@ def the_only_writer(tables: str) -> Iterator[None]:
 
 
 def is_nowhere(folder: str, master: str | None) -> bool:
-    """Tell whether a folder is known not to exist before Spark is started, which knows of other
-    addresses, and elsewhere what a path means.
+    """Return True if a folder is known not to exist. Returns False if only Spark can say, as for an
+    object store.
     """
     from groupkeeper.pipeline.tables.lake_lock import local_folder
 
@@ -172,5 +172,5 @@ def register(app: typer.Typer) -> None:
 
 
 def _say(what: str) -> None:
-    """Tell a person who waits; standard output is for what was asked for."""
+    """Print progress to standard error; standard output is for results."""
     typer.echo(f"  {what}", err=True)

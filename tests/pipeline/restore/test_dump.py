@@ -50,7 +50,7 @@ def test_a_transaction_counts_from_its_commit_and_hides_nothing(kafka, group, tm
     finally:
         hangs.abort()
         consumer.close()
-    assert f"1 transaction has not ended there: 1 offset of 1 group ({group})" in done.err
+    assert f"1 transaction has not ended: 1 offset of 1 group ({group})" in done.err
     header = json.loads((tmp_path / "dump" / "dump.json").read_text())
     # nothing was compacted here; what markers take of the numbers is no hole
     assert all(each["whole_until"] == each["end_offset"] for each in header["partitions"])

@@ -137,7 +137,7 @@ def test_what_compaction_took_is_left_alone_by_a_restore_and_told(daemon, group,
     with open_cluster(daemon.bootstrap) as cluster:
         cluster.commit(group, dict.fromkeys(ORDERS[:3], Committed(9)))
         said = command(*asked, "--as-of", "1970-01-01T00:00:02Z", "--apply")
-        assert "what was committed at that moment to orders-1, orders-2 is not known" in said.err
+        assert "the offsets of orders-1, orders-2 at that moment are unknown" in said.err
         assert cluster.offsets([group])[group] == {
             ORDERS[0]: Committed(5),
             ORDERS[1]: Committed(9),

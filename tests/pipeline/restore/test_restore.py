@@ -128,7 +128,7 @@ def test_only_the_topics_that_are_named_are_touched(daemon, group, spark, tmp_pa
     assert now == {ORDERS[0]: 40, CLICKS: 0, Partition("clicks", 1): 9}
     misspelt = ["--topic", "order", "--out", tmp_path / "nothing.json"]
     told = command("restore", "--group", group, "--as-of", iso(before), *where, *misspelt).err
-    assert "has no offset of topic 'order', neither then nor now: is its name right?" in told
+    assert "has no offset of topic 'order', neither at that moment nor now: is the name right?" in told
 
 
 def test_a_moment_before_the_group_and_a_group_that_nobody_knows(daemon, group, spark):
@@ -138,7 +138,7 @@ def test_a_moment_before_the_group_and_a_group_that_nobody_knows(daemon, group, 
     early = command("restore", "--group", group, "--as-of", "2020-01-01", *where, code=4)
     assert "had no committed offset at 2020-01-01T00:00:00.000Z" in early.err
     nobody = command("restore", "--group", "nobody", "--as-of", "1s", *where, code=4)
-    assert "knows nothing of group 'nobody'" in nobody.err
+    assert "has no event of group 'nobody'" in nobody.err
 
 
 # --- applying -------------------------------------------------------------------------------------

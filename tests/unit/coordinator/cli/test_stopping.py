@@ -35,7 +35,7 @@ def test_a_command_that_is_told_to_end_says_one_line(number: signal.Signals, cod
     )
     assert (ended.returncode, ended.stderr) == (
         code,
-        "groupkeeper: stopped; run it again to go on\n",
+        "groupkeeper: stopped; run it again to continue\n",
     )
 
 

@@ -73,7 +73,7 @@ def test_a_moment_before_1970_is_refused(text: str, capsys: pytest.CaptureFixtur
     with pytest.raises(typer.Exit):
         parse_moment(text, NOW)
     assert capsys.readouterr().err == (
-        f"groupkeeper: --as-of {text}: that is before 1970, and no log tells of it\n"
+        f"groupkeeper: --as-of {text}: is before 1970, and no log is that old\n"
     )
     assert parse_moment("1970-01-01T00:00:00Z", NOW) == 0
 
@@ -82,7 +82,7 @@ def test_a_history_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BRINGS, "pipeline", ())  # nothing of Spark's is come to
     wanted = ["--group", "g", "--as-of", "1s", "--server", "127.0.0.1:1"]
     for places, said in (
-        ([], "name where the history is: --store FILE, --log-dir DIR or --tables DIR"),
+        ([], "name the history: --store FILE, --log-dir DIR or --tables DIR"),
         (["--store", "s.db", "--tables", "t"], "--tables names a history, and so do --store and"),
         (["--log-dir", "l", "--tables", "t"], "--tables names a history, and so do --store and"),
     ):
@@ -99,7 +99,7 @@ def test_what_says_how_a_plan_is_made_is_refused_beside_one_that_was(
     told = CliRunner().invoke(app, ["pipeline", "restore", "--plan", "p.json", *given])
     assert (told.exit_code, told.stderr) == (
         2,
-        "groupkeeper: --plan names a plan that was made: leave out --store, --topic, --data and "
+        "groupkeeper: --plan names an existing plan: leave out --store, --topic, --data and "
         "--accept-gaps\n",
     )
 
@@ -236,18 +236,18 @@ def test_a_plan_is_a_table_that_a_person_reads(capsys: pytest.CaptureFixture[str
     assert "AS OF        2026-11-21T19:59:59Z" in said
     rows = [" ".join(line.split()) for line in said.splitlines() if line.startswith("orders")]
     assert rows == [
-        "orders 0 50 'now' 50 'now' 0 no such partition, left alone",
+        "orders 0 50 'now' 50 'now' 0 no such partition, unchanged",
         "orders 1 50 'now' 25 -25 -",
         "orders 2 50 'now' 45 -5 -",
     ]
-    assert "2 of 3 partitions change, 30 messages are read again, 1 left alone." in said
+    assert "2 of 3 partitions change, 30 messages are read again, 1 unchanged." in said
 
 
 def test_of_many_rows_the_first_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     print_plan(a_plan(250))
     said = capsys.readouterr().out
     assert said.count("\norders") == 100
-    assert "... and 150 more; the plan's file has them all" in said
+    assert "... and 150 more; the plan's file has all of them" in said
 
 
 def test_names_that_would_act_on_the_terminal_are_escaped(
@@ -272,7 +272,7 @@ def test_what_needs_a_person_is_said_of_each_group(capsys: pytest.CaptureFixture
     assert "1 group changed, and read back as planned" in said.out
     assert "12 groups REFUSED" in said.out
     assert "groupkeeper: g0: has members" in said.err
-    assert "and 2 groups more; -o json names them all" in said.err
+    assert "and 2 groups more; -o json names all of them" in said.err
 
 
 @pytest.mark.parametrize(
@@ -297,8 +297,8 @@ def test_a_plan_is_summed_up_as_a_person_would(partitions: int, wanted: int, sai
 @pytest.mark.parametrize(
     ("result", "said"),
     [
-        (Result.PENDING, "Nothing was changed. To do it: groupkeeper pipeline restore --plan p.js"),
-        (Result.DONE_BEFORE, "Nothing was changed: all is done. To take it back: groupkeeper pip"),
+        (Result.PENDING, "Nothing was changed. To apply it: groupkeeper pipeline restore --plan p.js"),
+        (Result.DONE_BEFORE, "Nothing was changed: all is done. To undo it: groupkeeper pip"),
     ],
 )
 def test_what_comes_next_fits_what_was_found(
@@ -320,11 +320,11 @@ def test_after_an_apply_the_way_back_is_printed(capsys: pytest.CaptureFixture[st
     plan, again = a_plan(), (Path("p.json"), None, None)
     tell(plan, again, [Outcome("billing", Result.APPLIED, 2)], True, Output.TABLE)
     said = capsys.readouterr().out
-    assert "To take it back: groupkeeper pipeline restore --plan p.json --undo --apply" in said
+    assert "To undo it: groupkeeper pipeline restore --plan p.json --undo --apply" in said
     undo = plan.undo(1)
     tell(undo, again, [Outcome("billing", Result.PENDING, 2)], False, Output.TABLE)
     said = capsys.readouterr().out
-    assert "To do it: groupkeeper pipeline restore --plan p.json --undo --apply" in said
+    assert "To apply it: groupkeeper pipeline restore --plan p.json --undo --apply" in said
     with pytest.raises(typer.Exit):
         tell(plan, again, [Outcome("g", Result.FAILED)], True, Output.TABLE)
 
@@ -336,7 +336,7 @@ def test_what_comes_next_names_the_server_and_the_settings_that_were_named(
     plan, done = a_plan(), [Outcome("billing", Result.APPLIED, 2)]
     tell(plan, (Path("a plan.json"), "other:9092", Path("c")), done, True, Output.TABLE)
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "To take it back: groupkeeper pipeline restore --plan 'a plan.json' --server other:9092 "
+        "To undo it: groupkeeper pipeline restore --plan 'a plan.json' --server other:9092 "
         "--client-config c --undo --apply"
     )
     tell(plan, (Path("p"), plan.content.server, None), done, True, Output.TABLE)
@@ -353,7 +353,7 @@ def test_a_plan_that_changes_nothing_is_not_offered_to_be_taken_back(
     outcomes = [Outcome("g", Result.DONE_BEFORE)]
     tell(plan, (Path("p"), None, None), outcomes, False, Output.TABLE)
     said = capsys.readouterr().out.splitlines()
-    assert said[-1] == "Nothing was changed: nothing was to be done."
+    assert said[-1] == "Nothing was changed: there was nothing to do."
 
 
 def test_a_look_counts_each_group_once_at_each_place(capsys: pytest.CaptureFixture[str]) -> None:
@@ -369,9 +369,9 @@ def test_a_look_counts_each_group_once_at_each_place(capsys: pytest.CaptureFixtu
         "",
         "At the source, old:1:",
         "1 group unchanged since the plan was made",
-        "1 group moved on since the plan was made",
+        "1 group changed since the plan was made",
         "",
-        "Nothing was changed: --verify only looks.",
+        "Nothing was changed: --verify only compares.",
     ]
     assert said.err == "groupkeeper: b: 1 partition has\n"
     tell_verified(plan, Path("p"), ("new:1", "old:1"), (there, there), Output.JSON)
@@ -421,7 +421,7 @@ def test_a_group_that_cannot_be_mapped_any_more_stops_no_other() -> None:
         (["--plan", "p.json", "--verify", "--apply"], "--verify only looks"),
         (["--plan", "p.json", "--group", "g"], "was made: leave out --group\n"),
         (["--plan", "p.json", "--map", "a=b", "--data", "none"], "leave out --map and --data\n"),
-        (["--plan", "p.json", "--from", "a:1", "--apply"], "--from is what --verify looks at"),
+        (["--plan", "p.json", "--from", "a:1", "--apply"], "--from needs --verify"),
     ],
 )
 def test_options_that_do_not_go_together_are_told(
