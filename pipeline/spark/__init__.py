@@ -1,1 +1,1 @@
-"""Spark: its JVM, its session, and why it failed."""
+"""Spark: its JVM, its session, and its errors."""

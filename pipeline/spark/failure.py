@@ -1,4 +1,4 @@
-"""Why Spark failed, in one line: it tells a page of its own inside for each (pure)."""
+"""One line for each failure of Spark, whose own message is a page (pure)."""
 
 from __future__ import annotations
 
@@ -20,40 +20,38 @@ _NOTHING_NEW: Final = re.compile(r"WARN|WARNING|^Using Spark's default|^\s+at |^
 
 
 def damaged_file(error: BaseException) -> str | None:
-    """Return the path of the file that could not be read, where that was why."""
+    """Return the path of the unreadable file, if that was the cause."""
     found = _FILE.search(f"{error}\n")
     return None if found is None else found[1]
 
 
 def why(error: BaseException) -> str:
-    """Say what happened, and what to do where that is known. For one of ``SPARK_ERRORS``."""
+    """Return the cause, and the remedy if there is one, for one of ``SPARK_ERRORS``."""
     text = f"{error}\n"
     if damaged := _FILE.search(text):
         return (
-            f"{damaged[1]} cannot be read: it is cut off, damaged or gone. Put a good copy in its "
-            "place; where there is none, move it away, and its events are told as missing"
+            f"{damaged[1]} cannot be read: it is cut off, damaged or missing. Replace it with a "
+            "good copy. If there is none, move it away; its events are then reported as missing"
         )
     if absent := _ABSENT.search(text):
         return f"{absent[1]} does not exist"
     if lacking := _NO_MODULE.search(text):
         return (
-            f"the Python of Spark's workers has no {lacking[1]}: PYSPARK_PYTHON names one that has "
-            "the wheel with its extra, at the same path on each of their machines"
+            f"the Python of Spark's workers has no {lacking[1]}: set PYSPARK_PYTHON to one that "
+            "has the wheel with its extra, at the same path on each of their machines"
         )
     told: list[str] = [type(error).__name__, *text.strip().splitlines()[:1], *_CAUSE.findall(text)]
     return told[-1][:_LONGEST]
 
 
 def why_not_started(said: str) -> str:
-    """Say in one line why there is no JVM, out of what Java and Spark's script said."""
+    """Return in one line why the JVM did not start, from the output of Java and Spark's script."""
     if _NO_JAVA.search(said):
-        return (
-            "Spark needs Java 17 and finds none (at JAVA_HOME where that is set, else on the PATH)"
-        )
+        return "Spark needs Java 17 and finds none (JAVA_HOME if set, else the PATH)"
     if _OLD_JAVA in said:
-        return "Spark needs Java 17, and the one that is here is older"
+        return "Spark needs Java 17, and the installed one is older"
     if raised := _EXCEPTION.search(said):
         return f"Spark cannot start: {raised[1]}"
     lines = [line.strip() for line in said.splitlines() if not _NOTHING_NEW.search(line)]
-    first = next((line for line in lines if line), "Java ended without a word")
+    first = next((line for line in lines if line), "Java ended without a message")
     return f"Spark cannot start: {first.removeprefix('Error: ')}"

@@ -1,6 +1,6 @@
-"""Spark's JVM, started: what it says meanwhile is kept, and told in one line where it cannot start.
+"""Starts Spark's JVM, and reports a failed start in one line.
 
-Spark tells a stack of Java's and raises one of Python's, and neither says what is to be done.
+Spark itself prints Java's stack and raises one of Python's; neither names the remedy.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class SparkNotStarted(Exception):
 
 
 def start(make: Callable[[], Started], *, passes_on: bool) -> Started:
-    """Call what starts Spark's JVM; raises SparkNotStarted where that ended at once.
+    """Call what starts Spark's JVM. Raises SparkNotStarted if the JVM ended at once.
 
-    What the JVM says until it is there is thrown away, unless ``passes_on``; what it says later
-    goes to standard error, as it would have.
+    The output of the JVM during the start is dropped, unless ``passes_on`` is set. Later output is
+    written to standard error.
     """
     if SparkContext._gateway is not None:
         return make()
@@ -48,7 +48,7 @@ def start(make: Callable[[], Started], *, passes_on: bool) -> Started:
 
 
 class _Said:
-    """What comes through a pipe: kept at first, passed on later."""
+    """The output of a pipe: kept at first, passed on later."""
 
     def __init__(self) -> None:
         read, self._write = os.pipe()
@@ -62,7 +62,7 @@ class _Said:
 
     @contextmanager
     def in_place_of_stderr(self) -> Iterator[None]:
-        """A process that is started meanwhile writes here, as long as it lives."""
+        """Processes started inside the block write to the pipe as long as they live."""
         sys.stderr.flush()
         before = os.dup(STDERR)
         os.dup2(self._write, STDERR)
@@ -74,15 +74,15 @@ class _Said:
             os.close(before)
 
     def all(self) -> str:
-        """All of it, when nobody writes any more."""
+        """Return the whole output, after the last writer has ended."""
         self._reader.join()
         return b"".join(self._kept).decode(errors="replace")
 
     def pass_on(self, *, with_first: bool) -> None:
-        """From now on, to standard error."""
+        """Write later output to standard error; ``with_first`` writes the kept output too."""
         with self._lock:
             if not self._pipe.closed:
-                self._take()  # what was said before this moment is not from now on
+                self._take()  # reads what was written before this moment
             self._passes_on = True
             if with_first:
                 os.write(STDERR, b"".join(self._kept))
@@ -98,7 +98,7 @@ class _Said:
                     self._pipe.close()
 
     def _take(self) -> bool:
-        """Read what there is, under the lock; return whether more may come."""
+        """Read what there is, under the lock; return True if more may come."""
         while text := self._pipe.read(65_536):
             if self._passes_on:
                 os.write(STDERR, text)

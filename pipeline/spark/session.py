@@ -1,4 +1,6 @@
-"""The Spark session of all jobs: the same settings in a shell, in a test and under a scheduler."""
+"""The Spark session of all jobs, with the same settings in a shell, a test and under a
+scheduler.
+"""
 
 from __future__ import annotations
 
@@ -14,28 +16,28 @@ from pyspark.sql import SparkSession
 from groupkeeper.pipeline.spark.launch import start
 
 SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
-"""What a failing job raises: Spark's own errors, and Java's where it has none for them."""
+"""The errors of a failing job: Spark's own, and Java's where Spark has none."""
 
 DEFAULT_MASTER: Final = "local[*]"
 DEFAULT_DRIVER_MEMORY: Final = "2g"
-"""Bounds the JVM of a local run; Spark spills the rest to disk (docs/operate/pipeline.md)."""
+"""Limits the JVM of a local run; Spark spills the rest to disk (docs/operate/pipeline.md)."""
 
 _SETTINGS: Final = {
     # days are UTC days, wherever the job runs
     "spark.sql.session.timeZone": "UTC",
-    # the parts of an aggregation; adaptive execution joins those that turn out small
+    # the parts of an aggregation; adaptive execution joins small ones
     "spark.sql.shuffle.partitions": "16",
-    # a day's folder needs one writer; sorting every row by its day first costs more than these
+    # each day's folder needs a writer; sorting every row by its day first costs more than these
     "spark.sql.maxConcurrentOutputFileWriters": "4",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.parquet.compression.codec": "zstd",
-    # one file of state a batch is enough to look back on
+    # one file of state per batch is enough
     "spark.sql.streaming.minBatchesToRetain": "10",
 }
 
 _LOCAL_SETTINGS: Final = {
-    # a batch job does not care for short pauses, which G1 takes a tenth of the processor time for
+    # a batch job need not avoid pauses, for which G1 uses a tenth of the processor time
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -49,11 +51,11 @@ def spark_session(
     driver_memory: str = DEFAULT_DRIVER_MEMORY,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Return the session, making it when there is none.
+    """Return the session, and create it if there is none.
 
-    ``master`` None leaves the choice to ``spark-submit`` and, without it, runs on every core of
-    this machine. ``driver_memory`` counts when this call starts the JVM. ``settings`` are Spark's
-    own, and win over ours. Raises SparkNotStarted where there is no Java, or it cannot start so.
+    Without ``master``, ``spark-submit`` chooses it, or else all cores of this machine are used.
+    ``driver_memory`` applies if this call starts the JVM. ``settings`` are Spark's own and override
+    ours. Raises SparkNotStarted if there is no Java, or the JVM cannot start.
     """
     builder = SparkSession.builder.appName(f"groupkeeper {name}")
     for key, value in _SETTINGS.items():
@@ -64,7 +66,7 @@ def spark_session(
     if master is not None:
         builder = builder.master(master)
         if master.startswith("local"):
-            # Spark starts its Python by the name python3, which knows nothing of a virtualenv
+            # Spark starts its Python by the name python3, which would ignore a virtualenv
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             for key, value in _LOCAL_SETTINGS.items():
                 builder = builder.config(key, value)
@@ -72,12 +74,12 @@ def spark_session(
         builder = builder.config(key, value)
     is_here = master is not None and master.startswith("local")
     spark = start(builder.getOrCreate, passes_on=not is_here)
-    # What fails is raised as well; on this machine that is all there is to say of it
+    # a failure is raised too, and on this machine the log adds nothing
     is_local = str(spark.sparkContext.master).startswith("local")
     spark.sparkContext.setLogLevel("OFF" if is_local else "ERROR")
     return spark
 
 
 def _is_submitted() -> bool:
-    """Tell whether ``spark-submit`` started this process, with a JVM and a master of its own."""
+    """Return True if ``spark-submit`` started this process, with its own JVM and master."""
     return "PYSPARK_GATEWAY_PORT" in os.environ

@@ -1,1 +1,1 @@
-"""The tables: bronze, silver and gold, and who may write them."""
+"""The tables bronze, silver and gold, and the lock of their writer."""

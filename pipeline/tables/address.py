@@ -1,16 +1,16 @@
-"""What an address of a folder may be (pure)."""
+"""Checks of the address of a folder (pure)."""
 
 from __future__ import annotations
 
 
 def pattern_problem(address: str) -> str:
-    """Say why Spark would not take an address as it is; "" where it does.
+    """Return why Spark would not use an address literally; "" if it would.
 
-    Spark writes to a folder whose name is a pattern, and reads from others that the pattern fits.
+    Spark writes to a folder whose name is a pattern, but reads from the folders that match it.
     """
     if wild := sorted(set("{}[]*?\\").intersection(address)):
         return (
-            f"{address}: Spark takes {' and '.join(wild)} for a pattern of names. Choose, or link "
-            "to it by, a path without"
+            f"{address}: Spark reads {' and '.join(wild)} as a pattern of names. Choose a path "
+            "without them, or link to it by one"
         )
     return ""

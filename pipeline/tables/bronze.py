@@ -1,8 +1,8 @@
-"""Bronze: the events as they are, read from sealed segments, written once each.
+"""Bronze: the events as they are, read from sealed segments, each written once.
 
-A segment is immutable, and so is what a batch of them makes: ``dt=DAY/batch_id=N`` is overwritten
-as a whole. What a job wrote of a batch that it did not finish is removed by the next, which takes
-the same files again: nothing is lost and nothing is doubled.
+A segment is immutable, and so is the output of a batch: ``dt=DAY/batch_id=N`` is replaced as a
+whole. The next run removes an unfinished batch and reads its files again, so nothing is lost or
+written twice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from groupkeeper.pipeline.log.segment_files import (
 from groupkeeper.pipeline.tables.lake import DAY, Lake, read_table, write_days, write_small
 
 SEGMENT_GLOB: Final = "events-*.jsonl.gz"
-"""The names of sealed segments; what is still being written has another one."""
+"""The names of sealed segments; an open segment has another name."""
 
 LOG_STARTED: Final = "log_started"
 """The first event of a log that is not the first of its store."""
@@ -50,20 +50,20 @@ _READ_OPTIONS: Final = {
 
 
 def read_segments(spark: SparkSession, *paths: str) -> DataFrame:
-    """Read sealed segments: those named, and every one below the folders named, now."""
+    """Read sealed segments: the named ones, and all in and below the named folders."""
     reader = spark.read.schema(LINE_SCHEMA).options(**_READ_OPTIONS)
     return _from_lines(reader.json(list(paths)))
 
 
 def _from_lines(lines: DataFrame) -> DataFrame:
-    """Name the partitions of commits, and add the file that each event was read from."""
+    """Name the partitions of commits, and add the file of each event."""
     topics = F.transform("topics", _named).alias("topics")
     columns = [topics if name == "topics" else F.col(name) for name in EVENT_SCHEMA.names]
     return lines.select(*columns, F.col("_metadata.file_name").alias("segment"))
 
 
 def _named(topic: Column) -> Column:
-    """Return a topic with named partitions, whichever form the line had."""
+    """Return a topic with named partitions, for either form of the line."""
     partitions = F.coalesce(topic["partitions"], F.transform(topic["rows"], _named_partition))
     return F.struct(topic["topic"], topic["topic_id"], partitions.alias("partitions"))
 
@@ -86,16 +86,16 @@ def with_day(events: DataFrame) -> DataFrame:
 def write_batch(events: DataFrame, lake: Lake, batch_id: str | int) -> None:
     """Write one batch: events of ``EVENT_SCHEMA`` with their ``segment``.
 
-    A batch of the same id is replaced, so the same call again changes nothing. What does not come
-    from the stream of segments (an import) chooses ids that are no numbers.
+    A batch with the same id is replaced, so repeating the call changes nothing. An import chooses
+    ids that are not numbers; those are for the stream of segments.
     """
     write_held(events.sparkSession, lake, write_events(events, lake, batch_id))
 
 
 def write_events(events: DataFrame, lake: Lake, batch_id: str | int) -> list[HeldSegment]:
-    """Write the events of a batch, and return what there is of each segment, for ``write_held``.
+    """Write the events of a batch; return the parts of its segments, for ``write_held``.
 
-    They do not count before that was written too.
+    The events do not count before ``write_held`` has written those parts.
     """
     batch = with_day(events).withColumn("batch_id", F.lit(str(batch_id)))
     write_days(batch.select(BRONZE_SCHEMA.names), lake.events, "batch_id")
@@ -115,19 +115,19 @@ def write_events(events: DataFrame, lake: Lake, batch_id: str | int) -> list[Hel
 
 
 def write_held(spark: SparkSession, lake: Lake, held: Sequence[HeldSegment]) -> None:
-    """Say what a batch brought."""
+    """Write which segments a batch brought."""
     rows = [tuple(getattr(each, name) for name in SEGMENT_SCHEMA.names) for each in held]
     if rows:
         write_small(spark.createDataFrame(rows, SEGMENT_SCHEMA), lake.segments, "batch_id")
 
 
 def read_bronze(spark: SparkSession, lake: Lake) -> DataFrame:
-    """Read every row that was ever written: events as they are, repeated ones included."""
+    """Read every row ever written: events as they are, including repeated ones."""
     return read_table(spark, lake.events, BRONZE_SCHEMA)
 
 
 def read_judged(spark: SparkSession, lake: Lake) -> Judged:
-    """Read which segments bronze holds; small, whatever the size of the events."""
+    """Read which segments bronze holds; small, whatever the number of events."""
     rows = read_table(spark, lake.segments, SEGMENT_SCHEMA).collect()
     held = [
         HeldSegment(**{name: value for name, value in row.asDict().items() if value is not None})
@@ -137,13 +137,13 @@ def read_judged(spark: SparkSession, lake: Lake) -> Judged:
 
 
 def read_verdicts(spark: SparkSession, lake: Lake) -> dict[str, Verdict]:
-    """Read what was found out last of each file."""
+    """Read the last verdict of each file."""
     rows = read_table(spark, lake.verdicts, VERDICT_SCHEMA).collect()
     return newest_verdicts(Verdict(**row.asDict()) for row in rows)
 
 
 def read_lacking(spark: SparkSession, lake: Lake) -> list[Lacking]:
-    """Read what the log's folder ought to have and has not, as it was last seen."""
+    """Read which segments the log's folder lacks, as of the last check."""
     rows = read_table(spark, lake.lacking, LACKING_SCHEMA).collect()
     return sorted(Lacking(row["file"], row["problem"], parse_name(row["file"])) for row in rows)
 
@@ -159,10 +159,10 @@ def _coverage(found: Judged, lacking: Iterable[Lacking]) -> Coverage:
 
 
 def read_events(spark: SparkSession, lake: Lake, days: Collection[date] | None = None) -> DataFrame:
-    """Read events, each once, of the days given or of all, with the ``store`` that they belong to;
-    not what a store wrote before an older copy was put in its place, which stays in bronze alone.
+    """Read the events of the given days, or all, each once, with their ``store``.
 
-    This is what every other table is computed from.
+    Every other table is computed from these. Events that a store wrote before an older copy
+    replaced it are left out; only bronze keeps them.
     """
     found = read_judged(spark, lake)
     coverage = _coverage(found, read_lacking(spark, lake))
@@ -178,7 +178,7 @@ def read_events(spark: SparkSession, lake: Lake, days: Collection[date] | None =
 
 
 def without_abandoned(events: DataFrame, coverage: Coverage) -> DataFrame:
-    """Leave out what an older copy of a store, put in its place, does not know of."""
+    """Leave out events that a store wrote before an older copy replaced it."""
     if not (limits := coverage.limits()):
         return events
     last = F.create_map(*(F.lit(each) for pair in limits.items() for each in pair))
@@ -186,7 +186,7 @@ def without_abandoned(events: DataFrame, coverage: Coverage) -> DataFrame:
 
 
 def distinct_events(events: DataFrame) -> DataFrame:
-    """Keep one row of each event: two segments that overlap hold the same ones twice."""
+    """Keep one row of each event, since overlapping segments hold the same events."""
     return events.dropDuplicates(["log_id", "seq"])
 
 

@@ -1,7 +1,7 @@
-"""Gold: the small tables that reports are made of, a day a partition, complete days alone.
+"""Gold: the small tables for reports, partitioned by day, for complete days only.
 
-Functions of silver's tables and of events. Offsets are counted in messages: the difference of two
-offsets is how many messages lie between them, where the topic is neither compacted nor
+They are functions of silver's tables and of events. Offsets are counted in messages: the difference
+of two offsets is the number of messages between them, unless the topic is compacted or
 transactional.
 """
 
@@ -27,26 +27,26 @@ PARTITION_KEY: Final = ("store", "topic", "partition")
 def offsets_by_day(
     changes: DataFrame, newest: DataFrame, standing: DataFrame, days: Sequence[date]
 ) -> DataFrame:
-    """Return the offsets that stand at the end of each of the days.
+    """Return the committed offsets at the end of each of the days.
 
-    ``changes`` are all of these days (``all_changes``), ``newest`` the last event of each offset
-    and day (``newest_by_day``), ``standing`` what this function said of the day before them, or
-    empty.
+    ``changes`` are those of these days (``all_changes``), and ``newest`` the last event of each
+    offset and day (``newest_by_day``). ``standing`` is this function's result for the day before
+    them, or empty.
     """
     steps = last_changes(changes, *OFFSET_KEY, DAY, newest=newest)
     return _by_day(steps, standing, OFFSET_KEY, days).where("is_set")
 
 
 def newest_by_day(changes: DataFrame) -> DataFrame:
-    """Return the ``order`` of the last event that changed an offset, for each day on which one did.
+    """Return the ``order`` of the last event that changed an offset, for each day with a change.
 
-    Which offsets there were on a day is asked more than once of millions of changes.
+    It is computed once, since several steps need it and there may be millions of changes.
     """
     return newest_events(changes, *OFFSET_KEY, DAY)
 
 
 def ends_by_day(samples: DataFrame, known: DataFrame, days: Sequence[date]) -> DataFrame:
-    """Return the ends that are known at the end of each of the days; as ``offsets_by_day``."""
+    """Return the ends known at the end of each of the days; see ``offsets_by_day``."""
     value = F.struct("offset", "ts_ms", "lease_epoch", "seq")
     steps = samples.groupBy(*PARTITION_KEY, DAY).agg(F.max_by(value, event_order()).alias("last"))
     return _by_day(steps.select(*PARTITION_KEY, DAY, "last.*"), known, PARTITION_KEY, days)
@@ -55,7 +55,7 @@ def ends_by_day(samples: DataFrame, known: DataFrame, days: Sequence[date]) -> D
 def _by_day(
     steps: DataFrame, before: DataFrame, key: Sequence[str], days: Sequence[date]
 ) -> DataFrame:
-    """Repeat each step for every day until the next one of its key; ``before`` came first."""
+    """Repeat each step for every day until the next step of its key; ``before`` precedes all."""
     earlier = before.select(*steps.columns).withColumn(DAY, F.date_sub(F.lit(days[0]), 1))
     steps = steps.unionByName(earlier).withColumn("order", event_order())
     steps = _without_overtaken(steps, key, DAY)
@@ -68,8 +68,9 @@ def _by_day(
 
 
 def _without_overtaken(steps: DataFrame, key: Sequence[str], at: str) -> DataFrame:
-    """Leave out steps that come after a newer one in time, though not in the log: the clock was set
-    back between the two. Takes their ``order`` off.
+    """Drop steps whose time is before that of an earlier step: the clock was set back between them.
+
+    Drops the column ``order`` too.
     """
     earlier = Window.partitionBy(*key).orderBy(at).rowsBetween(Window.unboundedPreceding, -1)
     newest = F.max("order").over(earlier)
@@ -78,7 +79,7 @@ def _without_overtaken(steps: DataFrame, key: Sequence[str], at: str) -> DataFra
 
 
 def all_changes(commit_deltas: DataFrame, other_changes: DataFrame) -> DataFrame:
-    """Put what was committed and what went into one frame, as ``offsets.offset_changes`` has it."""
+    """Return committed and removed offsets in one frame, like ``offsets.offset_changes``."""
     commits = commit_deltas.withColumn("is_set", F.lit(True))
     names = [name for name in other_changes.columns if name in commits.columns]
     return commits.select(*names).unionByName(other_changes.select(*names))
@@ -92,15 +93,18 @@ def lag_1m(
     known_ends: DataFrame,
     days: Sequence[date],
 ) -> DataFrame:
-    """The lag of each committed offset, in each minute in which it moved or its end was sampled,
-    and in the first minute of each day on which it stood.
+    """Return the lag of each committed offset for each minute in which it or its end changed.
 
-    ``lag`` is the last known end less the offset that stood at the end of the minute, at least 0;
-    null while no end is known, and of a negative offset, which is no place in a log. A group that
-    stands still has a row for each sample: that is when its lag grows. An offset that was deleted
-    or expired has a last row of which ``offset`` is null. ``changes``, ``newest``
-    (``newest_by_day``) and ``samples`` (``silver.end_offsets``) are those of the days, ``standing``
-    and ``known_ends`` what stood and was known when the day before them was over.
+    Each offset also has a row for the first minute of each day, and a last row with a null
+    ``offset`` when it was deleted or expired.
+
+    ``lag`` is the last known end minus the offset at the end of the minute, at least 0. It is null
+    if no end is known, and for a negative offset. A group that commits nothing has a row for each
+    sample of its ends, since its lag grows then.
+
+    ``changes``, ``newest`` (``newest_by_day``) and ``samples`` (``silver.end_offsets``) are those
+    of the days. ``standing`` and ``known_ends`` are the offsets and ends at the end of the day
+    before them.
     """
     ends = (
         samples.select(*PARTITION_KEY, _minute(), "offset", event_order().alias("order"))
@@ -111,7 +115,7 @@ def lag_1m(
     ends = ends.unionByName(
         known_ends.select(*PARTITION_KEY, long_ago, F.col("offset").alias("end_offset"))
     )
-    # -1 is Kafka's word for no offset
+    # -1 is Kafka's value for no offset
     value = F.when(F.col("is_set"), F.col("offset")).otherwise(_NO_OFFSET).alias("offset")
     moves = (
         changes.select(*OFFSET_KEY, _minute(), value, event_order().alias("order"))
@@ -122,11 +126,11 @@ def lag_1m(
     moves = _without_overtaken(moves.unionByName(stood), OFFSET_KEY, "minute_ms")
     keys = newest.select(*OFFSET_KEY).union(standing.select(*OFFSET_KEY)).distinct()
     rows = moves.unionByName(keys.join(ends, [*PARTITION_KEY]), allowMissingColumns=True)
-    # so a day tells by itself what stood on it: nobody has to look for the last row before it
+    # so each day is complete by itself: no reader needs the last row before it
     midnights = F.array(*(F.lit(_midnight_ms(day)).cast("long") for day in days))
     looks = keys.select(*OFFSET_KEY, F.explode(midnights).alias("minute_ms"))
     rows = rows.unionByName(looks, allowMissingColumns=True)
-    # what is said of one minute are several rows: each sees what all say, and the last one stays
+    # one minute may have several rows; each sees all of them, and the last one is kept
     so_far = Window.partitionBy(*OFFSET_KEY).orderBy("minute_ms")
     moved_ms = F.when(F.col("offset").isNotNull(), F.col("minute_ms"))
     minutes = rows.select(
@@ -142,7 +146,7 @@ def lag_1m(
     is_there = F.col("offset") != _NO_OFFSET
     has_gone = F.col("moved_ms") == F.col("minute_ms")
     in_days = known.where(F.col(DAY).isin(*days) & (is_there | has_gone)).drop("moved_ms")
-    # greatest passes nulls over
+    # greatest ignores nulls
     lag = F.greatest(F.col("end_offset") - F.col("offset"), F.lit(0))
     is_known = F.col("end_offset").isNotNull() & (F.col("offset") >= 0)
     return in_days.withColumns(
@@ -158,9 +162,9 @@ _NO_OFFSET: Final = -1
 
 
 def commit_rate_1m(deltas: DataFrame) -> DataFrame:
-    """Commits of each group and topic, a minute: requests, partitions, messages that they passed.
+    """Return the commits of each group and topic per minute: requests, partitions, messages.
 
-    ``messages`` counts what members moved forward; resets, restores and rewinds count apart.
+    ``messages`` counts only what members moved forward; resets, restores and rewinds are separate.
     """
     is_first_of_topic = F.col("position") % (1 << 31) == 0
     return deltas.groupBy(DAY, "store", "group", "topic", _minute()).agg(
@@ -169,7 +173,7 @@ def commit_rate_1m(deltas: DataFrame) -> DataFrame:
 
 
 def rebalances(episodes: DataFrame, sessions: DataFrame) -> DataFrame:
-    """The rebalances of silver with names: whose client caused it, and whose was awaited.
+    """Return silver's rebalances with names: the client that caused each, and the awaited ones.
 
     ``cause`` is a word of ``CAUSES``, or ``other``. A member is named ``client-id (host)``.
     """
@@ -177,7 +181,7 @@ def rebalances(episodes: DataFrame, sessions: DataFrame) -> DataFrame:
     members = sessions.select(DAY, "store", "group", "member_id", name).dropDuplicates(
         [DAY, "store", "group", "member_id"]
     )
-    # two may begin in one millisecond; one whose beginning is not known has no seq
+    # two may begin in one millisecond, and one with an unknown beginning has no seq
     row = (DAY, "store", "group", "seq", "started_ms", "completed_ms")
     waited = episodes.select(*row, F.explode("awaited").alias("member_id"))
     names = waited.join(members, [DAY, "store", "group", "member_id"], "left").groupBy(*row)
@@ -198,7 +202,7 @@ CAUSES: Final = {
     "change": ("member_changed", "leader_rejoin"),
     "full": ("group_max_size",),
 }
-"""Why a group rebalances, in a few words: the reasons of ``rebalance_start``."""
+"""Causes of a rebalance: the reasons of ``rebalance_start`` for each word."""
 
 
 def _cause() -> Column:
@@ -215,10 +219,10 @@ def group_daily(
     lag: DataFrame,
     events: DataFrame,
 ) -> DataFrame:
-    """One row for each group and day: what it committed, who came and went, how it rebalanced.
+    """Return one row for each group and day: its commits, members, and rebalances.
 
-    All frames are of the same days. ``members`` were there when the day ended;
-    ``max_partition_lag`` is the largest of one partition.
+    All frames are of the same days. ``members`` is the number at the end of the day;
+    ``max_partition_lag`` is the largest lag of one partition.
     """
     key = (DAY, "store", "group")
     rejected = with_day(events).where(F.col("kind") == "commit_rejected")
@@ -264,7 +268,7 @@ def _is_today(at_ms: str) -> Column:
 
 
 def _moved() -> list[Column]:
-    """Sum up what commits did."""
+    """Return the sums over commits."""
     by_member = (F.col("cause") == "member") & (F.col("delta") > 0)
     return [
         F.count("*").alias("partitions"),
@@ -290,14 +294,18 @@ def audit(
     known: DataFrame,
     days: Sequence[date],
 ) -> DataFrame:
-    """Every request that took offsets where a consumer does not take them, and every refused one.
+    """Return each change of offsets that is not normal consumption, and each refused commit.
 
-    ``action``: ``rewind`` (a member went back), ``reset``, ``restore``, ``delete``, ``expire``,
-    ``group_delete``, ``rejected`` (a zombie's commit; ``count`` refusals of one member in a row)
-    and ``admin``. ``changes`` names what changed: from, and to (null: gone). ``messages_back`` and
-    ``messages_forward`` count what the moves went over in either direction, ``messages`` is the
-    second less the first. Offsets that went with their topic have who deleted the topic, which
-    ``known`` tells: events of the days, and those that were carried into them.
+    ``action`` is one of:
+    - ``rewind``: a member moved an offset back
+    - ``reset``, ``restore``, ``delete``, ``expire``, ``group_delete``
+    - ``rejected``: a zombie's commit; ``count`` refusals of one member in a row
+    - ``admin``
+
+    ``changes`` has the offsets before and after (null: removed). ``messages_back`` and
+    ``messages_forward`` count the messages in either direction; ``messages`` is the second minus
+    the first. If offsets were removed with their topic, the row names who deleted the topic.
+    ``known`` has those deletions: events of the days, and those carried into them.
     """
     moved = deltas.where(F.col("is_rewind") | (F.col("cause") != "member")).select(
         *_AUDIT_KEY,
@@ -334,8 +342,10 @@ def audit(
 
 
 def _with_deleter(gone: DataFrame, known: DataFrame, days: Sequence[date]) -> DataFrame:
-    """Write who deleted the topic to the offsets that went with it: the coordinator takes them out
-    by itself, soon after, and its event names nobody. On the same day, or the next that has events.
+    """Add who deleted the topic to the offsets removed with it.
+
+    The coordinator removes them soon after the deletion, and its event names no client. The
+    deletion is on the same day, or on the last day with events before it.
     """
     deleter = F.struct("seq", *_CLIENT)
     is_deletion = (F.col("kind") == "admin_action") & (F.col("action") == "delete_topic")
@@ -359,7 +369,7 @@ def _change(before: Column, after: Column) -> Column:
 
 
 def _told(events: DataFrame) -> DataFrame:
-    """The rows that an event tells of by itself."""
+    """Return the rows that are events of their own."""
     actions = {
         "commit_rejected": "rejected",
         "group_deleted": "group_delete",

@@ -1,12 +1,12 @@
-"""The job that brings sealed segments into bronze, each once and none unchecked, as a stream.
+"""The job that reads sealed segments into bronze, each once and after a check, as a stream.
 
-What the stream reads are tickets: lists of files that are new, or that are not as they were when
-they were read. Each list is a batch. Its files are checked (``pipeline.log.segment_files``), those
-that are right are read by Spark, and what was found out of each is noted: so a good copy that is
-put in the place of a bad file is a file that changed, and is read.
+The stream reads tickets: lists of files that are new, or changed since they were read. Each list is
+one batch. The batch checks its files (``pipeline.log.segment_files``), Spark reads the correct
+ones, and a verdict on each file is written. So a good copy that replaces a bad file counts as a
+changed file and is read.
 
-That note (the verdicts) is written last, and is what tells which batches are done. Spark's own
-checkpoint lasts no longer than a run: it names absolute paths, and tables may be moved.
+The verdicts are written last, and show which batches are done. Spark's own checkpoint is used for
+one run only: it contains absolute paths, and tables may be moved.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ CONTINUOUS_INTERVAL_S: Final = 60.0
 """How often the continuous trigger looks for segments; the daemon seals about as often."""
 
 TRIGGER_INTERVAL: Final = "5 seconds"
-"""How soon a ticket is taken then."""
+"""How soon the continuous trigger reads a ticket."""
 
 MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
-"""Compressed segments that one batch takes at most: bounds what a crash makes again."""
+"""Limit of compressed segments in one batch, and so of the work that a crash repeats."""
 
 MAX_BATCH_FILES: Final = 1_000
 
@@ -66,9 +66,7 @@ UNREADABLE: Final = "cannot be read: it is cut off or damaged"
 
 
 def ingest(spark: SparkSession, log_dir: str, lake: Lake) -> list[Lacking]:
-    """Bring in every segment that is there now and right; return those that ought to be and are
-    not.
-    """
+    """Read every correct segment that exists now; return the missing and the damaged ones."""
     folder = LogFolder(spark, log_dir)
     first_batch = _begin(spark, lake)
     _write_tickets(spark, folder, lake)
@@ -80,7 +78,7 @@ def ingest(spark: SparkSession, log_dir: str, lake: Lake) -> list[Lacking]:
 def ingest_for_ever(
     spark: SparkSession, log_dir: str, lake: Lake, after_each: Callable[[list[Lacking]], object]
 ) -> None:
-    """Do the same every minute, in one stream, and call ``after_each``; ends when that raises."""
+    """Ingest every minute, in one stream, and call ``after_each``; ends when that raises."""
     folder = LogFolder(spark, log_dir)
     first_batch = _begin(spark, lake)
     make_folder(spark, lake.tickets)
@@ -98,14 +96,16 @@ def ingest_for_ever(
 
 
 def _wait(query: StreamingQuery, seconds: float) -> None:
-    """Wait, or raise what the stream died of."""
+    """Wait, or raise the stream's error."""
     if seconds > 0:
         query.awaitTermination(max(1, round(seconds)))
 
 
 def _begin(spark: SparkSession, lake: Lake) -> int:
-    """Remove what the last run left of its stream, and of a batch that it did not finish. Return
-    the number of the next batch, which is that one's.
+    """Remove the stream files and the unfinished batch of the last run; return the next batch
+    number.
+
+    That is the number of the unfinished batch, if there is one.
     """
     for folder in (lake.tickets, lake.checkpoint):
         remove_folder(spark, folder)
@@ -118,14 +118,14 @@ def _begin(spark: SparkSession, lake: Lake) -> int:
 
 
 def _numbers(spark: SparkSession, path: str) -> set[int]:
-    """Return the batches of a table that came by this stream; imports have other names."""
+    """Return the batches of a table that this stream wrote; imports have other names."""
     return {int(batch) for batch in batches(spark, path) if batch.isdecimal()}
 
 
 def _stream(
     spark: SparkSession, folder: LogFolder, lake: Lake, first_batch: int
 ) -> DataStreamWriter:
-    """Return the stream, to be started; Spark counts its batches from 0."""
+    """Return the stream, not started; Spark counts its batches from 0."""
 
     def take(rows: DataFrame, batch_id: int) -> None:
         tickets = {
@@ -137,7 +137,7 @@ def _stream(
         _Batch(spark, folder, lake, str(first_batch + batch_id)).take(sorted(tickets.values()))
 
     reader = spark.readStream.schema(TICKET_SCHEMA).option("maxFilesPerTrigger", 1)
-    # Spark would pass over a file that is a week older than the newest
+    # Spark would ignore a file that is a week older than the newest
     reader = reader.option("maxFileAge", "36500d").option("cleanSource", "delete")
     writer = reader.json(lake.tickets).writeStream.foreachBatch(take)
     return writer.option("checkpointLocation", lake.checkpoint).queryName("groupkeeper-bronze")
@@ -147,7 +147,7 @@ def _stream(
 
 
 def _write_tickets(spark: SparkSession, folder: LogFolder, lake: Lake) -> None:
-    """List the files that have to be looked at, a list a batch."""
+    """Write a list of the files to check, one list per batch."""
     files = folder.files()
     manifest = folder.manifest(each.file for each in files)
     known = read_verdicts(spark, lake)
@@ -157,7 +157,7 @@ def _write_tickets(spark: SparkSession, folder: LogFolder, lake: Lake) -> None:
         if each.file not in manifest.removed
         and is_new(*each, manifest.of(each.file), known.get(each.file))
     ]
-    make_folder(spark, lake.tickets)  # the stream begins with one that exists
+    make_folder(spark, lake.tickets)  # the stream needs an existing folder
     for batch in _batches(new):
         rows = [(each.file, *manifest.of(each.file)) for each in batch]
         table = spark.createDataFrame(rows, TICKET_SCHEMA).coalesce(1)
@@ -165,8 +165,9 @@ def _write_tickets(spark: SparkSession, folder: LogFolder, lake: Lake) -> None:
 
 
 def _batches(files: Iterable[LogFile]) -> list[list[LogFile]]:
-    """Divide files into batches of a limited size, no two of one name in one: rows of bronze bear
-    the names alone.
+    """Divide files into batches of a limited size.
+
+    No batch has two files of one name, since rows of bronze have only the names.
     """
     batches: list[list[LogFile]] = []
     waiting = list(files)
@@ -193,8 +194,6 @@ def _batches(files: Iterable[LogFile]) -> list[list[LogFile]]:
 
 
 class _Batch:
-    """The files of one batch."""
-
     def __init__(self, spark: SparkSession, folder: LogFolder, lake: Lake, batch_id: str) -> None:
         self._spark = spark
         self._folder = folder
@@ -203,7 +202,7 @@ class _Batch:
         self._problems: dict[str, str] = {}
 
     def take(self, tickets: Sequence[ChangeTicket]) -> None:
-        """Bring in the files that are right, and note what was found out of all."""
+        """Read the correct files, and write the verdicts on all."""
         held = {part.file: part for part in read_judged(self._spark, self._lake).held}
         contents = self._folder.contents([ticket.file for ticket in tickets])
         there = [ticket for ticket in tickets if ticket.file in contents]
@@ -212,7 +211,7 @@ class _Batch:
             if problem := problem_of_file(ticket, content.file_bytes, content.sha256):
                 self._problems[ticket.file] = problem
         right = [ticket.file for ticket in there if ticket.file not in self._problems]
-        # touched, or copied anew, and the same
+        # touched or copied again, with the same content
         new = [
             file for file in right if file not in held or held[file].sha256 != contents[file].sha256
         ]
@@ -221,7 +220,7 @@ class _Batch:
         self._note(there, contents)
 
     def _bring_in(self, files: list[str], contents: dict[str, FolderContent]) -> list[HeldSegment]:
-        """Write the events of those files that turn out to be right."""
+        """Write the events of the files that Spark can read and whose events are correct."""
         while files:
             try:
                 parts = write_events(self._folder.events(files), self._lake, self._batch_id)
@@ -231,8 +230,8 @@ class _Batch:
                     raise
             else:
                 by_file = _by_file(files, parts)
-                told = {file: problem_of_events(file, by_file[file]) for file in files}
-                wrong = {file: problem for file, problem in told.items() if problem}
+                checked = {file: problem_of_events(file, by_file[file]) for file in files}
+                wrong = {file: problem for file, problem in checked.items() if problem}
                 if not wrong:
                     return [
                         part._replace(file=file, sha256=contents[file].sha256)
@@ -245,7 +244,9 @@ class _Batch:
         return []
 
     def _damaged(self, files: Sequence[str], error: BaseException) -> list[str]:
-        """Find out which files cannot be read: the one that Spark names, or, each by itself."""
+        """Return the unreadable files: the one that Spark names, or else each that fails by
+        itself.
+        """
         named = damaged_file(error)
         found = [file for file in files if named is not None and named.endswith(f"/{file}")]
         return found or [file for file in files if not self._is_readable(file)]
@@ -283,16 +284,16 @@ def _by_file(files: Iterable[str], parts: Iterable[HeldSegment]) -> dict[str, li
 
 
 def _note_lacking(spark: SparkSession, folder: LogFolder, lake: Lake) -> list[Lacking]:
-    """Note which segments ought to be there and are not, or are wrong; return them."""
+    """Write and return the segments that are missing or wrong."""
     files = [each.file for each in folder.files()]
     manifest = folder.manifest(files)
     held = read_judged(spark, lake).held
     found = lacking(files, manifest, held, read_verdicts(spark, lake))
-    # one that was sealed since the files were listed is there
+    # one that was sealed after the files were listed exists
     found = [each for each in found if each.file in files or not folder.is_there(each.file)]
     before = read_lacking(spark, lake)
     logs = {name.log_id for file in [*files, *manifest.listed] if (name := parse_name(file))}
-    # other logs, if tables are made of several folders, are as they were when theirs was looked at
+    # tables may be made of several folders; other folders' logs stay as last checked
     found += [each for each in before if each.name is not None and each.name.log_id not in logs]
     if sorted(found) != before:
         rows = [(each.file, each.problem) for each in found]

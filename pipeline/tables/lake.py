@@ -1,4 +1,4 @@
-"""Where the tables lie: one folder, one sub-folder a table, Parquet that any tool can read."""
+"""The paths of the tables: one folder, with a sub-folder per table, in Parquet."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 DAY: Final = "dt"
-"""The column that every table of a day is partitioned by: the UTC day, ``dt=2026-11-21``."""
+"""The column that tables are partitioned by: the UTC day, ``dt=2026-11-21``."""
 
 
 _ABSENT: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
-"""What Spark says of a table that was never written, and of one whose days were all removed."""
+"""Spark's errors for a table that was never written, and for one whose days were all removed."""
 
 
 def is_absent(error: AnalysisException) -> bool:
-    """Tell whether a table could not be read because there is nothing of it."""
+    """Return True if a table could not be read because it does not exist or is empty."""
     return error.getCondition() in _ABSENT
 
 
@@ -37,56 +37,52 @@ class Lake:
 
     @property
     def segments(self) -> str:
-        """Bronze: which segments, and which seqs, each batch brought."""
+        """Bronze: the segments, and the seqs, of each batch."""
         return f"{self.root}/bronze/segments"
 
     @property
     def verdicts(self) -> str:
-        """Bronze: what was found out of each file of the log's folder, batch by batch."""
+        """Bronze: the verdicts on the files of the log's folder, by batch."""
         return f"{self.root}/bronze/verdicts"
 
     @property
     def lacking(self) -> str:
-        """Bronze: segments that ought to be in the log's folder and are not, or not as they
-        should be.
-        """
+        """Bronze: segments that the log's folder should have, but that are missing or wrong."""
         return f"{self.root}/bronze/lacking"
 
     @property
     def tickets(self) -> str:
-        """The files that are to be read: what the stream that fills bronze reads."""
+        """The lists of files to read, which are the input of bronze's stream."""
         return f"{self.root}/_tickets"
 
     @property
     def checkpoint(self) -> str:
-        """What that stream has read, in Spark's words; of one run alone."""
+        """Spark's checkpoint of that stream, for one run only."""
         return f"{self.root}/_checkpoint"
 
     def carried(self, table: str) -> str:
-        """What the end of each day leaves to the next; the pipeline's own."""
+        """What the end of each day passes to the next; internal to the pipeline."""
         return f"{self.root}/_carried/{table}"
 
     @property
     def publications(self) -> str:
-        """Which days are published, from which segments, and which are not: a row a day."""
+        """The published and the unpublished days, with their segments: one row per day."""
         return f"{self.root}/publications"
 
     @property
     def new_publications(self) -> str:
-        """The same while it is written, and not in its place yet."""
+        """``publications`` while it is written, before it replaces the old one."""
         return f"{self.root}/_publications"
 
     def silver(self, table: str) -> str:
-        """A table of silver."""
         return f"{self.root}/silver/{table}"
 
     def gold(self, table: str) -> str:
-        """A table of gold."""
         return f"{self.root}/gold/{table}"
 
 
 def read_table(spark: SparkSession, path: str, schema: StructType | None = None) -> DataFrame:
-    """Read a table; one that was never written is empty, where its schema is given."""
+    """Read a table; one that was never written is empty if its schema is given."""
     reader = spark.read if schema is None else spark.read.schema(schema)
     try:
         return reader.parquet(path)
@@ -97,26 +93,25 @@ def read_table(spark: SparkSession, path: str, schema: StructType | None = None)
 
 
 def write_days(table: DataFrame, path: str, *more_partitions: str) -> None:
-    """Write whole days: a day that the frame has a row of is replaced, every other is left alone.
+    """Write whole days: each day in the frame is replaced, every other stays.
 
-    Doing it again leaves what doing it once left, so whoever dies in between does it again.
+    Repeating the call has the same result, so an interrupted job repeats it.
     """
     writer = table.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
     writer.partitionBy(DAY, *more_partitions).parquet(path)
 
 
 def write_small(table: DataFrame, path: str, *partitions: str) -> None:
-    """Write a table that one file holds, or a file for each of its partitions, in the place of what
-    is there.
-    """
+    """Replace a table with one file, or with one file for each of its partitions."""
     writer = table.coalesce(1).write.mode("overwrite")
     writer = writer.option("partitionOverwriteMode", "dynamic")
     (writer.partitionBy(*partitions) if partitions else writer).parquet(path)
 
 
 def replace_table(table: DataFrame, path: str, beside: str) -> None:
-    """Write a table that one file holds in the place of what is there. Spark would remove that
-    first: whoever died then would leave neither, and here leaves one or the other.
+    """Replace a table with one file, so that a crash leaves the old or the new one.
+
+    Spark would remove the old one first, and a crash at that moment would leave neither.
     """
     table.coalesce(1).write.mode("overwrite").parquet(beside)
     remove_folder(table.sparkSession, path)
@@ -124,7 +119,7 @@ def replace_table(table: DataFrame, path: str, beside: str) -> None:
 
 
 def finish_replacing(spark: SparkSession, path: str, beside: str) -> None:
-    """Put what was written beside a table in its place, if that is empty."""
+    """Move a table written beside its place there, if the place is empty."""
     place, file_system = _hadoop(spark, path)
     whole, _ = _hadoop(spark, f"{beside}/_SUCCESS")
     if file_system.exists(whole) and not file_system.exists(place):
@@ -132,24 +127,24 @@ def finish_replacing(spark: SparkSession, path: str, beside: str) -> None:
 
 
 def make_folder(spark: SparkSession, path: str) -> None:
-    """Make a folder where it is not there."""
+    """Create a folder if it does not exist."""
     folder, file_system = _hadoop(spark, path)
     file_system.mkdirs(folder)
 
 
 def remove_folder(spark: SparkSession, path: str) -> None:
-    """Remove a folder where it is there, with all that it holds."""
+    """Remove a folder and its content, if it exists."""
     folder, file_system = _hadoop(spark, path)
     file_system.delete(folder, True)
 
 
 def batches(spark: SparkSession, path: str) -> set[str]:
-    """Return the batches that wrote to a table, of whatever days."""
+    """Return the batches that wrote to a table, on any day."""
     return {folder.getName().partition("=")[2] for folder in _of_batch(spark, path, "*")}
 
 
 def remove_batch(spark: SparkSession, path: str, batch_id: str) -> None:
-    """Remove what a batch wrote to a table, of whatever days."""
+    """Remove the rows that a batch wrote to a table, on any day."""
     for folder in _of_batch(spark, path, batch_id):
         remove_folder(spark, folder.toString())
 
@@ -163,13 +158,13 @@ def _of_batch(spark: SparkSession, path: str, batch_id: str) -> list[Any]:
 
 
 def remove_days(spark: SparkSession, path: str, days: Collection[date]) -> None:
-    """Remove days of a table, where they are there."""
+    """Remove days of a table, if they exist."""
     for day in days:
         remove_folder(spark, f"{path}/{DAY}={day.isoformat()}")
 
 
 def _hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    """Return a path as Hadoop knows it, and the file system that it is of."""
+    """Return a path as a Hadoop path, and its file system."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     found = jvm.org.apache.hadoop.fs.Path(path)

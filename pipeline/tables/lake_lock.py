@@ -1,4 +1,4 @@
-"""One writer of a set of tables at a time: a lock that its process's end gives back."""
+"""One writer of a set of tables at a time: a file lock, which the end of the process releases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 LOCK: Final = "_lock"
-"""The file in the tables' folder; Spark passes over names that begin so."""
+"""The file in the tables' folder; Spark ignores names that begin with an underscore."""
 
 
 class TablesBusy(Exception):
@@ -22,16 +22,15 @@ class TablesBusy(Exception):
 def only_writer(root: str) -> Iterator[None]:
     """Hold the lock of the tables below ``root``. Raises TablesBusy while another process has it.
 
-    Only where they lie in a folder of this machine: an object store has no locks, and whoever
-    starts the jobs sees to it that one runs at a time. Raises OSError where the folder cannot be
-    made or written.
+    It works only for a folder of this machine. An object store has no locks, so the user must run
+    one job at a time. Raises OSError if the folder cannot be created or written.
     """
     folder = local_folder(root)
     if folder is None:
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
-    # closed with this process, however it ends; nobody removes it, or two could hold it
+    # closed when this process ends; never removed, or two processes could hold it
     fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         _take(fd, folder)
@@ -41,7 +40,7 @@ def only_writer(root: str) -> Iterator[None]:
 
 
 def local_folder(root: str) -> Path | None:
-    """Return the folder of this machine that the tables are in; None for any other address."""
+    """Return the folder of this machine that has the tables; None for any other address."""
     if "://" not in root and not root.startswith("file:"):
         return Path(root)
     address = urlsplit(root)

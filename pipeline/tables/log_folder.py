@@ -1,4 +1,4 @@
-"""The folder of a log as Spark reaches it: which files lie there, what manifests say, checksums."""
+"""The folder of a log, read through Spark: its files, manifests and checksums."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LogFile(NamedTuple):
 
 
 class FolderContent(NamedTuple):
-    """What a file held when its checksum was taken."""
+    """The content of a file when its checksum was computed."""
 
     file_bytes: int
     modified_ms: int
@@ -34,27 +34,27 @@ class FolderContent(NamedTuple):
 
 
 EMPTY: Final = FolderContent(0, 0, hashlib.sha256().hexdigest())
-"""Any file without content."""
+"""The content of an empty file."""
 
 
 class LogFolder:
-    """Any folder that the Spark cluster reads: local, or an address of an object store."""
+    """Any folder that the Spark cluster can read: local, or in an object store."""
 
     def __init__(self, spark: SparkSession, address: str) -> None:
-        """Name it; nothing is read yet."""
+        """Use this folder; nothing is read yet."""
         self._spark = spark
         path = self._hadoop.Path(address)
         self._root = str(self._file_system(path).makeQualified(path).toString()).rstrip("/") + "/"
 
     def files(self) -> list[LogFile]:
-        """List the segments below the folder. Raises where it does not exist."""
+        """List the segments below the folder. Raises an error of Spark if it does not exist."""
         found = self._binary(self._root).select("path", "length", "modificationTime")
         files = {
             file: LogFile(file, row["length"], _ms(row["modificationTime"]))
             for row in found.collect()
             if (file := self._below(row["path"]))
         }
-        # Spark has no rows for empty files, and yet they are there
+        # Spark returns no rows for empty files
         root = urlsplit(self._root).path
         for path in found.inputFiles():
             file = unquote(urlsplit(path).path).removeprefix(root)
@@ -62,7 +62,7 @@ class LogFolder:
         return sorted(files.values())
 
     def manifest(self, files: Iterable[str]) -> ManifestLines:
-        """Read the manifest of the folder, and those of the folders below it that have days."""
+        """Read the manifest of the folder, and those of the folders below it that contain days."""
         marker = f"{DAY}="
         folders = {file[: file.rfind(marker)] for file in files if f"/{marker}" in f"/{file}"}
         found = ManifestLines()
@@ -73,12 +73,12 @@ class LogFolder:
         return found
 
     def is_there(self, file: str) -> bool:
-        """Whether a file exists, in this moment."""
+        """Return True if a file exists now."""
         path = self._hadoop.Path(self._root + file)
         return bool(self._file_system(path).exists(path))
 
     def contents(self, files: Sequence[str]) -> dict[str, FolderContent]:
-        """Take the checksums of files, a task each; those that are gone are left out."""
+        """Return the checksums of files, computed by one task each; missing files are left out."""
         there = [file for file in files if self.is_there(file)]
         if not there:
             return {}
@@ -95,7 +95,6 @@ class LogFolder:
         return dict.fromkeys(there, EMPTY) | found
 
     def events(self, files: Iterable[str]) -> DataFrame:
-        """Read the events of files."""
         return read_segments(self._spark, *(self._root + file for file in files))
 
     def _binary(self, *paths: str) -> DataFrame:

@@ -1,8 +1,8 @@
-"""Committed offsets out of their history: every change, and what stood at a moment.
+"""Committed offsets from their history: every change, and the offsets at a moment.
 
-The rule is Kafka's: the last commit wins until the offset expires or is deleted. One group is
-ordered by ``(lease_epoch, seq)``, and within one request a partition that is named twice has the
-later value.
+The rule is Kafka's: the last commit counts until the offset expires or is deleted. The events of a
+group are ordered by ``(lease_epoch, seq)``. If one request names a partition twice, the later value
+counts.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 OFFSET_KEY: Final = ("store", "group", "topic", "partition")
-"""What one committed offset belongs to."""
+"""The key of a committed offset."""
 
 SETS_OFFSETS: Final = ("commit", "offset_snapshot")
-"""Kinds whose offsets stand from then on; a snapshot repeats what stood when older segments went.
-"""
+"""Kinds of events that set offsets. A snapshot repeats the offsets of deleted segments."""
 
 REMOVES_OFFSETS: Final = ("offset_expired", "offset_deleted")
-"""Kinds whose offsets are gone from then on."""
+"""Kinds of events that remove offsets."""
 
 STANDING: Final = (
     "topic_id",
@@ -33,7 +32,7 @@ STANDING: Final = (
     "seq",
     "ts_ms",
 )
-"""What is told of an offset that stands, beside its key."""
+"""The columns of a committed offset, besides its key."""
 
 _WHO: Final = (
     "generation",
@@ -48,19 +47,19 @@ _WHO: Final = (
 
 
 def event_order() -> Column:
-    """Sort the events of one group by ``(lease_epoch, seq)``, as one number.
+    """Return ``(lease_epoch, seq)`` as one number, to sort the events of a group.
 
-    A number and not a pair: Spark aggregates numbers in place, and would sort for pairs. There is
-    room for 8 million leases and a million million events; beyond that it fails loudly.
+    Spark aggregates numbers in place, but would sort for pairs. The number has room for 8 million
+    leases and a million million events; beyond that it raises an error.
     """
     return F.col("lease_epoch") * F.lit(1 << 40) + F.col("seq")
 
 
 def offset_changes(events: DataFrame) -> DataFrame:
-    """One row for each partition of each event that sets or removes a committed offset.
+    """Return one row for each partition of each event that sets or removes a committed offset.
 
-    ``is_set`` tells which; ``position`` orders the rows of one event. What the event says of who
-    did it is kept.
+    ``is_set`` distinguishes the two; ``position`` orders the rows of one event. The columns with
+    the client of the event are kept.
     """
     kinds = (*SETS_OFFSETS, *REMOVES_OFFSETS)
     of_event = ("store", "log_id", "seq", "ts_ms", "lease_epoch", "kind", "group", *_WHO)
@@ -91,7 +90,7 @@ def offset_changes(events: DataFrame) -> DataFrame:
         F.col("in_partition.leader_epoch").alias("leader_epoch"),
         F.col("in_partition.metadata").alias("metadata"),
         F.coalesce("in_partition.commit_time_ms", "event_time_ms").alias("commit_time_ms"),
-        # a snapshot tells it of each partition, a commit of all
+        # a snapshot has it for each partition, a commit for all
         F.coalesce("in_partition.expire_time_ms", "expire_time_ms").alias("expire_time_ms"),
         F.col("kind").isin(*SETS_OFFSETS).alias("is_set"),
     )
@@ -100,24 +99,24 @@ def offset_changes(events: DataFrame) -> DataFrame:
 def offsets_as_of(
     events: DataFrame, as_of_ms: int | None = None, *, as_of_seq: int | None = None
 ) -> DataFrame:
-    """Return the committed offsets that stood at a moment, as the coordinator would have told them.
+    """Return the committed offsets at a moment, as the coordinator would have returned them.
 
-    ``events`` are of ``bronze.read_events``: the whole history, or everything since a snapshot.
-    Events up to and including ``as_of_ms`` (or ``as_of_seq``) count; without either, all of them.
-    One row for each ``OFFSET_KEY``, with ``STANDING``: expire_time_ms is -1 where there is none,
-    seq and ts_ms are the commit's.
+    ``events`` are those of ``bronze.read_events``: the whole history, or everything since a
+    snapshot. Only events up to and including ``as_of_ms`` or ``as_of_seq`` count; without either,
+    all of them. There is one row for each ``OFFSET_KEY``, with ``STANDING``. expire_time_ms is -1
+    if there is none; seq and ts_ms are those of the commit.
     """
     if as_of_ms is not None:
         events = events.where(F.col("ts_ms") <= as_of_ms)
     if as_of_seq is not None:
         events = events.where(F.col("seq") <= as_of_seq)
     changing = events.where(F.col("kind").isin(*SETS_OFFSETS, *REMOVES_OFFSETS))
-    # Nothing here is null. Said once, each join need not say it of its own side, and Spark sees
-    # that both are with the same rows and computes them once.
+    # None of these columns is null. Stated once, both joins share it, and Spark computes the common
+    # rows once.
     is_known = F.expr(" and ".join(f"`{name}` is not null" for name in OFFSET_KEY))
     newest = newest_events(offset_changes(changing).where(is_known), *OFFSET_KEY)
     newest = newest.where("`order` is not null")
-    # What changed no offset last is left out while a commit is one row, however many its partitions
+    # Drop events that set no current offset while a commit is still one row, whatever its size.
     identity = ["store", "group", "order"]
     last = newest.select(*identity).distinct()
     few = changing.withColumn("order", event_order()).join(last, identity, "left_semi")
@@ -125,7 +124,7 @@ def offsets_as_of(
 
 
 def standing(changes: DataFrame) -> DataFrame:
-    """Return what stands after all these changes (of ``offset_changes``)."""
+    """Return the committed offsets after all these changes (of ``offset_changes``)."""
     return _standing(last_changes(changes, *OFFSET_KEY))
 
 
@@ -139,14 +138,15 @@ def newest_events(changes: DataFrame, *key: str) -> DataFrame:
 
 
 def last_changes(changes: DataFrame, *key: str, newest: DataFrame | None = None) -> DataFrame:
-    """Return the last change for each key, removals included.
+    """Return the last change for each key, including removals.
 
-    ``newest`` is ``newest_events`` of the same, where that is known: where it was written and read
-    back, Spark knows how small it is, and does not sort every change to join them.
+    ``newest`` is ``newest_events`` of the same changes, if it is already known. If it was written
+    and read back, Spark knows that it is small, and does not sort every change for the join.
     """
     ordered = changes.withColumn("order", event_order())
     if newest is None:
-        # Numbers first: what is left of millions of commits is a row a key, and only that is sorted
+        # Numbers first: they leave one row per key of millions of commits, and only those are
+        # sorted.
         newest = newest_events(changes, *key)
     rows = ordered.join(newest, [*key, "order"], "left_semi")
     value = F.struct("is_set", "lease_epoch", *[n for n in STANDING if n not in key])

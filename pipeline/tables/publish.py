@@ -1,12 +1,12 @@
 """The job that computes silver and gold for the days whose events have changed.
 
-Which those are is not remembered from the last run but compared: what bronze holds of a day with
-what the day was last computed from. So it does not matter where a run died. Days are replaced as a
-whole, and the note of it (``publications``) is written last; doing it again changes nothing.
+It does not rely on a memory of the last run. It compares bronze's content of a day with the content
+that the day was last computed from, so a run may be interrupted anywhere. Days are replaced as a
+whole, and their note (``publications``) is written last. Repeating the job changes nothing.
 
-A late segment changes its own day and, through what is carried over, the days after it: all of them
-are computed again. No watermark drops anything. And for the same reason a gap holds back its day
-and all that follow: offsets, members and ends are carried through it.
+A late segment changes its own day and, through carried events, the days after it: all of them are
+computed again. No watermark drops late events. For the same reason a gap holds back its own day and
+all later ones, since offsets, members and ends are carried through it.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ from groupkeeper.pipeline.tables.lake import (
 )
 
 GOLD_TABLES: Final = ("lag_1m", "commit_rate_1m", "rebalances", "group_daily", "audit")
-"""What is published; ``docs/reference/tables.md`` says what is in each."""
+"""The published tables; ``docs/reference/tables.md`` describes them."""
 
 COMPUTATION: Final = 2
-"""The version of what is computed. Whoever makes silver, gold or what is carried over say something
-else of the same events raises it: days of another version are computed again."""
+"""The version of the computation. Raise it when silver, gold or carried events change for the same
+events: days of another version are computed again.
+"""
 
 PUBLISHED: Final = "published"
 HELD_BACK: Final = "held back"
@@ -57,50 +58,48 @@ UNDER_WAY: Final = (
     "`groupkeeper pipeline run` began to compute this and has not finished; if none is at work, it "
     "was interrupted, and is to be run again"
 )
-"""What is missing of a day that is held back only until then."""
+"""The missing part of a day that is held back only until the run has finished."""
 
 Progress = Callable[[str], object]
-"""Is told what is being done, for a person who waits."""
+"""Called with each step, to show progress."""
 
 
 @dataclass(frozen=True)
 class Publication:
-    """What a run did."""
+    """The result of a run."""
 
     published: list[date] = field(default_factory=list)
     """Days that were computed and published."""
     held_back: dict[date, list[Gap]] = field(default_factory=dict)
-    """Days that are not published, now or earlier, and what is missing of them or of earlier ones.
-    """
+    """Days that are not published, and the gaps in them or in earlier days."""
     accepted: list[Gap] = field(default_factory=list)
-    """What is missing of days that are published all the same, and of what later ones go on from.
-    """
+    """Gaps of days that are published nevertheless, and of the earlier days that they depend on."""
     events: int = 0
-    """Events of the days that were published."""
+    """The number of events of the published days."""
     put_backs: list[PutBack] = field(default_factory=list)
-    """Where an older copy took the place of a store, whenever that was."""
+    """The moments at which an older copy replaced a store, in any run."""
 
 
 _Span = tuple[str, int, int]
-"""A store, and the first and last seq of what is missing of it."""
+"""A store, and the first and last seq of a gap."""
 
 
 class _Note(NamedTuple):
-    """What is noted of a day."""
+    """The note of a day."""
 
     state: str
     fingerprint: str
-    """Of what it was computed from; "" while that is under way."""
+    """A hash of the content that it was computed from; "" during the computation."""
     missing: str
-    """For a person."""
+    """The missing events, as text for people."""
     accepted: frozenset[_Span]
-    """What it was published without."""
+    """The gaps that it was published with."""
     version: int
-    """Of the computation; 0 before there were any."""
+    """The version of the computation; 0 before versions existed."""
 
     @property
     def ground(self) -> tuple[str, str, int]:
-        """What the day has to be computed again for when it changes."""
+        """What the day must be computed again for when it changes."""
         return self.state, self.fingerprint, self.version
 
 
@@ -111,11 +110,11 @@ def publish(
     accept_gaps: Collection[date] = (),
     progress: Progress = lambda _: None,
 ) -> Publication:
-    """Bring silver and gold up to what bronze holds.
+    """Bring silver and gold up to date with bronze.
 
-    A day with a gap in a log's ``seq`` is not published, nor is a later one, and those that were
-    published before the gap was known are withdrawn. A gap of one of the days ``accept_gaps`` is
-    accepted, for good: what is left of it when a part arrives is accepted as well.
+    A day with a gap in a log's ``seq`` is not published, nor is any later day. Days published
+    before the gap was known are withdrawn. A gap on one of the days ``accept_gaps`` is accepted for
+    good: if a part of it arrives, the rest stays accepted.
     """
     coverage = read_coverage(spark, lake)
     noted = _notes(spark, lake)
@@ -158,7 +157,7 @@ def _judged(
     noted: Mapping[date, _Note],
     accept_gaps: Collection[date],
 ) -> tuple[list[Gap], list[Gap]]:
-    """Tell the gaps that were accepted from those that were not."""
+    """Return the accepted gaps, and the others."""
     before = {each for note in noted.values() for each in note.accepted}
     accepted: list[Gap] = []
     unknown: list[Gap] = []
@@ -175,7 +174,7 @@ def _judged(
 def _wanted(
     day: date, fingerprint: str, accepted: Mapping[Gap, _Span], unknown: Sequence[Gap]
 ) -> _Note:
-    """Say what is to be noted of a day: what is missing of it, or of what it goes on from."""
+    """Return the note for a day, with the gaps in it or in the days that it depends on."""
     lacks = [gap for gap in unknown if gap.from_day <= day]
     lives_without = [gap for gap in accepted if gap.from_day <= day]
     state = HELD_BACK if lacks else ACCEPTED if lives_without else PUBLISHED
@@ -185,14 +184,14 @@ def _wanted(
 
 
 def _missing_of(gap: Gap, day: date) -> str:
-    """Say what a day lacks; one that comes after a gap lacks what is carried through it."""
+    """Return what a day lacks; a day after a gap lacks the carried state."""
     if gap.touches(day):
         return str(gap)
-    return f"what stood when it began is not known for certain: of {gap.days_text} {gap}"
+    return f"its state at the start is uncertain: of {gap.days_text} {gap}"
 
 
 def _notes(spark: SparkSession, lake: Lake) -> dict[date, _Note]:
-    """Read what is noted of each day."""
+    """Read the note of each day."""
     finish_replacing(spark, lake.publications, lake.new_publications)
     return {
         row["dt"]: _Note(
@@ -207,7 +206,7 @@ def _notes(spark: SparkSession, lake: Lake) -> dict[date, _Note]:
 
 
 def _note(spark: SparkSession, lake: Lake, coverage: Coverage, notes: Mapping[date, _Note]) -> None:
-    """Write what every day was computed from, and what it was accepted without."""
+    """Write the content that every day was computed from, and its accepted gaps."""
     rows = [
         (
             *(day, note.state, note.fingerprint, coverage.events(day), note.missing),
@@ -221,17 +220,17 @@ def _note(spark: SparkSession, lake: Lake, coverage: Coverage, notes: Mapping[da
 
 @dataclass(frozen=True)
 class _Run:
-    """One computation of some days in a row."""
+    """One computation of consecutive days."""
 
     spark: SparkSession
     lake: Lake
     days: Sequence[date]
     before: date | None
-    """The last day that there are events of and that is not computed again."""
+    """The last day with events that is not computed again."""
     progress: Progress
 
     def compute(self, ready: Sequence[date]) -> None:
-        """Write silver for all days, and gold for those that are complete."""
+        """Write silver for all days, and gold for the complete ones."""
         events = read_events(self.spark, self.lake, self.days)
         columns = [*EVENT_SCHEMA.names, "store"]
         carried = self._carried("events", CARRIED_EVENTS_SCHEMA)
@@ -259,7 +258,7 @@ class _Run:
         of_ready = F.col(DAY).isin(*ready)
 
         def publish(table: str, rows: DataFrame) -> DataFrame:
-            # one file a day: these tables are small
+            # one file per day, since these tables are small
             path = self.lake.gold(table)
             self._write(rows.where(of_ready).repartition(DAY), path)
             return read_table(self.spark, path, rows.schema).where(of_ready)
@@ -275,17 +274,17 @@ class _Run:
         return self._kept(self.lake.silver(table), rows)
 
     def _kept(self, path: str, rows: DataFrame) -> DataFrame:
-        """Write a table, and read the same days of it: nothing is computed twice."""
+        """Write a table, and read the same days back, so that nothing is computed twice."""
         self._write(rows, path)
         return read_table(self.spark, path, rows.schema).where(F.col(DAY).isin(*self.days))
 
     def _carried(self, table: str, schema: StructType) -> DataFrame:
-        """Read what the day before these left."""
+        """Read the carried rows of the day before these."""
         rows = read_table(self.spark, self.lake.carried(table), schema)
         return rows.where(F.col(DAY) == F.lit(self.before))
 
     def _write(self, rows: DataFrame, path: str) -> None:
-        """Replace these days of a table, and empty those that have no rows any more."""
+        """Replace these days of a table, and empty those without rows."""
         began = time.monotonic()
         seen = Observation()
         write_days(rows.observe(seen, F.collect_set(DAY).alias("days")), path)

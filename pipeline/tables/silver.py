@@ -1,11 +1,11 @@
-"""Silver: events turned into what a person asks about: moves of offsets, sessions, rebalances.
+"""Silver: moves of offsets, sessions of members, and rebalances, computed from events.
 
-Functions of events alone. What a later day needs of an earlier one is a set of events too
-(``carried_events``), so a day is computed from its own events and those, by the same functions that
-would compute it from the whole history.
+Every table is a function of events only. What a later day needs of an earlier one is also a set of
+events (``carried_events``). So the same functions compute a day from its own and the carried
+events, or from the whole history.
 
-A table of days holds what was the case on that day, as its end saw it: a session of three days
-stands in three of them, and has an end only in the last.
+A table has the state of each day as it was at the end of that day. A session of three days has a
+row on each of them, and an end only on the last.
 
 Long because it is a list: one function a table.
 """
@@ -25,13 +25,13 @@ from groupkeeper.pipeline.tables.lake import DAY
 from groupkeeper.pipeline.tables.offsets import event_order, offset_changes
 
 RESTORE_CLIENT_PREFIX: Final = "groupkeeper-restore/"
-"""What the client id of a restore begins with; the plan's id follows."""
+"""The prefix of a restore's client id; the plan's id follows."""
 
 TXN_OFFSET_COMMIT: Final = "TxnOffsetCommit"
-"""The API of a commit within a transaction. No tool sends one."""
+"""The API of a commit within a transaction; no tool sends one."""
 
 SKIP_MESSAGES: Final = 100_000
-"""A member that moves an offset forward by this much in one commit has skipped, not consumed."""
+"""A member that moves an offset forward by this many messages at once has skipped, not consumed."""
 
 MAX_LISTED_MOVES: Final = 100
 """Moved partitions that a rebalance names; all are counted."""
@@ -43,13 +43,16 @@ _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
 def commit_deltas(events: DataFrame, skip_messages: int = SKIP_MESSAGES) -> DataFrame:
-    """One row for each partition of each commit: how far it moved the offset, and what that was.
+    """Return one row for each partition of each commit, with the move of the offset and its cause.
 
-    ``delta`` is null where there was no offset before. ``cause`` is ``member``, ``restore``, or
-    ``reset``: generation -1, an administrator's doing or that of a consumer without a group. What
-    counts with a transaction is a member's, if only of one that has left meanwhile.
-    ``is_rewind``: back. ``is_duplicate``: not at all. ``is_skip``: forward over messages that the
-    group did not consume, by a reset or restore, or by ``skip_messages`` and more at once.
+    ``delta`` is null if there was no offset before. ``cause`` is one of:
+    - ``member``, which includes commits of a transaction, even after their member has left
+    - ``restore``
+    - ``reset``: generation -1, from an administrator or a consumer without a group
+
+    ``is_rewind`` is a move back, ``is_duplicate`` no move. ``is_skip`` is a move forward over
+    messages that the group did not consume: a reset or restore, or ``skip_messages`` or more at
+    once.
     """
     moves = offset_changes(events.where(F.col("kind") == "commit")).drop("kind", "reason", "is_set")
     delta = F.when(F.col("previous_offset") >= 0, F.col("offset") - F.col("previous_offset")).alias(
@@ -67,12 +70,12 @@ def commit_deltas(events: DataFrame, skip_messages: int = SKIP_MESSAGES) -> Data
 
 
 def other_changes(events: DataFrame) -> DataFrame:
-    """Changes of offsets that are no commits: what expired, was deleted, or was snapshotted."""
+    """Return changes of offsets that are no commits: expired, deleted, or from a snapshot."""
     return with_day(offset_changes(events.where(F.col("kind") != "commit"))).drop("api")
 
 
 def end_offsets(events: DataFrame) -> DataFrame:
-    """One row for each partition of each sample of ends."""
+    """Return one row for each partition of each sample of ends."""
     topics = events.where(F.col("kind") == "end_offset").select(
         "store", "ts_ms", "lease_epoch", "seq", F.explode("topics").alias("t")
     )
@@ -100,11 +103,13 @@ def _cause() -> Column:
 
 
 def member_sessions(events: DataFrame, forgotten: DataFrame, days: Sequence[date]) -> DataFrame:
-    """One row for each member and day on which it was one: when it joined, when and why it ended.
+    """Return one row for each member and day of its session: when it joined, when and why it ended.
 
     ``ended_by`` is ``leave``, ``replaced`` (a static member came back under a new id), the reason
-    of an eviction, or ``forgotten``; null while it lives. A kill may take an end back, and the
-    member ends once more: what a day knew of the first stands, and the second has no beginning.
+    of an eviction, or ``forgotten``. It is null while the member lives.
+
+    A crash of the coordinator may undo an end, and the member then ends again. The day of the first
+    end keeps it, and the second has no beginning.
     """
     member = ("store", "group", "member_id")
     joins = events.where(F.col("kind") == "member_join")
@@ -131,11 +136,11 @@ def member_sessions(events: DataFrame, forgotten: DataFrame, days: Sequence[date
 
 
 _JOIN: Final = ("instance_id", "client_id", "client_host", "principal", "reason", "ts_ms")
-"""What a session tells of its beginning."""
+"""The columns of a session's beginning."""
 
 
 def _ends(events: DataFrame, forgotten: DataFrame) -> DataFrame:
-    """The ends of members, one a day: the last that was told on it."""
+    """Return the ends of members, one per day: the last of that day."""
 
     def of(rows: DataFrame, by: Column, member_id: str = "member_id") -> DataFrame:
         end = F.struct("ts_ms", by.alias("by")).alias("end")
@@ -147,7 +152,7 @@ def _ends(events: DataFrame, forgotten: DataFrame) -> DataFrame:
     gone = of(events.where(kind.isin("member_leave", "member_evicted")), by)
     is_replacement = (kind == "member_join") & F.col("replaces").isNotNull()
     told = gone.unionByName(of(events.where(is_replacement), F.lit("replaced"), "replaces"))
-    # who has left is not forgotten as well
+    # a member that has left is not forgotten too
     same = [F.col(f"lost.{name}") == F.col(f"told.{name}") for name in ("store", "group")]
     same += [F.col("lost.member_id") == F.col("told.member_id"), F.expr("told.order < lost.order")]
     lost = forgotten.alias("lost").join(told.alias("told"), same, "left_anti")
@@ -158,12 +163,12 @@ def _ends(events: DataFrame, forgotten: DataFrame) -> DataFrame:
 
 
 def forgotten_members(events: DataFrame, days: Sequence[date]) -> DataFrame:
-    """The members that the coordinator forgot, each with the event that tells of it.
+    """Return the members that the coordinator lost in a crash, with the event that shows it.
 
-    A member is stored with the assignment that follows its join. When the shard is loaded again
-    before that (the coordinator was killed, or could not write), it is as if it had never come, and
-    no event of its own says so. What does: ``shard_loaded`` under a later lease, an assignment,
-    which names all members, without it, or the end of a rebalance that left nobody.
+    A member is stored with the assignment after its join. If the shard is loaded again before that
+    (because the coordinator was killed or could not write), the member is gone, and no event of its
+    own says so. One of these events shows it: ``shard_loaded`` under a later lease, an assignment
+    without the member, or the end of a rebalance that left no member.
     """
     kind = F.col("kind")
     tells_all = (kind == "assignment") | ((kind == "rebalance_end") & (F.col("members") == 0))
@@ -176,7 +181,7 @@ def forgotten_members(events: DataFrame, days: Sequence[date]) -> DataFrame:
         event_order().alias("order"),
         F.when(tells_all, names).alias("names"),
     )
-    # what follows an event, told backwards: Spark looks ahead by beginning anew for every row
+    # each event needs those after it; in reverse order, since Spark is slow at looking ahead
     later = F.col("order").desc()
     of_group = Window.partitionBy("store", "group").orderBy(later)
     of_shard = Window.partitionBy("store", "shard").orderBy(later)
@@ -192,7 +197,7 @@ def forgotten_members(events: DataFrame, days: Sequence[date]) -> DataFrame:
     )
     loaded = F.when(kind == "shard_loaded", F.struct("order", "ts_ms"))
     steps = steps.withColumn("loaded", F.last(loaded, ignorenulls=True).over(of_shard))
-    # the new id of a static member is stored at once, where the group goes on as it is
+    # the new id of a static member is stored at once if there is no rebalance
     loss = F.least(F.when(F.col("replaces").isNull(), F.col("loaded")), F.col("told"))
     lost = steps.where((kind == "member_join") & ~F.col("is_named")).withColumn("loss", loss)
     return (
@@ -201,7 +206,7 @@ def forgotten_members(events: DataFrame, days: Sequence[date]) -> DataFrame:
         .agg(F.max_by("loss", "order").alias("loss"))
         .select(
             *("store", "group", "member_id", "loss.order", "loss.ts_ms"),
-            # what was carried into these days by a version that did not know of it ends with them
+            # a member carried by a version that did not detect this ends on the first day
             F.greatest(F.to_date(F.timestamp_millis("loss.ts_ms")), F.lit(days[0])).alias(DAY),
         )
     )
@@ -211,21 +216,22 @@ def forgotten_members(events: DataFrame, days: Sequence[date]) -> DataFrame:
 
 
 def rebalances(events: DataFrame, days: Sequence[date]) -> DataFrame:
-    """One row for each rebalance and day on which it took a step: why, how long, who, what moved.
+    """Return one row for each rebalance and day on which it took a step.
 
-    A rebalance begins with its join phase (``started_ms``, ``reason``, the member that caused it),
-    has a new generation when that is over (``completed_ms``, ``duration_ms``, ``awaited``: who did
-    not come back in time), and its leader's assignment after that (``assigned_ms``). One that was
-    overtaken by the next, or by a crash, has no end. A day on which it merely lasted has no row:
-    whether it goes on or was lost with its coordinator is told later. ``moved`` counts the
-    partitions that another member had before, ``assigned`` all; null where the assignment cannot be
-    read.
+    A rebalance has three steps:
+    - its join phase begins: ``started_ms``, ``reason``, the member that caused it
+    - its generation is complete: ``completed_ms``, ``duration_ms``, ``awaited`` (absent members)
+    - its leader has assigned partitions: ``assigned_ms``
+
+    A rebalance that the next one or a crash interrupted has no end. A day on which it only lasted
+    has no row. ``moved`` counts the partitions that another member had before, ``assigned`` all of
+    them; both are null if the assignment cannot be read.
     """
     group = Window.partitionBy("store", "group").orderBy("lease_epoch", "seq")
     kinds = ("rebalance_start", "rebalance_end", "assignment")
     steps = events.where(F.col("kind").isin(*kinds))
     steps = steps.withColumn("step", F.array_position(F.lit(list(kinds)), F.col("kind")))
-    # the first that is known of one may be its end
+    # the first known event of a rebalance may be its end
     begins_anew = (F.col("step") <= F.lag("step").over(group)).cast("int")
     steps = (
         steps.withColumn("begins_anew", begins_anew)
@@ -287,13 +293,13 @@ _LATER: Final = (*_COMPLETED, "completed_ms", "assigned", "moved", "moves", "ass
 
 
 def _first_of(kind: str, *fields: str) -> Column:
-    """Take what the first event of a kind says."""
+    """Return fields of the first event of a kind."""
     of_kind = F.col("kind") == kind
     return F.min_by(F.struct(*fields), F.when(of_kind, event_order())).alias(kind)
 
 
 def _moves(events: DataFrame) -> DataFrame:
-    """For each assignment that can be read: what is assigned, and what was elsewhere before."""
+    """Return the assigned and the moved partitions of each readable assignment."""
     assignments = events.where((F.col("kind") == "assignment") & F.col("partitions").isNotNull())
     of_event = ("store", "group", "lease_epoch", "seq")
     topics = assignments.select(*of_event, F.explode("partitions").alias("member_id", "of_member"))
@@ -320,7 +326,7 @@ def _moves(events: DataFrame) -> DataFrame:
 
 
 def _static_names(events: DataFrame) -> DataFrame:
-    """A static member that comes back has a new id and is the same member."""
+    """Return the instance ids of static members, which keep them under a new member id."""
     joins = events.where((F.col("kind") == "member_join") & F.col("instance_id").isNotNull())
     return joins.select("store", "group", "member_id", "instance_id").distinct()
 
@@ -337,14 +343,14 @@ _LASTING: Final = (
     "rebalance_end",
     "admin_action",
 )
-"""Kinds that say something lasting."""
+"""Kinds of events with a lasting effect."""
 
 
 def carried_events(events: DataFrame, forgotten: DataFrame, days: Sequence[date]) -> DataFrame:
-    """For the end of each day: the events that a later day still needs, in the events' own columns.
+    """Return the events that later days need, for the end of each day, in the events' own columns.
 
-    The joins of members that live on, the last assignment of each group and of each partition, and
-    the rebalance that is under way; and, for a day alone, the deletions of topics, whose offsets go
+    These are the joins of current members, the last assignment of each group and partition, and the
+    current rebalance. Deletions of topics are kept for one day, since their offsets are removed
     soon after.
     """
     told = with_day(events.where(F.col("kind").isin(*_LASTING))).withColumn("order", event_order())
@@ -352,7 +358,7 @@ def carried_events(events: DataFrame, forgotten: DataFrame, days: Sequence[date]
     of_member = F.array(F.lit("member"), "group", "member_id").alias("key")
     over = F.struct(of_member, F.lit(False).alias("opens")).alias("state")
     states = states.unionByName(forgotten.select("store", "order", DAY, over))
-    # the end of a day knows the last state: what is sorted is a row a key and day, without content
+    # each day needs only the last state: rows without content, one per key and day, are sorted
     last = states.groupBy("store", "state.key", DAY).agg(
         F.max("order").alias("order"), F.max_by("state.opens", "order").alias("opens")
     )
@@ -370,13 +376,13 @@ def carried_events(events: DataFrame, forgotten: DataFrame, days: Sequence[date]
 
 
 def _with_static_names(carried: DataFrame, events: DataFrame) -> DataFrame:
-    """Write assignments by the names of static members: their ids may be forgotten by then."""
+    """Replace the member ids in assignments by static names; the ids may be unknown later."""
     key = ("store", "log_id", "seq", DAY)
     of_member = F.explode("partitions").alias("member_id", "topics_of_member")
     members = carried.where(F.col("kind") == "assignment").select(*key, "group", of_member)
     named = members.join(_static_names(events), ["store", "group", "member_id"], "left")
     owner = F.coalesce("instance_id", "member_id").alias("owner")
-    # a map takes no name twice, whatever the leader wrote
+    # a map has no name twice, whatever the leader wrote
     owners = named.groupBy(*key, owner).agg(F.first("topics_of_member").alias("topics_of_owner"))
     by_name = owners.groupBy(*key).agg(
         F.map_from_entries(F.collect_list(F.struct("owner", "topics_of_owner"))).alias("by_name")
@@ -388,7 +394,9 @@ def _with_static_names(carried: DataFrame, events: DataFrame) -> DataFrame:
 
 
 def _states() -> Column:
-    """What an event says something lasting about, and whether it opens or closes it."""
+    """Return the keys that an event has a lasting effect on, and whether it opens or closes
+    them.
+    """
 
     def state(opens: bool, *key: str | Column) -> Column:
         return F.struct(F.array(*key).alias("key"), F.lit(opens).alias("opens"))
@@ -402,7 +410,7 @@ def _states() -> Column:
     replaced = (F.lit("member"), group, F.col("replaces"))
     started, completed = (F.lit("started"), group), (F.lit("completed"), group)
     is_join, replaces = kind_is("member_join"), F.col("replaces").isNotNull()
-    # the owner of a partition that nobody has now is told by the last assignment that had it
+    # the last assignment that has a partition shows the owner, if nobody has it now
     held = F.transform(_held_partitions(), lambda held: state(True, F.lit("held"), group, held))
     states = F.array_compact(
         F.array(
@@ -423,7 +431,7 @@ _STATES: Final = "array<struct<key:array<string>,opens:boolean>>"
 
 
 def _held_partitions() -> Column:
-    """Take the partitions of an assignment, each as one word."""
+    """Return the partitions of an assignment, each as one word."""
 
     def of_topic(topic: Column) -> Column:
         return F.transform(topic["value"], lambda number: F.concat_ws(" ", number, topic["key"]))
@@ -437,7 +445,7 @@ def _held_partitions() -> Column:
 def _on_each_day(
     rows: DataFrame, begins_ms: Column, ends_ms: Column, days: Sequence[date]
 ) -> DataFrame:
-    """Repeat each row for every one of the days that it reaches into."""
+    """Repeat each row for every day that it extends into."""
 
     first = F.greatest(_day_of(begins_ms), F.lit(days[0]))
     last = F.least(F.coalesce(_day_of(ends_ms), F.lit(days[-1])), F.lit(days[-1]))
@@ -450,6 +458,6 @@ def _day_of(at_ms: Column | str) -> Column:
 
 
 def _until_its_day(at_ms: str, column: str) -> Column:
-    """Take a column as the end of the row's day knew it: null when it happened later."""
+    """Return a column as known at the end of the row's day: null if it happened later."""
     end_ms = (F.unix_date(F.col(DAY)).cast("long") + 1) * _DAY_MS
     return F.when(F.col(at_ms) < end_ms, F.col(column))

@@ -1,21 +1,21 @@
-"""Committed offsets in a store of the host's own: four methods over whatever it has.
+"""Committed offsets in a store of the host's own: four methods over any database.
 
-Weaker promises than those of the other backends, because the store promises less:
+The promises are weaker than those of the other backends, because the store promises less:
 
-- Offsets alone are stored. Which members a group has is remembered by the process: it survives a
-  failed write, and after a restart every group is Empty and its members join again.
-- Nothing can be listed: ``list_groups`` knows the groups that were named since the start. A group
-  is read when it is first named (``storage.base.LoadsGroups``); what was never named does not
-  expire either.
+- Only offsets are stored. The process remembers the members of a group. They survive a failed
+  write, but after a restart every group is Empty and its members join again.
+- Groups cannot be listed: ``list_groups`` returns the groups that were named since the start. A
+  group is read when it is first named (``storage.base.LoadsGroups``), so the offsets of a group
+  that is never named do not expire.
 - A commit of several partitions is several calls of ``store``. A crash between them leaves the
-  first ones; nobody was told that the commit succeeded, and its client repeats it.
-- A write that takes too long is not cancelled, for nobody could tell when it ends; its group is
-  neither written nor read before it has. Other groups go on.
-- There is no fence: two processes over one store overwrite each other. See to it that there is one.
-- Topics are not stored either: a configured one is made again at every start, under a new id, and
-  offsets belong to its name. Its end is the largest offset of the groups that were named so far.
-  Offsets of a topic that is missing, or that is deleted, stay in the host's store.
-- No event log, so no ``commit_log``.
+  first ones. The client got no success for that commit, so it retries.
+- A write that takes too long is not cancelled, since nobody would know when it ends. Its group is
+  neither written nor read before it has ended. Other groups continue.
+- There is no fence: two processes over one store overwrite each other. Run only one.
+- Topics are not stored either. A configured topic is created at every start, under a new id, and
+  offsets belong to its name. Its end is the largest offset of the groups named so far. Offsets of a
+  missing or deleted topic stay in the host's store.
+- There is no event log, so no ``commit_log``.
 
 Long because each of its weaker promises is handled in the same few methods.
 """
@@ -71,12 +71,14 @@ from groupkeeper.storage.keyed import KeyedRecords
 MAX_STEP_BYTES: Final = 16 * 1024 * 1024
 
 MAX_CALLS: Final = 32
-"""Groups that are written at the same time, or read by a load; the offsets of one are written one
-by one.
+"""The number of groups that are written at the same time, or read by a load. The offsets of one
+group are written one by one.
 """
 
 READ_TIMEOUT_MS: Final = 5_000
-"""``CoordinatorConfig.append_timeout_ms`` by default, which limits the reads of single groups."""
+"""The default of ``CoordinatorConfig.append_timeout_ms``, which limits the read of a single
+group.
+"""
 
 _T = TypeVar("_T")
 
@@ -88,13 +90,14 @@ class OffsetAndMetadata:
     """A committed offset as the host's store keeps it; times are wall-clock milliseconds."""
 
     offset: int
-    """-1: this partition was deleted while others of its group stay; to be kept like any other. A
-    commit of -1 reads the same, as it does for every client; other negative offsets are offsets.
+    """-1 if this partition was deleted while others of its group stay. Store it like any other
+    offset. A committed -1 is the same, as for every client. Other negative offsets are normal
+    offsets.
     """
     metadata: str = ""
     commit_time_ms: int = NO_TIMESTAMP
     expire_time_ms: int = NO_TIMESTAMP
-    """-1: as long as the coordinator's retention says."""
+    """-1: the coordinator's retention applies."""
     leader_epoch: int = NO_LEADER_EPOCH
 
 
@@ -103,38 +106,42 @@ GroupOffsets: TypeAlias = Mapping[str, Mapping[int, OffsetAndMetadata]]
 
 
 class MetadataStore(Protocol):
-    """What a host brings. Each method may be ``async``; one that is not runs on the loop, so it
-    must not wait for anything. What a method raises ends up as a retriable error at the client.
+    """A host's store. Each method may be ``async``; one that is not runs on the loop, so it must
+    not block. If a method raises, the client gets a retriable error.
 
-    A method that has returned or raised has ended: nothing of it may be written later. What comes
-    next for the group does not wait for a thread that goes on after a time limit of the store's
-    own, say, and would be overwritten by it. ``store`` and ``delete`` are never cancelled while
-    the loop lives, however long they take; ``fetch`` and ``fetch_all`` may be. A ``fetch_all`` that
-    goes on all the same is the only one of its group until it has ended.
+    When a method has returned or raised, none of its writes may follow. The next call for the group
+    is made at once, and a late write, such as that of a thread after the store's own timeout, would
+    overwrite its result.
 
-    What is returned has to have the types that are written here: a partition is an int and no str,
-    as JSON makes of it, and metadata is never None. Else the group is refused with
-    UNKNOWN_SERVER_ERROR, which clients do not try again, and the log names what was wrong.
+    ``store`` and ``delete`` are never cancelled while the loop runs, however long they take.
+    ``fetch`` and ``fetch_all`` may be cancelled. If a ``fetch_all`` continues after that, no other
+    call is made for its group before it has ended.
+
+    The results must have exactly these types: a partition is an int, not a str as in JSON, and
+    metadata is never None. Otherwise the group is refused with UNKNOWN_SERVER_ERROR, which clients
+    do not retry, and the log names the wrong value.
     """
 
     def store(
         self, group_id: str, topic: str, partition: int, offset: OffsetAndMetadata
     ) -> Awaitable[None] | None:
-        """Keep one offset, replacing what was there. Durable on return."""
+        """Write one offset, replacing the previous one. It must be durable on return."""
         ...
 
     def fetch(
         self, group_id: str, topic: str, partition: int
     ) -> Awaitable[OffsetAndMetadata | None] | OffsetAndMetadata | None:
-        """Return one offset; None where there is none."""
+        """Return one offset, or None if there is none."""
         ...
 
     def fetch_all(self, group_id: str) -> Awaitable[GroupOffsets] | GroupOffsets:
-        """Return all offsets of a group; empty where there are none."""
+        """Return all offsets of a group; empty if there are none."""
         ...
 
     def delete(self, group_id: str) -> Awaitable[None] | None:
-        """Forget all offsets of a group; one that is not there is no error. Durable on return."""
+        """Delete all offsets of a group; a missing group is no error. It must be durable on
+        return.
+        """
         ...
 
 
@@ -143,20 +150,20 @@ _METHODS: Final = ("store", "fetch", "fetch_all", "delete")
 
 @dataclass(slots=True)
 class _GroupWrite:
-    """What one append comes to for one group."""
+    """The writes of one append for one group."""
 
     deletes: bool = False
     puts: dict[tuple[str, int], OffsetAndMetadata] = field(default_factory=dict)
     is_given_up: bool = False
-    """The append failed or was cancelled: no call is begun any more."""
+    """The append failed or was cancelled, so no further call is made."""
 
 
 class PersistentOffsetStorage:
-    """Keeps offsets in the host's ``MetadataStore``; see the promises above."""
+    """Keeps offsets in the host's ``MetadataStore``; its promises are in the head of this file."""
 
     def __init__(self, store: MetadataStore, *, read_timeout_ms: int = READ_TIMEOUT_MS) -> None:
-        """Touch nothing yet. Raises TypeError for what has not all four methods, and for a class in
-        place of an object.
+        """Raises TypeError if the store lacks one of the four methods, or is a class, not an
+        object.
 
         ``read_timeout_ms`` is how long a load after a failed write waits for one group.
         """
@@ -177,26 +184,27 @@ class PersistentOffsetStorage:
         self._owner: str | None = None
         self._epoch: LeaseEpoch = 0
         self._groups: dict[str, GroupRecord | None] = {}
-        """Groups that have something, with what is known of their members."""
+        """Groups that have offsets or members, with the last record of their members."""
         self._shard_of: dict[str, ShardId] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
-        """Groups with a call of the store that has not ended, its append perhaps long given up."""
+        """Groups with an unfinished call of the store; its append may have failed long ago."""
         self._reading: dict[str, asyncio.Task[Any]] = {}
-        """Groups with a ``fetch_all`` that has not ended, though perhaps nobody waits for it."""
+        """Groups with an unfinished ``fetch_all``, even if nobody waits for it any more."""
         self._cluster = KeyedRecords()
         self._ends: dict[ShardId, KeyedRecords] = {}
 
     # --- Life and lease: within the process -------------------------------------------------------
 
     async def open(self, identity: StoreIdentity) -> None:
-        """Begin; the identity is the host's affair."""
+        """Open the storage. The identity is not checked, since the host's store has none."""
         if self._is_open:
             raise StoreRefused("the store is in use by another coordinator of this process")
         self._is_open = True
 
     async def close(self) -> None:
-        """End, once the writes that are under way have. The object may be opened again; the host
-        closes its store itself.
+        """Wait for the unfinished writes, and close.
+
+        The storage may be opened again. The host closes its store itself.
         """
         self._is_open = False
         self._owner = None
@@ -204,7 +212,7 @@ class PersistentOffsetStorage:
             await asyncio.wait(self._writing.values())
 
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
-        """Take all shards under a new epoch; it fences late appends of this process alone."""
+        """Acquire all shards under a new epoch, which fences only late appends of this process."""
         self._check_open()
         if self._owner not in (None, owner):
             return {}
@@ -213,11 +221,10 @@ class PersistentOffsetStorage:
         return {shard: Lease(shard, owner, self._epoch) for shard in shards}
 
     async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
-        """Nobody can take them."""
+        """Return no shards: nobody else can acquire them."""
         return []
 
     async def release(self, leases: Collection[Lease]) -> None:
-        """Let the next owner in."""
         self._owner = None
 
     # --- Reading ----------------------------------------------------------------------------------
@@ -225,8 +232,10 @@ class PersistentOffsetStorage:
     async def load(
         self, shards: Collection[ShardId]
     ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
-        """Yield what this process has heard of: nothing at a start, all that lives after a failed
-        append, but for groups whose write has not ended.
+        """Yield the records that this process knows: nothing at a start, all groups after a failed
+        append.
+
+        Groups with an unfinished write are left out.
         """
         self._check_open()
         wanted = set(shards)
@@ -244,8 +253,9 @@ class PersistentOffsetStorage:
                 yield shard, records
 
     async def _read_in_time(self, group_id: str) -> list[Record]:
-        """Read a group for a load. One that cannot be read, or not in time, is left out: others go
-        on, and it is read when it is next named.
+        """Read a group for a load. A group that cannot be read in time is left out.
+
+        It is read when it is named again; the load continues with the others.
         """
         if group_id in self._writing or group_id in self._reading:
             return []
@@ -274,8 +284,10 @@ class PersistentOffsetStorage:
         return [SavedGroup(group_id, metadata, offsets)]
 
     async def _fetch_all(self, group_id: str) -> Any:
-        """Ask for all of a group. Who gives up cancels the call and does not wait for its end; what
-        it still returns is not heard.
+        """Fetch all offsets of a group.
+
+        A cancelled caller cancels the call and does not wait for its end; a later result is
+        ignored.
         """
         found = _ask(self._store.fetch_all, group_id)
         if not inspect.isawaitable(found):
@@ -289,7 +301,7 @@ class PersistentOffsetStorage:
         return call.result()
 
     def _offsets(self, group_id: str, found: Any) -> dict[str, dict[int, SavedOffset]]:
-        """Take what the host's store has of a group, each value being what it may be."""
+        """Check the offsets that the host's store returned for a group. Raises StoreRefused."""
         where = ""
         try:
             offsets: dict[str, dict[int, SavedOffset]] = {}
@@ -307,7 +319,7 @@ class PersistentOffsetStorage:
         return offsets
 
     async def fetch_offset(self, group_id: str, topic: str, partition: int) -> SavedOffset | None:
-        """Return what the store has of one partition, past any coordinator."""
+        """Return the stored offset of one partition, without a coordinator."""
         if group_id in self._writing:
             await asyncio.wait([self._writing[group_id]])
         found = await _result(_ask(self._store.fetch, group_id, topic, partition))
@@ -322,14 +334,14 @@ class PersistentOffsetStorage:
 
     def _unfit(self, method: str, group_id: str, where: str, error: Exception) -> StoreRefused:
         return StoreRefused(
-            f"{type(self._store).__name__}.{method} returned for group {group_id!r} what cannot be "
-            f"used{where}: {error}"
+            f"{type(self._store).__name__}.{method} returned an unusable value for group "
+            f"{group_id!r}{where}: {error}"
         )
 
     # --- Writing ----------------------------------------------------------------------------------
 
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
-        """Write what the append comes to: the last value of each offset, groups side by side."""
+        """Write the last value of each offset of the append, several groups at a time."""
         self._check_open()
         fenced = [item.shard for item in items if item.fence != self._epoch]
         writes: dict[str, _GroupWrite] = {}
@@ -373,7 +385,9 @@ class PersistentOffsetStorage:
                 self._ends.setdefault(shard, KeyedRecords()).apply(record)
 
     def _forget(self, writes: Mapping[str, _GroupWrite]) -> None:
-        """Only now: had a delete failed, a load would have to ask the store what the group has."""
+        """Forget deleted groups. Not earlier: after a failed delete, a load must read the group
+        again.
+        """
         for group_id, write in writes.items():
             if write.deletes and not write.puts and self._groups[group_id] is None:
                 del self._groups[group_id], self._shard_of[group_id]
@@ -383,9 +397,11 @@ class PersistentOffsetStorage:
         self._shard_of[group_id] = shard
 
     async def _write_all(self, writes: Mapping[str, _GroupWrite]) -> None:
-        """Write the groups side by side. What is under way when one fails is waited for, and when
-        the append is cancelled left to end by itself: a thread would write on, and later than what
-        a client is told next. What has not begun then never does.
+        """Write several groups at a time.
+
+        If one fails, wait for the running ones. If the append is cancelled, leave the running ones
+        to end by themselves: a thread would continue anyway, and write later than the client's next
+        answer. Groups not begun are not written.
         """
         waiting = deque(writes.items())
         under_way: set[asyncio.Task[None]] = set()
@@ -417,15 +433,13 @@ class PersistentOffsetStorage:
     # --- The rest of the contract -----------------------------------------------------------------
 
     def unfolded(self) -> int:
-        """Nothing is folded."""
         return 0
 
     def stats(self) -> dict[str, float]:
-        """Tell how many groups are known."""
         return {"groups": len(self._groups)}
 
     async def check_after_unclean_end(self) -> str | None:
-        """The host's affair."""
+        """Return None: the host checks its own store."""
         return None
 
     def _check_open(self) -> None:
@@ -439,22 +453,24 @@ _ENDS_THE_LOOP: Final = (KeyboardInterrupt, SystemExit)
 def _call(
     calls: dict[str, asyncio.Task[_T]], group_id: str, call: Coroutine[Any, Any, _T]
 ) -> asyncio.Task[_T]:
-    """Begin a call of the store for a group; it is among ``calls`` until it has ended."""
+    """Start a call of the store for a group; ``calls`` holds it until it has ended."""
     task = asyncio.get_running_loop().create_task(call)
     calls[group_id] = task
 
     def ended(task: asyncio.Task[_T]) -> None:
         del calls[group_id]
         if not task.cancelled():
-            task.exception()  # perhaps nobody is left to hear of it
+            task.exception()  # avoids a warning if nobody awaits the task any more
 
     task.add_done_callback(ended)
     return task
 
 
 def _ask(method: Callable[..., Any], *args: Any) -> Any:
-    """Call a method of the host's. StorageError for what is no Exception (the result of a task that
-    was cancelled, say): it would end a task of ours, and nobody would be answered.
+    """Call a method of the host's.
+
+    Turns exceptions outside Exception, such as that of a cancelled task, into StorageError: they
+    would end a task of ours, and its requests would get no answer.
     """
     try:
         return method(*args)
@@ -465,8 +481,9 @@ def _ask(method: Callable[..., Any], *args: Any) -> Any:
 
 
 async def _result(value: Any) -> Any:
-    """What a method gave, awaited if it is to be. StorageError for what is no Exception, as above,
-    and where it ends as cancelled though nobody has cancelled us.
+    """Return the result of a method, awaited if needed.
+
+    Raises StorageError as ``_ask`` does, and if it was cancelled although the caller was not.
     """
     if not inspect.isawaitable(value):
         return value
@@ -479,11 +496,11 @@ async def _result(value: Any) -> Any:
 
 
 _UNFIT: Final = (AttributeError, TypeError, ValueError)
-"""What comes of taking values that are not what they may be."""
+"""The errors that unusable values cause."""
 
 
 def checked_offset(found: Any) -> OffsetAndMetadata:
-    """Return the same, each value being what it may be. Raises one of ``_UNFIT``."""
+    """Return a copy with checked values. Raises one of ``_UNFIT``."""
     return OffsetAndMetadata(
         int64("offset", found.offset),
         text("metadata", found.metadata, most_bytes=None),

@@ -1,7 +1,7 @@
-"""A store in the memory of the process: nothing survives it. For tests, and for trying things out.
+"""A store in the memory of the process, for tests and trials. It does not survive the process.
 
-Not a mock: leases, epochs, fencing, order and atomicity are those of the contract. Closing keeps
-the content, so a second coordinator can open the same object and load what the first one wrote.
+Leases, epochs, fencing, order and atomicity follow the storage contract. Closing keeps the content:
+a second coordinator can open the same object and load what the first one wrote.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from groupkeeper.storage.keyed import KeyedRecords
 from groupkeeper.storage.segment_lines import EventDict, encode_line
 
 MAX_EVENTS = 100_000
-"""Events kept; at some 500 bytes each that is 50 MB."""
+"""The number of events kept; at some 500 bytes each that is 50 MB."""
 
 MAX_STEP_BYTES = 16 * 1024 * 1024
 
 LOAD_SLICE_RECORDS = 500
 
 HISTORY_SLICE_EVENTS = 5_000
-"""Events of any group that are looked at in one turn of the loop."""
+"""The number of events that are visited in one turn of the loop."""
 
 
 class KeptEvent(NamedTuple):
@@ -60,13 +60,13 @@ class MemoryOffsetStorage:
     def __init__(
         self, *, clock: Callable[[], int] = wall_clock_ms, max_events: int = MAX_EVENTS
     ) -> None:
-        """Start empty. ``clock`` tells the wall time in milliseconds."""
+        """``clock`` returns the wall time in milliseconds."""
         self.limits = StorageLimits(max_step_bytes=MAX_STEP_BYTES, one_lane=True)
         self._identity: StoreIdentity | None = None
         self._is_open = False
         self._log_clock = LogClock(clock)
         self._log_id: str | None = None
-        """Of the last event."""
+        """The log of the last event."""
         self._shards: dict[ShardId, KeyedRecords] = {}
         self._owners: dict[ShardId, str] = {}
         self._epochs: dict[ShardId, LeaseEpoch] = {}
@@ -76,7 +76,6 @@ class MemoryOffsetStorage:
         self._door = MemoryEvents(self._log_clock, self._events)
 
     async def open(self, identity: StoreIdentity) -> None:
-        """Create the store, or open it again."""
         if self._is_open:
             raise StoreRefused("memory: is in use by another coordinator of this process")
         if self._identity is not None:
@@ -87,18 +86,20 @@ class MemoryOffsetStorage:
             self._log_clock.begin(after=self._log_id)
 
     async def close(self) -> None:
-        """Release everything but the content."""
+        """Close the store and release the leases; the content stays."""
         self._is_open = False
         self._owners.clear()
 
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
-        """Take the shards that are free or ours, all under one new epoch."""
+        """Acquire the shards that are free or already ours, all under one new epoch."""
         self._check_open()
         free = [shard for shard in shards if self._owners.get(shard, owner) == owner]
         return self.take_over(free, owner)
 
     def take_over(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
-        """Take the shards whoever holds them, as another process does with one it thinks dead."""
+        """Acquire the shards whoever holds them, as another process would from a seemingly dead
+        one.
+        """
         self._last_epoch += 1
         for shard in shards:
             self._owners[shard] = owner
@@ -106,12 +107,11 @@ class MemoryOffsetStorage:
         return {shard: Lease(shard, owner, self._last_epoch) for shard in shards}
 
     async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
-        """Return the shards that were taken over; a lease in memory does not run out."""
+        """Return the shards that were taken over; a lease in memory does not expire."""
         self._check_open()
         return [lease.shard for lease in leases if not self._holds(lease)]
 
     async def release(self, leases: Collection[Lease]) -> None:
-        """Give back the shards that are still held."""
         self._check_open()
         self.give_back(leases)
 
@@ -124,7 +124,6 @@ class MemoryOffsetStorage:
     async def load(
         self, shards: Collection[ShardId]
     ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
-        """Yield the compacted records of each shard."""
         self._check_open()
         for shard in shards:
             if shard not in self._shards:
@@ -134,7 +133,6 @@ class MemoryOffsetStorage:
                 yield shard, records[start : start + LOAD_SLICE_RECORDS]
 
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
-        """Store the items of the shards that are not fenced."""
         self._check_open()
         fenced = [item.shard for item in items if self._epochs.get(item.shard) != item.fence]
         ours = [item for item in items if item.shard not in fenced and item.batches]
@@ -149,15 +147,14 @@ class MemoryOffsetStorage:
         return fenced
 
     def unfolded(self) -> int:
-        """Nothing waits: every append is compacted at once."""
+        """Return 0, since every append is compacted at once."""
         return 0
 
     def stats(self) -> dict[str, float]:
-        """Tell the last seq and how many events are kept."""
         return {"last_seq": self._last_seq, "events": len(self._events)}
 
     async def check_after_unclean_end(self) -> str | None:
-        """Nothing to check: nothing survives the process."""
+        """Return None: nothing survives the process, so nothing needs a check."""
         return None
 
     def events(self, after_seq: int = 0) -> list[EventDict]:
@@ -165,7 +162,7 @@ class MemoryOffsetStorage:
         return [event_dict(*kept) for kept in self._events if kept.seq > after_seq]
 
     async def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
-        """Yield the kept events of a group, oldest first, from a moment on."""
+        """Yield the kept events of a group from ``since_ms`` on, oldest first."""
         for position, kept in enumerate(list(self._events), start=1):
             event = kept.event
             named = event.group_id if isinstance(event, OffsetsCommitted) else event.group
@@ -175,7 +172,6 @@ class MemoryOffsetStorage:
                 await asyncio.sleep(0)
 
     def event_source(self) -> MemoryEvents:
-        """Return the door to the events."""
         return self._door
 
     def _store(self, stamp: Stamp, item: ShardAppend) -> None:
@@ -186,7 +182,7 @@ class MemoryOffsetStorage:
             for event in batch_events(batch.records, batch.events):
                 self._last_seq += 1
                 kept = (stamp, self._last_seq, item.shard, item.fence, event)
-                # Without the constructor, which is Python code: every commit takes this way.
+                # Without the constructor, which is Python code and would slow down every commit.
                 self._events.append(tuple.__new__(KeptEvent, kept))
 
     def _keep(
@@ -207,98 +203,90 @@ class MemoryOffsetStorage:
 
 
 class MemoryRow(NamedTuple):
-    """The events of one append, as far as the ring still has them."""
+    """The events of one append that the ring still has."""
 
     row: int
-    """That of its last event."""
+    """The seq of its last event."""
     first_seq: int
     last_seq: int
     kept: list[KeptEvent]
 
     def lines(self) -> RowLines:
-        """Render the events as lines of a segment."""
         stamp = self.kept[0].stamp
         lines = ((event["group"], encode_line(event)) for event in self.events())
         return RowLines(stamp.log_id, self.first_seq, stamp.ts_ms, lines)
 
     def events(self, since_ms: int = 0) -> Iterator[EventDict]:
-        """Render the events; none of them if they are older than a moment."""
+        """Yield the events; none if they are older than ``since_ms``."""
         if self.kept[0].stamp.ts_ms >= since_ms:
             for kept in self.kept:
                 yield event_dict(*kept)
 
 
 class MemoryRows:
-    """The rows of the ring. A copy of it is one step, so any thread may look at it."""
+    """The rows of the ring. Copying the ring is atomic, so any thread may read it."""
 
     def __init__(self, ring: deque[KeptEvent], note: LogNote) -> None:
-        """Look at nothing yet."""
         self._ring = ring
         self._note = note
 
     def hold(self) -> None:
-        """Show what stands now, and go on showing it."""
+        """Keep the current rows, whatever is appended later."""
         self._ring = self._ring.copy()
 
     def note(self) -> LogNote:
-        """Tell what was noted of sealing when it was opened."""
+        """Return the note as it was when the rows were opened."""
         return self._note
 
     def ends(self) -> LogEnds:
-        """Tell where the rows begin and end."""
         ring = self._ring.copy()
         return LogEnds(ring[0].seq, ring[-1].seq) if ring else LogEnds(1, 0)
 
     def log_id_at(self, seq: int) -> str | None:
-        """Tell the log that an event belongs to; None where the ring has lost it."""
+        """Return the log of an event; None if the ring has dropped it."""
         ring = self._ring.copy()
         at = seq - ring[0].seq if ring else -1
         return ring[at].stamp.log_id if 0 <= at < len(ring) else None
 
     def rows(self, after_seq: int, containing: bytes = b"") -> Iterator[MemoryRow]:
-        """Yield the rows above a seq. An append that is under way may come as two of them."""
+        """Yield the rows above a seq. An append in progress may appear as two rows."""
         if self._ring and self._ring[-1].seq > after_seq:
             ring = list(self._ring)
             new = ring[max(0, after_seq + 1 - ring[0].seq) :]
-            # no two appends share a stamp, though theirs may be equal
+            # no two appends share a stamp object, though their stamps may be equal
             for _, group in groupby(new, key=lambda kept: id(kept.stamp)):
                 kept = list(group)
                 yield MemoryRow(kept[-1].seq, kept[0].seq, kept[-1].seq, kept)
 
-    def close(self) -> None:
-        """There is nothing to let go of."""
+    def close(self) -> None: ...
 
 
 class MemoryEvents:
-    """The door to the events of a store in memory, which only this process can read. The ring drops
-    them by itself.
+    """The events of a memory store. Only this process can read them, and the ring drops old
+    ones.
     """
 
     address: Address | None = None
 
     def __init__(self, clock: LogClock, ring: deque[KeptEvent]) -> None:
-        """Note nothing yet."""
         self.clock = clock
         self._ring = ring
         self._note = LogNote(frozenset(), None)
 
     def open_rows(self) -> MemoryRows:
-        """Open the rows."""
         return MemoryRows(self._ring, self._note)
 
     async def head(self) -> LogHead:
-        """Tell the last event."""
         last = self._ring[-1] if self._ring else None
         return LogHead(None, 0) if last is None else LogHead(last.stamp.log_id, last.seq)
 
     async def note_place(self, log_dir: str) -> None:
-        """Note where the files are."""
         self._note = self._note._replace(log_dir=log_dir)
 
     async def note_sealed(self, seq: int, new: Collection[str], gone: Collection[str]) -> None:
-        """Note in which logs files hold events; forget logs that are gone."""
+        """Add the logs with sealed files, and remove deleted ones."""
         self._note = self._note._replace(log_ids=(self._note.log_ids | {*new}) - {*gone})
 
     async def trim(self, sealed_row: int) -> int:
-        """Delete nothing."""
+        """Return 0: the ring drops old events by itself."""
         return 0

@@ -1,1 +1,1 @@
-"""Records and events as bytes, and back."""
+"""Encoding of records and events as bytes, and decoding."""

@@ -1,4 +1,4 @@
-"""Events as readers see them: complete, flat dicts, one schema for every backend (pure).
+"""Events as readers see them: complete, flat dicts, with one schema for every backend (pure).
 
 The schema is ``storage.event_log.schema``; a house test keeps the two equal.
 """
@@ -20,26 +20,26 @@ NO_GROUP_TYPE: Final = ""
 
 
 class Stamp(NamedTuple):
-    """What the writer of the log adds to all events of one append."""
+    """The fields that the writer of the log adds to all events of one append."""
 
     log_id: str
     ts_ms: int
     """Never decreases within a log."""
     clock_ms: int
-    """What the clock said; differs from ``ts_ms`` only after the clock stepped back."""
+    """The time of the clock. It differs from ``ts_ms`` only after the clock was set back."""
 
 
 def count_events(records: Sequence[Record], events: Sequence[Event]) -> int:
-    """How many events a batch makes: its own, and one for each commit."""
+    """Return the number of events in a batch: its own, and one for each commit."""
     return len(events) + [type(record) for record in records].count(OffsetsCommitted)
 
 
 def batch_events(
     records: Sequence[Record], events: Sequence[Event]
 ) -> Iterator[Event | OffsetsCommitted]:
-    """Yield the events of a batch in the order in which seq counts them: events, then commits.
+    """Yield the events of a batch in the order of their seq: events, then commits.
 
-    A commit may create its group, and ``group_created`` reads better before it.
+    A commit may create its group, and ``group_created`` should come before it.
     """
     yield from events
     for record in records:
@@ -50,7 +50,7 @@ def batch_events(
 def event_dict(
     stamp: Stamp, seq: int, shard: int, lease_epoch: int, event: Event | OffsetsCommitted
 ) -> EventDict:
-    """Render one event, complete: every field of its kind, defaults included."""
+    """Return one complete event, with every field of its kind, defaults included."""
     row = stamp_fields(stamp)
     row |= {"seq": seq, "shard": shard, "lease_epoch": lease_epoch}
     if isinstance(event, OffsetsCommitted):
@@ -63,7 +63,7 @@ def event_dict(
 
 
 def stamp_fields(stamp: Stamp) -> EventDict:
-    """What all events of one append have in common."""
+    """Return the fields that all events of one append share."""
     fields: EventDict = {"log_id": stamp.log_id, "ts_ms": stamp.ts_ms}
     if stamp.clock_ms != stamp.ts_ms:
         fields["clock_ms"] = stamp.clock_ms
@@ -71,7 +71,7 @@ def stamp_fields(stamp: Stamp) -> EventDict:
 
 
 def group_type(group_id: str) -> str:
-    """The type of the group that an event tells of, where the event does not say it.
+    """Return the type of an event's group, for events that do not name it.
 
     Until the consumer protocol exists every group is a classic one.
     """
@@ -96,7 +96,7 @@ def _commit_fields(commit: OffsetsCommitted) -> EventDict:
 
 
 def _plain(value: Any) -> Any:
-    """Name the fields of structs, which are lists in storage, all the way down."""
+    """Return the value with structs, which are lists in storage, as dicts at every level."""
     if isinstance(value, msgspec.Struct):
         return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, list):

@@ -1,6 +1,6 @@
-"""Payloads of format version 1, written before 2026-11-22: read for ever, written no more (pure).
+"""Payloads of format version 1, written before 2026-11-22: still read, no longer written (pure).
 
-They differ in their commits alone: fields by the names of the core, and topics without names.
+Only commits differ: their fields have the names of the core, and their topics have no field names.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _decode: Final = msgspec.json.Decoder(list[_Batch]).decode
 
 
 def batches_of(data: bytes | msgspec.Raw) -> list[Batch]:
-    """Read the batches of one shard as the core has them. Raises ``msgspec.DecodeError``."""
+    """Decode the batches of one shard as the core's types. Raises ``msgspec.DecodeError``."""
     return [Batch([_record(r) for r in b.records], b.events) for b in _decode(data)]
 
 

@@ -1,14 +1,16 @@
-"""How an append is written down: one JSON document, format version 2 (pure).
+"""The encoding of an append: one JSON document, format version 2 (pure).
 
     {"version": 2, "log_id": "…", "ts_ms": 1, "clock_ms": 1, "folded_row": 0,
      "items": [{"shard": 7, "lease_epoch": 3, "batches": [{"records": […], "events": […]}]}]}
 
-A record carries its type in ``record``, an event in ``kind``; bytes are base64. The format is
-msgspec's reading of the types in ``coordinator.core``: a field may be added there with a default,
-but none may be removed or change its meaning without a new version here. It is encoded once, on the
-loop, and decoded by a load and by readers of events; a commit is copied into the log's files as it
-stands there (``storage.event_log.lines``). Rows of format version 1 are read for ever
-(``storage.codec.payload_v1``). A saved group (what a fold writes) is one ``SavedGroup`` document.
+``record`` is the type of a record, ``kind`` that of an event; bytes are base64. msgspec encodes the
+types of ``coordinator.core``. A field with a default may be added to them. To remove a field or
+change its meaning needs a new version here.
+
+An append is encoded once, on the loop. Loads and readers of events decode it. Sealing copies a
+commit into the log's files unchanged (``storage.event_log.lines``). Rows of format version 1 are
+still read (``storage.codec.payload_v1``). A saved group, which a fold writes, is one ``SavedGroup``
+document.
 """
 
 from __future__ import annotations
@@ -32,16 +34,16 @@ from groupkeeper.storage.codec.events import Stamp, batch_events, event_dict
 from groupkeeper.storage.segment_lines import EventDict
 
 FORMAT_VERSION = 2
-"""What is written."""
+"""The version that is written."""
 
 _READABLE = (1, FORMAT_VERSION)
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that are not what was written."""
+"""The errors that msgspec raises for damaged bytes."""
 
 
 class PayloadItem(msgspec.Struct, frozen=True):
-    """What one shard wrote."""
+    """The batches of one shard."""
 
     shard: ShardId
     lease_epoch: LeaseEpoch
@@ -49,14 +51,14 @@ class PayloadItem(msgspec.Struct, frozen=True):
 
 
 class PayloadHead(msgspec.Struct, frozen=True):
-    """The head of a payload: enough to go on writing after it."""
+    """The head of a payload, which is enough to continue writing after it."""
 
     version: int
     log_id: str
     ts_ms: int
     clock_ms: int
     folded_row: int
-    """Everything up to this log row was in the folded tables when the payload was written."""
+    """The last log row that was in the folded tables when the payload was written."""
 
 
 class Payload(PayloadHead, frozen=True):
@@ -69,9 +71,9 @@ _H = TypeVar("_H", bound=PayloadHead)
 
 
 def checked_decoder(payload_type: type[_H]) -> Callable[[bytes], _H]:
-    """Make what reads a payload, or as much of it as the type has.
+    """Return a function that decodes a payload, or only the fields of ``payload_type``.
 
-    It raises StorageError for what this groupkeeper cannot read.
+    It raises StorageError if this version of groupkeeper cannot read the payload.
     """
     decode = msgspec.json.Decoder(payload_type).decode
 
@@ -105,12 +107,12 @@ _decode_payload_v1: Final = checked_decoder(_PayloadV1)
 
 
 def is_version_1(data: bytes) -> bool:
-    """Whether a payload is of format version 1: the version is the first thing that it says."""
+    """Return True if a payload has format version 1; the version is always its first field."""
     return data.startswith(b'{"version":1,')
 
 
 def decode_payload(data: bytes) -> Payload:
-    """Read an append. Raises StorageError for what this groupkeeper cannot read."""
+    """Decode an append. Raises StorageError if this version of groupkeeper cannot read it."""
     if not is_version_1(data):
         return _decode_payload(data)
     old = _decode_payload_v1(data)
@@ -125,7 +127,7 @@ def decode_payload(data: bytes) -> Payload:
 
 
 decode_head: Final = checked_decoder(PayloadHead)
-"""Reads the head of a payload alone."""
+"""Decodes only the head of a payload."""
 
 _encoder = msgspec.json.Encoder()
 _saved_decoder = msgspec.json.Decoder(SavedGroup)
@@ -133,7 +135,7 @@ _record_decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
 
 def encode_payload(stamp: Stamp, folded_row: int, items: Sequence[ShardAppend]) -> bytes:
-    """Encode an append; items without batches leave no trace."""
+    """Encode an append; items without batches are left out."""
     return _encoder.encode(
         Payload(
             FORMAT_VERSION,
@@ -152,7 +154,7 @@ def encode_saved(group: SavedGroup) -> bytes:
 
 
 def decode_saved(data: bytes) -> SavedGroup:
-    """Decode the folded state of a group."""
+    """Decode the folded state of a group. Raises StorageError."""
     try:
         return _saved_decoder.decode(data)
     except UNREADABLE as error:
@@ -165,7 +167,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(data: bytes) -> Record:
-    """Decode one record."""
+    """Decode one record. Raises StorageError."""
     try:
         return _record_decoder.decode(data)
     except UNREADABLE as error:
@@ -184,16 +186,16 @@ def payload_events(first_seq: int, payload: Payload) -> Iterator[EventDict]:
 
 
 WITH_OWN_KEY = frozenset({PartitionEnd, TopicRecord, TopicRemoved, GroupConfigs})
-"""Types of the records that stand for themselves; the others change a group."""
+"""Types of records with a key of their own; the others change a group."""
 
 
 def group_of(record: Record) -> str | None:
-    """The group that a record changes; None for a record with a key of its own."""
+    """Return the group that a record changes; None for a record with a key of its own."""
     return None if type(record) in WITH_OWN_KEY else record.group_id  # type: ignore[union-attr]
 
 
 def own_key(record: Record) -> tuple[str, bool]:
-    """The key of a record that stands for itself, and whether the record sets or clears it."""
+    """Return the key of such a record, and True if the record sets it, False if it clears it."""
     match record:
         case PartitionEnd():
             return f"end/{record.topic_id}/{record.partition}", record.end_offset >= 0

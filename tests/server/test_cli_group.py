@@ -332,7 +332,7 @@ def test_a_server_that_is_not_there_is_named_in_one_line():
     ("said", "told"),
     [
         (b"", "closed the connection; does a plain-text Kafka port listen there?"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answers there does not speak Kafka"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the server there does not speak Kafka"),
         (b"\0\0\0\x06\0\0\0\x01\0\0", "the answer cannot be read"),
         (b"\0\0\0\x06\0\0\0\x63\0\0", "the answer is to another request"),
     ],

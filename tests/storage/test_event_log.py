@@ -117,7 +117,7 @@ def test_a_damaged_file_is_told_to_who_looks_and_the_rest_is_shown(
     assert seqs == [1, 2, 3, *least, *(event["seq"] for event in store.appended[6:])]
     (line,) = told.stderr.splitlines()
     assert re.match(f"{re.escape(str(file))}: {what}", line)
-    assert "Put a good copy of the file in its place" in line
+    assert "Replace the file with a good copy" in line
     assert CliRunner().invoke(app, [*tail, "-n", "2"]).stderr == ""
 
 

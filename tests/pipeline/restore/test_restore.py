@@ -128,7 +128,9 @@ def test_only_the_topics_that_are_named_are_touched(daemon, group, spark, tmp_pa
     assert now == {ORDERS[0]: 40, CLICKS: 0, Partition("clicks", 1): 9}
     misspelt = ["--topic", "order", "--out", tmp_path / "nothing.json"]
     told = command("restore", "--group", group, "--as-of", iso(before), *where, *misspelt).err
-    assert "has no offset of topic 'order', neither at that moment nor now: is the name right?" in told
+    assert (
+        "has no offset of topic 'order', neither at that moment nor now: is the name right?" in told
+    )
 
 
 def test_a_moment_before_the_group_and_a_group_that_nobody_knows(daemon, group, spark):

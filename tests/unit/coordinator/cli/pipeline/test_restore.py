@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from groupkeeper.coordinator.cli.extras import BRINGS
 from groupkeeper.coordinator.cli.group import Output
 from groupkeeper.coordinator.cli.main import app
-from groupkeeper.coordinator.cli.pipeline.migrate import import_command, tell_verified
+from groupkeeper.coordinator.cli.pipeline.migrate import import_command, print_verified
 from groupkeeper.coordinator.cli.pipeline.plan_view import (
     moment,
     print_outcomes,
@@ -297,7 +297,10 @@ def test_a_plan_is_summed_up_as_a_person_would(partitions: int, wanted: int, sai
 @pytest.mark.parametrize(
     ("result", "said"),
     [
-        (Result.PENDING, "Nothing was changed. To apply it: groupkeeper pipeline restore --plan p.js"),
+        (
+            Result.PENDING,
+            "Nothing was changed. To apply it: groupkeeper pipeline restore --plan p.js",
+        ),
         (Result.DONE_BEFORE, "Nothing was changed: all is done. To undo it: groupkeeper pip"),
     ],
 )
@@ -361,7 +364,7 @@ def test_a_look_counts_each_group_once_at_each_place(capsys: pytest.CaptureFixtu
     there = [Outcome("a", Result.DONE_BEFORE), Outcome("b", Result.DONE_BEFORE)]
     here = [Outcome("a", Result.DONE_BEFORE), Outcome("b", Result.REFUSED, 1, "1 partition has")]
     with pytest.raises(typer.Exit):
-        tell_verified(plan, Path("p"), ("new:1", "old:1"), (there, here), Output.TABLE)
+        print_verified(plan, Path("p"), ("new:1", "old:1"), (there, here), Output.TABLE)
     said = capsys.readouterr()
     assert said.out.splitlines()[-8:] == [
         "At the target, new:1:",
@@ -374,7 +377,7 @@ def test_a_look_counts_each_group_once_at_each_place(capsys: pytest.CaptureFixtu
         "Nothing was changed: --verify only compares.",
     ]
     assert said.err == "groupkeeper: b: 1 partition has\n"
-    tell_verified(plan, Path("p"), ("new:1", "old:1"), (there, there), Output.JSON)
+    print_verified(plan, Path("p"), ("new:1", "old:1"), (there, there), Output.JSON)
     shown = json.loads(capsys.readouterr().out)
     assert (len(shown["outcomes"]), len(shown["source_outcomes"])) == (2, 2)
 
