@@ -420,4 +420,4 @@ def test_spark_submit_refuses_a_path_that_spark_takes_for_a_pattern(given, capsy
         with pytest.raises(SystemExit) as ended:
             main(arguments)
         assert ended.value.code == 2
-        assert "for a pattern of names" in capsys.readouterr().err
+        assert "as a pattern of names" in capsys.readouterr().err

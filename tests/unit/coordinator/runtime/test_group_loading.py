@@ -173,7 +173,7 @@ async def test_a_group_that_cannot_be_used_gets_a_final_answer_and_is_there_once
                 "event": "group_load_refused",
                 "log_level": "error",
                 "group": "g",
-                "error": "AsyncDictStore.fetch_all returned for group 'g' what cannot be used of "
+                "error": "AsyncDictStore.fetch_all returned an unusable value for group 'g' of "
                 "topic 'orders', partition '0': partition must be a whole number, not '0'",
             }
         ]

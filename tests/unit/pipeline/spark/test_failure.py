@@ -27,8 +27,8 @@ An error occurred while calling o1407.start.
 def test_a_file_that_cannot_be_read_is_named_with_what_to_do():
     assert why(RuntimeError(DAMAGED)) == (
         "/var/log/gk/dt=1970-01-01/events-log-3-3.jsonl.gz cannot be read: it is cut off, damaged "
-        "or gone. Put a good copy in its place; where there is none, move it away, and its events "
-        "are told as missing"
+        "or missing. Replace it with a good copy. If there is none, move it away; its events are "
+        "then reported as missing"
     )
 
 
@@ -42,7 +42,7 @@ def test_a_worker_without_the_wheel_is_told_with_what_names_another_python():
         "Traceback (most recent call last):\nModuleNotFoundError: No module named 'groupkeeper'\n"
     )
     assert why(RuntimeError(f"Job aborted.\n{trace}")) == (
-        "the Python of Spark's workers has no groupkeeper: PYSPARK_PYTHON names one that has the "
+        "the Python of Spark's workers has no groupkeeper: set PYSPARK_PYTHON to one that has the "
         "wheel with its extra, at the same path on each of their machines"
     )
 
@@ -78,8 +78,8 @@ Exception in thread "main" java.lang.UnsupportedClassVersionError: org/apache/sp
         (WRONG_MEMORY, "Spark cannot start: Invalid maximum heap size: -Xmxlots"),
         ("JAVA_HOME is not set\n", "Spark needs Java 17 and finds none"),
         ("spark-class: line 97: /x/bin/java: No such file or directory\n", "Java 17 and finds no"),
-        (OLD, "Spark needs Java 17, and the one that is here is older"),
-        ("", "Java ended without a word"),
+        (OLD, "Spark needs Java 17, and the installed one is older"),
+        ("", "Java ended without a message"),
     ],
 )
 def test_what_java_says_becomes_one_line(said: str, why: str) -> None:

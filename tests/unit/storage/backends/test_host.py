@@ -68,7 +68,7 @@ async def test_what_the_store_returns_is_checked_and_told_with_its_place(
     with pytest.raises(StoreRefused) as raised:
         await storage.load_group(0, "g")
     told = str(raised.value)
-    assert told.startswith("DictStore.fetch_all returned for group 'g' what cannot be used")
+    assert told.startswith("DictStore.fetch_all returned an unusable value for group 'g'")
     assert problem in told
 
 
@@ -85,7 +85,7 @@ async def test_texts_that_were_stored_when_they_could_be_longer_are_still_read(
 @pytest.mark.parametrize("found", [7, OffsetAndMetadata("7"), OffsetAndMetadata(7, None)])
 async def test_a_single_offset_of_the_store_is_checked_too(store: DictStore, found: Any) -> None:
     store.store("g", "t", 0, found)
-    with pytest.raises(StoreRefused, match=r"DictStore\.fetch returned for group 'g' .* of topic"):
+    with pytest.raises(StoreRefused, match=r"DictStore\.fetch returned .* group 'g' of topic"):
         await PersistentOffsetStorage(store).fetch_offset("g", "t", 0)
 
 

@@ -142,7 +142,7 @@ def test_a_path_that_spark_takes_for_a_pattern_is_refused(
     ):
         told = CliRunner().invoke(app, ["pipeline", *given])
         assert told.exit_code == 2, told.output
-        assert "for a pattern of names" in " ".join(told.output.replace("│", "").split())
+        assert "as a pattern of names" in " ".join(told.output.replace("│", "").split())
     assert [path.name for path in tmp_path.iterdir()] == ["groupkeeper-log"]
 
 
@@ -421,8 +421,8 @@ def test_a_group_that_cannot_be_mapped_any_more_stops_no_other() -> None:
     [
         (["--verify"], "name it with --plan FILE"),
         (["--undo", "--apply"], "name it with --plan FILE"),
-        (["--plan", "p.json", "--verify", "--apply"], "--verify only looks"),
-        (["--plan", "p.json", "--group", "g"], "was made: leave out --group\n"),
+        (["--plan", "p.json", "--verify", "--apply"], "--verify changes nothing"),
+        (["--plan", "p.json", "--group", "g"], "an existing plan: leave out --group\n"),
         (["--plan", "p.json", "--map", "a=b", "--data", "none"], "leave out --map and --data\n"),
         (["--plan", "p.json", "--from", "a:1", "--apply"], "--from needs --verify"),
     ],
