@@ -153,6 +153,7 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
         "coordinator/cluster/test_group_configs",
         "coordinator/cluster/test_topics",
     ),
+    "coordinator/runtime/append": ("coordinator/runtime/test_group_commit",),
     "coordinator/runtime/lane": (
         "coordinator/runtime/test_group_commit",
         "coordinator/runtime/test_held_lane",
