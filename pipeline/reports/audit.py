@@ -1,4 +1,4 @@
-"""The audit: every rewind, reset, restore and delete, and every refused commit, with who it was."""
+"""The audit: every rewind, reset, restore and delete, and every refused commit, with its client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ACTIONS: Final = {
     "rejected": "refusal",
     "admin": "administration",
 }
-"""What the page calls the actions of ``gold.audit``."""
+"""The page's words for the actions of ``gold.audit``."""
 
 COUNTED: Final = {
     "rewind": ("rewind", "rewinds"),
@@ -43,14 +43,14 @@ COUNTED: Final = {
     "rejected": ("commit refused", "commits refused"),
     "admin": ("act of administration", "acts of administration"),
 }
-"""What one of them is called, and what a number."""
+"""The singular and plural of each action."""
 
 MAX_NAMED: Final = 4
 """Partitions that a line names."""
 
 
 def build(scope: Scope) -> Report:
-    """Compute the report; the latest comes first."""
+    """Compute the report; the latest action is first."""
     found = with_text_day(scope.gold("audit"))
     rows = collect(found.orderBy(F.desc("ts_ms"), F.desc("seq")))
     return Report(
@@ -59,7 +59,7 @@ def build(scope: Scope) -> Report:
         _parts(rows) if rows else [],
         rows,
         to_arrow_schema(found.schema),
-        "Nobody took offsets back, reset, restored or deleted them, and no commit was refused.",
+        "No offset was rewound, reset, restored or deleted, and no commit was refused.",
     )
 
 
@@ -67,7 +67,7 @@ def _parts(rows: Rows) -> list[str]:
     span, _ = buckets([row["ts_ms"] for row in rows])
     counted: Counter[str] = Counter()
     for row in rows:
-        counted[row["action"]] += row["count"]  # refusals of one member in a row are one row
+        counted[row["action"]] += row["count"]  # consecutive refusals of one member are one row
     dots: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for row in rows[:5000]:
         says = f"{charts.moment(row['ts_ms'])} {row['name']}: {_what(row)}"
@@ -81,14 +81,14 @@ def _parts(rows: Rows) -> list[str]:
                 if counted[action]
             }
         ),
-        page.section("When", "Point at a dot to see what it was.", charts.dot_chart(ordered, span)),
+        page.section("When", "Point at a dot for details.", charts.dot_chart(ordered, span)),
         page.section(
             "What was done, and by whom",
-            "A reset is a commit from outside a group: an administrator's, or that of a "
-            "consumer without a group. A refusal is a commit of a member whose time is over, of a "
-            "zombie. Messages back and forward are those that lie between the old offsets and the "
-            "new, of the partitions that went either way.",
-            listed("audit", rows, _told, "Nothing of the kind."),
+            "A reset is a commit from outside a group, by an administrator or a consumer without a "
+            "group. A refused commit is that of a member that no longer belongs to the group, a "
+            "zombie. Messages back and forward are those between the old and the new offsets of "
+            "all partitions.",
+            listed("audit", rows, _told, "There were none."),
         ),
     ]
 
@@ -109,7 +109,7 @@ def _told(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _messages(row: dict[str, Any]) -> tuple[int | None, int | None]:
-    """How many lie back, and how many forward. Days of before there were both have the sum."""
+    """Return the messages back and forward. Older days have only their sum."""
     total = row["messages"]
     if total is None or row["messages_back"] is not None:
         return row["messages_back"], row["messages_forward"]
@@ -117,7 +117,7 @@ def _messages(row: dict[str, Any]) -> tuple[int | None, int | None]:
 
 
 def _what(row: dict[str, Any]) -> str:
-    """Say in a few words what happened."""
+    """Describe the change in a few words."""
     changes = row["changes"] or []
     named = [
         f"{c['topic']}-{c['partition']}: {_offset(c['from'])} to {_offset(c['to'])}"
@@ -125,7 +125,7 @@ def _what(row: dict[str, Any]) -> str:
     ]
     if row["partitions"] and row["partitions"] > len(named):
         named.append(f"and {row['partitions'] - len(named)} more")
-    # an error keeps Kafka's name: people search for it
+    # an error keeps Kafka's name, since people search for it
     detail = row["detail"] if row["detail"].isupper() else row["detail"].replace("_", " ")
     times = f" ({row['count']} times)" if (row["count"] or 1) > 1 else ""
     return ", ".join(filter(None, [detail, *named])) + times

@@ -1,7 +1,7 @@
 """Charts as inline SVG: no script, no server, colours from the page's style sheet.
 
-Each chart is drawn twice, for a wide window and for a telephone, because text that is scaled with
-its picture cannot be read; the style sheet shows one of the two.
+Each chart is drawn twice, for a wide window and for a telephone, since scaled text is hard to read.
+The style sheet shows one of the two.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from html import escape
 from typing import Final
 
 MAX_SERIES: Final = 8
-"""Colours that can be told apart."""
+"""The number of colours that can be distinguished."""
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _MONTHS_MS: Final = 91 * _DAY_MS
-"""A step that always leads to another month."""
+"""A step that always reaches another month."""
 _TIME_STEPS_MS: Final = (
     *(n * 1000 for n in (1, 2, 5, 10, 15, 30)),
     *(n * 60_000 for n in (1, 2, 5, 10, 15, 30)),
@@ -28,7 +28,7 @@ _TIME_STEPS_MS: Final = (
 
 
 def time_step_ms(least_ms: float) -> int:
-    """Return the next length of time that people count in: 15 s, 2 min, 6 h."""
+    """Return the next usual length of time, such as 15 s, 2 min or 6 h."""
     return next((step for step in _TIME_STEPS_MS if step >= least_ms), _TIME_STEPS_MS[-1])
 
 
@@ -40,7 +40,9 @@ class Span:
     until_ms: int
 
     def ticks(self, most: int) -> list[tuple[int, str]]:
-        """Return round moments, about so many, with their labels; no two neighbours are alike."""
+        """Return about ``most`` round moments with their labels; no two neighbours have the same
+        label.
+        """
         length = max(self.until_ms - self.since_ms, 1)
         step_ms = time_step_ms(length / most)
         first = math.ceil(self.since_ms / step_ms) * step_ms
@@ -48,11 +50,11 @@ class Span:
         return [(at_ms, self._label(at_ms, step_ms)) for at_ms in moments]
 
     def _label(self, at_ms: int, step_ms: int) -> str:
-        """Write a moment as shortly as the step to the next one allows."""
+        """Format a moment as briefly as the step to the next one allows."""
         if step_ms < 60_000:
             form = "%H:%M:%S"
         elif step_ms < _DAY_MS:
-            # Steps of hours divide a day: where another day begins, its midnight names it.
+            # Steps of hours divide a day, so the midnight at the start of each day has its date.
             has_days = self.since_ms < at_ms or self.until_ms - self.since_ms > _DAY_MS
             form = "%d %b" if has_days and at_ms % _DAY_MS == 0 else "%H:%M"
         else:
@@ -61,7 +63,7 @@ class Span:
 
 
 def short_number(value: float) -> str:
-    """Write a number for an axis: 950, 187.5k, 3.4M; what stands at one has four digits."""
+    """Format a number for an axis: 950, 187.5k, 3.4M; without a unit up to four digits."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:.4g}{unit}"
@@ -86,7 +88,7 @@ def count_ceiling(value: float) -> float:
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where a chart's axes stand."""
+    """The position of a chart's axes."""
 
     width: int
     height: int
@@ -127,10 +129,10 @@ class _Frame:
         return "".join(parts)
 
     def times(self) -> list[str]:
-        """Draw the time axis alone."""
+        """Draw only the time axis."""
         parts = []
         for at_ms, label in self.span.ticks(max(2, (self.width - 60) // 90)):
-            # no label may reach beyond the picture
+            # no label may extend beyond the picture
             x = min(self.x(at_ms), self.width - 4 * len(label))
             parts.append(
                 f'<text x="{x:.1f}" y="{self.height - 6}" text-anchor="middle">{label}</text>'
@@ -145,7 +147,7 @@ class _Frame:
 
 
 def both_widths(draw: Callable[[int, int], str]) -> str:
-    """Draw for a wide window and for a narrow one."""
+    """Draw for a wide and for a narrow window."""
     return f'<div class="wide">{draw(1180, 280)}</div><div class="narrow">{draw(360, 220)}</div>'
 
 
@@ -156,9 +158,10 @@ Points = Sequence[tuple[int, float]]
 def line_chart(
     series: Mapping[str, Points], span: Span, unit: str, holds_ms: int | None = None
 ) -> str:
-    """Draw one line for each name. A value holds until the next one, at most for ``holds_ms``:
-    where there is none by then, there is nothing to be shown. What lies upon another line is
-    dashed, so that all can be seen.
+    """Draw one line for each name.
+
+    A value holds until the next one, but at most for ``holds_ms``; after that the line has a gap. A
+    line on top of another one is dashed, so that both are visible.
     """
     dashes = _dashes(series)
     top = nice_ceiling(max((v for points in series.values() for _, v in points), default=1))
@@ -179,9 +182,7 @@ _DASH: Final = 6
 
 
 def _dashes(series: Mapping[str, Points]) -> dict[str, str]:
-    """Choose for each line the attribute that lets those show upon which it lies, if it does for a
-    tenth of its way.
-    """
+    """Return the dash attribute of each line that covers another one for a tenth of its length."""
     drawn: list[set[tuple[int, float]]] = []
     depths = {}
     for name, points in series.items():
@@ -216,7 +217,7 @@ def _line(
 
 
 def bar_chart(series: Mapping[str, Points], span: Span, bucket_ms: int, unit: str) -> str:
-    """Draw one bar for each moment, made of one piece for each name."""
+    """Draw one stacked bar for each moment, with one piece for each name."""
     heights: dict[int, float] = {}
     for points in series.values():
         for at_ms, value in points:
@@ -245,7 +246,7 @@ def bar_chart(series: Mapping[str, Points], span: Span, bucket_ms: int, unit: st
 
 
 def dot_chart(series: Mapping[str, Sequence[tuple[int, str]]], span: Span) -> str:
-    """Draw a row for each name, with a dot for each moment; the text is what a pointer shows."""
+    """Draw a row for each name, with a dot for each moment; a pointer shows the dot's text."""
 
     def draw(width: int, _: int) -> str:
         height = 34 * len(series) + 30
@@ -267,8 +268,8 @@ def dot_chart(series: Mapping[str, Sequence[tuple[int, str]]], span: Span) -> st
 
 
 def legend(series: Mapping[str, Sequence[object]]) -> str:
-    """Name the colours of what is drawn; a name too long for its line is cut, and shown whole to a
-    pointer.
+    """Return the names of the colours; a name too long for its line is cut, with the whole as
+    tooltip.
     """
     items = (
         f'<span class="key" title="{escape(name)}"><i class="swatch s{number}"></i>'
@@ -280,7 +281,7 @@ def legend(series: Mapping[str, Sequence[object]]) -> str:
 
 
 def moment(at_ms: int | None) -> str:
-    """Write a moment in UTC, to the second."""
+    """Format a moment in UTC, to the second."""
     if at_ms is None:
         return ""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

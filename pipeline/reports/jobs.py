@@ -16,15 +16,15 @@ REPORTS: Final[Mapping[str, Build]] = {
     "rebalances": report_rebalances.build,
     "audit": report_audit.build,
 }
-"""Every report that there is."""
+"""All reports."""
 
 
 def write_reports(
     scope: Scope, names: Iterable[str], folder: Path, say: Callable[[str], object]
 ) -> list[Path]:
-    """Write some reports; returns the pages of those that have something to tell.
+    """Write some reports; return the pages that have content.
 
-    Raises NoTables, and leaves what is in the folder, where the pipeline never ran.
+    Raises NoTables if the pipeline never ran, and leaves the folder unchanged.
     """
     scope.require_tables()
     for warning in scope.warnings():

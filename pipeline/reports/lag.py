@@ -1,4 +1,4 @@
-"""The report on lag and commit rate: who falls behind, and how fast each group moves."""
+"""The report on lag and commit rate: which groups fall behind, and how fast each group moves."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _parts(scope: Scope, rows: Rows, span: charts.Span, bucket_ms: int) -> list[
         if row["largest_lag"] is not None:
             lag_lines.setdefault(row["name"], []).append((row["time_ms"], row["largest_lag"]))
         rate_lines.setdefault(row["name"], []).append((row["time_ms"], row["messages_per_minute"]))
-    # the same groups in the same colours in both charts: those that are furthest behind
+    # both charts show the same groups in the same colours: those with the largest lag
     shown = largest({name: lag_lines.get(name, []) for name in rate_lines}, charts.MAX_SERIES)
     rate_chart = charts.line_chart(
         {name: rate_lines[name] for name in shown}, span, "messages a minute", bucket_ms
@@ -64,20 +64,20 @@ def _parts(scope: Scope, rows: Rows, span: charts.Span, bucket_ms: int) -> list[
             {
                 "groups": len(rate_lines),
                 "partitions with an offset": sum(row["partitions"] for row in standing),
-                "messages behind, at the end": sum(behind) if behind else "not known",
+                "messages behind, at the end": sum(behind) if behind else "unknown",
                 "commits": _commits(scope),
             }
         ),
         _lag_section({name: lag_lines.get(name, []) for name in shown}, span, bucket_ms),
         page.section(
             "Messages a minute",
-            "How far the members of a group moved its offsets forward.",
+            "How many messages the members of a group moved its offsets forward.",
             rate_chart,
         ),
         page.section(
             "Where each group stands",
-            f"As of {last}, the last that the tables tell of; the one furthest behind first. A lag "
-            "is empty where the end of the partition is not known.",
+            f"As of {last}, the end of the tables, with the largest lag first. A lag is empty if "
+            "the end of the partition is unknown.",
             page.table(
                 [_stands(row) for row in standing[:MAX_ROWS]],
                 "No committed offset is left.",
@@ -87,11 +87,10 @@ def _parts(scope: Scope, rows: Rows, span: charts.Span, bucket_ms: int) -> list[
         ),
         page.section(
             "Day by day",
-            "What each group did. Commits are requests, and so are the resets and restores "
-            "among them, and what was refused. What took offsets back, one request in the "
-            "audit, counts here with each partition, be it a rewind, a reset or a restore. "
-            "Messages are those that members moved forward over. A day without any event has no "
-            "row: nothing changed on it.",
+            "Commits are requests, including resets, restores and refused ones. Each partition "
+            "taken back counts, by a rewind, a reset or a restore; in the audit one request is one "
+            "row. Messages are those that members moved forward over. A day without events has no "
+            "row, since nothing changed.",
             page.table(
                 [_told(day) for day in _days(scope)],
                 "No complete day.",
@@ -103,8 +102,10 @@ def _parts(scope: Scope, rows: Rows, span: charts.Span, bucket_ms: int) -> list[
 
 
 def _day_end_ms(scope: Scope) -> Column:
-    """Until when what a day tells holds: the next one tells of itself what stands on it, or is
-    held back. Days without any event tell nothing, and what stood before them stands.
+    """Return until when a day's values hold.
+
+    The next day has values of its own, or is held back. A day without events has none, so the
+    earlier values hold.
     """
     end_ms = (F.unix_date(F.col(DAY)).cast("long") + 1) * _DAY_MS
     if not scope.quiet:
@@ -116,7 +117,7 @@ def _day_end_ms(scope: Scope) -> Column:
 def _by_bucket(
     lag: DataFrame, rate: DataFrame, span: charts.Span, bucket_ms: int, day_end_ms: Column
 ) -> DataFrame:
-    """What each group did in each moment of the charts in which it had an offset."""
+    """Return each group's values for each moment of the charts at which it had an offset."""
 
     def bucket(at_ms: Column) -> Column:
         return at_ms - at_ms % bucket_ms
@@ -153,18 +154,18 @@ def _by_bucket(
 def _lag_section(
     lines: dict[str, list[tuple[int, float]]], span: charts.Span, bucket_ms: int
 ) -> str:
-    says = "The lag of the worst partition of each group, in messages; the groups furthest behind."
+    says = "The lag of the worst partition of each group, in messages, for the largest lags."
     if not any(lines.values()):
-        note = "The ends of the partitions are not known yet: the log holds no sample of them."
+        note = "The ends of the partitions are unknown: the log has no sample of them yet."
         return page.section("Lag", says, f'<p class="faint">{note}</p>')
     chart = charts.line_chart(lines, span, "messages behind", bucket_ms)
     return page.section("Lag", says, chart)
 
 
 def _standing(scope: Scope) -> tuple[str, Rows]:
-    """The last lag of each partition that has an offset, by group and topic; and of when it is.
+    """Return the last lag of each partition that has an offset, by group and topic, and its time.
 
-    The last day tells of all that stood on it, of what did not move as well.
+    The last day has a row for every offset, including unchanged ones.
     """
     lag = scope.gold("lag_1m").where(F.col(DAY) == scope.days[-1])
     last = lag.groupBy("name", "topic", "partition").agg(
@@ -194,13 +195,13 @@ def _stands(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _days(scope: Scope) -> Rows:
-    """The last days, and of each the busiest groups first: idle ones may be many."""
+    """Return the last days, each with its busiest groups first, since idle ones may be many."""
     ordered = scope.gold("group_daily").orderBy(F.desc("dt"), F.desc("commits"), "name")
     return collect(ordered.limit(MAX_ROWS))
 
 
 def _commits(scope: Scope) -> int:
-    """Count requests; a row of ``commit_rate_1m`` has those of one topic, and one may name many."""
+    """Return the number of requests; rows of ``commit_rate_1m`` count a request once per topic."""
     ((commits,),) = scope.gold("group_daily").agg(F.sum("commits")).collect()
     return int(commits or 0)
 

@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing else: style, charts and tables inside."""
+"""A report as one HTML file with its style, charts and tables."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ th { vertical-align: bottom; } th.n { white-space: normal; }
 
 
 def page(title: str, says: str, parts: Iterable[str]) -> str:
-    """Put a report together."""
+    """Return the whole page."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -87,19 +87,19 @@ def page(title: str, says: str, parts: Iterable[str]) -> str:
 
 
 def section(title: str, says: str, content: str) -> str:
-    """A card with a heading; ``content`` is HTML."""
+    """Return a card with a heading; ``content`` is HTML."""
     return (
         f'<section><h2>{escape(title)}</h2><p class="faint">{_prose(says)}</p>{content}</section>'
     )
 
 
 def warning(text: str) -> str:
-    """What a reader must know before anything else."""
+    """Return a card for what a reader must know first."""
     return f'<section class="warn"><p>{_prose(text)}</p></section>'
 
 
 def _prose(text: str) -> str:
-    """Write a text for people; what stands between backticks is to be typed."""
+    """Escape a text; text between backticks becomes code."""
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
@@ -107,7 +107,7 @@ _CODE: Final = re.compile("`([^`]+)`")
 
 
 def tiles(figures: Mapping[str, object]) -> str:
-    """A few numbers, large."""
+    """Return a few large numbers."""
     each = (
         f'<div class="tile"><b>{escape(_cell(value))}</b><span>{escape(name)}</span></div>'
         for name, value in figures.items()
@@ -116,9 +116,9 @@ def tiles(figures: Mapping[str, object]) -> str:
 
 
 def table(rows: Sequence[Mapping[str, Any]], empty: str, *, total: int = 0, whole: str = "") -> str:
-    """A table of dicts, all with the same keys; numbers to the right. On a telephone, cards.
+    """Return a table of dicts with the same keys, numbers aligned right. On a telephone, cards.
 
-    Where these are not the ``total``, it says so, and that ``whole`` has all.
+    If the table has fewer rows than ``total``, it says that ``whole`` has all of them.
     """
     if not rows:
         return f'<p class="faint">{escape(empty)}</p>'
@@ -141,7 +141,7 @@ def table(rows: Sequence[Mapping[str, Any]], empty: str, *, total: int = 0, whol
 
 
 LONG_WORD: Final = 40
-"""Letters without a space that a column still makes room for; longer words are broken."""
+"""The longest word that a column has room for; longer words are broken."""
 
 
 def _kind(name: str, values: Sequence[object]) -> str:

@@ -1,4 +1,4 @@
-"""The report on rebalances: how often, for what cause, how long, who was waited for, what moved."""
+"""The report on rebalances: how often, why, how long, which members were absent, what moved."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from groupkeeper.pipeline.tables.lake import read_table
 TITLE = "Rebalances"
 
 OTHER: Final = "other"
-"""What this version has no word of its own for."""
+"""A cause that this version has no word for."""
 
 CAUSES: Final = {
     "join": "a member joined",
@@ -34,7 +34,7 @@ CAUSES: Final = {
     "full": "the group was full",
     OTHER: "other",
 }
-"""What the pages call the causes of ``gold.rebalances``."""
+"""The pages' words for the causes of ``gold.rebalances``."""
 
 ENDS: Final = {
     "leave": "left",
@@ -47,11 +47,11 @@ ENDS: Final = {
     "forgotten": "forgotten",
     OTHER: "other",
 }
-"""What they call the ends of sessions: ``ended_by`` of ``silver.member_sessions``."""
+"""The pages' words for the ends of sessions: ``ended_by`` of ``silver.member_sessions``."""
 
 
 MAX_BARS: Final = 60
-"""Bars that a chart has; more would be too thin to be pointed at."""
+"""Bars in a chart; more would be too thin to point at."""
 
 
 def build(scope: Scope) -> Report:
@@ -65,7 +65,7 @@ def build(scope: Scope) -> Report:
         _parts(rows, churn) if rows or churn else [],
         rows,
         to_arrow_schema(found.schema),
-        "No group rebalanced, and nobody came or went.",
+        "No group rebalanced, and no member joined or left.",
     )
 
 
@@ -83,20 +83,20 @@ def _parts(rows: Rows, churn: Rows) -> list[str]:
         ),
         page.section(
             "When, and why",
-            "Rebalances by what caused them. A member joins again, and all have to, when it "
-            "subscribes to something else, in the second step of a cooperative rebalance, and as "
-            "the leader that sees other partitions.",
+            "Rebalances by cause. A member joins again, and all others with it, when it changes "
+            "its subscription, in the second step of a cooperative rebalance, and as the leader "
+            "that sees other partitions.",
             _chart(rows) if rows else _NONE,
         ),
         page.section(
             "Churn",
-            f"Who came and who went, by group.{_FORGOTTEN if has_forgotten else ''}",
-            page.table(churn, "Nobody came or went."),
+            f"Members that joined and left, by group.{_FORGOTTEN if has_forgotten else ''}",
+            page.table(churn, "No member joined or left."),
         ),
         page.section(
             "Each rebalance",
-            "The longest first. Awaited are the members that did not come back in time; moved "
-            "are partitions that another member had before.",
+            "The longest first. Awaited are the members that did not rejoin in time; moved are "
+            "partitions that another member had before.",
             listed("rebalances", rows, _told, "There was none."),
         ),
     ]
@@ -119,15 +119,15 @@ def _chart(rows: Rows) -> str:
 
 
 def _begun_ms(row: dict[str, Any]) -> int:
-    """When it began, or the first that is known of it."""
+    """Return when it began, or its first known moment."""
     return int(row["started_ms"] or row["completed_ms"] or row["assigned_ms"])
 
 
 def _each_once(rows: Rows) -> Rows:
-    """Every rebalance once, as its last day tells it: one over midnight stands in both days."""
+    """Return every rebalance once, as its last day has it: one over midnight is in both days."""
     found = {}
     for row in rows:
-        # one whose beginning is not known has no seq
+        # one with an unknown beginning has no seq
         which = ("seq", row["seq"]) if row["seq"] is not None else ("ms", _begun_ms(row))
         found[row["store"], row["group"], which] = row
     return sorted(found.values(), key=lambda row: -(row["duration_ms"] or 0))
@@ -149,7 +149,7 @@ def _told(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _churn(scope: Scope) -> Rows:
-    """Count joins and ends by group; a session stands in every day that it reaches into."""
+    """Count joins and ends by group; a session has a row on every day that it extends into."""
     place = scope.lake.silver("member_sessions")
     sessions = read_table(scope.spark, place, MEMBER_SESSIONS_SCHEMA)
     names = scope.gold("group_daily").select("dt", "store", "group", "name")

@@ -1,4 +1,4 @@
-"""What the reports have in common: which days they cover, how groups are named, what they leave.
+"""The common parts of the reports: their days, the names of groups, the files they write.
 
 A report is one HTML file for people, and its rows as Parquet, CSV and JSON for programs.
 """
@@ -30,7 +30,7 @@ from groupkeeper.pipeline.tables.lake import DAY, Lake, read_table
 from groupkeeper.pipeline.tables.publish import HELD_BACK, UNDER_WAY
 
 CHART_POINTS: Final = 240
-"""Moments that a chart shows; a longer time has wider ones."""
+"""Moments in a chart; a longer time has wider ones."""
 
 MAX_ROWS: Final = 500
 """Rows that a page lists; the files beside it have all."""
@@ -42,26 +42,26 @@ Rows = list[dict[str, Any]]
 
 
 class NoTables(Exception):
-    """There is nothing to make a report of; the message says what to do."""
+    """There is nothing to report on; the message says what to do."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Which part of gold a report is about."""
+    """The part of gold that a report covers."""
 
     spark: SparkSession
     lake: Lake
     since: date | None = None
-    """The first day; None for the first there is."""
+    """The first day; None for the first published one."""
     until: date | None = None
     """The last day."""
     group: str | None = None
-    """One group alone."""
+    """Only this group."""
 
     def gold(self, table: str) -> DataFrame:
-        """Read a table of gold, with ``name``: the group as a person knows it.
+        """Return a table of gold, with the group's display name as ``name``.
 
-        One that was never written is empty: a report does without what there is nothing of.
+        A table that was never written is empty.
         """
         rows = self._published(table).where(F.col(DAY).isin(*self.days))
         if self.group is not None:
@@ -79,19 +79,19 @@ class Scope:
 
     @cached_property
     def _notes(self) -> Sequence[Row]:
-        """What is known of each day, in their order."""
+        """Return the note of each day, in order."""
         notes = read_table(self.spark, self.lake.publications, PUBLICATION_SCHEMA)
         return notes.orderBy(DAY).collect()
 
     @cached_property
     def _put_backs(self) -> list[str]:
-        """Where an older copy took the place of a store; of many, the last."""
+        """Return the last moments at which an older copy replaced a store, as text."""
         told = read_coverage(self.spark, self.lake).put_backs()[-MAX_WARNINGS:]
         return [f"{text[:1].upper()}{text[1:]}." for text in map(str, told)]
 
     @cached_property
     def days(self) -> list[date]:
-        """The published days that are asked for, in their order."""
+        """The requested days that are published, in order."""
         since, until = self.since or date.min, self.until or date.max
         return [day for day in self._published_days if since <= day <= until]
 
@@ -101,15 +101,15 @@ class Scope:
 
     @property
     def quiet(self) -> dict[date, date]:
-        """The days that were followed by days without any event, with the next one that has some.
+        """Days followed by days without events, each with the next day that has some.
 
-        Nothing is missing between, and so nothing changed.
+        No events are missing between them, so nothing changed.
         """
         noted = [row[DAY] for row in self._notes]
         return {day: then for day, then in pairwise(noted) if then - day > timedelta(days=1)}
 
     def require_tables(self) -> None:
-        """Raise NoTables where the pipeline never ran: the place may be a wrong one."""
+        """Raise NoTables if the pipeline never ran; the path may be wrong."""
         if not self._notes:
             raise NoTables(
                 f"there are no tables in {self.lake.root}: is that the --out of `groupkeeper "
@@ -117,7 +117,7 @@ class Scope:
             )
 
     def warnings(self) -> list[str]:
-        """Say which days are not in the report, and why; of many, the last."""
+        """Return which days are not in the report, and why; if there are many, the last ones."""
         waiting = [row["dt"] for row in self._notes if _is_waiting(row)]
         told = [
             f"{row['dt']} is not in this report: {row['missing']}."
@@ -129,41 +129,41 @@ class Scope:
         more = len(told) - MAX_WARNINGS
         if more > 0:
             days = "1 day" if more == 1 else f"{more} days"
-            told = [f"Of {days} before these, events are missing as well.", *told[more:]]
+            told = [f"Of {days} before these, events are missing too.", *told[more:]]
         if waiting:
             are = "is" if len(waiting) == 1 else "are"
             told.append(f"{_from_to(waiting)} {are} not in this report: {UNDER_WAY}.")
         return [*told, *self._put_backs]
 
     def about(self) -> str:
-        """Name the groups and the days."""
+        """Return the groups and the days of the report, as text."""
         groups = "all groups" if self.group is None else f"group {self.group}"
         return f"{groups}, {_from_to(self.days)}" if self.days else groups
 
     def why_nothing(self, otherwise: str) -> str:
-        """Say why a report is empty; ``otherwise`` where there was just nothing of the kind."""
+        """Return why a report is empty; ``otherwise`` if there was simply nothing to report."""
         published = self._published_days
         if not published:
             return (
-                "No day is published yet. `groupkeeper pipeline run` publishes each day whose "
-                "events are all there."
+                "No day is published yet. `groupkeeper pipeline run` publishes each day that has "
+                "all its events."
             )
         if not self.days:
             return (
-                "No day between --since and --until is published; those that are: "
-                f"{_from_to(published)}. On days without any event nothing changed: they have no "
-                "rows."
+                "No day between --since and --until is published; the published days are "
+                f"{_from_to(published)}. Days without events have no rows, since nothing changed "
+                "on them."
             )
         if self.group is not None and self.gold("group_daily").isEmpty():
             return (
-                f"Nothing is known of a group {self.group} on these days. Is its name spelled as "
+                f"There is no group {self.group} on these days. Is its name spelled as "
                 "`groupkeeper groups` lists it?"
             )
         return otherwise
 
 
 def _is_waiting(note: Row) -> bool:
-    """Whether a run began a day and did not end it; versions before this noted no reason."""
+    """Return True if a run began a day and did not finish it; older versions noted no reason."""
     return note["state"] == HELD_BACK and note["missing"] in ("", UNDER_WAY)
 
 
@@ -173,27 +173,27 @@ def _from_to(days: Sequence[date]) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """A report, computed."""
+    """A computed report."""
 
     name: str
     title: str
     parts: Sequence[str]
-    """HTML; none where there is nothing to tell."""
+    """HTML; empty if there is nothing to report."""
     rows: Rows
-    """What the files for programs hold."""
+    """The rows of the files for programs."""
     schema: pa.Schema
-    """Of the rows."""
+    """The schema of the rows."""
     says_nothing: str
-    """What it means that there is nothing to tell."""
+    """The meaning of an empty report."""
 
 
 Build = Callable[[Scope], Report]
 
 
 def write_report(report: Report, scope: Scope, folder: Path) -> list[Path]:
-    """Write a report's files; returns their paths, the HTML first.
+    """Write a report's files; return their paths, the HTML first.
 
-    One that has nothing to tell says so, and why: it takes the place of an older one that had.
+    A report without content says why, and replaces an older one.
     """
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
@@ -224,27 +224,27 @@ def _flat(value: object) -> object:
 def listed(
     name: str, rows: Rows, told: Callable[[dict[str, Any]], dict[str, Any]], empty: str
 ) -> str:
-    """Make a table of a report's first rows, each as ``told`` says it; its CSV file has all."""
+    """Return a table of a report's first rows, rendered by ``told``; its CSV file has all."""
     first = [told(row) for row in rows[:MAX_ROWS]]
     return page.table(first, empty, total=len(rows), whole=f"{name}.csv")
 
 
 def with_text_day(rows: DataFrame) -> DataFrame:
-    """Write the day as text, as every format has it."""
+    """Convert the day to text, as in every format."""
     return rows.withColumn(DAY, F.col(DAY).cast("string"))
 
 
 def collect(rows: DataFrame) -> Rows:
-    """Bring rows to the driver as plain dicts."""
+    """Return rows as plain dicts."""
     return [row.asDict(recursive=True) for row in rows.collect()]
 
 
 def buckets(
     times_ms: Sequence[int], points: int = CHART_POINTS, least_ms: int = MINUTE_MS
 ) -> tuple[Span, int]:
-    """Choose the span of a chart, and how many milliseconds a point of it stands for.
+    """Return the span of a chart, and the milliseconds per point.
 
-    Both edges are whole points, so nothing lies outside. There is one moment at least.
+    Both edges are whole points, so nothing lies outside. ``times_ms`` must not be empty.
     """
     first, last = min(times_ms), max(times_ms)
     bucket_ms = time_step_ms(max(least_ms, (last - first) // points))
@@ -253,6 +253,6 @@ def buckets(
 
 
 def largest(series: Mapping[str, Sequence[tuple[int, float]]], most: int) -> dict[str, Any]:
-    """Keep the series with the largest values."""
+    """Return the series with the largest values."""
     names = sorted(series, key=lambda name: -max((v for _, v in series[name]), default=0))
     return {name: series[name] for name in names[:most]}

@@ -1,6 +1,6 @@
-"""The Spark schemas of the tables that reports read: one that was never written is empty.
+"""The Spark schemas of the tables that reports read, so that an unwritten table is empty.
 
-A test holds them equal to what ``pipeline.tables.gold`` and ``pipeline.tables.silver`` make.
+A test holds them equal to the output of ``pipeline.tables.gold`` and ``pipeline.tables.silver``.
 """
 
 from __future__ import annotations

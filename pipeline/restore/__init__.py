@@ -1,1 +1,1 @@
-"""Plans that put offsets back, and who carries them out."""
+"""Plans that change committed offsets, and their execution."""

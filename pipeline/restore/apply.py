@@ -1,7 +1,7 @@
-"""A plan carried out, group by group: refuse, write, read back.
+"""Carries out a plan group by group: check, write, read back.
 
-A group is refused as a whole before anything of it is changed. What was done stays told by the
-offsets themselves, so a run that died is continued by running it again, and a run too many changes
+A group is refused as a whole, before any of its offsets is changed. The offsets themselves show
+what was done. So an interrupted run is continued by running it again, and one more run changes
 nothing.
 """
 
@@ -39,30 +39,30 @@ from groupkeeper.pipeline.restore.plan import (
 )
 
 NAMED: Final = 3
-"""How many of many a message names."""
+"""The number of items that a message names."""
 
 
 class OffsetTarget(Protocol):
-    """What is asked of a ``pipeline.restore.cluster.Cluster``."""
+    """The methods of ``pipeline.restore.cluster.Cluster`` that a plan needs."""
 
     @property
     def address(self) -> str:
         """HOST:PORT, for messages."""
 
     def groups(self) -> dict[str, ClusterGroup]:
-        """Every group."""
+        """Return every group."""
 
     def members(self, group: str) -> list[str]:
-        """Who is in a group."""
+        """Return the members of a group."""
 
     def offsets(self, groups: Sequence[str]) -> dict[str, dict[Partition, Committed]]:
-        """Every committed offset of these groups."""
+        """Return every committed offset of these groups."""
 
     def existing(self, partitions: Collection[Partition]) -> set[Partition]:
-        """Those of the partitions that there are."""
+        """Return those of the partitions that exist."""
 
     def logs(self, partitions: Collection[Partition]) -> dict[Partition, Log]:
-        """Log start and end of those that exist."""
+        """Return the log start and end of those that exist."""
 
     def commit(self, group: str, offsets: Mapping[Partition, Committed]) -> None:
         """Commit as an administrator."""
@@ -72,33 +72,33 @@ class OffsetTarget(Protocol):
 
 
 class Result(StrEnum):
-    """How it went with one group."""
+    """The result of one group."""
 
     APPLIED = "applied"
     """It was changed, and reads back as planned."""
     DONE_BEFORE = "done_before"
-    """It was as planned; nothing was changed."""
+    """It was already as planned; nothing was changed."""
     PENDING = "pending"
-    """It is as the plan found it, and nothing stands against applying it (only without apply)."""
+    """It is as the plan found it and can be applied (only without apply)."""
     REFUSED = "refused"
-    """Nothing was changed, and the message says why."""
+    """Nothing was changed; the message says why."""
     FAILED = "failed"
     """It could not be finished; the message says what to do."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How it went with one group."""
+    """The result of one group, with its message."""
 
     group: str
     result: Result
     changed: int = 0
-    """Partitions that were changed; of a pending group, that are to be."""
+    """The number of changed partitions; for a pending group, of those to change."""
     message: str = ""
-    """One line for a person: what happened, why, what to do."""
+    """One line: what happened, why, what to do."""
 
     @property
     def is_well(self) -> bool:
-        """Tell whether nothing is left to be done by a person."""
+        """Return True if the group needs no attention."""
         return self.result not in (Result.REFUSED, Result.FAILED)
 
 
@@ -106,11 +106,13 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 Removes: TypeAlias = Callable[[Partition], bool]
-"""Told of a partition that has a committed offset and no wanted one."""
+"""Called with a partition that has a committed offset and no wanted one; True deletes the
+offset.
+"""
 
 
 class Purpose(NamedTuple):
-    """What a plan is made for; see the fields of ``Content``."""
+    """The purpose of a plan; see the fields of ``Content``."""
 
     kind: PlanKind
     source: str
@@ -127,10 +129,10 @@ def make_plan(
     *,
     removes: Removes = lambda partition: True,
 ) -> Plan:
-    """Plan how each group gets to the offsets that are wanted of it.
+    """Plan how each group gets to its wanted offsets.
 
-    ``data`` is the cluster that holds the records, None where none does. What a group has beyond
-    what is wanted goes where ``removes`` says so, and is left alone elsewhere.
+    ``data`` is the cluster that holds the records, None if there is none. An offset that is not
+    wanted is deleted if ``removes`` returns True, and stays otherwise.
     """
     groups, clamps = plan_groups(coordinator, wanted, data, removes)
     return make_sealed(
@@ -144,7 +146,7 @@ def plan_groups(
     data: OffsetTarget | None,
     removes: Removes,
 ) -> tuple[list[GroupPlan], bool]:
-    """Do the groups of ``make_plan``; say too whether there was anything to clamp to."""
+    """Return the groups of ``make_plan``, and True if there were logs to clamp to."""
     current = {
         group: {
             each: value for each, value in offsets.items() if each in wanted[group] or removes(each)
@@ -159,7 +161,7 @@ def plan_groups(
 def make_sealed(
     groups: Iterable[GroupPlan], server: str, data: str | None, purpose: Purpose
 ) -> Plan:
-    """Put the groups into a plan; ``data`` None: nothing was clamped."""
+    """Return a plan of these groups; ``data`` is None if nothing was clamped."""
     return sealed(
         Content(
             kind=purpose.kind,
@@ -179,9 +181,10 @@ def logs_for(
     data: OffsetTarget | None,
     groups: Iterable[Collection[Partition]],
 ) -> dict[Partition, Log]:
-    """Log start and end of every partition that the coordinator knows.
+    """Return the log start and end of every partition that the coordinator knows.
 
-    What the cluster with the records does not have is left out: nothing could be read there.
+    A partition that the cluster with the records lacks is left out, since nothing could be read
+    there.
     """
     partitions = partitions_of(groups)
     if data is coordinator:
@@ -194,7 +197,7 @@ def logs_for(
 
 
 def check(coordinator: OffsetTarget, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
-    """Say of each group what an apply would do now."""
+    """Yield for each group what an apply would do now."""
     for group, listed, now in _looked_at(coordinator, groups):
         refused = _refusal(coordinator, group, listed, now)
         if refused is not None:
@@ -206,7 +209,7 @@ def check(coordinator: OffsetTarget, groups: Sequence[GroupPlan]) -> Iterator[Ou
 
 
 def verify(coordinator: OffsetTarget, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
-    """Say of each group whether it is as planned; who is a member does not matter."""
+    """Yield for each group whether it is as planned; its members do not matter."""
     for group, _, now in _looked_at(coordinator, groups):
         found = progress(group, now)
         other = [*found[State.PENDING], *found[State.DRIFTED]]
@@ -217,8 +220,8 @@ def verify(coordinator: OffsetTarget, groups: Sequence[GroupPlan]) -> Iterator[O
             group.group,
             Result.REFUSED,
             len(other),
-            f"{_partitions(len(other), 'is', 'are')} not as the plan wants: "
-            f"{_values(other, now)}. Consumers that run commit on; where none does, apply the "
+            f"{_partitions(len(other), 'is', 'are')} not as planned: "
+            f"{_values(other, now)}. Running consumers keep committing; if none runs, apply the "
             "plan, or make a new one",
         )
 
@@ -226,7 +229,7 @@ def verify(coordinator: OffsetTarget, groups: Sequence[GroupPlan]) -> Iterator[O
 def _looked_at(
     coordinator: OffsetTarget, groups: Sequence[GroupPlan]
 ) -> Iterator[tuple[GroupPlan, ClusterGroup | None, dict[Partition, Committed]]]:
-    """Each group with what the server says of it, asked for many at a time."""
+    """Yield each group with its state at the server, read for many groups at a time."""
     for at in range(0, len(groups), GROUPS_A_REQUEST):
         some = groups[at : at + GROUPS_A_REQUEST]
         listed = coordinator.groups()
@@ -239,7 +242,7 @@ def _looked_at(
 
 
 def apply(coordinator: OffsetTarget, groups: Sequence[GroupPlan]) -> Iterator[Outcome]:
-    """Carry out the plan of each group; one that is refused or fails does not stop the others."""
+    """Carry out the plan of each group; a refused or failed one does not stop the others."""
     for group, listed, now in _looked_at(coordinator, groups):
         try:
             yield _apply_group(coordinator, group, listed, now)
@@ -250,7 +253,7 @@ def apply(coordinator: OffsetTarget, groups: Sequence[GroupPlan]) -> Iterator[Ou
                 group.group,
                 Result.FAILED,
                 0,
-                f"{error}. Some of it may be done: run this again, it goes on where it stopped",
+                f"{error}. Some of it may be done: run this again to continue",
             )
 
 
@@ -263,13 +266,13 @@ def _apply_group(
     if not progress(group, now)[State.PENDING]:
         refused = _refusal(coordinator, group, listed, now)
         return refused or Outcome(group.group, Result.DONE_BEFORE)
-    # once more: many groups were looked at together, and others were written since
+    # read again: many groups were read together, and others were written since
     now = coordinator.offsets([group.group])[group.group]
     refused = _refusal(coordinator, group, listed, now)
     if refused is not None:
         return refused
     pending = progress(group, now)[State.PENDING]
-    # deletes last: a group whose last offset goes may go with it, before it gets its new ones
+    # deletes last: a group without offsets may be deleted before it gets its new ones
     offsets = {_key(each): each.target for each in pending if each.target is not None}
     deleted = [_key(each) for each in pending if each.target is None]
     if offsets:
@@ -290,7 +293,7 @@ def _read_back(coordinator: OffsetTarget, group: GroupPlan, changed: int) -> Out
         Result.FAILED,
         changed,
         f"written, but {_partitions(len(other), 'reads', 'read')} back as something else: "
-        f"{_values(other, now)}. Somebody commits to this group: stop that, and make a new plan",
+        f"{_values(other, now)}. A client commits to this group: stop it, and make a new plan",
     )
 
 
@@ -312,7 +315,7 @@ def _refusal(
             0,
             f"{_partitions(len(drifted), 'has', 'have')} changed since the plan was made: "
             f"{_values(drifted, now)}. "
-            "Nothing was changed; look who commits there, and make a new plan",
+            "Nothing was changed; find the client that commits there, and make a new plan",
         )
     if pending and listed is not None and listed.state and not listed.is_idle:
         return _busy(coordinator, group, listed.state)
@@ -327,13 +330,13 @@ def _busy(
     except ClusterError:
         members = []
     who = f" ({_some(members)})" if members else ""
-    so_far = "It stopped where somebody joined" if written else "Nothing was changed"
+    so_far = "It stopped when a member joined" if written else "Nothing was changed"
     return Outcome(
         group.group,
         Result.REFUSED,
         0,
-        f"the group has members{who}{f', it is {state}' if state else ''}; what they hold in "
-        f"memory would be committed over it. {so_far}; stop every consumer of the group, wait "
+        f"the group has members{who}{f', it is {state}' if state else ''}; they would commit "
+        f"their own offsets over it. {so_far}; stop every consumer of the group, wait "
         f"until `{_describe(coordinator, group)}` says Empty, and run this again",
     )
 
@@ -344,7 +347,7 @@ def _describe(coordinator: OffsetTarget, group: GroupPlan) -> str:
 
 
 def _values(changes: Sequence[Change], now: Mapping[Partition, Committed]) -> str:
-    """What some partitions have, for a message: ``orders-3 has 17, the plan knows 12 and 5``."""
+    """Return the values of some partitions: ``orders-3 has 17, the plan knows 12 and 5``."""
     return _some(
         [
             f"{each.topic}-{each.partition} has {_value(now.get(_key(each)))}, the plan knows "
@@ -378,7 +381,7 @@ def _key(each: Change) -> Partition:
 
 
 def clamped(plan: Plan) -> list[tuple[GroupPlan, Change]]:
-    """Every partition whose target is not what was asked for."""
+    """Return every partition whose target differs from the requested offset."""
     return [
         (group, each)
         for group in plan.content.groups

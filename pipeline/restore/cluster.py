@@ -1,8 +1,8 @@
-"""A Kafka-compatible server through its ordinary protocol: its groups, their offsets, its logs.
+"""A Kafka-compatible server, over the Kafka protocol: its groups, their offsets, its logs.
 
-Through kafka-python alone, which reads and writes all of it exactly. confluent-kafka puts a NUL
-behind every metadata that it commits, ends what it reads at the first NUL, asks for one group at a
-time, and deletes no offset.
+It uses only kafka-python, which reads and writes all of it exactly. confluent-kafka appends a NUL
+to every metadata it commits, cuts metadata it reads at the first NUL, reads one group at a time,
+and cannot delete offsets.
 
 Long because how to reach a server, what to ask it and how to name its errors belong together.
 """
@@ -31,16 +31,16 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 RETRY_S: Final = 0.2
 
 GROUPS_A_REQUEST: Final = 200
-"""Groups whose offsets are asked for at once."""
+"""Groups whose offsets are read with one request."""
 PARTITIONS_A_REQUEST: Final = 2000
-"""Partitions whose log start and end are asked for at once."""
+"""Partitions whose log start and end are read with one request."""
 COMMIT_BYTES: Final = 400_000
-"""What one commit may come to: Kafka writes a commit as one batch, of at most 1 MiB by default."""
+"""The size limit of one commit: Kafka writes it as one batch, of at most 1 MiB by default."""
 RECORD_BYTES: Final = 120
-"""What a partition takes in that batch beside its names and metadata."""
+"""The bytes of a partition in that batch, besides its names and metadata."""
 
 IDLE_STATES: Final = frozenset({"Empty", "Dead"})
-"""Group states in which nobody is a member."""
+"""Group states without members."""
 
 MOVED: Final = "NOT_COORDINATOR"
 
@@ -51,23 +51,23 @@ AGAIN: Final = frozenset(
         MOVED,
         "REQUEST_TIMED_OUT",
         "NOT_LEADER_OR_FOLLOWER",
-        "NOT_LEADER_FOR_PARTITION",  # as kafka-python calls it still
+        "NOT_LEADER_FOR_PARTITION",  # kafka-python's name for it
         "LEADER_NOT_AVAILABLE",
     }
 )
-"""Errors that pass by themselves, by Kafka's names."""
+"""Errors that pass, by Kafka's names."""
 
 RETENTION_CONFIGS: Final = frozenset({"retention.ms", "retention.bytes"})
-"""Whoever keeps records can say for how long; a server without records has neither."""
+"""Configs of a server that keeps records; a server without records has neither."""
 
 MEMBERS_ARE_THERE: Final = frozenset(
     {"UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP", "GROUP_SUBSCRIBED_TO_TOPIC", "REBALANCE_IN_PROGRESS"}
 )
-"""How a coordinator refuses an administrator while somebody is in the group."""
+"""A coordinator's errors for an administrator while the group has members."""
 
 
 class ClusterError(Exception):
-    """A server cannot be asked, or refused; the message is one line."""
+    """A server does not answer, or refuses; the message is one line."""
 
 
 class GroupBusy(ClusterError):
@@ -79,51 +79,51 @@ class ClusterGroup(NamedTuple):
 
     group: str
     state: str
-    """"" where an old broker does not tell."""
+    """"" if an old broker does not send it."""
     type: str
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether the group surely has no members."""
+        """Return True if the group certainly has no members."""
         return self.state in IDLE_STATES
 
 
 class ClusterEndpoint(NamedTuple):
-    """A server and how to reach it; another process can be sent it, and opens its own clients."""
+    """A server and its settings. It can be sent to another process, which opens its own clients."""
 
     address: str
     """HOST:PORT, or several with commas."""
     properties: Mapping[str, str] = {}
-    """How to reach a server that asks who we are, under librdkafka's names."""
+    """Settings for a server that needs a login, under librdkafka's names."""
     timeout_s: float = DEFAULT_TIMEOUT_S
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings for kafka-python, and under the same names for aiokafka."""
+        """Return the settings for kafka-python; aiokafka has the same names."""
         given = {NAMES[name]: value for name, value in self.properties.items()}
         if "security_protocol" in given:
             given["security_protocol"] = given["security_protocol"].upper()
         return {"bootstrap_servers": self.address.split(","), **given}
 
     def check(self) -> None:
-        """Raise ClusterError where a setting is wrong, or names a file that cannot be read."""
+        """Raise ClusterError if a setting is wrong, or names an unreadable file."""
         for name, value in self.properties.items():
             if name not in NAMES:
-                raise self._wrong(f"there is no {name}; there are {', '.join(NAMES)}")
+                raise self._wrong(f"unknown setting {name}; known are {', '.join(NAMES)}")
             if name.endswith(FILE_SETTINGS):
                 _require_file(name, value)
         given = self.settings()
         protocol = given.get("security_protocol", "PLAINTEXT")
         if protocol not in PROTOCOLS:
-            raise self._wrong(f"security.protocol={protocol} is none of {', '.join(PROTOCOLS)}")
+            raise self._wrong(f"security.protocol={protocol} is not one of {', '.join(PROTOCOLS)}")
         mechanism = given.get("sasl_mechanism", "")
         if protocol.startswith("SASL") and mechanism not in MECHANISMS:
-            raise self._wrong(f"sasl.mechanism={mechanism} is none of {', '.join(MECHANISMS)}")
+            raise self._wrong(f"sasl.mechanism={mechanism} is not one of {', '.join(MECHANISMS)}")
 
     def _wrong(self, why: str) -> ClusterError:
-        return ClusterError(f"the settings for {self.address} are not right: {why}")
+        return ClusterError(f"the settings for {self.address} are wrong: {why}")
 
     def open(self, client_id: str) -> Cluster:
-        """Connect. Raises ClusterError where nobody answers."""
+        """Connect. Raises ClusterError if no server answers."""
         return Cluster(self, client_id)
 
 
@@ -144,21 +144,20 @@ PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 FILE_SETTINGS: Final = (".ca.location", ".certificate.location", ".key.location")
-"""How the names of settings end that name a file."""
+"""Endings of the settings that name a file."""
 
 
 class Cluster:
     """A connection to one server. Not shared between threads; ``close`` it, or use it in a with."""
 
     def __init__(self, endpoint: ClusterEndpoint, client_id: str) -> None:
-        """Connect. Raises ClusterError where nobody answers."""
         self.address = endpoint.address
         self._endpoint = endpoint
         self._client_id = client_id
         self._timeout_s = endpoint.timeout_s
         endpoint.check()
         _knock(endpoint)
-        # it logs what it tries again; what fails for good is raised
+        # it logs retries; a final failure is raised
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
         self._client = self._connect()
 
@@ -172,27 +171,24 @@ class Cluster:
             )
         except (kafka.errors.KafkaError, OSError, ValueError) as error:
             raise ClusterError(
-                f"{self.address}: cannot connect ({_text(error)}), though somebody listens "
-                "there: is it the Kafka port, and do the settings fit it (--client-config: "
+                f"{self.address}: cannot connect ({_text(error)}), but a server listens "
+                "there: is it the Kafka port, and are the settings right (--client-config: "
                 "security.protocol, sasl.mechanism)?"
             ) from None
 
     def __enter__(self) -> Self:
-        """Use it as a context, so that its connections are closed."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()
 
     def close(self) -> None:
-        """Close every connection."""
         self._client.close()
 
     # --- reading ----------------------------------------------------------------------------------
 
     def groups(self) -> dict[str, ClusterGroup]:
-        """Every group of the cluster, by its id."""
+        """Return every group of the cluster, by its id."""
         listed = self._ask("list groups", lambda: self._client.list_groups())
         return {
             each["group_id"]: ClusterGroup(
@@ -202,7 +198,9 @@ class Cluster:
         }
 
     def members(self, group: str) -> list[str]:
-        """Who is in a group, for a person: ``billing-1 at /10.0.0.7``. [] where nobody tells."""
+        """Return the members of a group as text: ``billing-1 at /10.0.0.7``. [] if they are
+        unknown.
+        """
         described = self._ask(
             f"describe group {group!r}", lambda: self._client.describe_groups([group])
         )
@@ -210,7 +208,7 @@ class Cluster:
         return sorted(f"{each['client_id']} at {each['client_host']}" for each in members)
 
     def offsets(self, groups: Sequence[str]) -> dict[str, dict[Partition, Committed]]:
-        """Every committed offset of these groups; a group without any has an empty entry."""
+        """Return every committed offset of these groups; a group without any has an empty entry."""
         found: dict[str, dict[Partition, Committed]] = {group: {} for group in groups}
         for some in _slices(list(groups), GROUPS_A_REQUEST):
             answer = self._ask("fetch offsets", partial(self._fetch, some))
@@ -230,7 +228,7 @@ class Cluster:
         return found
 
     def existing(self, partitions: Collection[Partition]) -> set[Partition]:
-        """Those of the partitions that there are."""
+        """Return those of the partitions that exist."""
         topics = sorted({partition.topic for partition in partitions})
         if not topics:
             return set()
@@ -243,7 +241,9 @@ class Cluster:
         }.intersection(partitions)
 
     def logs(self, partitions: Collection[Partition]) -> dict[Partition, Log]:
-        """Log start and end of those that exist; both None where the server keeps no records."""
+        """Return the log start and end of those that exist; both None if the server keeps no
+        records.
+        """
         there = self.existing(partitions)
         if not self._keeps_records({partition.topic for partition in there}):
             return dict.fromkeys(there, Log())
@@ -257,16 +257,16 @@ class Cluster:
         return found
 
     def keeps_records(self) -> bool:
-        """Tell whether this server holds the records of its topics, or nothing but offsets."""
+        """Return True if this server holds the records of its topics, not only offsets."""
         topics = self._ask("list topics", lambda: self._client.list_topics())
         return self._keeps_records(set(topics[:1]))
 
     def _keeps_records(self, topics: Collection[str]) -> bool:
-        """Ask one of them for its configs.
+        """Read the configs of one topic.
 
-        A coordinator without records has no retention to tell of. Where that cannot be asked, the
-        server is taken for one that has records: a clamp too many is seen in the plan, and a
-        consumer that is sent to what is gone is not.
+        A coordinator without records has no retention setting. If the configs cannot be read, the
+        server is assumed to hold records: the plan shows a wrong clamp, but not a consumer sent to
+        deleted records.
         """
         if not topics:
             return True
@@ -291,10 +291,10 @@ class Cluster:
     # --- writing ----------------------------------------------------------------------------------
 
     def commit(self, group: str, offsets: Mapping[Partition, Committed]) -> None:
-        """Commit as an administrator, in as few requests as a batch of Kafka's allows.
+        """Commit as an administrator, in as few requests as Kafka's batch size allows.
 
-        Raises GroupBusy while the group has members, ClusterError for everything else. After an
-        error some of it may be done: read it back.
+        Raises GroupBusy while the group has members, ClusterError for every other error. After an
+        error some of it may be written: read it back.
         """
         for some in _batches(group, sorted(offsets.items())):
             self._write(group, partial(self._commit, group, some))
@@ -321,7 +321,7 @@ class Cluster:
         return _refused(self._client.delete_group_offsets(group, keys))
 
     def _write(self, group: str, write: Callable[[], dict[str, str]]) -> None:
-        """Write; again while the errors pass by themselves."""
+        """Write; retry while all errors pass by themselves."""
         give_up_s = time.monotonic() + self._timeout_s
         while True:
             refused = self._ask(f"commit for group {group!r}", write)
@@ -339,7 +339,7 @@ class Cluster:
             self._wait(errors)
 
     def _ask(self, what: str, ask: Callable[[], Result]) -> Result:
-        """Ask; again while the error passes by itself."""
+        """Send a request; retry while the error passes by itself."""
         give_up_s = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -355,7 +355,7 @@ class Cluster:
     def _wait(self, errors: Collection[str]) -> None:
         time.sleep(RETRY_S)
         if MOVED in errors:
-            # kafka-python keeps to the coordinator that it once found
+            # kafka-python never looks for another coordinator
             self._client.close()
             self._client = self._connect()
 
@@ -369,9 +369,9 @@ def _require_file(name: str, path: str) -> None:
 
 
 def _knock(endpoint: ClusterEndpoint) -> None:
-    """Find a server that takes connections, or say at once that there is none.
+    """Check that a server accepts connections, or raise ClusterError at once.
 
-    The client would try again until its time is over, and leave its sockets open.
+    The client would retry until its timeout, and leave its sockets open.
     """
     problem = ""
     for address in endpoint.address.split(","):
@@ -397,7 +397,7 @@ def _port(text: str) -> int:
 def _batches(
     group: str, offsets: Sequence[tuple[Partition, Committed]]
 ) -> Iterator[list[tuple[Partition, Committed]]]:
-    """Cut a commit to what fits into one batch of records."""
+    """Divide a commit into batches of records."""
     batch: list[tuple[Partition, Committed]] = []
     left = COMMIT_BYTES
     for partition, value in offsets:
@@ -431,7 +431,7 @@ def _refused(answered: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _error_name(error: Any) -> str:
-    """Name an error class of kafka-python as Kafka does."""
+    """Return Kafka's name of an error class of kafka-python."""
     return str(getattr(error, "message", "")) or getattr(error, "__name__", "") or str(error)
 
 

@@ -1,4 +1,4 @@
-"""Whether groups are at their source as they were when a migration was planned (pure)."""
+"""Compares groups at their source with the state that a migration plan found there (pure)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def drift(
     now: Mapping[str, Mapping[Partition, Committed]],
     topics: Mapping[str, str],
 ) -> Iterator[Outcome]:
-    """Say of each group whether it has moved on; ``now`` is what the source has, in its names."""
+    """Yield for each group whether it has changed; ``now`` has the source's topic names."""
     for each in groups:
         try:
             there = renamed(now[each.group], topics)
@@ -29,7 +29,7 @@ def drift(
                 each.group,
                 Result.REFUSED,
                 0,
-                f"has moved on at the source since the plan was made: {error}. Plan again, with "
+                f"has changed at the source since the plan was made: {error}. Plan again, with "
                 "another --map",
             )
         else:
@@ -37,14 +37,14 @@ def drift(
 
 
 def moved_on(group: GroupPlan, there: Mapping[Partition, Committed]) -> Outcome:
-    """Say whether a group is at its source, in the target's names, as it was when planned."""
+    """Compare a group at its source, in the target's topic names, with the plan."""
     planned = {
         Partition(each.topic, each.partition): (each.asked_for, _metadata(each))
         for each in group.changes
     }
     found = {key: (committed.offset, committed.metadata) for key, committed in there.items()}
     for key, (offset, metadata) in planned.items():
-        if metadata is None and key in found:  # the plan does not know it: no difference
+        if metadata is None and key in found:  # the plan does not know it, so it counts as equal
             planned[key] = offset, found[key][1]
     nothing = (None, None)
     moved = [
@@ -61,13 +61,13 @@ def moved_on(group: GroupPlan, there: Mapping[Partition, Committed]) -> Outcome:
         group.group,
         Result.REFUSED,
         len(moved),
-        f"{have} moved on at the source since the plan was made: {'; '.join(moved[:NAMED])}{more}. "
+        f"{have} changed at the source since the plan was made: {'; '.join(moved[:NAMED])}{more}. "
         "Stop its consumers there, undo what was applied of this plan, and plan again",
     )
 
 
 def _metadata(each: Change) -> str | None:
-    """The metadata that was found at the source; None where the plan does not keep it."""
+    """Return the metadata found at the source; None if the plan does not have it."""
     if each.clamp is Clamp.NO_PARTITION or each.target is None:
         return None
     return each.target.metadata

@@ -1,7 +1,7 @@
-"""Thousands of groups from one coordinator to another: planned, applied and checked by Spark tasks.
+"""Migration of thousands of groups between coordinators: Spark tasks plan, apply and verify it.
 
-Each task opens clients of its own and takes a slice of the groups. What a task cannot reach fails
-its groups and not the job, so nothing is tried twice behind anybody's back.
+Each task opens its own clients and handles a slice of the groups. If a task cannot reach a server,
+its groups fail but the job does not, so Spark retries nothing by itself.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from groupkeeper.pipeline.restore.plan import (
 )
 
 CLIENT_ID: Final = "groupkeeper-migrate"
-"""Of whoever only reads; what is written bears the plan's."""
+"""The client id for reads; writes use the plan's client id."""
 
 TASKS_A_CORE: Final = 2
 
 KNOWN_TYPES: Final = frozenset({"", "classic", "consumer"})
-"""Types of groups that have committed offsets of the ordinary kind."""
+"""Types of groups that have ordinary committed offsets."""
 
 
 class MigrationRoute(NamedTuple):
-    """From where to where, and what is called otherwise there."""
+    """Source and target, and the topics with another name at the target."""
 
     source: ClusterEndpoint
     target: ClusterEndpoint
@@ -58,10 +58,10 @@ class MigrationRoute(NamedTuple):
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """What a task made of one group."""
+    """A task's result for one group."""
 
     group: GroupPlan | None = None
-    """None where it has no committed offset, or where ``error`` says what happened."""
+    """None if it has no committed offset, or if ``error`` has the reason."""
     clamps: bool = False
     name: str = ""
     error: str = ""
@@ -72,14 +72,14 @@ class Migration(NamedTuple):
 
     plan: Plan
     empty: list[str]
-    """Groups without a committed offset: there is nothing to move."""
+    """Groups without a committed offset, with nothing to move."""
     active: list[str]
-    """Groups with members at the source: their offsets move on."""
+    """Groups with members at the source, whose offsets keep changing."""
     failed: dict[str, str]
     """Groups that could not be planned, and why."""
 
     def left_out(self) -> list[Outcome]:
-        """Say how it went with the groups that are not in the plan, and should be."""
+        """Return an outcome for each group that could not be planned."""
         return [
             Outcome(group, Result.REFUSED, 0, f"is left out of the plan: {error}")
             for group, error in sorted(self.failed.items())
@@ -87,7 +87,7 @@ class Migration(NamedTuple):
 
 
 class MigrationStep(StrEnum):
-    """What is done with a plan."""
+    """The step to run with a plan."""
 
     CHECK = "check"
     APPLY = "apply"
@@ -102,12 +102,12 @@ def plan_migration(
 ) -> Migration:
     """Plan how every group of the source, or those that match a pattern, gets to the target.
 
-    What a group has at the target beyond what it has at the source stays. Raises ClusterError
-    where the source, the target or the cluster with the records does not answer.
+    Offsets that a group has only at the target stay. Raises ClusterError if the source, the target
+    or the cluster with the records does not answer.
     """
     with ExitStack() as stack:
         source = stack.enter_context(route.source.open(CLIENT_ID))
-        # whether these answer is asked once, not found out for every group
+        # checked once here, not for every group
         stack.enter_context(route.target.open(CLIENT_ID))
         if route.data is not None and route.data != route.target:
             stack.enter_context(route.data.open(CLIENT_ID))
@@ -142,7 +142,7 @@ def run_plan(
 
 
 def source_drift(spark: SparkSession, source: ClusterEndpoint, plan: Plan) -> list[Outcome]:
-    """Say of each group whether its source has moved on since the plan was made."""
+    """Return for each group whether it changed at its source since the plan was made."""
     encoder = msgspec.json.Encoder()
     groups = [encoder.encode(each).decode() for each in plan.content.groups]
     task = partial(_source_task, source, plan.content.topics)

@@ -1,12 +1,12 @@
-"""Plans: which committed offsets of which groups are to become what (pure).
+"""Plans: which committed offsets of which groups are to be changed, and to what (pure).
 
-Restore, migration and undo share this one format. A plan names, for each partition, the value that
-it found (``current``) and the value that is wanted (``target``), so whoever applies it can tell
-what is done, what is to do, and what somebody else has changed since. It is undone by the same plan
-with the two sides exchanged.
+Restore, migration and undo share this format. A plan has, for each partition, the value that it
+found (``current``) and the wanted value (``target``). So an apply can distinguish what is done,
+what remains, and what another client has changed since. The undo is the same plan with both sides
+exchanged.
 
-A plan file is one JSON document. Its checksum covers everything but itself, and the plan's id is
-the beginning of the checksum: a file that was edited by hand has neither, and is refused.
+A plan file is one JSON document. Its checksum covers everything else in it, and the plan's id is
+the beginning of the checksum. A file edited by hand matches neither, and is refused.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import msgspec
 FORMAT: Final = "groupkeeper-plan"
 FORMAT_VERSION: Final = 1
 ID_LENGTH: Final = 12
-"""Digits of the checksum that make the id of a plan."""
+"""Digits of the checksum in the id of a plan."""
 
 NO_LEADER_EPOCH: Final = -1
 
 
 class PlanError(ValueError):
-    """A file is no plan, or not the plan that was written; the message is one line."""
+    """A file is no plan, or was changed after it was written; the message is one line."""
 
 
 class Partition(NamedTuple):
@@ -38,27 +38,27 @@ class Partition(NamedTuple):
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """A committed offset, as a group has it."""
+    """A committed offset of a group."""
 
     offset: int
-    """What was stored, whatever it is: a negative one is restored as it was."""
+    """The stored value; even a negative one is restored unchanged."""
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
 
     def same_as(self, other: Committed) -> bool:
-        """Say whether both are one value.
+        """Return True if both are one value.
 
-        A leader epoch that one side does not know is no difference: a broker before 2.1 does not
-        tell it, and some Kafka-compatible servers drop it.
+        A leader epoch that one side lacks does not count: a broker before 2.1 does not send it, and
+        some Kafka-compatible servers drop it.
         """
         epochs = {self.leader_epoch, other.leader_epoch} - {NO_LEADER_EPOCH}
         return self.offset == other.offset and self.metadata == other.metadata and len(epochs) <= 1
 
 
 class Log(NamedTuple):
-    """What the cluster that holds a partition's records allows: its log start and its end.
+    """The log start and end of a partition at the cluster that holds its records.
 
-    Both are None where no cluster holds its records: then nothing is clamped.
+    Both are None if no cluster holds its records; then nothing is clamped.
     """
 
     start: int | None = None
@@ -66,20 +66,20 @@ class Log(NamedTuple):
 
 
 class Clamp(StrEnum):
-    """Why the target is not what was asked for."""
+    """Why the target differs from the requested offset."""
 
     NONE = "none"
-    """It is."""
+    """It does not differ."""
     LOG_START = "log_start"
-    """The records before the log's start are gone: the target is the start."""
+    """The records before the log's start are deleted, so the target is the start."""
     LOG_END = "log_end"
-    """The log is shorter than it was: the target is its end."""
+    """The log is shorter than before, so the target is its end."""
     NO_PARTITION = "no_partition"
-    """There is no such partition: nothing is changed, and nothing could be."""
+    """The partition does not exist, so nothing is changed."""
 
 
 class PlanKind(StrEnum):
-    """What a plan is for."""
+    """The purpose of a plan."""
 
     RESTORE = "restore"
     MIGRATION = "migration"
@@ -87,18 +87,18 @@ class PlanKind(StrEnum):
 
 
 class State(StrEnum):
-    """How far one partition is."""
+    """The state of one partition during a run."""
 
     UNCHANGED = "unchanged"
-    """Nothing is to be done, and nothing was."""
+    """Nothing had to be changed."""
     PENDING = "pending"
     DONE = "done"
     DRIFTED = "drifted"
-    """It is neither what the plan found nor what it wants: somebody else committed."""
+    """It differs from what the plan found and from what it wants: another client committed."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One partition of a group: what it is, and what it is to be."""
+    """One partition of a group, with its current and its target value."""
 
     topic: str
     partition: int
@@ -106,75 +106,74 @@ class Change(msgspec.Struct, frozen=True):
     target: Committed | None
     """None: no committed offset."""
     delta: int | None
-    """Target minus current; None where one of them is none. Negative: records are read again."""
+    """Target minus current; None if either is None. Negative: records are read again."""
     clamp: Clamp = Clamp.NONE
     wanted: int | None = None
-    """The offset that was asked for, where the target is another."""
+    """The requested offset, if the target differs from it."""
     log_start: int | None = None
     log_end: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a delta that is not the difference."""
         if self.delta != _delta(self.current, self.target):
             raise ValueError(f"{self.topic}-{self.partition}: the delta is not target - current")
 
     @property
     def changes(self) -> bool:
-        """Tell whether anything is to be done."""
+        """Return the log before the one that a segment begins, and when the new one began."""
         return not _same(self.current, self.target)
 
     @property
     def asked_for(self) -> int | None:
-        """The offset that was asked for, whatever the target became; None for none."""
+        """The requested offset, whatever the target became; None for no offset."""
         if self.clamp is Clamp.NONE:
             return None if self.target is None else self.target.offset
         return self.wanted
 
     def state(self, now: Committed | None) -> State:
-        """How far it is, given what the coordinator has now."""
+        """Return the state, given the coordinator's current value."""
         if _same(now, self.target):
             return State.DONE if self.changes else State.UNCHANGED
         return State.PENDING if _same(now, self.current) else State.DRIFTED
 
     def undone(self) -> Change:
-        """Return the way back."""
+        """Return the opposite change."""
         return change(Partition(self.topic, self.partition), self.target, self.current)
 
 
 class GroupPlan(msgspec.Struct, frozen=True):
-    """All partitions of one group, those that stay as they are too."""
+    """All partitions of one group, including unchanged ones."""
 
     group: str
     changes: tuple[Change, ...]
 
     @property
     def to_do(self) -> Iterator[Change]:
-        """The partitions that are to change."""
+        """Return the partitions to change."""
         return (each for each in self.changes if each.changes)
 
 
 class Content(msgspec.Struct, frozen=True):
-    """What a plan says; its checksum is over this."""
+    """The content of a plan, which its checksum covers."""
 
     kind: PlanKind
     created_ms: int
     source: str
-    """Where the wanted offsets come from, for a person: a log, or a server."""
+    """The origin of the wanted offsets, as text: a log, or a server."""
     server: str
-    """The coordinator that is to be changed, HOST:PORT."""
+    """The coordinator to change, HOST:PORT."""
     data: str
-    """What the targets were clamped to, for a person."""
+    """What the targets were clamped to, as text."""
     groups: tuple[GroupPlan, ...]
     as_of_ms: int | None = None
-    """The moment that a restore goes back to."""
+    """The moment that a restore restores."""
     undoes: str | None = None
-    """The id of the plan that this one takes back."""
+    """The id of the plan that this one undoes."""
     topics: dict[str, str] = {}
-    """Of a migration: the source's name of a topic -> the target's, where they differ."""
+    """In a migration: the source's topic name -> the target's, if they differ."""
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A plan with its id and checksum. Made by ``sealed``, ``undo`` and ``decode`` alone."""
+    """A plan with its id and checksum. Created only by ``sealed``, ``undo`` and ``decode``."""
 
     id: str
     checksum: str
@@ -182,11 +181,11 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def client_id(self) -> str:
-        """Return the client id that says in the event log which plan a commit belongs to."""
+        """The client id of this plan's commits, by which the event log names the plan."""
         return f"groupkeeper-restore/{self.id}"
 
     def undo(self, created_ms: int) -> Plan:
-        """Return the plan that takes this one back, exactly: no clamp, whatever the log holds."""
+        """Return the plan that undoes this one exactly: without a clamp, whatever the log holds."""
         groups = tuple(
             GroupPlan(each.group, tuple(one.undone() for one in each.changes))
             for each in self.content.groups
@@ -203,7 +202,7 @@ class Plan(msgspec.Struct, frozen=True):
         )
 
     def encode(self) -> bytes:
-        """Return the content of a plan file, to be read by people too."""
+        """Return the content of a plan file, indented for people."""
         return msgspec.json.format(
             msgspec.json.encode(
                 _File(FORMAT, FORMAT_VERSION, self.id, self.checksum, self.content)
@@ -221,14 +220,14 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """What stays where it is in every version."""
+    """The fields with a fixed place in every version."""
 
     format: str = ""
     version: int = 0
 
 
 def sealed(content: Content) -> Plan:
-    """Give a plan its checksum and its id."""
+    """Return a plan of this content, with its checksum and id."""
     checksum = hashlib.sha256(msgspec.json.encode(content)).hexdigest()
     return Plan(checksum[:ID_LENGTH], f"sha256:{checksum}", content)
 
@@ -239,20 +238,20 @@ def decode(data: bytes) -> Plan:
         head = msgspec.json.decode(data, type=_Head)
         if head.format != FORMAT:
             raise PlanError(
-                "this is no plan: make one with `groupkeeper pipeline restore` or `migrate`"
+                "this is not a plan: make one with `groupkeeper pipeline restore` or `migrate`"
             )
         if head.version != FORMAT_VERSION:
             raise PlanError(
-                f"a plan of format version {head.version}, and this program knows "
+                f"the plan has format version {head.version}, and this program knows "
                 f"{FORMAT_VERSION}: use the program that wrote it, or make the plan again"
             )
         read = msgspec.json.decode(data, type=_File)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise PlanError(f"this is no plan: {error}") from None
+        raise PlanError(f"this is not a plan: {error}") from None
     plan = sealed(read.plan)
     if (plan.id, plan.checksum) != (read.id, read.checksum):
         raise PlanError(
-            f"the checksum of plan {read.id} does not fit what it says: it was changed after it "
+            f"the checksum of plan {read.id} does not match its content: it was changed after it "
             "was made, or cut off. Make it again; a plan is not edited by hand"
         )
     return plan
@@ -269,8 +268,8 @@ def plan_group(
 ) -> GroupPlan:
     """Plan how a group gets from ``current`` to ``wanted``, clamped to ``logs``.
 
-    A partition with a current offset and no wanted one loses it. ``logs`` holds every partition
-    that exists; what is not in it stays as it is.
+    A current offset that is not wanted is deleted. ``logs`` has every existing partition; any other
+    partition stays unchanged.
     """
     partitions = sorted(current.keys() | wanted.keys())
     changes = [_clamped(each, current.get(each), wanted.get(each), logs) for each in partitions]
@@ -285,7 +284,7 @@ def _clamped(
 ) -> Change:
     log = logs.get(partition)
     if log is None:
-        # a coordinator refuses a commit for what does not exist
+        # a coordinator refuses a commit for a missing partition
         return change(partition, current, current, wanted=wanted, clamp=Clamp.NO_PARTITION)
     target, clamp = wanted, Clamp.NONE
     if wanted is not None and wanted.offset >= 0:
@@ -297,7 +296,7 @@ def _clamped(
 
 
 def _moved(wanted: Committed, offset: int) -> Committed:
-    # the leader epoch told of the record before the wanted offset, not before this one
+    # the leader epoch belongs to the record before the wanted offset, not before this one
     return Committed(offset, NO_LEADER_EPOCH, wanted.metadata)
 
 
@@ -310,7 +309,7 @@ def change(
     clamp: Clamp = Clamp.NONE,
     log: Log = Log(),  # noqa: B008  a tuple of two
 ) -> Change:
-    """Make a change with its delta."""
+    """Return a change, with its delta."""
     return Change(
         topic=partition.topic,
         partition=partition.partition,
@@ -338,7 +337,7 @@ def _same(one: Committed | None, other: Committed | None) -> bool:
 
 
 def progress(plan: GroupPlan, now: Mapping[Partition, Committed]) -> dict[State, list[Change]]:
-    """Sort the partitions of a group by how far they are; every state is a key."""
+    """Group the partitions by their state; every state is a key."""
     found: dict[State, list[Change]] = {state: [] for state in State}
     for each in plan.changes:
         found[each.state(now.get(Partition(each.topic, each.partition)))].append(each)
@@ -348,10 +347,10 @@ def progress(plan: GroupPlan, now: Mapping[Partition, Committed]) -> dict[State,
 def renamed(
     offsets: Mapping[Partition, Committed], topics: Mapping[str, str]
 ) -> dict[Partition, Committed]:
-    """Map the topics of a source to those of a target; a topic that is not named keeps its name.
+    """Rename the topics of a source to those of a target; other topics keep their names.
 
-    Leader epochs are those of the source's cluster and mean nothing in another: they go. Raises
-    ValueError where two partitions would become one.
+    Leader epochs are dropped, since they mean nothing in another cluster. Raises ValueError if two
+    partitions would become one.
     """
     found: dict[Partition, Committed] = {}
     for (topic, partition), committed in offsets.items():
@@ -363,5 +362,5 @@ def renamed(
 
 
 def partitions_of(groups: Iterable[Collection[Partition]]) -> set[Partition]:
-    """Every partition that any of the groups has."""
+    """Return every partition that any of the groups has."""
     return {each for group in groups for each in group}

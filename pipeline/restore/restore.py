@@ -1,4 +1,4 @@
-"""What offsets a group had at a moment, out of the event log, for a plan to go back to them."""
+"""The committed offsets of a group at an earlier moment, from the event log, for a restore plan."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from groupkeeper.pipeline.tables.lake import DAY, Lake
 from groupkeeper.pipeline.tables.offsets import offset_changes, standing
 
 SNAPSHOT_KIND: Final = "offset_snapshot"
-"""Tells what offsets a group had when the log before was let go."""
+"""Has the offsets of a group at the time when older segments were deleted."""
 
 NAMED: Final = 5
 """Gaps that a message names."""
@@ -42,21 +42,20 @@ class RestoreError(Exception):
 
 
 class IncompleteHistory(RestoreError):
-    """Events are missing that may have changed what is asked for."""
+    """Events are missing that may have changed the group."""
 
     def __init__(self, missing: Iterable[object], place: object) -> None:
-        """Say what is missing, one text each, and of which place."""
+        """``missing`` has one text for each gap; ``place`` names the history."""
         texts = [str(each) for each in missing]
         if len(texts) > NAMED:
             texts = [*texts[:NAMED], f"and {len(texts) - NAMED} gaps more"]
-        self.what = f"the history in {place} is not whole: {'; '.join(texts)}"
+        self.what = f"the history in {place} is incomplete: {'; '.join(texts)}"
         """The first sentence of the message."""
         super().__init__(
-            f"{self.what}. What they "
-            "changed is not known, so a plan might bring back offsets that were not those of the "
-            "moment, and delete others. Look for the missing segments (`groupkeeper log verify` "
-            "names them; --log-dir and --tables may be the wrong ones, --store reads what is not "
-            "sealed yet), or plan without them, with --accept-gaps"
+            f"{self.what}. Their changes are unknown, so a plan might restore or delete the wrong "
+            "offsets. Look for the missing segments (`groupkeeper log verify` names them; "
+            "--log-dir and --tables may be wrong, --store reads unsealed events), or plan without "
+            "them, with --accept-gaps"
         )
 
 
@@ -65,20 +64,20 @@ class Standing(NamedTuple):
 
     offsets: dict[Partition, Committed]
     store: str
-    """The log that they were found in."""
+    """The log that has them."""
     last_ts_ms: int
-    """The newest event of that log that was read: a moment after it is not known about."""
+    """The time of the newest event read from that log; the offsets after it are unknown."""
     unknown: frozenset[Partition] = frozenset()
-    """What of the group had an offset at that moment, or none: nobody knows."""
+    """Partitions of the group whose offset at that moment is unknown."""
 
 
 NONE_LACKING: Final[Mapping[str, str]] = {}
 
 
 def coverage_of_log(log_dir: Path, lacking: Mapping[str, str] = NONE_LACKING) -> Coverage:
-    """Tell by the names of sealed segments what a folder of this machine holds.
+    """Return the coverage of a folder of this machine, from the names of its sealed segments.
 
-    ``lacking`` are segments that ought to be there: what is wrong with each, by its path.
+    ``lacking`` are the missing or damaged segments: the problem of each, by its path.
     """
     expected = (Lacking(*each, parse_name(each[0])).as_expected() for each in lacking.items())
     found = map(_held, _right(log_dir, lacking))
@@ -87,9 +86,7 @@ def coverage_of_log(log_dir: Path, lacking: Mapping[str, str] = NONE_LACKING) ->
 
 
 def _right(log_dir: Path, lacking: Collection[str]) -> list[Path]:
-    """The segments of a folder that nothing is wrong with. Raises RestoreError where it has none
-    at all.
-    """
+    """Return the correct segments of a folder. Raises RestoreError if it has no segment."""
     found = [path for path in log_dir.glob(f"{DAY}=*/{SEGMENT_GLOB}") if _held(path)]
     if not found:
         raise RestoreError(f"{log_dir} holds no sealed segment: is it the daemon's log.dir?")
@@ -107,7 +104,7 @@ def _held(path: Path) -> HeldSegment | None:
 
 
 def _with_previous(held: Iterable[HeldSegment], log_dir: Path) -> list[HeldSegment]:
-    """Add the log before it to the first segment of each log, where that says it."""
+    """Add to the first segment of each log the log before it, if the segment names it."""
     parts = sorted(held, key=lambda part: (part.log_id, part.first_seq))
     told, logs = [], set()
     for part in parts:
@@ -120,7 +117,7 @@ def _with_previous(held: Iterable[HeldSegment], log_dir: Path) -> list[HeldSegme
 
 
 def _begin(path: Path) -> tuple[str, int]:
-    """The log before the one that a segment begins, and when that was."""
+    """Return the log before the one that a segment begins, and when the new one began."""
     with suppress(OSError, EOFError, zlib.error, ValueError), gzip.open(path) as lines:
         event = json.loads(lines.readline())
         if event.get("kind") == LOG_STARTED:
@@ -131,8 +128,9 @@ def _begin(path: Path) -> tuple[str, int]:
 def events_of_log(
     spark: SparkSession, log_dir: Path, lacking: Mapping[str, str] = NONE_LACKING
 ) -> DataFrame:
-    """Read the events of sealed segments as they lie in a folder of this machine, each once; those
-    that something is wrong with are left out.
+    """Read the events of the sealed segments in a folder of this machine, each once.
+
+    Damaged segments are left out.
     """
     coverage = coverage_of_log(log_dir, lacking)
     paths = map(str, _right(log_dir, lacking))
@@ -141,19 +139,19 @@ def events_of_log(
 
 
 def coverage_of_lake(spark: SparkSession, root: str) -> Coverage:
-    """Tell what bronze holds."""
+    """Return the coverage of bronze."""
     return read_coverage(spark, Lake(root))
 
 
 def events_of_lake(spark: SparkSession, root: str) -> DataFrame:
-    """Read the events of bronze, each once; what was imported is among them."""
+    """Read the events of bronze, including imported ones, each once."""
     return read_events(spark, Lake(root))
 
 
 def require_whole(events: DataFrame, coverage: Coverage, as_of_ms: int, place: object) -> None:
-    """Raise IncompleteHistory where events of any log up to a moment are missing.
+    """Raise IncompleteHistory if events of any log up to a moment are missing.
 
-    Of any: what is not there cannot tell which group it was about.
+    Any log counts, since a missing event does not show its group.
     """
     if not coverage.gaps():
         return
@@ -166,10 +164,10 @@ def require_whole(events: DataFrame, coverage: Coverage, as_of_ms: int, place: o
 def group_as_of(
     events: DataFrame, group: str, as_of_ms: int, topics: Collection[str] = ()
 ) -> Standing:
-    """Return the offsets that a group had at a moment, of all topics or of those named.
+    """Return the offsets that a group had at a moment, of all topics or of the given ones.
 
-    Where several logs know the group (it was imported from Kafka and lives here since, say), the
-    one that it was changed in last before the moment counts. Raises RestoreError where none does.
+    If several logs know the group, because it was imported from Kafka for example, the one with its
+    last change before the moment counts. Raises RestoreError if none does.
     """
     changes = offset_changes(events.where(F.col("group") == group))
     is_before = F.col("ts_ms") <= as_of_ms
@@ -197,34 +195,35 @@ def group_as_of(
 
 
 def _is_cut_off() -> Column:
-    """Whether a change is the first that is known of its partition, and may not be the first that
-    there was: in an import of what Kafka has compacted. A tombstone may be the first that is left:
-    what went is not known.
+    """Return True for a change that may not be the first of its partition.
+
+    That is so for the first known change in an import, since Kafka's compaction may have removed
+    earlier ones. The first known change may also be a tombstone.
     """
     is_first_commit = (F.col("kind") == "commit") & F.col("previous_offset").isNull()
     return is_first_commit | F.col("offset").isNull()
 
 
 def _why_nothing(events: DataFrame, group: str, as_of_ms: int) -> str:
-    """Say why a group has no offsets at a moment, as far as the log tells."""
+    """Return why a group has no offsets at a moment, as far as the log shows."""
     changes = offset_changes(events)
     first = changes.agg(F.min("ts_ms").alias("at")).collect()[0]["at"]
     if first is None:
         return (
-            f"the log knows nothing of group {group!r}: is its name right, and the log the one of "
+            f"the log has no event of group {group!r}: is its name right, and is it the log of "
             "its coordinator?"
         )
     horizon = events.where(F.col("kind") == SNAPSHOT_KIND).agg(F.min("ts_ms").alias("at"))
     if horizon.collect()[0]["at"] == first:
         return (
-            f"what group {group!r} had at {_utc(as_of_ms)} is not known: what the log told of it "
-            f"before {_utc(first)} is beyond log.retention_minutes, and gone. That is the first "
-            "moment that it can be restored to"
+            f"the offsets of group {group!r} at {_utc(as_of_ms)} are unknown: its events before "
+            f"{_utc(first)} are older than log.retention_minutes, and deleted. That is the first "
+            "moment that can be restored"
         )
     if not changes.where(_is_cut_off()).isEmpty():
         return (
-            f"what group {group!r} had at {_utc(as_of_ms)} is not known: Kafka's compaction took "
-            f"what was before {_utc(first)}. That is the first moment that it can be restored to"
+            f"the offsets of group {group!r} at {_utc(as_of_ms)} are unknown: Kafka's compaction "
+            f"removed those before {_utc(first)}. That is the first moment that can be restored"
         )
     return (
         f"group {group!r} had no committed offset at {_utc(as_of_ms)}: its first change in the log "

@@ -246,8 +246,8 @@ def test_a_day_without_events_is_no_hole_in_the_chart(pages):
 def test_who_asks_for_a_day_without_events_hears_why_there_is_nothing(told):
     scope = Scope(told.spark, told.lake, since=date(1970, 1, 3), until=date(1970, 1, 3))
     assert scope.why_nothing("").endswith(
-        "those that are: 1970-01-01 to 1970-01-04. On days without any event nothing changed: they "
-        "have no rows."
+        "the published days are 1970-01-01 to 1970-01-04. Days without events have no rows, since "
+        "nothing changed on them."
     )
 
 

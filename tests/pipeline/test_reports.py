@@ -146,7 +146,7 @@ def test_an_empty_report_says_so_and_takes_the_place_of_an_older_one(story, tmp_
     scope = Scope(story.spark, story.lake, group="nobody")
     said: list[str] = []
     assert write_reports(scope, REPORTS, tmp_path, said.append) == []
-    why = "Nothing is known of a group nobody on these days"
+    why = "There is no group nobody on these days"
     assert [line.partition(". ")[0] for line in said] == [
         f"{n}: nothing to report" for n in REPORTS
     ]
@@ -166,7 +166,7 @@ def test_a_report_of_days_that_are_not_published_says_which_are(story, tmp_path)
     assert write_reports(scope, REPORTS, tmp_path, lambda _: None) == []
     for name in REPORTS:
         text = (tmp_path / f"{name}.html").read_text()
-        assert "is published; those that are: 1970-01-01 to 1970-01-02. On days" in text
+        assert "is published; the published days are 1970-01-01 to 1970-01-02. Days" in text
 
 
 def test_a_report_without_tables_says_what_to_do_and_leaves_the_pages_that_are_there(
@@ -210,8 +210,8 @@ def test_every_report_stands_alone(spark, tmp_path):
     assert said == [
         "lag: nothing to report. No group had a committed offset.",
         "rebalances: 2 rows",
-        "audit: nothing to report. Nobody took offsets back, reset, restored or deleted them, and "
-        "no commit was refused.",
+        "audit: nothing to report. No offset was rewound, reset, restored or deleted, and no "
+        "commit was refused.",
     ]
 
 
@@ -286,7 +286,7 @@ def test_of_many_days_with_missing_events_the_last_are_named(story, tmp_path):
     scope = Scope(story.spark, lake)
     first, *others, last = scope.warnings()
     assert last == f"1970-01-09 to 1970-01-10 are not in this report: {UNDER_WAY}."
-    assert first == "Of 3 days before these, events are missing as well."
+    assert first == "Of 3 days before these, events are missing too."
     assert [line[:10] for line in others] == [f"1970-01-0{day}" for day in range(4, 9)]
     assert scope.why_nothing("").startswith("No day is published yet.")
 

@@ -163,9 +163,9 @@ def test_a_snapshot_stands_for_the_beginning_but_not_for_what_was_before_it(site
     with pytest.raises(RestoreError) as refused:
         answer(site, AT_MS + 5)
     assert str(refused.value) == (
-        "what group 'g' had at 2023-11-14T22:13:20.005Z is not known: what the log told of it "
-        "before 2023-11-14T22:13:20.006Z is beyond log.retention_minutes, and gone. That is the "
-        "first moment that it can be restored to"
+        "the offsets of group 'g' at 2023-11-14T22:13:20.005Z are unknown: its events before "
+        "2023-11-14T22:13:20.006Z are older than log.retention_minutes, and deleted. That is the "
+        "first moment that can be restored"
     )
 
 
@@ -190,7 +190,9 @@ def test_no_plan_is_made_of_a_history_with_a_gap(site, daemon, group, tmp_path, 
     asked = ["restore", "--group", group, "--as-of", "1m", source, place]
     asked += ["--server", daemon.bootstrap, "--out", file]
     said = command(*asked, code=1)
-    assert f"the history in {place} is not whole: events 4 to 7 of log here are missing" in said.err
+    assert (
+        f"the history in {place} is incomplete: events 4 to 7 of log here are missing" in said.err
+    )
     assert not file.exists()
     accepted = command(*asked, "--accept-gaps")
     assert "3 of 3 partitions change" in accepted.out

@@ -144,7 +144,7 @@ def test_what_compaction_took_is_left_alone_by_a_restore_and_told(daemon, group,
             ORDERS[2]: Committed(9),
         }
     too_early = command(*asked, "--as-of", "1970-01-01T00:00:00Z", code=4)
-    assert "is not known: Kafka's compaction took what was before 1970-01-01T00:00:01" in (
+    assert "are unknown: Kafka's compaction removed those before 1970-01-01T00:00:01" in (
         too_early.err
     )
 

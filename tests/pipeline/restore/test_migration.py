@@ -119,7 +119,7 @@ def test_topics_are_mapped_drift_is_told_and_the_target_keeps_what_it_had(
         assert "1 group unchanged since the plan was made\n" in still.out
         source.commit("mapped-1", {orders: Committed(12)})
         moved = command("migrate", "--plan", file, "--verify", "--from", kafka.bootstrap, code=1)
-        assert "moved on at the source" in moved.err
+        assert "changed at the source" in moved.err
         target.commit("mapped-1", {clicks: Committed(13)})
         drifted = command("migrate", "--plan", file, "--apply", code=1)
         assert "clicks-1 has 13, the plan knows none and 11 'm'" in drifted.err

@@ -119,9 +119,9 @@ def test_a_plan_file_that_was_edited_is_refused() -> None:
         decode(text.replace('"g"', '"h"').encode())
     with pytest.raises(PlanError, match="delta"):
         decode(text.replace('"delta": -2', '"delta": -1').encode())
-    with pytest.raises(PlanError, match="no plan"):
+    with pytest.raises(PlanError, match="not a plan"):
         decode(text[:-20].encode())
-    with pytest.raises(PlanError, match="no plan"):
+    with pytest.raises(PlanError, match="not a plan"):
         decode(b"{}")
     with pytest.raises(PlanError, match="version 9"):
         decode(text.replace('"version": 1', '"version": 9').encode())

@@ -389,11 +389,11 @@ def test_a_group_that_moved_on_at_its_source_is_told_with_its_partitions() -> No
     one = moved_on(plan, {**there, Partition("orders", 1): Committed(26)})
     assert (one.result, one.changed) == (Result.REFUSED, 1)
     assert one.message.startswith(
-        "1 partition has moved on at the source since the plan was made: orders-1 was 25, is 26. "
+        "1 partition has changed at the source since the plan was made: orders-1 was 25, is 26. "
     )
     many = moved_on(plan, {Partition("clicks", 0): Committed(3)})
     assert many.message.startswith(
-        "4 partitions have moved on at the source since the plan was made: clicks-0 was none, is 3;"
+        "4 partitions have changed at the source since the plan was made: clicks-0 was none, is 3;"
         " orders-0 was 5, is none; orders-1 was 25, is none; and 1 more. "
     )
 
