@@ -1,1 +1,1 @@
-"""Where topics, configs and ends come from, and whom they are given to."""
+"""Where topics, configs and ends come from, and which parts receive them."""

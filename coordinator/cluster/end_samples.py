@@ -1,5 +1,6 @@
-"""Samples of the partitions' ends for the event log: what lag is computed from
-(docs/design.md#end-samples).
+"""Samples of the partitions' ends for the event log, from which lag is computed.
+
+See docs/design.md#end-samples.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.core.events import Event
 
 SAMPLE_PARTITIONS: Final = 1_000
-"""Partitions that are looked at in one turn of the loop, and that one event tells of at most."""
+"""Partitions sampled in one turn of the event loop, and the most that one event contains."""
 
 
 class KnowsEnds(Protocol):
-    """The topics, as far as their ends are concerned."""
+    """The topics, as far as the sampler needs them."""
 
     @property
     def image(self) -> TopicImage:
-        """Which topics there are."""
+        """Return the existing topics."""
         ...
 
     def end_offset(self, topic_id: str, partition: int) -> int:
-        """The end of a partition."""
+        """Return the end of a partition."""
         ...
 
 
 class EndSampler:
-    """Tells the ends that changed since they were last told; after a load, all that are above 0."""
+    """Writes the ends that changed since the last sample. After a load: all ends above 0."""
 
     def __init__(
         self,
@@ -40,8 +41,10 @@ class EndSampler:
         write: Callable[[list[Event]], bool],
         loads: Callable[[], int],
     ) -> None:
-        """``write`` takes events and tells whether it did; ``loads`` counts loads of the shards,
-        for what was on its way when one began may be lost.
+        """Store the callbacks.
+
+        ``write`` appends events and returns whether it could. ``loads`` counts loads of the shards:
+        events may be lost when a load begins before they are written.
         """
         self._topics = topics
         self._write = write
@@ -50,14 +53,14 @@ class EndSampler:
         self._told: dict[tuple[str, int], int] = {}
 
     async def run(self, interval_ms: int) -> None:
-        """Sample for ever."""
+        """Take samples until cancelled."""
         while True:
             await asyncio.sleep(interval_ms / 1000)
             for _ in self.sample():
                 await asyncio.sleep(0)
 
     def sample(self) -> Iterator[None]:
-        """Take one sample; yields after each portion, for the loop to turn."""
+        """Take one sample. Yields after each portion, so that the event loop can run."""
         if self._loads_seen != self._loads():
             self._loads_seen = self._loads()
             self._told.clear()

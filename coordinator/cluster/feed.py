@@ -1,4 +1,4 @@
-"""What topics and configs learn from the runtime, and what the shards learn from them."""
+"""Carries topics and configs from the runtime to their stores, and back to the shards."""
 
 from __future__ import annotations
 
@@ -18,29 +18,27 @@ if TYPE_CHECKING:
 
 
 class NoTopics:
-    """A host that embeds us without topics: every topic exists, nobody asks for ends, and there is
-    no cluster shard that could hold configs of groups.
+    """For an embedding host without topics: every topic exists.
+
+    Ends are not tracked. Groups have no configs, since there is no cluster shard to store them.
     """
 
     def __init__(self) -> None:
-        """Take the image in which everything exists."""
         self.image = TopicImage.any()
 
     def settings(self, shard_id: ShardId) -> Mapping[str, GroupOverrides]:
-        """Nothing is set."""
+        """Return no settings."""
         return {}
 
     def loaded(self, shard_id: ShardId, shard: AnyShard) -> None:
-        """Nothing to learn."""
+        """Do nothing."""
 
     def durable(self, write: Write) -> None:
-        """Nothing to learn."""
+        """Do nothing."""
 
 
 class ClusterFeed:
-    """Static mode: topics and configs come from the cluster shard, ends from commits that are
-    durable.
-    """
+    """Static mode: topics and configs come from the cluster shard, ends from durable commits."""
 
     def __init__(
         self,
@@ -49,7 +47,7 @@ class ClusterFeed:
         push_image: Callable[[TopicImage], None],
         push_settings: Callable[[ShardId, Mapping[str, GroupOverrides]], None],
     ) -> None:
-        """Feed these; ``push_image`` goes to all shards, ``push_settings`` to one."""
+        """``push_image`` sends an image to all shards, ``push_settings`` sends settings to one."""
         self._topics = topics
         self._configs = configs
         self._push_image = push_image
@@ -57,15 +55,15 @@ class ClusterFeed:
 
     @property
     def image(self) -> TopicImage:
-        """The last image that is durable."""
+        """Return the last durable image."""
         return self._topics.image
 
     def settings(self, shard_id: ShardId) -> Mapping[str, GroupOverrides]:
-        """What is durably set for groups of a shard."""
+        """Return the durable settings of single groups in a shard."""
         return self._configs.settings(shard_id)
 
     def loaded(self, shard_id: ShardId, shard: AnyShard) -> None:
-        """Take topics and configs, or ends, from a shard that was read."""
+        """Read topics and configs, or ends, from a loaded shard."""
         if isinstance(shard, ClusterRunner):
             if self._topics.replace(shard.topics):
                 self._push_image(self._topics.image)
@@ -74,7 +72,9 @@ class ClusterFeed:
             self._topics.raise_ends(shard.ends())
 
     def durable(self, write: Write) -> None:
-        """Take what was written: every shard knows of it before a client is told."""
+        """Process a durable write: every shard knows of it before the client receives its
+        answer.
+        """
         topics = self._topics
         if write.shard_id == CLUSTER_SHARD:
             records = [record for batch in write.batches for record in batch.records]

@@ -1,9 +1,8 @@
-"""What is set for single groups, as far as it is durable
-(docs/spec/administration.md#group-configs).
+"""The durable configs of single groups (docs/spec/administration.md#group-configs).
 
-Configs live as records in the cluster shard. What stands here is for those who read them: handlers
-the strings, each shard of groups what they mean for its own groups. Knows nothing of the runtime:
-that feeds it.
+Configs are records in the cluster shard. This store serves the readers: handlers read the strings,
+each shard of groups reads the settings of its groups. It knows nothing of the runtime, which feeds
+it.
 """
 
 from __future__ import annotations
@@ -20,32 +19,34 @@ class GroupConfigStore:
     """Configs of groups by group, and their settings by shard."""
 
     def __init__(self, shards: int, limits: CoreLimits) -> None:
-        """Start empty; ``shards`` tells which shard a group belongs to."""
+        """Start without configs. ``shards`` is the number of shards of groups."""
         self.limits = limits
-        """What holds for a group that set nothing."""
+        """The settings of a group without configs."""
         self._shards = shards
         self._configs: dict[str, Mapping[str, str]] = {}
         self._settings: dict[int, Mapping[str, GroupOverrides]] = {}
 
     def of(self, group_id: str) -> Mapping[str, str]:
-        """Return what is set for a group, by key."""
+        """Return the configs of a group, by key."""
         return self._configs.get(group_id, {})
 
     def groups(self) -> list[str]:
-        """List the groups that have configs of their own."""
+        """Return the groups that have configs."""
         return list(self._configs)
 
     def settings(self, shard_id: int) -> Mapping[str, GroupOverrides]:
-        """Return what is set for groups of a shard: a value, replaced as a whole."""
+        """Return the settings of the groups in a shard. The mapping is never changed, only
+        replaced.
+        """
         return self._settings.get(shard_id, {})
 
     def replace(self, configs: Mapping[str, Mapping[str, str]]) -> set[int]:
-        """Take the configs of a load; returns the shards for whose groups something changed."""
+        """Replace all configs after a load. Return the shards with a changed setting."""
         changed = {g: configs.get(g, {}) for g in configs.keys() | self._configs.keys()}
         return self._take(changed)
 
     def apply(self, records: Iterable[Record]) -> set[int]:
-        """Take durable records of the cluster shard; returns as ``replace`` does."""
+        """Apply durable records of the cluster shard. Return the shards with a changed setting."""
         found = [record for record in records if isinstance(record, GroupConfigs)]
         return self._take({record.group_id: record.configs for record in found})
 

@@ -1,9 +1,9 @@
-"""The topics of static mode: their image, and the end of each partition
-(docs/design.md#static-mode).
+"""The topics of static mode: their image, and the end of each partition.
 
-Topics live as records in the cluster shard; what stands here is what is durable of them. An end is
-the largest offset that any group ever committed, or that the config names. It only grows, when an
-append is durable, and it goes with the topic. Knows nothing of the runtime: that feeds it.
+See docs/design.md#static-mode. Topics are records in the cluster shard; this module has only what
+is durable of them. An end is the largest offset that a group ever committed, or that the config
+names. It only grows, when an append is durable, and is deleted with its topic. The module knows
+nothing of the runtime, which feeds it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Submit: TypeAlias = Callable[[ChangeTopics, Ticket], None]
 
 
 def mint_topic_id() -> str:
-    """Return a new topic id in Kafka's printed form; like Kafka, none that begins with a dash."""
+    """Return a new topic id in Kafka's printed form. As in Kafka, it never begins with a dash."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
         if not text.startswith("-"):
@@ -62,15 +62,16 @@ def mint_topic_id() -> str:
 
 
 class Topics:
-    """Topics and ends, as far as they are durable."""
+    """The durable topics and ends."""
 
     def __init__(
         self,
         configured: Iterable[ConfiguredTopic] = (),
         mint: Callable[[], str] = mint_topic_id,
     ) -> None:
-        """Start empty; the configured topics are made by ``ensure_configured``. Raises TypeError or
-        ValueError for what is no topic, no name or no number.
+        """Start without topics. ``ensure_configured`` creates the configured ones.
+
+        Raises TypeError or ValueError if a configured topic is invalid.
         """
         if not isinstance(configured, Iterable):
             raise _no_topic(configured)
@@ -80,24 +81,26 @@ class Topics:
         self._submit: Submit | None = None
         self._ends: dict[str, dict[int, int]] = {}
         self.rewinds = 0
-        """Durable commits of a partition that were lower than what they replaced."""
+        """Durable commits of a partition that lowered its offset."""
 
     # --- For handlers -----------------------------------------------------------------------------
 
     def end_offset(self, topic_id: str, partition: int) -> int:
-        """Return the partition's end: ListOffsets LATEST and Fetch's high watermark."""
+        """Return the partition's end: ListOffsets LATEST, and the high watermark of Fetch."""
         end = self._ends.get(topic_id, {}).get(partition, 0)
         info = self.image.by_id.get(topic_id)
         configured = self._configured.get(info.name) if info is not None else None
         return end if configured is None else max(end, configured.end_offset)
 
     def change(self, request: ChangeTopics, ticket: Ticket) -> None:
-        """Create, grow or delete topics; answered once it is durable and every shard knows it."""
+        """Create, grow or delete topics. The ticket is answered once every shard knows
+        the change.
+        """
         assert self._submit is not None, "not bound to a coordinator"
         self._submit(request, ticket)
 
     async def change_and_wait(self, request: ChangeTopics) -> ChangeTopicsResult:
-        """Do the same for those who can wait."""
+        """Change topics and wait until every shard knows it."""
         answer = Awaited()
         self.change(request, answer)
         result: ChangeTopicsResult = await answer.future
@@ -106,34 +109,36 @@ class Topics:
     # --- For the coordinator ----------------------------------------------------------------------
 
     def bind(self, submit: Submit) -> None:
-        """Tell where changes go."""
+        """Set where changes are submitted."""
         self._submit = submit
 
     async def ensure_configured(self) -> None:
-        """Create and grow what the config names; nothing is ever cut or deleted on that ground."""
+        """Create and grow the configured topics. Nothing is deleted or reduced because of the
+        config.
+        """
         self._tell_differences()
         while request := self._missing():
             result = await self.change_and_wait(request)
             _refuse_wrong(result)
             if result.error is not ErrorCode.NONE:
-                await asyncio.sleep(_RETRY_S)  # the store failed: its shard is loaded again
+                await asyncio.sleep(_RETRY_S)  # the store failed, so the shard loads again
 
     def check(self, limits: CoreLimits) -> None:
-        """Raise ValueError where the configured topics could not all be made in an empty store."""
+        """Raise ValueError if an empty store could not hold all configured topics."""
         wanted = tuple(NewTopic(t.name, t.partitions, t.name) for t in self._configured.values())
         step = ClusterShard(limits).handle(ChangeTopics(OURSELVES, wanted), None, Now(0, 0))
         for reply in step.replies:
             _refuse_wrong(reply.result)
 
     def replace(self, topics: Mapping[str, TopicInfo]) -> bool:
-        """Take the topics of a load; tells whether the image changed."""
+        """Replace the topics after a load. Return whether the image changed."""
         if topics == self.image.by_name:
             return False
         self._set_image(TopicImage.of(*topics.values()))
         return True
 
     def apply(self, records: Iterable[Record]) -> bool:
-        """Take durable records of the cluster shard; tells whether the image changed."""
+        """Apply durable records of the cluster shard. Return whether the image changed."""
         by_name = dict(self.image.by_name)
         for record in records:
             if isinstance(record, TopicRecord):
@@ -144,10 +149,10 @@ class Topics:
         return self.replace(by_name)
 
     def committed(self, record: OffsetsCommitted) -> None:
-        """Take a durable commit: ends grow."""
+        """Raise the ends of the partitions of a durable commit."""
         for topic in record.topics:
             if topic.topic_id not in self.image.by_id:
-                continue  # deleted while the commit was on its way
+                continue  # deleted before the commit was durable
             ends = self._ends.setdefault(topic.topic_id, {})
             end_of = ends.get
             for part in topic.partitions:
@@ -159,7 +164,7 @@ class Topics:
                     self.rewinds += 1
 
     def raise_ends(self, found: Mapping[PartitionKey, int]) -> None:
-        """Take the ends of a shard that was loaded; none is ever lowered."""
+        """Raise the ends to those of a loaded shard. No end is ever lowered."""
         for (topic_id, partition), end in found.items():
             if topic_id in self.image.by_id:
                 ends = self._ends.setdefault(topic_id, {})
@@ -209,7 +214,7 @@ def _refuse_wrong(result: Result) -> None:
 
 
 def _checked(topic: ConfiguredTopic) -> ConfiguredTopic:
-    """Tell now what would otherwise go wrong in the core, and be tried again for ever."""
+    """Check a configured topic, because the core's refusal would be retried without end."""
     if not isinstance(topic, ConfiguredTopic):
         raise _no_topic(topic)
     name, partitions, end_offset = topic

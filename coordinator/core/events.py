@@ -34,7 +34,7 @@ class ClientFields(TypedDict):
 
 
 def of_client(client: Client) -> ClientFields:
-    """Tell who asked, for an event."""
+    """Return the fields of an event that name the client."""
     return {
         "client_id": client.client_id,
         "client_host": client.client_host,
@@ -68,7 +68,7 @@ class MemberFenced(_Event, frozen=True, kw_only=True, tag="member_fenced"):
 
 
 class MemberJoin(_Event, frozen=True, kw_only=True, tag="member_join"):
-    """A member was added, or a static member returned under a new id and replaces ``replaces``."""
+    """A member was added, or a static member returned under a new id that replaces ``replaces``."""
 
     group_type: str = "classic"
     protocols: list[str] = msgspec.field(default_factory=list)

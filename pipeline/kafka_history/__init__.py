@@ -1,1 +1,1 @@
-"""What a broker's `__consumer_offsets` tells, as events."""
+"""The content of a broker's `__consumer_offsets`, as events."""

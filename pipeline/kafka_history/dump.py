@@ -1,13 +1,13 @@
-"""``__consumer_offsets`` of a Kafka cluster, read through aiokafka into files, bytes as they are.
+"""Copies ``__consumer_offsets`` of a Kafka cluster into files, with unchanged bytes.
 
     DIR/partition-00007.jsonl.gz    {"offset": 12, "ts_ms": …, "key": "base64", "value": "base64",
                                      "is_transactional": false}
-    DIR/dump.json                   what was read; written last, so a dump that has it is whole
+    DIR/dump.json                   what was read; written last, so a dump with it is complete
 
-A record's value is null where the broker took something back. The lines are in the order in which
-they counted: what a transaction sent stands where it was committed, with the time of that; what was
-aborted, or is open still, is left out (``dump.json`` names what is open). Keys and values are not
-decoded here: that is done again whenever it is wanted.
+A record's value is null if the broker deleted something. The lines are in the order in which the
+records took effect. The records of a transaction stand where it was committed, with the time of the
+commit. Aborted and open transactions are left out; ``dump.json`` names the open ones. Keys and
+values are not decoded here, so a later version can decode a dump again.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ CLIENT_ID: Final = "groupkeeper-dump"
 COMPRESSION_LEVEL: Final = 6
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Told how many records were read, and at most how many there are."""
+"""Called with the number of records read, and the most that there can be."""
 
 
 class DumpError(Exception):
-    """A topic cannot be read, or a dump not; the message is one line."""
+    """A topic or a dump cannot be read. The message is one line."""
 
 
 class DumpedPartition(msgspec.Struct, frozen=True):
@@ -57,9 +57,9 @@ class DumpedPartition(msgspec.Struct, frozen=True):
     start_offset: int
     end_offset: int
     whole_until: int = 0
-    """Compaction took no record below this offset. 0 in dumps from before this was noted."""
+    """Compaction removed no record below this offset. 0 in old dumps, which lack it."""
     open: tuple[OpenTransaction, ...] = ()
-    """What transactions had sent that were open at the end; it is not among the records."""
+    """Transactions that were open at the end of the read. Their records are not in the dump."""
 
 
 class Dump(msgspec.Struct, frozen=True):
@@ -68,19 +68,21 @@ class Dump(msgspec.Struct, frozen=True):
     format: str
     version: int
     id: str
-    """Made of where and when it was read; imports are told apart by it."""
+    """Made from the source and the time of the read. It distinguishes imports."""
     server: str
     created_ms: int
     partitions: tuple[DumpedPartition, ...]
 
     @property
     def records(self) -> int:
-        """How many records it holds."""
+        """Return how many records the dump has."""
         return sum(each.records for each in self.partitions)
 
     @property
     def open(self) -> list[OpenTransaction]:
-        """What was left out because its transactions were open; one for each partition it is in."""
+        """Return the open transactions, which were left out: one entry for each of their
+        partitions.
+        """
         return [each for partition in self.partitions for each in partition.open]
 
 
@@ -90,9 +92,9 @@ def dump(
     created_ms: int,
     progress: Progress = lambda read, of: None,
 ) -> Dump:
-    """Read the topic to where it ends now, and write it into a directory that has no dump yet.
+    """Read the topic up to its current end, and write it into a directory without a dump.
 
-    Raises DumpError. Runs a loop of its own until it is done.
+    Raises DumpError. Runs an event loop of its own until it is done.
     """
     if (directory / HEADER).exists():
         raise DumpError(f"{directory} already holds a dump: name another directory")
@@ -111,7 +113,7 @@ def dump(
 
 
 def open_dump(directory: Path) -> Dump:
-    """Read what a dump says of itself. Raises DumpError."""
+    """Read the header of a dump. Raises DumpError."""
     try:
         found = msgspec.json.decode((directory / HEADER).read_bytes(), type=Dump)
     except (FileNotFoundError, NotADirectoryError):
@@ -129,7 +131,7 @@ def open_dump(directory: Path) -> Dump:
 
 
 def read_partition(path: Path) -> Iterator[RawRecord]:
-    """Yield the records of one file, in the order in which they counted. Raises DumpError."""
+    """Yield the records of one file, in the order in which they took effect. Raises DumpError."""
     decoder = msgspec.json.Decoder(RawRecord)
     try:
         with gzip.open(path) as lines:
@@ -149,7 +151,7 @@ async def _dump(
     async with AsyncExitStack() as stack:
         try:
             client = AIOKafkaClient(**options)
-        except ValueError as error:  # a setting that does not go with another
+        except ValueError as error:  # one setting conflicts with another
             raise DumpError(f"{source.address}: cannot connect: {error}") from None
         stack.push_async_callback(client.close)
         consumer = AIOKafkaConsumer(enable_auto_commit=False, **options)
@@ -169,7 +171,7 @@ async def _dump(
             await consumer.start()
             assigned = [TopicPartition(TOPIC, number) for number in numbers]
             starts = await consumer.beginning_offsets(assigned)
-            # up to the high watermark: a transaction that is open hides nothing behind it
+            # up to the high watermark, so an open transaction hides no record after it
             ends = await consumer.end_offsets(assigned)
             edges = {each.partition: (starts[each], ends[each]) for each in assigned}
             return await _copy(client, source.timeout_s, directory, edges, progress)
@@ -197,7 +199,7 @@ async def _copy(
 
 
 class _Writer:
-    """The file of one partition in the making; it gets its name when it is whole."""
+    """Writes the file of one partition. The file gets its name when it is complete."""
 
     def __init__(
         self, directory: Path, partition: int, edges: tuple[int, int], files: ExitStack
@@ -215,7 +217,7 @@ class _Writer:
         self._transactions = Transactions()
 
     def add(self, batch: Any) -> int:
-        """Take a batch of aiokafka's, without what lies over the edges; return how far it led."""
+        """Write the records of a batch that are within the limits. Return the next offset."""
         found = list(batch)
         records = [
             RawRecord(record.offset, record.timestamp, record.key or b"", record.value)
@@ -259,7 +261,7 @@ class _Writer:
 
 
 def _is_whole(batch: Sequence[Any], position: int, next_offset: int) -> bool:
-    """Whether a batch has every record from where the one before it ended to where it does."""
+    """Return whether a batch has every record from the end of the previous batch to its own end."""
     return (
         bool(batch) and batch[0].offset <= position and len(batch) == next_offset - batch[0].offset
     )
@@ -278,7 +280,10 @@ def _sync(path: Path) -> None:
 
 
 def _settings(source: ClusterEndpoint) -> dict[str, Any]:
-    """Return the settings for aiokafka: kafka-python's, but for the files of TLS. DumpError."""
+    """Return the settings for aiokafka: those of kafka-python, and the files for TLS.
+
+    Raises DumpError.
+    """
     settings = source.settings()
     found = {name: value for name, value in settings.items() if not name.startswith("ssl_")}
     found |= {"client_id": CLIENT_ID, "request_timeout_ms": int(source.timeout_s * 1000)}

@@ -1,7 +1,7 @@
-"""The batches of a topic as a broker keeps them, fetched by aiokafka's client.
+"""Fetches the batches of a topic as a broker stores them, with aiokafka's client.
 
-aiokafka's consumer hands over records alone: not whose transaction they are part of, and not the
-control batches that end one. Its client and its reader of batches do.
+aiokafka's consumer returns only records. It hides their transaction, and the control batches that
+end one. Its client and its reader of batches show both.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.memory_records import MemoryRecords
 
 READ_UNCOMMITTED: Final = 0
-"""Up to the high watermark, transactions that are open and aborted ones included."""
+"""Up to the high watermark, including open and aborted transactions."""
 FETCH_WAIT_MS: Final = 500
 FETCH_BYTES: Final = 32 * 2**20
 PARTITION_BYTES: Final = 2**20
 RETRY_S: Final = 0.2
 FETCH_VERSION: Final = 4
-"""The first with transactions, and the last that aiokafka 0.13 and later ask for."""
+"""The first version with transactions, and the last one that aiokafka 0.13 and later request."""
 REPLICA_ID: Final = -1
-"""A consumer's."""
+"""The replica id of a consumer."""
 
 
 class FetchStalledError(Exception):
-    """A partition brings nothing any more; the message is one line."""
+    """A partition returns no more records. The message is one line."""
 
 
 async def fetch_batches(
@@ -39,11 +39,11 @@ async def fetch_batches(
     ends: Mapping[int, int],
     stalled_s: float,
 ) -> AsyncIterator[list[tuple[int, Any]]]:
-    """Yield (partition, batch) of everything from the starts on, until all are at their ends.
+    """Yield (partition, batch) from the starts until every partition reached its end.
 
-    As many at a time as brokers answer with. A batch that reaches over an edge comes whole.
-    Raises FetchStalledError when nothing came for ``stalled_s``, and KafkaError on what does not
-    pass by itself.
+    Each list has what one round of requests returned. A batch that overlaps a limit is returned
+    whole. Raises FetchStalledError if nothing arrives for ``stalled_s`` seconds, and KafkaError for
+    errors that no retry can solve.
     """
     fetch = _Fetch(client, topic, dict(starts))
     now = asyncio.get_running_loop().time
@@ -54,18 +54,20 @@ async def fetch_batches(
             since = now()
         elif now() - since >= stalled_s:
             why = f" ({fetch.trouble!r})" if fetch.trouble else ""
-            raise FetchStalledError(f"{topic}-{missing[0]} brings nothing for {stalled_s:g} s{why}")
+            raise FetchStalledError(
+                f"{topic}-{missing[0]} returned nothing for {stalled_s:g} s{why}"
+            )
 
 
 def _request(topic: str, wanted: list[tuple[int, int, int]]) -> Any:
     what = (FETCH_WAIT_MS, 1, FETCH_BYTES, READ_UNCOMMITTED, [(topic, wanted)])
-    if isinstance(FetchRequest, list):  # before aiokafka 0.13: a class for each version
+    if isinstance(FetchRequest, list):  # before aiokafka 0.13 each version had its own class
         return FetchRequest[FETCH_VERSION](REPLICA_ID, *what)
     return FetchRequest(*what)
 
 
 class _Fetch:
-    """Where a fetch has come to, and what last kept it from coming further."""
+    """The positions of a fetch, and its last error."""
 
     def __init__(self, client: AIOKafkaClient, topic: str, positions: dict[int, int]) -> None:
         self._client = client
@@ -74,7 +76,7 @@ class _Fetch:
         self.trouble: KafkaError | None = None
 
     async def once(self, numbers: list[int]) -> list[tuple[int, Any]]:
-        """Ask every leader once, and move on behind what came."""
+        """Fetch once from every leader, and advance the positions."""
         by_leader: dict[int | None, list[int]] = {}
         for number in numbers:
             leader = self._client.cluster.leader_for_partition(TopicPartition(self._topic, number))
@@ -100,7 +102,7 @@ class _Fetch:
         return found
 
     async def _again(self, error: KafkaError | None) -> list[tuple[int, Any]]:
-        """Let what passes by itself pass: a leader that moved, a connection that broke."""
+        """Wait and retry after a temporary error, such as a moved leader or a broken connection."""
         if error is not None and not error.retriable:
             raise error
         self.trouble = error

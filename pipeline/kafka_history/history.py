@@ -1,15 +1,16 @@
-"""Records of ``__consumer_offsets``, made into events of the one schema (pure).
+"""Converts the records of ``__consumer_offsets`` into events (pure).
 
-Each partition of the topic becomes a log of its own, numbered from 1 in the order of its offsets; a
-group lives in one of them.
+Each partition of the topic becomes a log of its own, numbered from 1 in the order of its offsets. A
+group is in one partition.
 
-What the records do not tell is not made up. A commit bears the generation of the group as it stood,
-and of its members the one that the partition was assigned to; one that counts with a transaction,
-be it after its member has left, bears the API ``TxnOffsetCommit``. A tombstone is an
-``offset_deleted`` or a ``group_deleted`` of reason ``tombstone``, for Kafka writes the same where
-an offset expires, is deleted, or goes with its topic. What the topic's compaction took is not
-there: of an offset that was committed a thousand times the broker may keep the last, and what the
-first that is left replaced is not told.
+Nothing that the records lack is invented. A commit has the generation of its group at that time,
+and the member that the partition was assigned to. A commit in a transaction has the API
+``TxnOffsetCommit``, even if its member has left since. A tombstone becomes ``offset_deleted`` or
+``group_deleted`` with the reason ``tombstone``: Kafka writes the same record when an offset
+expires, is deleted, or is deleted with its topic.
+
+Records that compaction removed are missing: of an offset that was committed a thousand times the
+broker may keep only the last. What the first remaining one replaced is unknown.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ from groupkeeper.protocol.offsets_topic import (
 )
 
 TOMBSTONE: Final = "tombstone"
-"""The reason of what went: Kafka does not tell it."""
+"""The reason of a deletion, since Kafka does not record it."""
 
 NOT_TOLD: Final = "(not told)"
 """The member of a commit in a group of the consumer protocol, whose records are not read."""
 
 
 class _Offset(NamedTuple):
-    """What stood in a partition of a group."""
+    """An offset of a group and partition."""
 
     offset: int | None
-    """None where it is not known."""
+    """None if unknown."""
     leader_epoch: int
     metadata: str
     commit_time_ms: int
@@ -57,14 +58,16 @@ class _Group:
     value: GroupValue | None = None
     is_classic: bool = True
     owners: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Who of its members was assigned a partition."""
+    """The member to which each partition was assigned."""
 
 
 class Decoder:
-    """The records of one partition of the topic, in their order, made into events."""
+    """Converts the records of one partition of the topic, in their order, into events."""
 
     def __init__(self, log_id: str, shard: int, whole_until: int = 0) -> None:
-        """Begin an empty history; from the offset ``whole_until`` on records may be missing."""
+        """Start with an empty history. From the offset ``whole_until`` on, records may be
+        missing.
+        """
         self._log_id = log_id
         self._shard = shard
         self._seq = 0
@@ -72,10 +75,10 @@ class Decoder:
         self._groups: dict[str, _Group] = {}
         self._whole_until = whole_until
         self._offsets: dict[OffsetKey, _Offset | None] = {}
-        """What stands, and None for what was deleted."""
+        """The current offsets; None for a deleted one."""
 
     def events(self, record: RawRecord) -> Iterator[dict[str, Any]]:
-        """Yield the events that a record tells of. Raises RecordError."""
+        """Yield the events of a record. Raises RecordError."""
         key = decode_key(record.key)
         if isinstance(key, OffsetKey):
             value = None if record.value is None else decode_offset(record.value)
@@ -116,7 +119,7 @@ class Decoder:
     def _offset_event(
         self, record: RawRecord, key: OffsetKey, value: OffsetValue | None
     ) -> dict[str, Any]:
-        # compaction may have taken what was before it
+        # compaction may have removed the records before this one
         is_cut_off = key not in self._offsets and record.offset >= self._whole_until
         before = self._offsets.get(key)
         if value is None:
@@ -154,7 +157,7 @@ class Decoder:
         )
 
     def _committer(self, key: OffsetKey) -> dict[str, Any]:
-        """Who committed. A group with members takes commits of its members alone."""
+        """Return who committed. A group with members accepts commits only from its members."""
         group = self._groups.get(key.group)
         if group is None or group.value is None:
             return {} if group is None or group.is_classic else {"member_id": NOT_TOLD}
@@ -224,7 +227,7 @@ def log_id_of(dump: Dump, partition: int) -> str:
 def decode_file(
     directory: Path, dump: Dump, partition: int, file: str, *, skip_unreadable: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Yield the events of one file of a dump. Raises DumpError where a record cannot be read."""
+    """Yield the events of one file of a dump. Raises DumpError if a record cannot be read."""
     whole_until = next(each.whole_until for each in dump.partitions if each.partition == partition)
     decoder = Decoder(log_id_of(dump, partition), partition, whole_until)
     for record in read_partition(directory / file):

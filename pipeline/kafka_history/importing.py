@@ -1,4 +1,4 @@
-"""The job that brings a dump of ``__consumer_offsets`` into bronze: each file of it is a task."""
+"""Spark job that imports a dump of ``__consumer_offsets`` into bronze, one task for each file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TASKS_A_CORE: Final = 2
 
 
 class Imported(NamedTuple):
-    """What an import brought."""
+    """What an import added."""
 
     batch_id: str
     events: int
@@ -36,13 +36,13 @@ class Imported(NamedTuple):
 def import_dump(
     spark: SparkSession, directory: Path, lake: Lake, *, skip_unreadable: bool = False
 ) -> Imported:
-    """Bring a dump into bronze, as one batch; doing it again replaces it by the same.
+    """Import a dump into bronze as one batch. A repeated import replaces the batch by an equal one.
 
-    The directory must be readable at the same path wherever Spark's tasks run. Raises DumpError.
+    Spark's tasks must be able to read the directory at the same path. Raises DumpError.
     """
     dump = open_dump(directory)
     try:
-        # a task's working directory is not ours
+        # a task has another working directory
         write_batch(_events(spark, directory.absolute(), dump, skip_unreadable), lake, dump.id)
     except PythonException as error:
         raise DumpError(_told(error)) from None
@@ -51,7 +51,7 @@ def import_dump(
 
 
 def _told(error: PythonException) -> str:
-    """Return what a task said, out of the trace of the whole job."""
+    """Return the message of a task's error, without the trace of the job."""
     said = re.findall(r"^(?:[\w.]+\.)?(\w*Error): (.*)$", str(error), re.MULTILINE)
     if not said or said[0][0] == ModuleNotFoundError.__name__:
         return why(error)

@@ -1,8 +1,8 @@
-"""When records of ``__consumer_offsets`` count: at once, or from the end of their transaction.
+"""When records of ``__consumer_offsets`` take effect: at once, or when their transaction commits.
 
-The offsets that a transaction sends lie in the topic from the moment they were sent, and are
-nothing until the marker that commits it. This is Kafka's own order (OffsetMetadataManager, replay
-and replayEndTransactionMarker), so that what comes out is what its coordinator answered.
+The offsets of a transaction are in the topic as soon as they are sent, but take effect only with
+the marker that commits it. This is Kafka's own order (OffsetMetadataManager, replay and
+replayEndTransactionMarker), so the result is what its coordinator would answer.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from groupkeeper.protocol.offsets_topic import OffsetKey, RecordError, decode_ke
 
 ABORT_MARKER: Final = 0
 COMMIT_MARKER: Final = 1
-"""The type of a control record that ends a transaction (ControlRecordType)."""
+"""The type of the control record that commits a transaction (ControlRecordType)."""
 
 
 class RawRecord(msgspec.Struct, frozen=True, gc=False):
-    """One record, as it was read."""
+    """One record as read."""
 
     offset: int
-    """Where it lies in the topic: where it was sent, if it was part of a transaction."""
+    """The offset in the topic, also for a record of a transaction."""
     ts_ms: int
-    """From when on it counts: when the broker appended it, or its transaction's commit."""
+    """When it took effect: the time of its append, or of its transaction's commit."""
     key: bytes
     value: bytes | None = None
     is_transactional: bool = False
-    """A producer sent it within a transaction. False in dumps from before this was kept."""
+    """A producer sent it in a transaction. Always False in old dumps, which lack it."""
 
 
 class OpenTransaction(msgspec.Struct, frozen=True):
-    """What a transaction sent that had not ended where the read did; it counts for nothing yet."""
+    """A transaction that had not ended when the read did. Its offsets have no effect yet."""
 
     producer_id: int
     since_ms: int
@@ -43,27 +43,26 @@ class OpenTransaction(msgspec.Struct, frozen=True):
 
 
 class Transactions:
-    """What is sent and not yet decided in one partition of the topic."""
+    """The open transactions in one partition of the topic."""
 
     def __init__(self) -> None:
-        """Begin where no transaction is open."""
         self._sent: dict[int, dict[bytes, RawRecord]] = {}
 
     def record(self, record: RawRecord) -> RawRecord:
-        """Take a record of no transaction, which counts at once.
+        """Return a record outside any transaction, which takes effect at once.
 
-        An offset that was committed, or deleted, after a transaction sent another of the same
-        partition stands: Kafka does not let the older one over it when the transaction commits.
+        Such a record wins over older offsets of the same partition in an open transaction: Kafka
+        does not let them replace it when the transaction commits.
         """
         self._overtake(record)
         return record
 
     def sent(self, producer_id: int, record: RawRecord) -> None:
-        """Take a record of a transaction; of a partition that is sent twice the last one counts."""
+        """Add a record to a transaction. Of one key only the last record counts."""
         self._sent.setdefault(producer_id, {})[record.key] = record
 
     def ended(self, producer_id: int, marker: int, ts_ms: int) -> list[RawRecord]:
-        """Take the marker that ends a transaction; return what counts from now on."""
+        """End a transaction. Return the records that take effect now."""
         sent = self._sent.pop(producer_id, {})
         if marker != COMMIT_MARKER:
             return []
@@ -75,7 +74,7 @@ class Transactions:
         ]
 
     def open(self) -> tuple[OpenTransaction, ...]:
-        """What is undecided still, by producer."""
+        """Return the open transactions, by producer."""
         return tuple(_open(number, sent) for number, sent in sorted(self._sent.items()) if sent)
 
     def _overtake(self, record: RawRecord) -> None:

@@ -1,8 +1,9 @@
-"""The logs of a store as a tree, and the branch of it that the store went on with (pure).
+"""The logs of a store as a tree, and the branch that the store continued with (pure).
 
-A log names the one that it continues, and at which ``seq`` (``log_started``). When an older copy of
-a store is put in its place, its next log continues a log before that one's end, or beside another.
-The log that began last counts, with all that it continues; what the others hold is abandoned.
+A log names the log that it continues, and from which ``seq`` (``log_started``). If an older copy of
+a store is restored, its next log continues a log before that log's end, or beside another one. The
+log that began last counts, together with all logs that it continues. The events of the other logs
+are abandoned.
 """
 
 from __future__ import annotations
@@ -15,55 +16,58 @@ from typing import NamedTuple
 
 
 class Before(NamedTuple):
-    """What a log continues."""
+    """The log that another log continues."""
 
     log_id: str
     last_seq: int
-    """The last event of that log which is of the store still."""
+    """The last event of that log which still belongs to the store."""
     began_ms: int = 0
-    """When the log began that continues it; 0 where it does not say so."""
+    """When the continuing log began; 0 if unknown."""
 
 
 class PutBack(NamedTuple):
-    """Where an older copy took the place of a store."""
+    """A store was replaced by an older copy."""
 
     log_id: str
-    """The log that goes on."""
+    """The log that continues."""
     before: Before
     abandoned: tuple[tuple[str, int, int], ...]
-    """Logs, and the first and last seq of what does not count of each."""
+    """The abandoned events: logs, each with its first and last seq."""
 
     def __str__(self) -> str:
-        """Say it to a person, in one line."""
         texts = [f"{first} to {last} of log {log_id}" for log_id, first, last in self.abandoned]
         return (
             f"the store was put back to event {self.before.last_seq} of log {self.before.log_id}, "
-            f"and log {self.log_id} goes on from there: events {', '.join(texts)} count no more"
+            f"and log {self.log_id} continues from there: events {', '.join(texts)} no longer count"
         )
 
 
 @dataclass(frozen=True)
 class Branches:
-    """What is known of all logs."""
+    """The logs, and which log each one continues."""
 
     spans: Mapping[str, tuple[int, int]]
     """The first and last seq of each log."""
     befores: Mapping[str, Before]
-    """Of the logs that continue another. No log comes before itself."""
+    """What each log continues. Logs that continue none are missing. A log never continues
+    itself.
+    """
 
     def path(self, log_id: str) -> list[str]:
-        """Return a log and all that it continues, up to the first of its store."""
+        """Return a log and all logs that it continues, back to the first log of its store."""
         path = [log_id]
         while (before := self.befores.get(path[-1])) is not None:
             path.append(before.log_id)
         return path
 
     def limits(self) -> dict[str, int]:
-        """Return the last seq that counts of each log that has others; 0 where none does."""
+        """Return the last valid seq of each log with abandoned events; 0 if none of its events is
+        valid.
+        """
         return {log_id: limit for path in self._going_on() for log_id, limit in self._of(path)}
 
     def put_backs(self) -> list[PutBack]:
-        """Return where older copies took the place of a store, in the order of the logs."""
+        """Return the restores of older copies, in the order of the logs."""
         found = []
         for path in self._going_on():
             heirs = {before: log_id for log_id, before in pairwise(path)}
@@ -71,7 +75,7 @@ class Branches:
             for log_id, limit in sorted(self._of(path)):
                 at = next(each for each in self.path(log_id) if each in path)
                 first, last = self.spans[log_id]
-                if first <= last:  # there is more of it than snapshots
+                if first <= last:  # abandoned events exist, not only snapshots
                     abandoned[heirs[at]].append((log_id, max(limit + 1, first), last))
             found += [
                 PutBack(log_id, self.befores[log_id], tuple(abandoned[log_id]))
@@ -81,7 +85,7 @@ class Branches:
         return found
 
     def _going_on(self) -> Iterator[list[str]]:
-        """Yield the path of the log that each store went on with."""
+        """Yield for each store the path of the log that it continued with."""
         continued = {before.log_id for before in self.befores.values()}
         newest: dict[str, tuple[int, int, str]] = {}
         for log_id in self.spans.keys() - continued:
@@ -94,7 +98,7 @@ class Branches:
             yield self.path(log_id)
 
     def _of(self, path: list[str]) -> Iterator[tuple[str, int]]:
-        """Yield the logs of a store that hold what does not count, with the last seq that does."""
+        """Yield the logs of a store that have abandoned events, with the last valid seq of each."""
         ends = {before: self.befores[log_id].last_seq for log_id, before in pairwise(path)}
         for log_id, (_, last) in self.spans.items():
             if log_id != path[0] and self.path(log_id)[-1] == path[-1]:

@@ -1,12 +1,15 @@
-"""Which events bronze holds of each log: what is missing, what came twice (pure).
+"""Which events of each log bronze has: what is missing, and what is duplicated (pure).
 
-``seq`` counts from 1 in a store, across its logs, without gaps by construction. So a number that
-is missing, between two that are there or before the first, is an event that was lost, or one whose
-segment has not arrived yet. What follows the last segment is neither: it has not been sealed;
-unless its file is known of, by a manifest or because it was refused (a segment without events). And
-what went by retention is not missing: the snapshot ``<log_id>.<seq>`` stands for the offsets of all
-up to its ``seq``, and history begins behind it; but for what retention could not read. Imported
-logs count from 1 as well.
+In a store, across its logs, ``seq`` counts from 1 without gaps by construction. So a missing
+number, between two others or before the first, is a lost event, or an event whose segment has not
+arrived yet.
+
+Events after the last segment are not missing: they are not sealed yet. They are missing only if
+their file is known: a manifest lists it, or it was refused (a segment without events).
+
+Events that retention deleted are not missing either. The snapshot ``<log_id>.<seq>`` contains the
+offsets of all events up to its ``seq``, and history begins after it. The exceptions are events that
+retention could not read. Imported logs count from 1 as well.
 
 Long because each way in which numbers can be missing is a case of its own.
 """
@@ -24,15 +27,17 @@ from typing import Final, NamedTuple
 from groupkeeper.pipeline.log.branches import Before, Branches, PutBack
 
 IN_NO_SNAPSHOT: Final = "no snapshot knows what it told"
-"""Is in the problem of a segment that retention could not read: what it told is missing, although
-a later snapshot stands for its seqs."""
+"""Part of the problem of a segment that retention could not read.
+
+Its events are missing, although a later snapshot covers their seqs.
+"""
 
 NAMED_FILES: Final = 3
-"""Files of a gap that a message names."""
+"""Number of files that the message of a gap names."""
 
 
 class HeldSegment(NamedTuple):
-    """What bronze holds of one segment and day; the columns of ``SEGMENT_SCHEMA``."""
+    """What bronze has of one segment and day; the columns of ``SEGMENT_SCHEMA``."""
 
     log_id: str
     segment: str
@@ -40,29 +45,29 @@ class HeldSegment(NamedTuple):
     first_seq: int
     last_seq: int
     events: int
-    """0: the segment ought to be there, and nothing of it is."""
+    """0 if the segment is expected and bronze has none of its events."""
     seq_sum: int
     batch_id: str = ""
     file: str = ""
-    """Its path below the log's folder; "" where it came otherwise (an import)."""
+    """The path below the log's folder; "" if it did not come from a file (an import)."""
     sha256: str = ""
-    """Of the file that it was read from."""
+    """Of the file when it was read."""
     problem: str = ""
-    """Why there is nothing of it: the file, and what is wrong with it."""
+    """Why bronze has no events of it: the file, and what is wrong with it."""
     previous_log_id: str = ""
-    """The log before its own, if its log begins with it and says so (``log_started``)."""
+    """The log before its own, if the segment begins its log and names it (``log_started``)."""
     began_ms: int = 0
-    """When its log began, if it says so."""
+    """When its log began, if the segment says so."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether every seq between the first and the last is there, once."""
+        """Return whether every seq from the first to the last is there, once."""
         span = self.last_seq - self.first_seq + 1
         return self.events == span and 2 * self.seq_sum == span * (self.first_seq + self.last_seq)
 
 
 class Gap(NamedTuple):
-    """Events that are not there, and the days that they may belong to."""
+    """Missing events, and the days that they may belong to."""
 
     log_id: str
     first_seq: int
@@ -70,59 +75,60 @@ class Gap(NamedTuple):
     from_day: date
     to_day: date
     in_log: str = ""
-    """A log that has events of these numbers and goes on: where an older copy of a store is put in
-    a new log begins in the middle of the old one."""
+    """Another log that has events with these numbers.
+
+    If an older copy of a store is restored, a new log begins in the middle of the old one.
+    """
     problems: tuple[str, ...] = ()
-    """What is known of the files that hold the events."""
+    """The problems of the files with these events, if known."""
 
     @property
     def is_in_no_snapshot(self) -> bool:
-        """Whether not even a snapshot that stands for its seqs knows what they told."""
+        """Return whether the events are in no snapshot, although a later one covers their seqs."""
         return any(IN_NO_SNAPSHOT in problem for problem in self.problems)
 
     def touches(self, day: date) -> bool:
-        """Whether the day may have lost events to it."""
+        """Return whether the day may lack events of this gap."""
         return self.from_day <= day <= self.to_day
 
     @property
     def days_text(self) -> str:
-        """The days that it may have lost events of, for a person."""
+        """Return the days that may lack events, as text for people."""
         if self.from_day == self.to_day:
             return str(self.from_day)
         return f"{self.from_day} to {self.to_day}"
 
     def __str__(self) -> str:
-        """Say it to a person."""
         text = missing_text(self.log_id, self.first_seq, self.last_seq)
         if self.problems:
             named = list(self.problems[:NAMED_FILES])
             if more := len(self.problems[NAMED_FILES:]):
-                named.append(f"and {more} files more")
+                named.append(f"and {more} more files")
             return f"{text} ({'; '.join(named)})"
         if not self.in_log:
             return text
         return (
             f"{text} (or in log {self.in_log}, if an older copy of its store was put in its place "
-            f"and wrote {self.log_id}: the daemon's own file knows)"
+            f"and wrote {self.log_id}: see the daemon's own file)"
         )
 
 
 class _Held(NamedTuple):
-    """What there is of one store."""
+    """What bronze has of one store."""
 
     gaps: list[Gap]
-    """What is missing of its events, whatever a snapshot stands for."""
+    """Its missing events, with or without a snapshot that covers them."""
     last_seq: int
-    """Of its events."""
+    """The seq of its last event."""
     snapshots: set[int]
-    """Up to where they stand for everything."""
+    """The last seq that each of its snapshots covers."""
 
 
 class Coverage:
-    """All segments that bronze holds."""
+    """All segments that bronze has."""
 
     def __init__(self, segments: Iterable[HeldSegment]) -> None:
-        """Take them in any order."""
+        """The segments may be in any order."""
         self.segments = sorted(set(segments), key=lambda s: (s.log_id, s.first_seq, s.last_seq))
         self._branches = _branches(_by_base(self.segments))
         self._limits = self._branches.limits()
@@ -140,8 +146,9 @@ class Coverage:
         return {log_id: self._branches.path(base_log(log_id))[-1] for log_id in self._by_log}
 
     def limits(self) -> dict[str, int]:
-        """Map the logs that hold what does not count to the last seq that does: an older copy of
-        their store was put in its place, and has gone on from there.
+        """Map each log with abandoned events to its last valid seq.
+
+        Events are abandoned when an older copy of their store is restored and continues from there.
         """
         return {
             log_id: 0 if base_log(log_id) != log_id else self._limits[log_id]
@@ -150,7 +157,7 @@ class Coverage:
         }
 
     def put_backs(self) -> list[PutBack]:
-        """Return where an older copy of a store was put in its place."""
+        """Return the restores of older copies of stores."""
         return self._branches.put_backs()
 
     def _is_beyond(self, log_id: str, seq: int) -> bool:
@@ -158,7 +165,7 @@ class Coverage:
         return limit is not None and seq > limit
 
     def _what_counts(self, segment: HeldSegment) -> HeldSegment | None:
-        """Return a segment without what is abandoned of it; None where that is all."""
+        """Return a segment without its abandoned events; None if all are abandoned."""
         if not self._is_beyond(segment.log_id, segment.last_seq):
             return segment
         last = self._limits[base_log(segment.log_id)]
@@ -168,8 +175,9 @@ class Coverage:
         return segment._replace(last_seq=last, events=events)
 
     def gaps(self) -> list[Gap]:
-        """Return what is missing, by store and seq; what a snapshot stands for at the beginning of
-        a store is not.
+        """Return what is missing, by store and seq.
+
+        Events at the beginning of a store are not missing if a snapshot covers them.
         """
         by_store = self._by_store()
         return [
@@ -179,7 +187,7 @@ class Coverage:
         ]
 
     def _explained(self, gap: Gap) -> Gap:
-        """Name the log that may hold the beginning that another one lacks."""
+        """Name the log that may have the events missing at the beginning of another one."""
         if gap.first_seq > 1:
             return gap
         for log_id, (first, last) in self._branches.spans.items():
@@ -188,11 +196,12 @@ class Coverage:
         return gap
 
     def gaps_as_of(self, last_seqs: Mapping[str, int]) -> list[Gap]:
-        """Return what is missing for the offsets as they stood at a moment.
+        """Return what is missing for the offsets as of a moment.
 
-        ``last_seqs`` has the last seq up to then of every log that had begun. What is missing after
-        the moment does not matter, nor what a snapshot stands for that was taken before it; nor,
-        before the horizon, what a later one stands for: nothing at all is known there.
+        ``last_seqs`` has the last seq at that moment of every log that had begun. Later missing
+        events do not matter, nor do events covered by a snapshot that was taken before the moment.
+        Before the horizon, events covered by a later snapshot do not matter either: nothing at all
+        is known there.
         """
         missing = []
         for _, logs in sorted(self._by_store().items()):
@@ -209,18 +218,18 @@ class Coverage:
         return missing
 
     def _by_store(self) -> dict[str, set[str]]:
-        """The logs of each store, without those of snapshots."""
+        """Return the logs of each store, without those of snapshots."""
         logs: dict[str, set[str]] = defaultdict(set)
         for log_id, store in self._stores.items():
             logs[store].add(base_log(log_id))
         return logs
 
     def _events(self, logs: Collection[str]) -> list[HeldSegment]:
-        """The segments of some logs that count, without those of their snapshots."""
+        """Return the valid segments of some logs, without their snapshots."""
         return [part for log in logs for part in self._by_base.get(log, ()) if part.log_id == log]
 
     def _through(self, logs: Collection[str]) -> int:
-        """Up to where a snapshot stands for everything."""
+        """Return the last seq that a snapshot covers."""
         return max(self._snapshots(logs), default=0)
 
     def _snapshots(self, logs: Collection[str]) -> set[int]:
@@ -228,7 +237,7 @@ class Coverage:
         return {part.last_seq for part in parts if part.log_id != base_log(part.log_id)}
 
     def has_overlaps(self, days: Iterable[date]) -> bool:
-        """Tell whether an event of these days may be there twice."""
+        """Return whether an event of these days may be there twice."""
         wanted = set(days)
         for parts in self._by_log.values():
             last = 0
@@ -241,13 +250,14 @@ class Coverage:
         return False
 
     def days(self) -> list[date]:
-        """Return the days that there are events of, the oldest first."""
+        """Return the days with events, oldest first."""
         return sorted({segment.dt for segment in self.segments})
 
     def fingerprint(self, day: date) -> str:
-        """Return what changes whenever a segment of the day is added or comes to hold more.
+        """Return a hash that changes when a segment of the day is added or grows.
 
-        Not a snapshot of what is held anyway: there is a new one each day, at the end of the log.
+        Snapshots whose content is known anyway are ignored: a new one comes each day, at the end of
+        the log.
         """
         held = sorted(
             (s.log_id, s.first_seq, s.last_seq, s.events, s.sha256)
@@ -257,8 +267,9 @@ class Coverage:
         return hashlib.sha256(repr(held).encode()).hexdigest()[:16]
 
     def _tells_nothing_new(self, segment: HeldSegment) -> bool:
-        """Whether a segment is a snapshot, and of events that are all there, or that an earlier
-        snapshot stands for.
+        """Return whether a segment is a snapshot without new information.
+
+        All events that it covers are there, or an earlier snapshot covers them.
         """
         if base_log(segment.log_id) == segment.log_id:
             return False
@@ -274,7 +285,6 @@ class Coverage:
 
     @cached_property
     def _held(self) -> dict[str, _Held]:
-        """By store."""
         held = {}
         for store, logs in self._by_store().items():
             events = self._events(logs)
@@ -283,25 +293,25 @@ class Coverage:
         return held
 
     def events(self, day: date) -> int:
-        """Return how many events bronze holds of a day, repeated ones counted again."""
+        """Return how many events of a day bronze has, duplicates included."""
         return sum(segment.events for segment in self.segments if segment.dt == day)
 
 
 def missing_text(log_id: str, first_seq: int, last_seq: int) -> str:
-    """Say to a person that events are missing."""
+    """Return a sentence about missing events."""
     if first_seq == last_seq:
         return f"event {first_seq} of log {log_id} is missing"
     return f"events {first_seq} to {last_seq} of log {log_id} are missing"
 
 
 def base_log(log_id: str) -> str:
-    """Return the log that a snapshot was taken from; any other log is its own."""
+    """Return the log that a snapshot was taken from. Any other log is returned unchanged."""
     base, dot, seq = log_id.rpartition(".")
     return base if dot and seq.isdigit() else log_id
 
 
 def _by_base(segments: Iterable[HeldSegment]) -> dict[str, list[HeldSegment]]:
-    """The segments of each log, with those of its snapshots."""
+    """Return the segments of each log, together with those of its snapshots."""
     found: dict[str, list[HeldSegment]] = defaultdict(list)
     for segment in segments:
         found[base_log(segment.log_id)].append(segment)
@@ -309,18 +319,19 @@ def _by_base(segments: Iterable[HeldSegment]) -> dict[str, list[HeldSegment]]:
 
 
 def _branches(by_base: Mapping[str, Sequence[HeldSegment]]) -> Branches:
-    """Find out which log each one continues.
+    """Find the log that each log continues.
 
-    A log that names the one before it continues that. One that does not (from before 0.2.0, or
-    without its beginning) and does not begin with 1 continues the log that ends just before it, or,
-    with a gap, the last one below, unless a snapshot of its own stands for what was before it.
+    A log that names its predecessor continues that one. A log without the name (from before 0.2.0,
+    or without its beginning) that does not begin with 1 continues the log that ends just before it.
+    If there is none, it continues the last log that ends below it, unless a snapshot of its own
+    covers what was before it.
     """
     spans = {log_id: _span(log_id, parts) for log_id, parts in by_base.items()}
     befores: dict[str, Before] = {}
     named = [s for parts in by_base.values() for s in parts if s.previous_log_id in by_base]
     begins = {part.log_id: part.first_seq for part in named}
     for part in named:
-        if begins.get(part.previous_log_id, 0) < part.first_seq:  # no log comes before itself
+        if begins.get(part.previous_log_id, 0) < part.first_seq:  # a log never continues itself
             befores[part.log_id] = Before(part.previous_log_id, part.first_seq - 1, part.began_ms)
     branches = Branches(spans, befores)
     ends: dict[str, int] = {}
@@ -342,7 +353,9 @@ def _branches(by_base: Mapping[str, Sequence[HeldSegment]]) -> Branches:
 
 
 def _span(log_id: str, parts: Iterable[HeldSegment]) -> tuple[int, int]:
-    """The first and the last seq of a log; of one that is all gone, where it would go on."""
+    """Return the first and last seq of a log. If all of its events are missing, return its next
+    seq.
+    """
     own = [part for part in parts if part.log_id == log_id]
     if not own:
         through = _through_own(log_id, parts)
@@ -351,16 +364,16 @@ def _span(log_id: str, parts: Iterable[HeldSegment]) -> tuple[int, int]:
 
 
 def _through_own(log_id: str, parts: Iterable[HeldSegment]) -> int:
-    """Up to where a snapshot of a log stands for everything."""
+    """Return the last seq that a snapshot of this log covers."""
     return max((part.last_seq for part in parts if part.log_id != log_id), default=0)
 
 
 def _gaps_of(parts: list[HeldSegment], through: int) -> list[Gap]:
-    """Return the gaps of one store, whose events up to ``through`` a snapshot stands for."""
+    """Return the gaps of one store. A snapshot covers its events up to ``through``."""
     held = [part for part in parts if part.events]
     gaps = _lacking(held, [part for part in parts if not part.events], through)
-    # what is told of by its file is not looked for once more; behind what a snapshot stands for
-    # nothing is missing up to its end
+    # gaps that a file explains are not reported twice; after the covered seqs nothing is missing up
+    # to the gap's end
     begins = min((part.first_seq for part in held), default=through + 1)
     held += [_as_if_held(gap) for gap in gaps if gap.last_seq >= min(begins, through + 1)]
     if not held:
@@ -388,7 +401,7 @@ def _as_if_held(gap: Gap) -> HeldSegment:
 def _lacking(
     held: Sequence[HeldSegment], expected: Sequence[HeldSegment], through: int
 ) -> list[Gap]:
-    """Return what no segment holds of those that ought to be there; one gap where they adjoin."""
+    """Return the expected events that no segment has. Adjacent ones form one gap."""
     spans = _merged(held)
     begins = spans[0][0] if spans else through + 1
     gaps: list[Gap] = []
@@ -396,7 +409,7 @@ def _lacking(
     for part in sorted(expected, key=lambda s: (s.first_seq, s.last_seq)):
         is_told = part.last_seq <= through and IN_NO_SNAPSHOT not in part.problem
         if is_told and part.last_seq < begins:
-            continue  # retention took it: the snapshot stands for it
+            continue  # retention deleted it: the snapshot covers it
         for first, last in _uncovered(max(part.first_seq, told + 1), part.last_seq, spans):
             problems = (part.problem,) if part.problem else ()
             gap = Gap(part.log_id, first, last, part.dt, part.dt, "", problems)
@@ -416,7 +429,7 @@ def _lacking(
 
 
 def _merged(held: Iterable[HeldSegment]) -> list[tuple[int, int]]:
-    """The seqs that segments hold, as spans with something between them."""
+    """Return the seqs of segments as spans that do not touch."""
     spans: list[tuple[int, int]] = []
     for first, last in sorted((part.first_seq, part.last_seq) for part in held):
         if spans and first <= spans[-1][1] + 1:
@@ -427,7 +440,7 @@ def _merged(held: Iterable[HeldSegment]) -> list[tuple[int, int]]:
 
 
 def _uncovered(first: int, last: int, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What lies between two seqs, both included, and in none of the spans."""
+    """Return the parts between two seqs, both included, that no span contains."""
     found = []
     for begin, end in spans[max(bisect_right(spans, (first, first)) - 1, 0) :]:
         if begin > last:

@@ -1,8 +1,8 @@
-"""The one Spark schema of events, whatever they were read from.
+"""The Spark schema of events, the same for every source.
 
-Kinds share their fields: a field means the same in every kind that has it, so an event is one flat
-row and what its kind does not have is null. ``docs/reference/events.md`` says what each field
-means; a test holds the two, and the code that writes events, equal.
+Kinds share their fields: a field means the same in every kind that has it. So an event is one flat
+row, and fields that its kind lacks are null. ``docs/reference/events.md`` explains each field. A
+test keeps the page, this schema, and the code that writes events equal.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pyspark.sql.types import (
 )
 
 EVENT_SCHEMA_VERSION: Final = 2
-"""The version of ``docs/reference/events.md`` that this schema reads; version 1 is read as well."""
+"""The version of ``docs/reference/events.md`` that this schema reads. It also reads version 1."""
 
 
 def struct_of(**fields: DataType) -> StructType:
-    """Make a struct of fields that may be null, in this order."""
+    """Return a struct of nullable fields in this order."""
     return StructType([StructField(name, kind) for name, kind in fields.items()])
 
 
@@ -44,8 +44,9 @@ PARTITION_SCHEMA: Final = struct_of(
     lost_ts_ms=LONG,
     reason=STRING,
 )
-"""One entry of ``topics[].partitions[]``: of a commit, of offsets that went, of a snapshot or of a
-sample of ends."""
+"""One entry of ``topics[].partitions[]``: of a commit, of deleted offsets, of a snapshot, or of a
+sample of ends.
+"""
 
 TOPIC_SCHEMA: Final = struct_of(
     topic=STRING, topic_id=STRING, partitions=ArrayType(PARTITION_SCHEMA)
@@ -102,10 +103,10 @@ EVENT_SCHEMA: Final = struct_of(
     previous_log_id=STRING,
     previous_seq=LONG,
 )
-"""An event as ``storage.codec.events`` renders it, its fields in the order of the document."""
+"""An event as ``storage.codec.events`` encodes it, with the fields in the order of the page."""
 
 ROW_FIELDS: Final = ("partition", "offset", "previous_offset", "leader_epoch", "metadata")
-"""What a row of ``topics[].rows[]`` holds, by place: the partitions of a commit since version 2."""
+"""The columns of ``topics[].rows[]``, in order: the partitions of a commit since version 2."""
 
 _LINE_TOPIC_SCHEMA: Final = StructType(
     [*TOPIC_SCHEMA, StructField("rows", ArrayType(ArrayType(STRING)))]
@@ -117,8 +118,9 @@ LINE_SCHEMA: Final = StructType(
         for field in EVENT_SCHEMA
     ]
 )
-"""An event as a line of a segment holds it, of either version: the topics of a commit have ``rows``
-or ``partitions``."""
+"""An event as a line of a segment, in either version: its topics have ``rows`` or
+``partitions``.
+"""
 
 BRONZE_SCHEMA: Final = StructType(
     [
@@ -128,7 +130,7 @@ BRONZE_SCHEMA: Final = StructType(
         StructField("batch_id", STRING),
     ]
 )
-"""Events as they are, with the file they came in, their UTC day, and the batch that wrote them."""
+"""Events unchanged, with their file, their UTC day, and the batch that wrote them."""
 
 SEGMENT_SCHEMA: Final = struct_of(
     log_id=STRING,
@@ -144,12 +146,14 @@ SEGMENT_SCHEMA: Final = struct_of(
     previous_log_id=STRING,
     began_ms=LONG,
 )
-"""What a batch brought of one segment: one row a segment, day and batch. ``file`` and its checksum
-are null for what was not read from a log's folder. The log before and the time of ``log_started``
-are of a segment that begins with one."""
+"""What a batch added of one segment: one row for each segment, day and batch.
+
+``file`` and its checksum are null if the segment did not come from a log's folder. Only a segment
+with ``log_started`` has the previous log and the time when its log began.
+"""
 
 TICKET_SCHEMA: Final = struct_of(file=STRING, file_bytes=LONG, sha256=STRING, schema_version=INT)
-"""A file of a log's folder that is to be read, and what its manifest says of it."""
+"""A file of a log's folder that must be read, and what its manifest says about it."""
 
 VERDICT_SCHEMA: Final = struct_of(
     file=STRING,
@@ -160,15 +164,15 @@ VERDICT_SCHEMA: Final = struct_of(
     problem=STRING,
     batch_id=STRING,
 )
-"""What a batch found out of a file: one row a file and batch."""
+"""What a batch found out about a file: one row for each file and batch."""
 
 LACKING_SCHEMA: Final = struct_of(file=STRING, problem=STRING)
-"""A segment that ought to be in a log's folder and is not, or is not what it should be."""
+"""A segment that is missing from a log's folder, or has a problem."""
 
 CARRIED_EVENTS_SCHEMA: Final = StructType(
     [*EVENT_SCHEMA.fields, StructField("store", STRING), StructField("dt", DateType())]
 )
-"""Events that still matter when the day ``dt`` is over."""
+"""Events that still matter after the day ``dt``."""
 
 STANDING_SCHEMA: Final = struct_of(
     store=STRING,
@@ -188,7 +192,7 @@ STANDING_SCHEMA: Final = struct_of(
     ts_ms=LONG,
     dt=DateType(),
 )
-"""Committed offsets that stand when the day ``dt`` is over."""
+"""Committed offsets that are valid at the end of the day ``dt``."""
 
 ENDS_SCHEMA: Final = struct_of(
     store=STRING,
@@ -200,7 +204,7 @@ ENDS_SCHEMA: Final = struct_of(
     seq=LONG,
     dt=DateType(),
 )
-"""Ends of partitions: as they were sampled, or as they are known when the day ``dt`` is over."""
+"""Ends of partitions: as sampled, or as known at the end of the day ``dt``."""
 
 PUBLICATION_SCHEMA: Final = struct_of(
     dt=DateType(),
@@ -209,8 +213,10 @@ PUBLICATION_SCHEMA: Final = struct_of(
     events=LONG,
     missing=STRING,
 )
-"""What a day was last computed from. ``missing`` says to a person what is missing of it and of
-earlier ones, and is empty where nothing is."""
+"""What a day was last computed from.
+
+``missing`` is a text about what is missing from the day and earlier ones; empty if nothing is.
+"""
 
 NOTE_SCHEMA: Final = StructType(
     [
@@ -219,5 +225,4 @@ NOTE_SCHEMA: Final = StructType(
         StructField("version", INT),
     ]
 )
-"""The same as it is written, with the gaps that a day is published with, and the version of the
-computation."""
+"""The same as written, with the gaps of the published day and the version of the computation."""

@@ -1,13 +1,13 @@
-"""What the files of a log are said to be, and whether they are that (pure).
+"""What names and manifests say about the files of a log, and whether the files match (pure).
 
-A segment's name tells its log and seqs, its folder the day, and the manifest of the log's folder
-its size and checksum. Nothing becomes a table that is something else. What was found out of each
-file is noted (``Verdict``), so that a file is looked at again when it, or what the manifest says of
-it, changes, and not before.
+A segment's name has its log and seqs, its folder the day, and the manifest of the log's folder its
+size and checksum. A file that does not match never reaches a table. The result for each file is
+kept (``Verdict``). A file is examined again only when the file changes, or what the manifest says
+about it.
 
-The manifest is read here and not by ``storage.event_log.manifest``: the pipeline knows the daemon
-by what it documents (``docs/reference/events.md``), and a cluster that runs the wheel has none of
-its packages. A test holds the two equal.
+The manifest is read here and not by ``storage.event_log.manifest``. The pipeline knows the daemon
+only by its documentation (``docs/reference/events.md``), and a cluster that runs the wheel has none
+of its packages. A test keeps the two readers equal.
 """
 
 from __future__ import annotations
@@ -30,79 +30,78 @@ _DAY: Final = re.compile(r"dt=(\d{4}-\d\d-\d\d)")
 
 
 class SegmentFile(NamedTuple):
-    """What a path tells."""
+    """What the path of a segment says."""
 
     log_id: str
     first_seq: int
     last_seq: int
     day: date | None
-    """None where it does not lie in the folder of a day."""
+    """None if the file is not in the folder of a day."""
 
 
 class Listed(NamedTuple):
-    """What a manifest says of a segment."""
+    """What a manifest says about a segment."""
 
     file_bytes: int = 0
     sha256: str = ""
-    """"" where the segment is not listed."""
+    """"" if the manifest does not list the segment."""
     schema_version: int = 0
 
 
 class ChangeTicket(NamedTuple):
-    """A file to look at; the columns of ``TICKET_SCHEMA``."""
+    """A file to examine; the columns of ``TICKET_SCHEMA``."""
 
     file: str
-    """Its path below the log's folder."""
+    """The path below the log's folder."""
     listed: Listed
 
 
 class Verdict(NamedTuple):
-    """What was found out of a file; the columns of ``VERDICT_SCHEMA``."""
+    """What was found out about a file; the columns of ``VERDICT_SCHEMA``."""
 
     file: str
     file_bytes: int
     modified_ms: int
     sha256: str
     listed_sha256: str
-    """What the manifest said then."""
+    """The checksum in the manifest at that time."""
     problem: str
-    """What is wrong with it; "" for a segment that was read."""
+    """What is wrong with the file; "" for a segment that was read."""
     batch_id: str = ""
 
 
 class Lacking(NamedTuple):
-    """A segment that ought to be there and is not, or not as it should be."""
+    """A segment that is missing or has a problem."""
 
     file: str
     problem: str
     name: SegmentFile | None
 
     def __str__(self) -> str:
-        """Say it to a person."""
         return f"{self.file} {self.problem}"
 
     def as_expected(self) -> HeldSegment | None:
-        """What ``Coverage`` is to look for; None where the path does not say."""
+        """Return the segment that ``Coverage`` must expect; None if the path does not say which."""
         if self.name is None:
             return None
         log_id, first, last, day = self.name
         if day is None:
             return None
         if base_log(log_id) != log_id:
-            if IN_NO_SNAPSHOT in self.problem:  # all that it stood for
+            if IN_NO_SNAPSHOT in self.problem:  # all events that it covers
                 return HeldSegment(base_log(log_id), "", day, 1, last, 0, 0, problem=str(self))
-            return None  # without its snapshot a log's beginning is missing, whatever it stood for
+            return None  # without the snapshot the beginning of the log is reported missing anyway
         file = self.file.rpartition("/")[2]
         return HeldSegment(log_id, file, day, first, last, 0, 0, problem=str(self))
 
 
 def lost_problem(damaged: str) -> str:
-    """Say of a segment that it could not be read when its day went by retention, and why."""
+    """Return the problem of a segment that retention could not read before it deleted the day."""
     return f"{damaged}: it was so when its day went by retention, and {IN_NO_SNAPSHOT}"
 
 
 def parse_name(file: str) -> SegmentFile | None:
-    """Read the path of a segment; None where its name is none."""
+    """Parse the path of a segment; None if it is not a segment's."""
     folder, _, name = file.rpartition("/")
     found = _NAME.fullmatch(name)
     if found is None:
@@ -113,21 +112,20 @@ def parse_name(file: str) -> SegmentFile | None:
 
 
 class ManifestLines:
-    """What the manifests below a folder say, of all files by their paths."""
+    """What the manifests below a folder say, by the paths of all files."""
 
     def __init__(self) -> None:
-        """Know of none."""
         self.listed: dict[str, Listed] = {}
         self.lost: dict[str, str] = {}
-        """What could not be read when it went by retention, and why."""
+        """Files that retention could not read before it deleted them, and why."""
         self.removed: set[str] = set()
-        """What went by retention."""
+        """Files that retention deleted."""
         self._by_name: dict[str, Listed] = {}
 
     def add(self, folder: str, content: bytes) -> None:
         """Read the manifest of a folder (``""``, or a path with its slash).
 
-        Lines that are none are passed over: what they tell is in the names of the files.
+        Invalid lines are skipped: the names of the files have the same information.
         """
         for line in content.splitlines():
             try:
@@ -150,12 +148,14 @@ class ManifestLines:
         self._by_name = {file.rpartition("/")[2]: each for file, each in self.listed.items()}
 
     def of(self, file: str) -> Listed:
-        """What is said of a file, or, if it is a copy in another folder, of the one of its name."""
+        """Return what is said about a file, or about the file of the same name if this is a copy of
+        it.
+        """
         return self.listed.get(file) or self._by_name.get(file.rpartition("/")[2], Listed())
 
 
 def problem_of_file(ticket: ChangeTicket, file_bytes: int, sha256: str) -> str:
-    """Say what is wrong with a file before it is read; "" where nothing is."""
+    """Return what is wrong with a file before it is read; "" if nothing is."""
     listed = ticket.listed
     if parse_name(ticket.file) is None:
         return "has not the name of a segment"
@@ -172,7 +172,7 @@ def problem_of_file(ticket: ChangeTicket, file_bytes: int, sha256: str) -> str:
 
 
 def problem_of_events(file: str, found: Iterable[HeldSegment]) -> str:
-    """Say where the events of a file are not those that its path says; "" where they are."""
+    """Return how the events of a file differ from its path; "" if they match."""
     name, parts = parse_name(file), list(found)
     assert name is not None, file
     if not parts:
@@ -191,19 +191,21 @@ def problem_of_events(file: str, found: Iterable[HeldSegment]) -> str:
 
 
 class Judged(NamedTuple):
-    """What bronze holds, after everything that was found out later."""
+    """What bronze has, after all later findings."""
 
     held: list[HeldSegment]
     superseded: list[tuple[str, str]]
-    """Segment and batch of rows that do not count: another batch has the file as it is now, or it
-    turned out to be wrong."""
+    """Segment and batch of rows that no longer count.
+
+    Another batch has the current file, or the file turned out to be wrong.
+    """
 
 
 def judged(rows: Iterable[HeldSegment], verdicts: Mapping[str, Verdict]) -> Judged:
-    """Tell the rows that count: of each file the newest, unless the manifest now says other content
-    than was read, which therefore was wrong.
+    """Return the rows that count: the newest of each file.
 
-    A file that was right and is damaged since has been read: its rows stay.
+    Rows do not count if the manifest now lists another checksum than was read: the file was wrong.
+    If a file was right when it was read and is damaged now, its rows stay.
     """
     newest: dict[str, HeldSegment] = {}
     counting: list[HeldSegment] = []
@@ -214,7 +216,7 @@ def judged(rows: Iterable[HeldSegment], verdicts: Mapping[str, Verdict]) -> Judg
             continue
         known = newest.get(row.file)
         if known is not None and int(known.batch_id) > int(row.batch_id):
-            known, row = row, known  # the older one goes
+            known, row = row, known  # the older row is dropped
         if known is not None:
             superseded.append((known.segment, known.batch_id))
         newest[row.file] = row
@@ -236,12 +238,14 @@ def newest_verdicts(verdicts: Iterable[Verdict]) -> dict[str, Verdict]:
 def is_new(
     file: str, file_bytes: int, modified_ms: int, listed: Listed, known: Verdict | None
 ) -> bool:
-    """Whether a file has to be looked at: it, or what the manifest says of it, is not as it was."""
+    """Return whether a file must be examined: it or its manifest line changed since the
+    last time.
+    """
     if known is None or (file_bytes, modified_ms) != (known.file_bytes, known.modified_ms):
         return True
     if listed.sha256 == known.listed_sha256:
         return False
-    # a segment gets its line after its name
+    # a segment appears before its line in the manifest
     return bool(known.problem) or bool(listed.sha256 and listed.sha256 != known.sha256)
 
 
@@ -251,10 +255,10 @@ def lacking(
     held: Iterable[HeldSegment],
     verdicts: Mapping[str, Verdict],
 ) -> list[Lacking]:
-    """Return what ought to be there and is not: listed and absent, or there and not right.
+    """Return the segments that are listed and missing, or present and wrong.
 
-    ``files`` are those that are there. What bronze has read before is not absent, and a file that
-    is not right does not matter while a good copy of it was read from elsewhere.
+    ``files`` are the present ones. A segment that bronze has read before is not missing. A wrong
+    file does not matter if a good copy of it was read.
     """
     there, read, copies = set(files), set(), {}
     for part in held:

@@ -1,19 +1,19 @@
-"""A second source: the log of a running daemon, as Spark rows, up to this moment.
+"""Reads the log of a running daemon as Spark rows, up to this moment.
 
     spark.dataSource.register(EventLogSource)
     spark.read.format("groupkeeper_log").load("groupkeeper.db").where("kind = 'commit'")
     spark.readStream.format("groupkeeper_log").load("groupkeeper.db")
 
-For a look at what is going on: it reads the store's file beside the daemon, sealed segments and
-live rows as one, through one Python process. Its rows have the columns of
-``pipeline.tables.bronze.read_events``: ``pipeline.tables.offsets.offsets_as_of`` takes either.
-Tables are made of segments (``pipeline.tables.bronze``): every worker of a cluster can read them,
-and the JVM reads them itself.
+This source is for a look at recent events. One Python process reads the store's file beside the
+daemon: sealed segments and live rows together. The rows have the columns of
+``pipeline.tables.bronze.read_events``, and ``pipeline.tables.offsets.offsets_as_of`` accepts both.
+Tables are built from segments instead (``pipeline.tables.bronze``): every worker of a cluster can
+read those, and the JVM reads them itself.
 
-Options: ``path``, the SQLite file; ``log_dir``, where its segments are, if they were moved;
-``group``, one group alone; ``after_seq`` and ``since_ms``, later events alone; ``accept_gaps``,
-``true`` to read on where events are missing, which fails otherwise; ``max_events``, how many a
-batch of a stream takes at most.
+Options: ``path``, the SQLite file; ``log_dir``, the directory of its segments, if they were moved;
+``group``, only this group; ``after_seq`` and ``since_ms``, only later events; ``accept_gaps``,
+``true`` to continue after missing events, which raise an error otherwise; ``max_events``, the most
+events in one batch of a stream.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from groupkeeper.storage.event_log.reader import last_seq, read_events
 from groupkeeper.storage.open import rows_of
 
 FORMAT: Final = "groupkeeper_log"
-"""The name to ``spark.read.format`` with."""
+"""The name for ``spark.read.format``."""
 
 SOURCE_SCHEMA: Final = StructType([*EVENT_SCHEMA.fields, StructField("store", StringType())])
-"""Events with the store that they belong to: all of one file to one, whichever log they are of."""
+"""Events with their store: all events of one file have one store, whichever log they are in."""
 
 BATCH_EVENTS: Final = 2_000
-"""Events that go to the JVM at once."""
+"""Events in one record batch for the JVM."""
 
 MAX_EVENTS: Final = 200_000
-"""Events that a batch of a stream takes, unless told otherwise."""
+"""Default of ``max_events``: the events in one batch of a stream."""
 
 
 OPTIONS: Final = frozenset(
@@ -59,12 +59,12 @@ OPTIONS: Final = frozenset(
 
 
 class MissingEvents(Exception):
-    """Events that were asked for are nowhere, or in a file that is not what it should be."""
+    """Requested events are missing, or their file has a problem."""
 
 
 @dataclass
 class Range(InputPartition):
-    """The events above one seq, up to another."""
+    """The events after one seq, up to another."""
 
     after_seq: int
     last_seq: int
@@ -74,30 +74,29 @@ class EventLogSource(DataSource):
     """The event log of a SQLite store."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        """Take the options; raises ValueError here, for what a stream's reader raises is lost."""
+        """Check the options. Raises ValueError here, because Spark loses errors of a stream's
+        reader.
+        """
         super().__init__(options)
         self._log = _Log(dict(options))
 
     @classmethod
     def name(cls) -> str:
-        """What Spark knows it by."""
         return FORMAT
 
     def schema(self) -> StructType:
-        """Events as ``bronze.read_events`` has them, but for the columns of its files."""
+        """Return the columns of ``bronze.read_events``, without those of its files."""
         return SOURCE_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Read what is there now."""
         return _Reader(self._log)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Read what comes."""
         return _StreamReader(self._log)
 
 
 class _Log:
-    """What the options say."""
+    """The log of one store, with the options."""
 
     def __init__(self, options: dict[str, str]) -> None:
         unknown = sorted(options.keys() - OPTIONS)
@@ -115,11 +114,11 @@ class _Log:
         self.since_ms = _number(options, "since_ms", 0)
         self.accepts_gaps = _is_true(options, "accept_gaps")
         self.max_events = _number(options, "max_events", MAX_EVENTS)
-        if not self.max_events:  # no batch would hold anything, and nobody would be told
-            raise ValueError(f"{FORMAT}: max_events is at least 1")
+        if not self.max_events:  # otherwise every batch would be empty, without an error
+            raise ValueError(f"{FORMAT}: max_events must be at least 1")
 
     def last_seq(self) -> int:
-        """The last event that is durable."""
+        """Return the seq of the last durable event."""
         return last_seq(self._open_rows)
 
     def rows(self, wanted: Range) -> Iterator[pa.RecordBatch]:
@@ -131,9 +130,9 @@ class _Log:
             yield pa.RecordBatch.from_pylist(batch, schema=schema)
 
     def _store(self) -> str | None:
-        """Name the store by the first log that it still holds, as bronze does.
+        """Return the first log that the store still has, which names the store in bronze too.
 
-        A clock that is set back begins another log, and an offset of the first one stands on.
+        If the clock is set back another log begins, and offsets of the first one stay valid.
         """
         events = read_events(
             self._open_rows, log_dir=self.log_dir, passes_absent=True, tell_damage=_pass_over
@@ -141,11 +140,11 @@ class _Log:
         with closing(events) as found:
             for event in found:
                 log_id: str = event["log_id"]
-                return log_id.partition(".")[0]  # a snapshot's is ``<log_id>.<seq>``
+                return log_id.partition(".")[0]  # a snapshot's log is ``<log_id>.<seq>``
         return None
 
     def _events(self, wanted: Range) -> Iterator[dict[str, Any]]:
-        """Raises MissingEvents."""
+        """Yield the events of a range. Raises MissingEvents."""
 
         def tell_gap(first_seq: int, last_seq: int) -> None:
             if first_seq <= wanted.last_seq and not self.accepts_gaps:
@@ -181,25 +180,25 @@ _ACCEPT: Final = "With the option accept_gaps, what there is is read all the sam
 
 
 def _pass_over(_: object, __: str) -> None:
-    """What is damaged is told when it is asked for."""
+    """Ignore damaged segments: they raise an error when their events are requested."""
 
 
 def _number(options: dict[str, str], name: str, default: int) -> int:
     given = options.get(name, str(default))
     if not given.strip().isdecimal():
-        raise ValueError(f"{FORMAT}: {name} is a whole number, and not {given!r}")
+        raise ValueError(f"{FORMAT}: {name} must be a whole number, not {given!r}")
     return int(given)
 
 
 def _is_true(options: dict[str, str], name: str) -> bool:
     given = options.get(name, "false").strip().lower()
     if given not in ("true", "false"):
-        raise ValueError(f"{FORMAT}: {name} is true or false, and not {given!r}")
+        raise ValueError(f"{FORMAT}: {name} must be true or false, not {given!r}")
     return given == "true"
 
 
 def _file_of(path: str) -> str:
-    """Return the path of a store's file, also where its URL is given as in the settings."""
+    """Return the path of a store's file. The URL of the settings is accepted too."""
     scheme, is_url, rest = path.partition(":///")
     if is_url and scheme in ("sqlite", "file"):
         path = rest if scheme == "sqlite" else f"/{rest}"
@@ -214,7 +213,7 @@ def _file_of(path: str) -> str:
 
 
 class _Reader(DataSourceReader):
-    """One task: a file of SQLite is read by one process at a time."""
+    """One task, because one process at a time reads a SQLite file."""
 
     def __init__(self, log: _Log) -> None:
         self._log = log
@@ -228,12 +227,14 @@ class _Reader(DataSourceReader):
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are seqs: ``{"seq": 17}`` is after event 17."""
+    """Reads a stream. Offsets are seqs: ``{"seq": 17}`` is after event 17."""
 
     def __init__(self, log: _Log) -> None:
         self._log = log
         self._until_seq: int | None = None
-        """Where a query ends that reads what is there when it begins; None: it goes on."""
+        """The last seq of a query that ends with the data present at its start; None: it does not
+        end.
+        """
 
     def initialOffset(self) -> dict[str, int]:
         return {"seq": self._log.after_seq}
@@ -246,7 +247,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         last_seq = self._log.last_seq() if self._until_seq is None else self._until_seq
-        if isinstance(limit, ReadMaxRows):  # else all of it is asked for, whatever the options say
+        # other limits ask for all events, whatever the options say
+        if isinstance(limit, ReadMaxRows):
             last_seq = min(last_seq, start["seq"] + limit.max_rows)
         return {"seq": max(last_seq, start["seq"])}
 
@@ -260,4 +262,4 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from self._log.rows(partition)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Nothing is kept here: the log is."""
+        """Do nothing: the log itself is the state."""

@@ -23,8 +23,8 @@ from tests.pipeline.events import DAY_MS, at, commit
 
 FIRST, SECOND, THIRD = date(1970, 1, 1), date(1970, 1, 2), date(1970, 1, 3)
 LINE = (
-    "the store was put back to event 3 of log old, and log new goes on from there: events 4 to 7 "
-    "of log old count no more"
+    "the store was put back to event 3 of log old, and log new continues from there: events 4 to 7 "
+    "of log old no longer count"
 )
 
 
@@ -75,7 +75,7 @@ def told_lines(put_back) -> list[str]:
 
 
 def test_the_days_are_published_anew_without_a_gap_and_one_line_says_why(put_back, told_lines):
-    assert [line for line in told_lines if "count no more" in line] == [LINE]
+    assert [line for line in told_lines if "no longer count" in line] == [LINE]
     assert put_back.run().published == [], "and then nothing has changed"
 
 

@@ -24,7 +24,7 @@ from groupkeeper.coordinator.core.assignors.types import (
 
 
 class StickyAssignor:
-    """Keeps partitions where they are as far as a balance within one allows."""
+    """Keeps what it can, and moves only what balance requires."""
 
     name = "sticky"
 

@@ -118,9 +118,9 @@ async def test_what_does_not_pass_ends_it() -> None:
 
 @virtual_time
 async def test_when_nothing_comes_any_more_it_says_where() -> None:
-    with pytest.raises(FetchStalledError, match="t-1 brings nothing for 5 s"):
+    with pytest.raises(FetchStalledError, match="t-1 returned nothing for 5 s"):
         await fetched(Brokers([a_batch(0, b"a")], []), 1, 1, stalled_s=5)
     leaderless = Brokers([a_batch(0, b"a")])
     leaderless.leaders = {0: -1}
-    with pytest.raises(FetchStalledError, match="t-0 brings nothing"):
+    with pytest.raises(FetchStalledError, match="t-0 returned nothing"):
         await fetched(leaderless, 1, stalled_s=5)
