@@ -53,8 +53,8 @@ def decode_line(line: bytes) -> EventDict:
 
 
 def is_line_of_version_1(line: bytes) -> bool:
-    """Whether only a reader of schema version 1 takes a line as it is: what has no partitions that
-    bear names is the same in both.
+    """Whether a line is a commit of schema version 1, whose partitions have named fields.
+    All other lines are the same in versions 1 and 2.
     """
     # in a text each quote has a backslash before it, so no text holds either
     return _COMMIT in line and _NAMED_PARTITIONS in line

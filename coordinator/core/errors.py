@@ -89,7 +89,7 @@ class ErrorCode(IntEnum):
 
 
 class GroupError(Exception):
-    """A request is answered with this code; raised anywhere in the core, caught in one place."""
+    """A call of the embedding API was refused; ``code`` says why."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         """Keep the code and, for the APIs that carry one, the message."""

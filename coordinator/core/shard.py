@@ -88,7 +88,7 @@ class Shard(ShardState):
         return self.deadlines.next_at()
 
     def topics_changed(self, image: TopicImage, now: Now) -> Step:
-        """Take a new image of topics; what was stored for topics that are gone goes, bit by bit."""
+        """Take a new image of topics; delete the offsets of deleted topics, some in each step."""
         self.now = now
         self.step = step = Step()
         was, self.image = self.image, image
@@ -101,7 +101,7 @@ class Shard(ShardState):
         return step
 
     def configs_changed(self, settings: Mapping[str, GroupOverrides], now: Now) -> Step:
-        """Take what is set for single groups; it holds for whatever is decided from now on."""
+        """Take the configs of single groups; they apply to every later decision."""
         self.now = now
         self.step = step = Step()
         changed = [g for g in self.groups if self.settings.get(g) != settings.get(g)]

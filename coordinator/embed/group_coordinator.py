@@ -175,11 +175,11 @@ class GroupCoordinator:
     async def start(self) -> None:
         """Open the store, take the leases and load; returns when every shard answers.
 
-        Raises StoreRefused where a person has to act, and StorageError where the store cannot be
-        opened: it may be called again then. A store that is busy (a full disk, a database that
-        somebody holds) and failures of a load are tried again for as long as it takes. There is one
-        life: RuntimeError where it was started, or stopped, be it meanwhile. Who cancels it, or is
-        refused when the store is open, is left with a coordinator that has stopped.
+        Raises StoreRefused if a person has to act, and StorageError if the store cannot be opened;
+        the call may then be repeated. A busy store (a full disk, a database that somebody holds)
+        and a failed load are tried again without end. Raises RuntimeError if the coordinator was
+        already started or stopped, or is stopped during the call; it cannot be restarted. If the
+        call is cancelled, or is refused after the store was opened, the coordinator is stopped.
         """
         await self._life.start()
 
@@ -188,8 +188,8 @@ class GroupCoordinator:
         it within the time given (``drain_timeout_ms``), whatever the store does. A ``start`` that
         is under way ends with RuntimeError.
 
-        Every call waits for the same end, which the first one has begun; who is cancelled leaves it
-        going on.
+        The first call begins the stop, and every call waits for its end. A call that is cancelled
+        does not cancel the stop.
         """
         await self._life.stop(self.config.drain_timeout_ms if timeout_ms is None else timeout_ms)
 

@@ -67,7 +67,7 @@ def _are_too_many(
 
 
 def _judge(topic: Any, services: Services) -> tuple[ErrorCode, str] | None:
-    """Say what is wrong with a topic beside its name, in Kafka's order."""
+    """Return the first error of a topic, apart from its name, in Kafka's order."""
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
         message = f"Null value not supported for topic configs: {', '.join(nulls)}"

@@ -87,7 +87,7 @@ def render(wire: Any, exchange: Exchange, services: Services) -> bytes:
 def _entries(
     wire: Any, version: int, topics: TopicSource
 ) -> list[tuple[str, list[FoundPartition]]]:
-    """Merge the topics of the request; a partition that comes twice is refused."""
+    """Merge topics that the request names twice; refuse partitions that it names twice."""
     image = topics.image
     merged: dict[str, dict[int, FoundPartition]] = {}
     for asked in wire.topics:

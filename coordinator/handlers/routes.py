@@ -1,8 +1,8 @@
-"""From what a header asks for to who answers it: which versions are served, and who may ask.
+"""Routes: which handler answers an API key and version, and who may ask.
 
-A listener has its own ``Routes``. They are the one place where a request is authorized: a route
-says what one must be allowed to do, in Kafka's words for access control, and whoever may not is
-answered by the same handler with the error, in its place and in the version asked.
+A listener has its own ``Routes``. They are the one place where a request is authorized. A route
+names the operation that the client must be allowed to do, in Kafka's words for access control. If
+it is not allowed, the same handler renders the error, in the version asked.
 """
 
 from __future__ import annotations

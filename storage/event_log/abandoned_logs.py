@@ -1,5 +1,5 @@
-"""Logs of a store that an older copy took the place of: nobody goes on writing them, so nobody's
-retention would ever take them away.
+"""Logs that nobody writes any more, because an older copy took the place of their store. No
+retention would delete them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from groupkeeper.storage.event_log.snapshots import base_log, parse_snapshot_log
 
 
 def abandoned(directory: Path, own: Collection[str], before_ms: int) -> list[Segment]:
-    """Return the segments that follow on logs of a store, are not its own, and are all older than a
-    moment. A copy of the store that is alive beside it has newer ones, or a snapshot.
+    """Return the segments of abandoned logs: logs that continue one of ``own``, but are not among
+    them, and whose segments are all older than ``before_ms``. A log that another copy of the store
+    still writes is left out: it has newer segments, or a snapshot.
     """
     by_log: dict[str, list[Segment]] = {}
     for segment in listed_and_found(directory).segments.values():

@@ -1,4 +1,4 @@
-"""A large group's saved state in parts, none of which costs the loop much to encode (pure)."""
+"""A large group's saved state, in parts that are each quick to encode (pure)."""
 
 from __future__ import annotations
 

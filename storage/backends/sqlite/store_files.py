@@ -63,7 +63,7 @@ class StoreFiles:
         return bool(self._lost)
 
     def refuse_if_lost(self) -> None:
-        """Raise StoreRefused once a check has found another file, for ever."""
+        """Raise StoreRefused if any earlier check found that a file was replaced."""
         if self._lost:
             raise StoreRefused(self._lost)
 
@@ -73,7 +73,7 @@ class StoreFiles:
             self.check(writer)
 
     def check(self, writer: sqlite3.Connection) -> None:
-        """Raise StoreRefused if a file is not the one that was opened, and from then on always."""
+        """Raise StoreRefused if a file is not the one that was opened; later calls raise too."""
         self.refuse_if_lost()
         self._checked_s = time.monotonic()
         for path, identity in self._found.items():
