@@ -68,7 +68,7 @@ class MovableClock:
         self._real.stop()
 
     def move(self, ms: int) -> None:
-        """Move the clocks ahead, without waking anybody."""
+        """Move the clocks ahead. Timers are not woken."""
         self._ahead_ms += ms
 
     @contextmanager

@@ -187,7 +187,7 @@ def _missing_of(gap: Gap, day: date) -> str:
     """Return what a day lacks; a day after a gap lacks the carried state."""
     if gap.touches(day):
         return str(gap)
-    return f"its state at the start is uncertain: of {gap.days_text} {gap}"
+    return f"what stood when it began is not known for certain: of {gap.days_text} {gap}"
 
 
 def _notes(spark: SparkSession, lake: Lake) -> dict[date, _Note]:

@@ -271,8 +271,9 @@ def _events(history: _History, spark: SparkSession, scratch: Path) -> DataFrame:
 
 
 def wrong_segments(log: Path) -> dict[Segment, str]:
-    """Return each segment that differs from the manifest, or else from its name, with the
-    problem.
+    """Return the segments that do not match the manifest, each with its problem.
+
+    A segment that the manifest does not list must match its name.
     """
     from groupkeeper.pipeline.log.segment_files import ABSENT, lost_problem
     from groupkeeper.storage.event_log.manifest import listed_and_found
