@@ -37,7 +37,6 @@ from groupkeeper.coordinator.runtime.loading import Slicer, load_records
 from groupkeeper.coordinator.runtime.merge import Merged, RefusalMerger
 from groupkeeper.coordinator.runtime.settings import within_limits
 from groupkeeper.coordinator.runtime.slot import Owed, Slot
-from groupkeeper.coordinator.runtime.slot_expiry import SlotExpiry
 from groupkeeper.coordinator.runtime.stats import Stats, count_reason
 from groupkeeper.storage.base import CanBeMoved, OffsetStorage, StorageError, StoreRefused
 from groupkeeper.storage.cancellation import unless_cancelled
@@ -118,7 +117,7 @@ class ShardOwner:
             slot = Slot(shard_id, self.lanes[-1], self)
             self.lanes[-1].slots.append(slot)
             self.slots[shard_id] = slot
-        self._alarm.watch([SlotExpiry(self, slot) for slot in self.slots.values()])
+        self._alarm.watch(self.slots.values())
         self._recoveries: dict[Lane, asyncio.Task[None]] = {}
         self._house: asyncio.Task[None] | None = None
         self.before_answers: Callable[[], None] = lambda: None

@@ -45,6 +45,10 @@ class SlotHost(Protocol):
         """A shard has a deadline at this time."""
         ...
 
+    def expire(self, slot: Slot, now: Now) -> None:
+        """Take one portion of what is due in a slot."""
+        ...
+
 
 class SlotLane(Protocol):
     """What a slot needs of the lane that it is written by."""
@@ -134,6 +138,14 @@ class Slot:
             self.take(step)
         if step.sets_alarm:
             self._host.alarm(shard.next_deadline())
+
+    def next_deadline(self) -> int | None:
+        """Tell when to call ``expire``; None: not at all for now."""
+        return None if self.shard is None else self.shard.next_deadline()
+
+    def expire(self, now: Now) -> None:
+        """Take one portion of what is due."""
+        self._host.expire(self, now)
 
     def take(self, step: Step) -> None:
         """Carry out a step: records to the gatherer, replies behind them or out, events along."""
