@@ -7,7 +7,7 @@ lease_epoch``). The classes here have what the core knows. Commits are not here:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict
 
 import msgspec
 
@@ -42,11 +42,26 @@ def of_client(client: Client) -> ClientFields:
     }
 
 
-class _Event(msgspec.Struct, frozen=True, tag_field="kind", kw_only=True, omit_defaults=True):
-    group: str = ""
-    generation: int = -1
+_STORED: Final = {
+    "group_id": "group",
+    "generation_id": "generation",
+    "group_instance_id": "instance_id",
+}
+"""Field -> its name in the log, where it stays what it was."""
+
+
+class _Event(
+    msgspec.Struct,
+    frozen=True,
+    tag_field="kind",
+    kw_only=True,
+    omit_defaults=True,
+    rename=_STORED,
+):
+    group_id: str = ""
+    generation_id: int = -1
     member_id: str = ""
-    instance_id: str | None = None
+    group_instance_id: str | None = None
     client_id: str = ""
     client_host: str = ""
     principal: str = ""
@@ -237,7 +252,7 @@ def text_length(event: Event) -> int:
 
     Each may be up to 32,767 bytes long.
     """
-    length = len(event.group) + len(event.member_id) + len(event.instance_id or "")
+    length = len(event.group_id) + len(event.member_id) + len(event.group_instance_id or "")
     if type(event) is MemberJoin:
         length += sum([len(protocol) for protocol in event.protocols])
     return length + len(event.client_id)

@@ -84,7 +84,7 @@ class RefusalMerger:
             return False
         if text_length(event) > MAX_KEPT_CHARS:
             return False
-        key = (type(event), event.group, event.member_id, event.instance_id, event.error)
+        key = (type(event), event.group_id, event.member_id, event.group_instance_id, event.error)
         window = self._windows.get(key)
         if window is not None:
             window.count += event.count

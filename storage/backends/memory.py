@@ -165,8 +165,7 @@ class MemoryOffsetStorage:
         """Yield the kept events of a group from ``since_ms`` on, oldest first."""
         for position, kept in enumerate(list(self._events), start=1):
             event = kept.event
-            named = event.group_id if isinstance(event, OffsetsCommitted) else event.group
-            if named == group_id and kept.stamp.ts_ms >= since_ms:
+            if event.group_id == group_id and kept.stamp.ts_ms >= since_ms:
                 yield event_dict(*kept)
             if position % HISTORY_SLICE_EVENTS == 0:
                 await asyncio.sleep(0)

@@ -57,7 +57,8 @@ def event_dict(
         row.update(_commit_fields(event))
     else:
         row["kind"] = event.__struct_config__.tag
-        row.update(_plain(event))
+        names = zip(event.__struct_encode_fields__, event.__struct_fields__, strict=True)
+        row.update({stored: _plain(getattr(event, name)) for stored, name in names})
     row.setdefault("group_type", group_type(row["group"]))
     return row
 

@@ -101,7 +101,7 @@ def _lines(seq: int, payload: _StoredPayload) -> Iterator[EventLine]:
             # In the order of event_codec.batch_events.
             for event in batch.events:
                 rendered = event_dict(stamp, seq, item.shard, item.lease_epoch, event)
-                yield event.group, _encode(rendered) + b"\n"
+                yield event.group_id, _encode(rendered) + b"\n"
                 seq += 1
             for raw in batch.records:
                 record = bytes(raw)

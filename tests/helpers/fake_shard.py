@@ -56,7 +56,7 @@ class FakeShard:
         if isinstance(request, Heartbeat):
             if request.member_id == "fenced":
                 event = MemberFenced(
-                    group=request.group_id, member_id="fenced", error="FENCED_INSTANCE_ID"
+                    group_id=request.group_id, member_id="fenced", error="FENCED_INSTANCE_ID"
                 )
                 step.events.append(event)
                 step.replies.append(Reply(ticket, ErrorCode.FENCED_INSTANCE_ID))
@@ -74,7 +74,7 @@ class FakeShard:
             step.replies.append(Reply(ticket, OffsetFetchResult(ErrorCode.NONE, [])))
         elif isinstance(request, JoinGroup):
             self.parked.append(ticket)
-            step.events.append(RebalanceStart(group=request.group_id, reason="a join"))
+            step.events.append(RebalanceStart(group_id=request.group_id, reason="a join"))
         elif isinstance(request, LeaveGroup):
             step.replies += [
                 Reply(parked, JoinGroupResult(ErrorCode.NONE, "m")) for parked in self.parked

@@ -377,9 +377,9 @@ class Transcript:
 
     def event(self, event: Event) -> str:
         fields = msgspec.to_builtins(event)
-        words = [fields.pop("kind"), f"group={event.group}"]
-        if event.generation >= 0:
-            words.append(f"generation={event.generation}")
+        words = [fields.pop("kind"), f"group={event.group_id}"]
+        if event.generation_id >= 0:
+            words.append(f"generation={event.generation_id}")
         for key, value in fields.items():
             if key not in HIDDEN_FIELDS and value not in (None, "", -1):
                 words.append(f"{key}={value}")

@@ -29,18 +29,18 @@ FIRST, SECOND, FOURTH = (date(1970, 1, day) for day in (1, 2, 4))
 
 
 def joined(seq, group, member, *, lease_epoch=1, ts_ms=None, **more) -> EventDict:
-    event = core.MemberJoin(group=group, member_id=member, client_id=member, **more)
+    event = core.MemberJoin(group_id=group, member_id=member, client_id=member, **more)
     return at(seq, event, ts_ms, lease_epoch=lease_epoch)
 
 
 def assigned(seq, group, *members, lease_epoch=1, ts_ms=None) -> EventDict:
     held = {member: {"orders": [number]} for number, member in enumerate(members)}
-    event = core.Assignment(group=group, protocol_type="consumer", partitions=held)
+    event = core.Assignment(group_id=group, protocol_type="consumer", partitions=held)
     return at(seq, event, ts_ms, lease_epoch=lease_epoch)
 
 
 def ended(seq, group, members, duration_ms=0, *, lease_epoch=1, ts_ms=None) -> EventDict:
-    event = core.RebalanceEnd(group=group, duration_ms=duration_ms, members=members)
+    event = core.RebalanceEnd(group_id=group, duration_ms=duration_ms, members=members)
     return at(seq, event, ts_ms, lease_epoch=lease_epoch)
 
 
@@ -75,9 +75,9 @@ def test_a_member_that_was_never_stored_ends_with_the_coordinator_that_knew_it(f
         joined(9, "emptied", "m", lease_epoch=4),
         ended(10, "emptied", 0, lease_epoch=5),
         # these live on: stored under their ids, by a static name, or as the last that was heard
-        joined(11, "static", "s1", lease_epoch=5, instance_id="s"),
+        joined(11, "static", "s1", lease_epoch=5, group_instance_id="s"),
         assigned(12, "static", "s", lease_epoch=5),
-        joined(13, "kept", "s3", lease_epoch=5, instance_id="s", replaces="s2"),
+        joined(13, "kept", "s3", lease_epoch=5, group_instance_id="s", replaces="s2"),
         loaded(14, 6),
         joined(15, "new", "n1", lease_epoch=6),
         ended(16, "new", 1, lease_epoch=6),
@@ -106,7 +106,7 @@ def test_a_member_that_was_never_stored_ends_with_the_coordinator_that_knew_it(f
 
 
 def test_a_member_that_left_is_not_forgotten_by_what_comes_after(frame):
-    gone = core.MemberLeave(group="g", member_id="m")
+    gone = core.MemberLeave(group_id="g", member_id="m")
     events = frame(joined(1, "g", "m"), at(2, gone), ended(3, "g", 0))
     lost = silver.forgotten_members(events, [FIRST])
     (row,) = silver.member_sessions(events, lost, [FIRST]).collect()
@@ -132,15 +132,17 @@ def two_days() -> list[EventDict]:
     ops = {"client_id": "ops", "client_host": "/10.0.0.9", "principal": "User:olga"}
 
     def start(group, reason, ts_ms, member=""):
-        event = core.RebalanceStart(group=group, reason=reason, member_id=member)
+        event = core.RebalanceStart(group_id=group, reason=reason, member_id=member)
         return at(next(seq), event, ts_ms)
 
     def evicted(group, member, reason):
-        return at(next(seq), core.MemberEvicted(group=group, member_id=member, reason=reason), 2000)
+        return at(
+            next(seq), core.MemberEvicted(group_id=group, member_id=member, reason=reason), 2000
+        )
 
     def gone(group, topic, reason="topic_deleted"):
         lost = core.LostTopic(topic, "", [core.LostPartition(0, 7, -1, "", 5)])
-        return at(next(seq), core.OffsetDeleted(group=group, reason=reason, topics=[lost]), 3000)
+        return at(next(seq), core.OffsetDeleted(group_id=group, reason=reason, topics=[lost]), 3000)
 
     def topic_deleted(topic, **by):
         return at(next(seq), core.AdminAction(action="delete_topic", target=topic, **by), 3000)
@@ -173,7 +175,7 @@ def two_days() -> list[EventDict]:
         ended(next(seq), "late", 1, 2477, ts_ms=DAY_MS - 523),
         assigned(next(seq), "late", "m", ts_ms=DAY_MS + 500),
         # of the third day there is no event
-        at(next(seq), core.GroupCreated(group="new"), 3 * DAY_MS + 1000),
+        at(next(seq), core.GroupCreated(group_id="new"), 3 * DAY_MS + 1000),
     ]
 
 
@@ -264,35 +266,35 @@ def over_midnights(began_ms: int) -> list[EventDict]:
         return at(number, kind(**what), ts_ms, log_id="midnights", lease_epoch=lease_epoch)
 
     def join(day, group, member, **more):
-        return say(core.MemberJoin, day, group=group, member_id=member, **more)
+        return say(core.MemberJoin, day, group_id=group, member_id=member, **more)
 
     def start(day, group, **more):
-        return say(core.RebalanceStart, day, group=group, reason="member_leave", **more)
+        return say(core.RebalanceStart, day, group_id=group, reason="member_leave", **more)
 
     def end(day, group, lease_epoch=1):
-        return say(core.RebalanceEnd, day, lease_epoch, group=group, duration_ms=1, members=1)
+        return say(core.RebalanceEnd, day, lease_epoch, group_id=group, duration_ms=1, members=1)
 
     def hold(day, group, lease_epoch=1, **held):
         parts = {member: {"orders": numbers} for member, numbers in held.items()}
         kind = {"protocol_type": "consumer", "partitions": parts}
-        return say(core.Assignment, day, lease_epoch, group=group, **kind)
+        return say(core.Assignment, day, lease_epoch, group_id=group, **kind)
 
     def leave(day, group, member, lease_epoch=1):
-        return say(core.MemberLeave, day, lease_epoch, group=group, member_id=member)
+        return say(core.MemberLeave, day, lease_epoch, group_id=group, member_id=member)
 
     def gone(day, topic):
         lost = core.LostTopic(topic, "", [core.LostPartition(0, 7, -1, "", 5)])
-        return say(core.OffsetDeleted, day, group="late", reason="topic_deleted", topics=[lost])
+        return say(core.OffsetDeleted, day, group_id="late", reason="topic_deleted", topics=[lost])
 
     return [
-        *(join(0, "killed", "l"), join(0, "killed", "s1", instance_id="s")),
+        *(join(0, "killed", "l"), join(0, "killed", "s1", group_instance_id="s")),
         hold(0, "killed", l=[0], s1=[1]),
         start(0, "open"),
         join(0, "handed-over", "a"),
         *(start(0, "handed-over"), end(0, "handed-over"), hold(0, "handed-over", a=[0, 1])),
         # the coordinator is killed before anything of this is stored
         *(leave(0, "killed", "l"), leave(0, "killed", "l"), start(0, "killed")),
-        join(0, "killed", "s2", instance_id="s", replaces="s1"),
+        join(0, "killed", "s2", group_instance_id="s", replaces="s1"),
         say(core.AdminAction, 0, action="delete_topic", target="old", client_id="ops"),
         gone(1, "old"),
         say(core.ShardLoaded, 1, 2, groups=1, offsets=0, duration_ms=1),
@@ -302,7 +304,7 @@ def over_midnights(began_ms: int) -> list[EventDict]:
         start(1, "handed-over"),
         gone(2, "old"),
         leave(2, "killed", "l", 2),
-        join(2, "killed", "s3", lease_epoch=2, instance_id="s", replaces="s1"),
+        join(2, "killed", "s3", lease_epoch=2, group_instance_id="s", replaces="s1"),
         *(end(2, "open"), hold(2, "open")),
         *(end(2, "handed-over"), hold(2, "handed-over", a=[0], b=[1])),
         # of one rebalance the beginning is not known

@@ -388,15 +388,16 @@ def test_a_static_member_is_known_after_midnight_by_its_name(spark, tmp_path):
     """It came back before midnight: its old id, which the assignment has, is forgotten by then."""
 
     def joined(seq, member, ts_ms, replaces=None):
-        who = {"group": "g", "member_id": member, "client_id": "ann", "instance_id": "static"}
+        who = {"group_id": "g", "member_id": member, "client_id": "ann"}
+        who["group_instance_id"] = "static"
         return at(seq, core.MemberJoin(**who, replaces=replaces), ts_ms)
 
     def assigned(seq, member, ts_ms):
         held = {member: {"orders": [0, 1]}}
-        event = core.Assignment(group="g", protocol_type="consumer", partitions=held)
+        event = core.Assignment(group_id="g", protocol_type="consumer", partitions=held)
         return at(seq, event, ts_ms)
 
-    start = core.RebalanceStart(group="g", reason="member_join", members=1)
+    start = core.RebalanceStart(group_id="g", reason="member_join", members=1)
     before = [
         joined(1, "old", 1000),
         at(2, start, 1000),

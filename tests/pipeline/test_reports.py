@@ -194,8 +194,8 @@ def test_the_schemas_of_reports_are_those_of_the_tables(story):
 def test_every_report_stands_alone(spark, tmp_path):
     """Members that came before the log began: no session; and two rebalances in one millisecond."""
     site = a_site(spark, tmp_path)
-    again = core.RebalanceStart(group="g", member_id="m", reason="leader_rejoin", members=1)
-    ends = [core.RebalanceEnd(group="g", generation=n, duration_ms=n - 4) for n in (4, 5)]
+    again = core.RebalanceStart(group_id="g", member_id="m", reason="leader_rejoin", members=1)
+    ends = [core.RebalanceEnd(group_id="g", generation_id=n, duration_ms=n - 4) for n in (4, 5)]
     site.seal([at(1, again, 1000), at(2, ends[0], 1000), at(3, again, 1000), at(4, ends[1], 1001)])
     site.run()
     said: list[str] = []
@@ -225,7 +225,7 @@ def test_where_groups_stand_has_the_idle_ones_and_none_that_was_deleted(spark, t
             commit(2, [("orders", 1, 50)], group="gone", ts_ms=minute),
             at(3, end_of((0, 800), (1, 90), (2, 1)), minute),
             commit(4, [("orders", 2, 2, 1)], group="idle", ts_ms=2 * minute),
-            at(5, core.OffsetDeleted(group="gone", reason="deleted", topics=[lost]), 3 * minute),
+            at(5, core.OffsetDeleted(group_id="gone", reason="deleted", topics=[lost]), 3 * minute),
             commit(6, [("orders", 0, 790)], group="busy", ts_ms=DAY_MS + 5 * minute),
         ]
     )

@@ -20,12 +20,12 @@ MINUTE_MS = 60_000
 
 def by(client: str, member: str = "", generation: int = 3) -> dict:
     return {
-        "group": "g",
+        "group_id": "g",
         "member_id": member,
         "client_id": client,
         "client_host": "/10.0.0.1",
         "principal": "User:ANONYMOUS",
-        "generation": generation,
+        "generation_id": generation,
     }
 
 
@@ -36,18 +36,18 @@ def end_of(*partitions: tuple[int, int]) -> core.EndOffset:
 
 def assigned(**partitions: list[int]) -> core.Assignment:
     held = {member: {"orders": numbers} for member, numbers in partitions.items()}
-    return core.Assignment(group="g", generation=3, protocol_type="consumer", partitions=held)
+    return core.Assignment(group_id="g", generation_id=3, protocol_type="consumer", partitions=held)
 
 
 STORY = [
     # ann and bob share two partitions
-    at(1, core.MemberJoin(**by("ann", "a"), instance_id="static-a")),
+    at(1, core.MemberJoin(**by("ann", "a"), group_instance_id="static-a")),
     at(2, core.RebalanceStart(**by("ann", "a"), reason="member_join", members=1)),
-    at(3, core.RebalanceEnd(group="g", generation=1, duration_ms=0, members=1)),
+    at(3, core.RebalanceEnd(group_id="g", generation_id=1, duration_ms=0, members=1)),
     at(4, assigned(a=[0, 1])),
     at(5, core.MemberJoin(**by("bob", "b"))),
     at(6, core.RebalanceStart(**by("bob", "b"), reason="member_join", members=2)),
-    at(7, core.RebalanceEnd(group="g", generation=2, duration_ms=900, members=2)),
+    at(7, core.RebalanceEnd(group_id="g", generation_id=2, duration_ms=900, members=2)),
     at(8, assigned(a=[0], b=[1])),
     # they commit: forward, not at all, far ahead, back
     at(9, end_of((0, 100), (1, 50)), MINUTE_MS),
@@ -84,7 +84,7 @@ STORY = [
     # ann comes back under a new id; bob falls silent over midnight, and is missed in the rebalance
     at(
         19,
-        core.MemberJoin(**by("ann", "a2"), instance_id="static-a", replaces="a"),
+        core.MemberJoin(**by("ann", "a2"), group_instance_id="static-a", replaces="a"),
         9 * MINUTE_MS,
     ),
     at(
@@ -92,7 +92,9 @@ STORY = [
     ),
     at(
         21,
-        core.RebalanceEnd(group="g", generation=4, duration_ms=2000, members=1, awaited=["b"]),
+        core.RebalanceEnd(
+            group_id="g", generation_id=4, duration_ms=2000, members=1, awaited=["b"]
+        ),
         DAY_MS + 1000,
     ),
     at(22, core.MemberEvicted(**by("", "b"), reason="join_timeout"), DAY_MS + 1000),
@@ -234,7 +236,9 @@ def test_rebalances_of_one_millisecond_have_their_own_causes_and_names(spark, tm
             at(seq - 1, core.RebalanceStart(**by(name, name), reason="member_join"), 1000),
             at(
                 seq,
-                core.RebalanceEnd(group="g", generation=generation, duration_ms=0, awaited=[name]),
+                core.RebalanceEnd(
+                    group_id="g", generation_id=generation, duration_ms=0, awaited=[name]
+                ),
                 1000,
             ),
         )

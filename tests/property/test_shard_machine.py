@@ -69,7 +69,7 @@ class WatchingDriver(ShardDriver):
                 self.generations.pop(record.group_id, None)
         for event in step.events:
             if isinstance(event, MemberEvicted) and event.reason == "session_timeout":
-                last = self.touched.get((event.group, event.member_id), 0)
+                last = self.touched.get((event.group_id, event.member_id), 0)
                 assert self.now.monotonic_ms - last >= SESSION_MS, "evicted within its session"
         return super()._take(step)
 

@@ -97,10 +97,10 @@ def check_expired(
     The process may have read its clock at any time before, so the latest reading counts; and a
     retention that was set for the group once may have held still.
     """
-    group = durable.group(event.group)
+    group = durable.group(event.group_id)
     set_ms = [
         int(configs["offsets.retention.minutes"]) * 60_000
-        for _, configs in durable.configs.get(event.group, ())
+        for _, configs in durable.configs.get(event.group_id, ())
         if "offsets.retention.minutes" in configs
     ]
     least_ms = min([retention_ms, *set_ms])
@@ -113,7 +113,7 @@ def check_expired(
     for topic in event.topics:
         assert topic.topic not in consumed, f"{event}: expired, and is consumed"
         for part in topic.partitions:
-            stored = durable.saved[event.group].offsets[topic.topic][part.partition]
+            stored = durable.saved[event.group_id].offsets[topic.topic][part.partition]
             if stored.expire_time_ms >= 0:
                 left_ms = stored.expire_time_ms - latest_wall_ms
             else:
@@ -337,7 +337,7 @@ def _may_have_made(op: Op, position: int) -> bool:
 
 
 def _asks_for(request: DeleteGroup | OffsetDelete, event: OffsetDeleted | GroupDeleted) -> bool:
-    if request.group_id != event.group:
+    if request.group_id != event.group_id:
         return False
     if isinstance(event, GroupDeleted) or event.reason == "group_deleted":
         return isinstance(request, DeleteGroup)

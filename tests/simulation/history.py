@@ -306,7 +306,7 @@ def _check_lost_values(durable: Durable, events: Sequence[Event]) -> None:
         if isinstance(event, OffsetDeleted | OffsetExpired):
             for topic in event.topics:
                 for part in topic.partitions:
-                    key = (event.group, topic.topic, part.partition)
+                    key = (event.group_id, topic.topic, part.partition)
                     stored = durable.value(key)
                     assert part.offset == stored, f"{key}: {part.offset} lost of {stored}"
                     last = durable.values[key][-1]
@@ -317,7 +317,7 @@ def _check_lost_values(durable: Durable, events: Sequence[Event]) -> None:
 def _check_told(going: set[OffsetKey], events: Sequence[Event]) -> None:
     """No offset goes without a word."""
     told = {
-        (event.group, topic.topic, part.partition)
+        (event.group_id, topic.topic, part.partition)
         for event in events
         if isinstance(event, OffsetDeleted | OffsetExpired)
         for topic in event.topics
@@ -331,15 +331,17 @@ def _check_events(durable: Durable, events: Sequence[Event]) -> None:
     for event in events:
         match event:
             case Assignment():
-                record = durable.group(event.group)
-                assert record is not None, f"{event.group}: an assignment, and no group"
-                assert record.generation_id >= event.generation, (
-                    f"{event.group}: the assignment of {event.generation} before its record"
+                record = durable.group(event.group_id)
+                assert record is not None, f"{event.group_id}: an assignment, and no group"
+                assert record.generation_id >= event.generation_id, (
+                    f"{event.group_id}: the assignment of {event.generation_id} before its record"
                 )
             case OffsetDeleted() | OffsetExpired():
                 for topic in event.topics:
                     for part in topic.partitions:
-                        key = (event.group, topic.topic, part.partition)
+                        key = (event.group_id, topic.topic, part.partition)
                         assert durable.value(key) == NOTHING, f"{key}: lost, and still stored"
             case GroupDeleted():
-                assert event.group not in durable.saved, f"{event.group}: deleted, still stored"
+                assert event.group_id not in durable.saved, (
+                    f"{event.group_id}: deleted, still stored"
+                )

@@ -153,7 +153,7 @@ class GroupPatience:
         """What ended in this step before its time, by the events; asked before ``follow``."""
         told = []
         for event in step.events:
-            if event.group != group.group_id:
+            if event.group_id != group.group_id:
                 continue
             left_ms = self._from_ms - now_ms
             is_open = self._phase[0] is GroupState.PREPARING_REBALANCE
@@ -164,7 +164,7 @@ class GroupPatience:
             reason = event.reason if isinstance(event, MemberEvicted) else ""
             if left_ms > 0 and (awaited or reason in ("join_timeout", "sync_timeout")):
                 told.append(f"{event}: {left_ms} ms before the phase may end")
-            is_absent_one = reason == "join_timeout" and event.instance_id is not None
+            is_absent_one = reason == "join_timeout" and event.group_instance_id is not None
             if is_absent_one and (self._waiting or self._bound_ms is None):
                 told.append(f"{event}: is static, and has until its session ends")
             if reason == "session_timeout" and event.member_id not in self._waiting:

@@ -34,9 +34,9 @@ class RollCall:
         told: Counter[tuple[str, str]] = Counter()
         for event in step.events:
             if isinstance(event, MemberLeave | MemberEvicted):
-                told[event.group, event.member_id] += 1
+                told[event.group_id, event.member_id] += 1
             elif isinstance(event, MemberJoin) and event.replaces is not None:
-                told[event.group, event.replaces] += 1
+                told[event.group_id, event.replaces] += 1
         assert gone == told, f"went: {dict(gone)}, told to have gone: {dict(told)}"
 
     def number(self, shard: ShardState, step: Step) -> None:
@@ -47,9 +47,9 @@ class RollCall:
         self._generations = {group_id: g.generation_id for group_id, g in shard.groups.items()}
         for event in step.events:
             if isinstance(event, RebalanceEnd):
-                before = was.get(event.group, 0)
-                assert event.generation == before + 1, f"{event}: after generation {before}"
-                was[event.group] = event.generation
+                before = was.get(event.group_id, 0)
+                assert event.generation_id == before + 1, f"{event}: after generation {before}"
+                was[event.group_id] = event.generation_id
         for group_id, number in self._generations.items():
             before = was.get(group_id, number)
             assert number == before, f"{group_id}: generation {number}, was {before}"

@@ -379,7 +379,7 @@ def test_a_commit_tells_what_it_replaces(story):
 
 
 def test_an_assignment_event_does_not_precede_its_record(story):
-    event = Assignment(group="g", generation=3, protocol_type="consumer")
+    event = Assignment(group_id="g", generation_id=3, protocol_type="consumer")
     story.store(events=[event])
     assert "and no group" in problem(story)
 
@@ -405,7 +405,7 @@ def test_a_log_is_whole_and_its_time_does_not_go_back():
 def test_an_event_tells_all_of_what_was_lost(story, epoch, metadata):
     story.commit(5, epoch=3, metadata="note")
     lost = [LostTopic("orders", "t", [LostPartition(0, 5, epoch, metadata, 0)])]
-    event = OffsetDeleted(group="g", topics=lost, reason="deleted")
+    event = OffsetDeleted(group_id="g", topics=lost, reason="deleted")
     story.store(OffsetsRemoved("g", [("orders", 0)]), events=[event])
     assert "5 lost with" in problem(story)
 
@@ -413,7 +413,7 @@ def test_an_event_tells_all_of_what_was_lost(story, epoch, metadata):
 def test_a_deletion_event_does_not_precede_its_record(story):
     story.commit(5)
     lost = [LostTopic("orders", "t", [LostPartition(0, 5, -1, "", 0)])]
-    event = OffsetDeleted(group="g", topics=lost, reason="deleted")
+    event = OffsetDeleted(group_id="g", topics=lost, reason="deleted")
     story.store(events=[event])
     assert "lost, and still stored" in problem(story)
 
@@ -421,7 +421,7 @@ def test_a_deletion_event_does_not_precede_its_record(story):
 def test_a_deletion_event_tells_the_last_value(story):
     story.commit(5)
     lost = [LostTopic("orders", "t", [LostPartition(0, 4, -1, "", 0)])]
-    event = OffsetDeleted(group="g", topics=lost, reason="deleted")
+    event = OffsetDeleted(group_id="g", topics=lost, reason="deleted")
     story.store(OffsetsRemoved("g", [("orders", 0)]), events=[event])
     assert "4 lost of 5" in problem(story)
 

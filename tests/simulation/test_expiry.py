@@ -50,7 +50,7 @@ class Group:
         lost = [LostTopic("orders", "t", [LostPartition(0, 5, -1, "", 0)])]
         gone = [GroupRemoved("g")] if is_last else []
         removed = OffsetsRemoved("g", [("orders", 0)])
-        self.store(removed, *gone, events=[OffsetExpired(group="g", topics=lost)])
+        self.store(removed, *gone, events=[OffsetExpired(group_id="g", topics=lost)])
         return [problem.rsplit(": ", 1)[1] for problem in self.durable.problems]
 
 

@@ -66,11 +66,11 @@ class Story:
 
 
 def left(member_id="m"):
-    return MemberLeave(group="g", generation=1, member_id=member_id)
+    return MemberLeave(group_id="g", generation_id=1, member_id=member_id)
 
 
 def refused():
-    return MemberFenced(group="g", generation=1, member_id="m", api="Heartbeat", error="E")
+    return MemberFenced(group_id="g", generation_id=1, member_id="m", api="Heartbeat", error="E")
 
 
 @pytest.fixture

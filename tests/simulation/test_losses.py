@@ -59,7 +59,7 @@ class Story:
         op.result, op.answered_at = result, self.durable.position
 
     def lose(self, reason):
-        self.store([REMOVED], OffsetDeleted(group="g", topics=LOST, reason=reason))
+        self.store([REMOVED], OffsetDeleted(group_id="g", topics=LOST, reason=reason))
 
     def check(self):
         assert self.durable.problems == []
@@ -111,8 +111,8 @@ def test_but_after_an_answer_that_leaves_it_open(story):
 
 
 def deleted_group(story):
-    gone = GroupDeleted(group="g", generation=0, reason="deleted", offsets=1)
-    lost = OffsetDeleted(group="g", topics=LOST, reason="group_deleted")
+    gone = GroupDeleted(group_id="g", generation_id=0, reason="deleted", offsets=1)
+    lost = OffsetDeleted(group_id="g", topics=LOST, reason="group_deleted")
     story.store([GroupRemoved("g")], lost, gone)
 
 

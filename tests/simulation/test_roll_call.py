@@ -170,7 +170,7 @@ def test_a_generation_is_not_used_again(story, monkeypatch):
     other.leave()
     monkeypatch.setattr(Group, "next_generation", lambda _: None)
     leader.join()
-    assert "generation=1" in story.problems[0]
+    assert "generation_id=1" in story.problems[0]
     assert story.problems[0].endswith("after generation 1")
 
 

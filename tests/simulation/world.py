@@ -361,7 +361,7 @@ class World:
         """Check an event that became durable."""
         if isinstance(event, MemberEvicted):
             self.faults[f"evicted: {event.reason}"] += 1
-            heard_ms, stalls = self._heard.get((event.group, event.member_id), (-1e9, 0))
+            heard_ms, stalls = self._heard.get((event.group_id, event.member_id), (-1e9, 0))
             if event.reason == "session_timeout":
                 # The clock of the process may count one second of each stall.
                 silent_ms = self.running_ms() - heard_ms + 1_000 * (self.stalls - stalls)

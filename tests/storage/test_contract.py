@@ -150,7 +150,7 @@ async def test_what_an_older_lease_writes_is_refused_and_named(store: Store) -> 
     await owner.reload()
     assert owner.epoch > old
     late = [
-        owner.item(shard, Batch([commit("g", 99)], [GroupCreated(group="g")]), fence=old)
+        owner.item(shard, Batch([commit("g", 99)], [GroupCreated(group_id="g")]), fence=old)
         for shard in (0, 1)
     ]
     assert sorted(await owner.storage.append(late)) == [0, 1]
@@ -244,7 +244,7 @@ async def test_a_step_of_the_size_that_the_limits_allow_is_stored(store: Store) 
 
 async def test_stats_are_plain_numbers(store: Store) -> None:
     owner = await store.owner()
-    await owner.append(0, [commit("g", 1)], [GroupCreated(group="g")])
+    await owner.append(0, [commit("g", 1)], [GroupCreated(group_id="g")])
     stats = owner.storage.stats()
     assert stats["last_seq"] == 2
     assert all(isinstance(value, int | float) for value in stats.values())
@@ -284,10 +284,10 @@ async def test_a_group_that_was_folded_and_then_removed_stays_away(store: Store)
 
 async def test_events_are_numbered_without_a_gap_in_the_order_of_the_append(store: Store) -> None:
     owner = await store.owner()
-    join = MemberJoin(group="g", member_id="m", protocols=["range"])
-    await owner.append(0, [group_record("g")], [GroupCreated(group="g"), join])
-    await owner.append(1, [commit("h", 1)], [GroupCreated(group="h")])
-    await owner.append(2, [], [RebalanceStart(group="i", reason="join", members=2)])
+    join = MemberJoin(group_id="g", member_id="m", protocols=["range"])
+    await owner.append(0, [group_record("g")], [GroupCreated(group_id="g"), join])
+    await owner.append(1, [commit("h", 1)], [GroupCreated(group_id="h")])
+    await owner.append(2, [], [RebalanceStart(group_id="i", reason="join", members=2)])
     events = store.events()
     assert [(event["seq"], event["kind"], event["group"]) for event in events] == [
         (1, "group_created", "g"),

@@ -147,7 +147,7 @@ async def test_history_of_a_sealed_store_is_told_from_files_and_rows(tmp_path: P
     owner = Owner(storage)
     await owner.reload()
     for number in range(1, 6):
-        await owner.append(0, [], [GroupCreated(group="g")])
+        await owner.append(0, [], [GroupCreated(group_id="g")])
         await until(lambda seq=number: storage.stats()["sealed_seq"] == seq)  # type: ignore[misc]
     assert [event["seq"] for event in memory.events()] == [4, 5]
     assert [event["seq"] async for event in storage.history("g")] == [1, 2, 3, 4, 5]

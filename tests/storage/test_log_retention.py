@@ -49,12 +49,14 @@ async def five_days(store: SealedStore) -> Owner:
             gone = LostPartition(0, 0, 0, "", 1_700_000_000_000)
             lost = [LostTopic("orders", TOPIC_ID, [gone])]
             removed = OffsetsRemoved("only-on-0", [("orders", 0)])
-            await store.append(owner, 0, [removed], [OffsetExpired(group="only-on-0", topics=lost)])
+            await store.append(
+                owner, 0, [removed], [OffsetExpired(group_id="only-on-0", topics=lost)]
+            )
         if day == 1:
             gone = LostPartition(1, 100, 0, "", 1_700_000_000_100)
             lost = [LostTopic("orders", TOPIC_ID, [gone])]
             removed = OffsetsRemoved("b", [("orders", 1)])
-            event = OffsetDeleted(group="b", topics=lost, reason="deleted")
+            event = OffsetDeleted(group_id="b", topics=lost, reason="deleted")
             await store.append(owner, 0, [removed], [event])
         store.now_ms += DAY_MS
     return owner
@@ -141,7 +143,9 @@ async def test_where_nothing_was_ever_committed_a_snapshot_says_so(tmp_path: Pat
     store = SealedStore(tmp_path)
     owner = await store.owner()
     for _ in range(5):
-        await store.append(owner, 0, events=[GroupCreated(group="g"), GroupCreated(group="h")])
+        await store.append(
+            owner, 0, events=[GroupCreated(group_id="g"), GroupCreated(group_id="h")]
+        )
         store.now_ms += DAY_MS
     await store.append(owner, 0, [commit("g", 7)])
     await until(lambda: owner.storage.stats()["sealed_seq"] == 10)

@@ -29,7 +29,7 @@ async def filled(store: SealedStore, commits: int = 20) -> Owner:
     """A store with a commit in each row, folded as it goes, so that only sealing is missing."""
     owner = await store.owner()
     for number in range(1, commits + 1):
-        events = [GroupCreated(group=f"g{number}")] if number <= 3 else []
+        events = [GroupCreated(group_id=f"g{number}")] if number <= 3 else []
         await store.append(owner, number % 4, [commit(f"g{number % 3}", number)], events)
     await owner.fold_all()
     return owner
@@ -422,7 +422,7 @@ async def test_an_event_of_every_size_of_row_is_sealed(tmp_path: Path) -> None:
     owner = await store.owner()
     for metadata in ("", "x" * 70_000, "ä" * 30_000):
         await store.append(owner, 0, [commit("g", 1, metadata=metadata, partitions=3)])
-    deleted = OffsetDeleted(group="g", topics=[], reason="deleted")
+    deleted = OffsetDeleted(group_id="g", topics=[], reason="deleted")
     await store.append(owner, 0, events=[deleted])
     await owner.storage.close()
     assert store.read() == store.appended

@@ -45,7 +45,7 @@ class Life:
                 for _ in range(amount):
                     self.number += 1
                     group = f"g{self.number % 3}"
-                    events = [GroupCreated(group=group)] * (self.number % 2)
+                    events = [GroupCreated(group_id=group)] * (self.number % 2)
                     await self.store.append(self.owner, 0, [commit(group, self.number)], events)
             case "wait":
                 self.store.now_ms += amount

@@ -355,7 +355,7 @@ async def test_a_store_whose_files_were_taken_away_is_never_written_again(
     owner = await Owner(storage).start()
     await owner.append(0, [commit("g", 7)])
     put_back = take_away(path)
-    items = [owner.item(0, Batch([commit("g", 8)], [GroupCreated(group="g")]))]
+    items = [owner.item(0, Batch([commit("g", 8)], [GroupCreated(group_id="g")]))]
     with pytest.raises(StoreRefused, match="while this process used it"):
         await storage.append(items)
     with pytest.raises(StoreRefused):

@@ -100,7 +100,7 @@ async def test_what_went_by_retention_and_left_nothing_to_keep_has_a_snapshot_of
     store.path.parent.mkdir()
     owner = await store.owner()
     for _ in range(3):
-        await store.append(owner, 0, events=[GroupCreated(group="g")])
+        await store.append(owner, 0, events=[GroupCreated(group_id="g")])
         store.now_ms += DAY_MS
     for number in range(3):
         await store.append(owner, 0, [commit("g", number)])

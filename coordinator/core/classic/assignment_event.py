@@ -29,8 +29,8 @@ def assignment_event(group: Group, max_step_bytes: int) -> Assignment:
     if partitions is None:
         opaque = {m.member_id: len(m.assignment) for m in group.members.values()}
     return Assignment(
-        group=group.group_id,
-        generation=group.generation_id,
+        group_id=group.group_id,
+        generation_id=group.generation_id,
         member_id=group.leader_id or "",
         protocol_type=group.protocol_type or "",
         protocol_name=group.protocol_name,

@@ -252,10 +252,10 @@ def _note_join(
 ) -> None:
     shard.event(
         MemberJoin(
-            group=group.group_id,
-            generation=group.generation_id,
+            group_id=group.group_id,
+            generation_id=group.generation_id,
             member_id=member.member_id,
-            instance_id=member.group_instance_id,
+            group_instance_id=member.group_instance_id,
             **of_client(request.client),
             protocols=[p.name for p in member.protocols],
             session_timeout_ms=member.session_timeout_ms,

@@ -233,10 +233,10 @@ def _leave(
     member = group.members[member_id]
     shard.event(
         MemberLeave(
-            group=group.group_id,
-            generation=group.generation_id,
+            group_id=group.group_id,
+            generation_id=group.generation_id,
             member_id=member_id,
-            instance_id=member.group_instance_id,
+            group_instance_id=member.group_instance_id,
             **of_client(request.client),
             reason=quoted_reason(leaving.reason),
         )

@@ -47,8 +47,8 @@ def prepare(shard: ShardState, group: Group, reason: str, member_id: str) -> Non
     group.new_member_added = False
     shard.event(
         RebalanceStart(
-            group=group.group_id,
-            generation=group.generation_id,
+            group_id=group.group_id,
+            generation_id=group.generation_id,
             member_id=member_id,
             reason=reason,
             members=len(group.members),
@@ -170,8 +170,8 @@ def complete_join_phase(shard: ShardState, group: Group) -> None:
         shard.record_group(group)
     shard.event(
         RebalanceEnd(
-            group=group.group_id,
-            generation=group.generation_id,
+            group_id=group.group_id,
+            generation_id=group.generation_id,
             duration_ms=now.monotonic_ms - group.rebalance_started_ms,
             members=len(group.members),
             awaited=[m.member_id for m in awaited],
@@ -280,10 +280,10 @@ def evict(shard: ShardState, group: Group, member: Member, reason: str) -> None:
     """Remove a member by the coordinator's decision. The caller does the follow-up."""
     shard.event(
         MemberEvicted(
-            group=group.group_id,
-            generation=group.generation_id,
+            group_id=group.group_id,
+            generation_id=group.generation_id,
             member_id=member.member_id,
-            instance_id=member.group_instance_id,
+            group_instance_id=member.group_instance_id,
             **of_client(member.client),
             reason=reason,
         )
@@ -320,10 +320,10 @@ def fence_parked(shard: ShardState, group: Group, member: Member) -> None:
     if join_ticket is not None or sync_ticket is not None:
         shard.event(
             MemberFenced(
-                group=group.group_id,
-                generation=group.generation_id,
+                group_id=group.group_id,
+                generation_id=group.generation_id,
                 member_id=member.member_id,
-                instance_id=member.group_instance_id,
+                group_instance_id=member.group_instance_id,
                 **of_client(member.client),
                 api="JoinGroup" if join_ticket is not None else "SyncGroup",
                 error=error.name,

@@ -16,7 +16,7 @@ def note_created(shard: ShardState, request: JoinGroup | OffsetCommit) -> None:
     """Add the event that the request created its group."""
     shard.event(
         GroupCreated(
-            group=request.group_id,
+            group_id=request.group_id,
             **of_client(request.client),
             api=type(request).__name__,
         )
@@ -34,10 +34,10 @@ def note_fenced(
     """
     shard.event(
         MemberFenced(
-            group=request.group_id,
-            generation=generation_id,
+            group_id=request.group_id,
+            generation_id=generation_id,
             member_id=request.member_id,
-            instance_id=request.group_instance_id,
+            group_instance_id=request.group_instance_id,
             **of_client(request.client),
             api=type(request).__name__,
             error=error.name,

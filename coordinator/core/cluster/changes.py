@@ -94,7 +94,7 @@ def _detail(old: Mapping[str, str], new: Mapping[str, str]) -> str:
 
 def _event(client: Client, group_id: str, detail: str) -> AdminAction:
     return AdminAction(
-        group=group_id,
+        group_id=group_id,
         **of_client(client),
         api="IncrementalAlterConfigs",
         action="alter_group_configs",

@@ -409,10 +409,10 @@ def _note_rejected(
 ) -> None:
     shard.event(
         CommitRejected(
-            group=group.group_id,
-            generation=request.generation_id,
+            group_id=group.group_id,
+            generation_id=request.generation_id,
             member_id=request.member_id,
-            instance_id=request.group_instance_id,
+            group_instance_id=request.group_instance_id,
             **of_client(request.client),
             api="OffsetCommit",
             error=error.name,

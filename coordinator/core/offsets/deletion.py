@@ -65,8 +65,8 @@ def delete_group(shard: ShardState, request: DeleteGroup, ticket: Ticket) -> Non
         _note_lost(shard, group, lost, request.client, "group_deleted")
     shard.event(
         GroupDeleted(
-            group=request.group_id,
-            generation=group.generation_id,
+            group_id=request.group_id,
+            generation_id=group.generation_id,
             **of_client(request.client),
             api="DeleteGroups",
             reason="deleted",
@@ -190,8 +190,8 @@ def _note_lost(
 ) -> None:
     shard.event(
         OffsetDeleted(
-            group=group.group_id,
-            generation=group.generation_id,
+            group_id=group.group_id,
+            generation_id=group.generation_id,
             **of_client(client),
             api="DeleteGroups" if reason == "group_deleted" else "OffsetDelete",
             topics=lost_topics(lost),

@@ -106,7 +106,7 @@ def _remove_group(shard: ShardState, group: Group) -> None:
     shard.record(GroupRemoved(group.group_id))
     shard.note_groups()
     shard.event(
-        GroupDeleted(group=group.group_id, generation=group.generation_id, reason="expired")
+        GroupDeleted(group_id=group.group_id, generation_id=group.generation_id, reason="expired")
     )
 
 
@@ -127,6 +127,6 @@ def _remove(shard: ShardState, group: Group, expired: Sequence[StoredOffset]) ->
             shard.record(end)
     shard.event(
         OffsetExpired(
-            group=group.group_id, generation=group.generation_id, topics=lost_topics(expired)
+            group_id=group.group_id, generation_id=group.generation_id, topics=lost_topics(expired)
         )
     )

@@ -100,7 +100,7 @@ def _id_of(image: TopicImage, topic: str) -> str:
 def _remove(shard: ShardState, group: Group, gone: Sequence[StoredOffset]) -> None:
     shard.record_removed(group, gone)
     shard.event(
-        OffsetDeleted(group=group.group_id, topics=lost_topics(gone), reason="topic_deleted")
+        OffsetDeleted(group_id=group.group_id, topics=lost_topics(gone), reason="topic_deleted")
     )
 
 

@@ -225,10 +225,10 @@ async def test_an_event_with_long_names_takes_the_room_of_several() -> None:
         await turns(4)
         long = "m" * (8 * RIDING_CHARS_AN_EVENT)
         slot = pipeline.owner.slots[0]
-        slot.lane.ride(slot, [MemberFenced(group="g", member_id=long, error="x")])
+        slot.lane.ride(slot, [MemberFenced(group_id="g", member_id=long, error="x")])
         assert pipeline.owner.stats.events_dropped == 0
-        slot.lane.ride(slot, [MemberFenced(group="g", member_id=long, error="x")])
+        slot.lane.ride(slot, [MemberFenced(group_id="g", member_id=long, error="x")])
         assert pipeline.owner.stats.events_dropped == 1
-        slot.lane.ride(slot, [MemberFenced(group="g", member_id="m", error="x")])
+        slot.lane.ride(slot, [MemberFenced(group_id="g", member_id="m", error="x")])
         assert pipeline.owner.stats.events_dropped == 1
         gate.open()

@@ -5,11 +5,11 @@ from groupkeeper.coordinator.runtime.merge import MAX_KEPT_CHARS, RefusalMerger
 
 
 def fenced(member_id: str = "m", error: str = "FENCED_INSTANCE_ID") -> MemberFenced:
-    return MemberFenced(group="g", member_id=member_id, error=error)
+    return MemberFenced(group_id="g", member_id=member_id, error=error)
 
 
 def rejected(member_id: str = "m") -> CommitRejected:
-    return CommitRejected(group="g", member_id=member_id, error="ILLEGAL_GENERATION")
+    return CommitRejected(group_id="g", member_id=member_id, error="ILLEGAL_GENERATION")
 
 
 def test_the_first_refusal_of_a_member_is_written_at_once() -> None:
@@ -26,7 +26,7 @@ def test_repeats_become_one_event_with_a_count_when_the_window_ends() -> None:
     assert merger.due(9_999) == []
     ((shard, event),) = merger.due(10_000)
     assert shard == 3
-    assert event == MemberFenced(group="g", member_id="m", error="FENCED_INSTANCE_ID", count=7)
+    assert event == MemberFenced(group_id="g", member_id="m", error="FENCED_INSTANCE_ID", count=7)
 
 
 def test_a_refusal_that_goes_on_makes_one_event_a_window() -> None:
@@ -48,7 +48,7 @@ def test_another_error_of_the_same_member_is_news() -> None:
 
 def test_other_events_pass() -> None:
     merger = RefusalMerger(10_000, 100)
-    created = GroupCreated(group="g")
+    created = GroupCreated(group_id="g")
     assert merger.admit(0, [created, created], 0) == [created, created]
 
 

@@ -13,7 +13,7 @@ async def test_the_ring_keeps_the_newest_events_and_seq_goes_on() -> None:
     await storage.open(StoreIdentity("test", 1))
     leases = await storage.acquire([0], "me")
     for number in range(3):
-        batch = Batch([], [GroupCreated(group=f"g{number}")])
+        batch = Batch([], [GroupCreated(group_id=f"g{number}")])
         await storage.append([ShardAppend(0, leases[0].epoch, [batch], lambda _: None)])
     assert [(event["seq"], event["group"]) for event in storage.events()] == [(2, "g1"), (3, "g2")]
     assert [event["seq"] for event in storage.events(after_seq=2)] == [3]

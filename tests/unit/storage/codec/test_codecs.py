@@ -36,7 +36,7 @@ def test_every_kind_of_event_comes_out_complete_and_numbered() -> None:
 
 
 def test_events_of_a_batch_come_before_its_commits_and_other_records_are_no_events() -> None:
-    batch = Batch([group_record("g"), commit("g", 1)], [GroupCreated(group="g")])
+    batch = Batch([group_record("g"), commit("g", 1)], [GroupCreated(group_id="g")])
     payload = decode_payload(encode_payload(STAMP, 0, [append_of(batch, batch)]))
     kinds = [(event["seq"], event["kind"]) for event in payload_events(7, payload)]
     assert kinds == [(7, "group_created"), (8, "commit"), (9, "group_created"), (10, "commit")]
@@ -44,7 +44,7 @@ def test_events_of_a_batch_come_before_its_commits_and_other_records_are_no_even
 
 def test_what_the_clock_said_is_there_only_where_it_differs() -> None:
     for stamp, there in ((Stamp("log", 5, 5), False), (Stamp("log", 5, 4), True)):
-        items = [append_of(Batch([], [GroupCreated(group="g")]))]
+        items = [append_of(Batch([], [GroupCreated(group_id="g")]))]
         (event,) = payload_events(1, decode_payload(encode_payload(stamp, 0, items)))
         assert ("clock_ms" in event) is there
 

@@ -35,7 +35,7 @@ COMMIT = OffsetsCommitted(
         )
     ],
 )  # fmt: skip
-BATCH = Batch([COMMIT, GroupRemoved("h")], [GroupCreated(group='g"1')])
+BATCH = Batch([COMMIT, GroupRemoved("h")], [GroupCreated(group_id='g"1')])
 NEW = encode_payload(Stamp("log", 5, 4), 2, [ShardAppend(7, 3, [BATCH], lambda _: None)])
 
 

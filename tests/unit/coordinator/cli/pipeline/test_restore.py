@@ -194,7 +194,7 @@ def test_what_retention_could_not_read_is_wrong_with_a_log(tmp_path: Path) -> No
 def test_a_segment_that_the_manifest_does_not_list_is_read_to_see_whether_it_is_right(
     tmp_path: Path,
 ) -> None:
-    event = GroupCreated(group="g")
+    event = GroupCreated(group_id="g")
     sealed = write_segments(
         tmp_path, [event_dict(Stamp("a", NOW, NOW), seq, 0, 1, event) for seq in (1, 2)]
     )

@@ -125,8 +125,8 @@ def test_session_ends_exactly_when_its_time_is_over(driver):
     driver.advance(1)
     assert [m.member_id for m in driver.describe().members] == [leader.member_id]
     (evicted,) = driver.events_of(MemberEvicted)
-    assert (evicted.group, evicted.member_id) == ("g", follower.member_id)
-    assert (evicted.reason, evicted.generation) == ("session_timeout", 1)
+    assert (evicted.group_id, evicted.member_id) == ("g", follower.member_id)
+    assert (evicted.reason, evicted.generation_id) == ("session_timeout", 1)
 
 
 def test_session_is_the_members_own(driver):
@@ -170,6 +170,6 @@ def test_fenced_heartbeat_is_an_event(driver):
     since = len(driver.events)
     driver.heartbeat("g", "older-id", 1, "i1")
     (event,) = driver.events_of(MemberFenced, since)
-    assert (event.group, event.member_id, event.instance_id) == ("g", "older-id", "i1")
+    assert (event.group_id, event.member_id, event.group_instance_id) == ("g", "older-id", "i1")
     assert event.error == "FENCED_INSTANCE_ID"
     assert member.heartbeat().error is ErrorCode.NONE

@@ -113,7 +113,7 @@ def test_group_is_created_empty_at_generation_zero_and_written(driver):
     assert (record.protocol_type, record.protocol_name, record.leader_id) == (None, None, None)
     assert record.state_timestamp_ms == driver.now.wall_ms
     (event,) = driver.events_of(GroupCreated)
-    assert (event.group, event.group_type) == ("g", "classic")
+    assert (event.group_id, event.group_type) == ("g", "classic")
 
 
 def test_group_that_exists_is_not_created_again(driver):
@@ -487,7 +487,7 @@ def test_leader_rejoining_stable_group_with_same_protocols_starts_a_rebalance(dr
     assert leader.join().parked
     assert driver.state() == "PreparingRebalance"
     (event,) = driver.events_of(RebalanceStart, since)
-    assert (event.group, event.member_id, event.generation) == ("g", leader.member_id, 1)
+    assert (event.group_id, event.member_id, event.generation_id) == ("g", leader.member_id, 1)
     assert event.reason
 
 
@@ -629,7 +629,7 @@ def test_member_that_was_added_is_an_event_with_all_that_is_known_of_it(driver):
         reason="I was started",
     )
     (event,) = driver.events_of(MemberJoin)
-    assert (event.group, event.member_id, event.instance_id) == ("g", "app-1", None)
+    assert (event.group_id, event.member_id, event.group_instance_id) == ("g", "app-1", None)
     assert (event.client_id, event.client_host) == (CLIENT.client_id, CLIENT.client_host)
     assert event.principal == CLIENT.principal
     assert event.protocols == ["range", "sticky"]
@@ -641,9 +641,9 @@ def test_join_phase_is_two_events_with_its_cause_and_its_length(driver):
     call = driver.join("g", version=3, new_member_id="app-1")
     driver.advance_until_answered(call)
     (start,) = driver.events_of(RebalanceStart)
-    assert (start.group, start.member_id, start.generation) == ("g", "app-1", 0)
+    assert (start.group_id, start.member_id, start.generation_id) == ("g", "app-1", 0)
     (end,) = driver.events_of(RebalanceEnd)
-    assert (end.group, end.generation, end.duration_ms) == ("g", 1, 3_000)
+    assert (end.group_id, end.generation_id, end.duration_ms) == ("g", 1, 3_000)
     assert (end.members, end.awaited) == (1, [])
     assert (end.protocol_name, end.leader_id) == ("range", "app-1")
 
@@ -655,4 +655,4 @@ def test_members_that_did_not_come_back_are_named_at_the_end_of_the_rebalance(dr
     driver.advance(REBALANCE_MS)
     (end,) = driver.events_of(RebalanceEnd, since)
     assert end.awaited == [follower.member_id]
-    assert (end.duration_ms, end.generation) == (REBALANCE_MS, 2)
+    assert (end.duration_ms, end.generation_id) == (REBALANCE_MS, 2)

@@ -216,8 +216,8 @@ def test_leave_is_an_event_with_its_reason_and_so_is_the_rebalance_that_follows(
     since = len(driver.events)
     driver.leave("g", LeavingMember(follower.member_id, None, "going home"))
     (left,) = driver.events_of(MemberLeave, since)
-    assert (left.group, left.member_id, left.reason) == ("g", follower.member_id, "going home")
-    assert (left.generation, left.client_id) == (1, "app")
+    assert (left.group_id, left.member_id, left.reason) == ("g", follower.member_id, "going home")
+    assert (left.generation_id, left.client_id) == (1, "app")
     (start,) = driver.events_of(RebalanceStart, since)
     assert start.member_id == follower.member_id
 

@@ -266,10 +266,11 @@ def test_takeover_is_an_event_for_both_processes(driver):
     call = restart(driver, follower)
     (joined,) = driver.events_of(MemberJoin, since)
     assert (joined.member_id, joined.replaces) == (call.member_id, follower.member_id)
-    assert joined.instance_id == follower.instance_id
+    assert joined.group_instance_id == follower.instance_id
     follower.heartbeat()
     fenced = driver.events_of(MemberFenced, since)[-1]
-    assert (fenced.member_id, fenced.instance_id) == (follower.member_id, follower.instance_id)
+    assert fenced.member_id == follower.member_id
+    assert fenced.group_instance_id == follower.instance_id
 
 
 def test_fencing_of_a_parked_join_is_an_event(driver):
@@ -392,7 +393,7 @@ def test_absent_static_member_goes_by_session_timeout(driver):
     heartbeat_through(driver, SESSION_MS, leader)
     assert [m.member_id for m in driver.describe().members] == [leader.member_id]
     (evicted,) = driver.events_of(MemberEvicted)
-    assert (evicted.instance_id, evicted.reason) == (absent.instance_id, "session_timeout")
+    assert (evicted.group_instance_id, evicted.reason) == (absent.instance_id, "session_timeout")
 
 
 def test_instance_id_of_an_expired_member_is_free_again(driver):

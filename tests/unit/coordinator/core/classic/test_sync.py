@@ -395,7 +395,7 @@ def test_assignment_of_consumers_is_an_event_that_a_person_can_read(driver):
     )
     leader.sync({leader.member_id: held})
     (event,) = driver.events_of(Assignment)
-    assert (event.group, event.generation, event.member_id) == ("g", 1, leader.member_id)
+    assert (event.group_id, event.generation_id, event.member_id) == ("g", 1, leader.member_id)
     assert (event.protocol_type, event.protocol_name) == ("consumer", "range")
     assert event.partitions == {leader.member_id: {"orders": [0, 2]}, follower.member_id: {}}
     assert event.opaque_bytes is None

@@ -55,7 +55,7 @@ def test_what_is_set_is_written_and_told():
     assert cluster.shard.configs == {"g": configs}
     assert cluster.records == [GroupConfigs("g", configs)]
     (event,) = cluster.events
-    assert (event.group, event.target, event.action) == ("g", "g", "alter_group_configs")
+    assert (event.group_id, event.target, event.action) == ("g", "g", "alter_group_configs")
     assert event.detail == "commit.monotonic=true offsets.retention.minutes=5"
     assert (event.client_id, event.client_host, event.principal) == tuple(ADMIN)
 

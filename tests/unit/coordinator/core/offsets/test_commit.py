@@ -377,7 +377,7 @@ def test_absent_group_is_created_by_a_commit_without_generation(driver, member_i
     group = driver.list_groups()["g"]
     assert (group.group_state, group.protocol_type, group.group_type) == ("Empty", "", "classic")
     (created,) = driver.events_of(GroupCreated)
-    assert created.group == "g"
+    assert created.group_id == "g"
 
 
 @pytest.mark.parametrize("error", [ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.ILLEGAL_GENERATION])
@@ -590,7 +590,7 @@ def test_commit_that_was_refused_is_an_event(driver):
     since = len(driver.events)
     driver.commit("g", generation_id=5, member_id="made-up")
     (event,) = driver.events_of(CommitRejected, since)
-    assert (event.group, event.member_id, event.generation) == ("g", "made-up", 5)
+    assert (event.group_id, event.member_id, event.generation_id) == ("g", "made-up", 5)
     assert (event.error, event.count) == ("UNKNOWN_MEMBER_ID", 1)
     assert (event.client_id, event.client_host) == CLIENT[:2]
 

@@ -61,7 +61,7 @@ def test_empty_group_without_offsets_goes_with_the_next_pass(driver):
     assert driver.list_groups() == {}
     assert isinstance(driver.records[-1], GroupRemoved)
     (event,) = driver.events_of(GroupDeleted)
-    assert (event.group, event.reason, event.offsets) == ("g", "expired", 0)
+    assert (event.group_id, event.reason, event.offsets) == ("g", "expired", 0)
 
 
 def test_handed_out_id_dies_with_its_group(driver):
@@ -253,7 +253,7 @@ def test_expired_offset_is_an_event_with_its_last_value(driver):
     driver.advance(RETENTION_MS)
     (event,) = driver.events_of(OffsetExpired)
     (topic,) = event.topics
-    assert (event.group, topic.topic, topic.topic_id) == ("g", "orders", ORDERS.topic_id)
+    assert (event.group_id, topic.topic, topic.topic_id) == ("g", "orders", ORDERS.topic_id)
     (lost,) = topic.partitions
     assert (lost.partition, lost.offset, lost.metadata) == (3, 42, "note")
     assert (lost.leader_epoch, lost.commit_time_ms) == (7, committed_ms)

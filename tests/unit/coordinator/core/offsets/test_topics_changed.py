@@ -82,7 +82,7 @@ def test_deleted_offset_is_an_event_with_its_last_value(driver):
     driver.advance(0)
     (event,) = driver.events_of(OffsetDeleted)
     (topic,) = event.topics
-    assert (event.group, topic.topic, topic.topic_id) == ("g", "orders", ORDERS.topic_id)
+    assert (event.group_id, topic.topic, topic.topic_id) == ("g", "orders", ORDERS.topic_id)
     (lost,) = topic.partitions
     assert (lost.partition, lost.offset, lost.metadata) == (3, 42, "note")
     assert (lost.leader_epoch, lost.commit_time_ms) == (7, committed_ms)
