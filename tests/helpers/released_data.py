@@ -58,7 +58,7 @@ def opened(directory: Path, *, has_topics: bool = True) -> GroupCoordinator:
         owner="release",
         cluster_id="released",
         initial_rebalance_delay_ms=0,
-        max_session_timeout_ms=NOBODY_EXPIRES_MS,
+        max_session_timeout_ms=2**31 - 1,
         offsets_retention_ms=NOBODY_EXPIRES_MS,
     )
     plain = SqliteOffsetStorage(directory / "store.db", part_bytes=PART_BYTES)
