@@ -103,13 +103,13 @@ class Gap(NamedTuple):
         if self.problems:
             named = list(self.problems[:NAMED_FILES])
             if more := len(self.problems[NAMED_FILES:]):
-                named.append(f"and {more} more files")
+                named.append(f"and {more} files more")
             return f"{text} ({'; '.join(named)})"
         if not self.in_log:
             return text
         return (
             f"{text} (or in log {self.in_log}, if an older copy of its store was put in its place "
-            f"and wrote {self.log_id}: see the daemon's own file)"
+            f"and wrote {self.log_id}: the daemon's own file knows)"
         )
 
 

@@ -151,7 +151,7 @@ def test_a_log_that_begins_in_the_middle_of_another_is_told_with_what_it_may_be(
     assert (gap.log_id, gap.first_seq, gap.last_seq, gap.in_log) == ("b", 1, 60, "a")
     assert str(gap) == (
         "events 1 to 60 of log b are missing (or in log a, if an older copy of its store was put "
-        "in its place and wrote b: see the daemon's own file)"
+        "in its place and wrote b: the daemon's own file knows)"
     )
     assert coverage.gaps_as_of({"a": 100, "b": 61}) == [gap]
     (gap,) = Coverage([held(61, 90, log_id="b"), held(95, 99, log_id="c")]).gaps()[:1]
@@ -201,7 +201,7 @@ def test_segments_that_ought_to_be_there_and_adjoin_are_one_gap():
     parts = [held(1, 5), *(expected(n, n, TWO) for n in range(6, 11)), held(11, 12, THREE)]
     (gap,) = Coverage(parts).gaps()
     assert str(gap) == (
-        "events 6 to 10 of log a are missing (file 6; file 7; file 8; and 2 more files)"
+        "events 6 to 10 of log a are missing (file 6; file 7; file 8; and 2 files more)"
     )
 
 
