@@ -170,9 +170,16 @@ FOLDS: Final = (
 LIMITS: Final = (
     Named(
         f"{CORE}/groups/group_bytes.py",
-        "            if growth > 0 and room_left < 0:",
-        "            if room_left < 0:",
+        "        if grows_by > 0 and room_bytes < grows_by:",
+        "        if room_bytes < grows_by:",
         "a commit that makes a group at its bound smaller is refused",
+    ),
+    Named(
+        f"{CORE}/groups/group_bytes.py",
+        "growth[key] = max(grows_by, growth.get(key, grows_by))",
+        "growth[key] = min(grows_by, growth.get(key, grows_by))",
+        "an offset that a commit names small and large counts with the small one: a group grows "
+        "beyond its bound",
     ),
     Named(
         f"{CORE}/state.py",
