@@ -52,7 +52,8 @@ from groupkeeper.coordinator.server.refusals import HttpRefusals
 from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.watch import CallbackWatch
 from groupkeeper.coordinator.version import VERSION
-from groupkeeper.coordinator.web.port import HttpPort, Reports
+from groupkeeper.coordinator.web.port import HttpPort
+from groupkeeper.coordinator.web.reports import Reports
 from groupkeeper.storage.base import OffsetStorage, StorageError
 from groupkeeper.storage.event_log.sealing import FOR_EVER, SealSettings
 from groupkeeper.storage.open import open_storage

@@ -11,7 +11,7 @@ from starlette.routing import Route
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from groupkeeper.coordinator.web.port import Reports
+    from groupkeeper.coordinator.web.reports import Reports
 
 
 def make_pages(reports: Reports) -> Starlette:

@@ -7,31 +7,21 @@ the start, so the import waits until the daemon is ready, or until somebody conn
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable, Callable
 
     from groupkeeper.coordinator.web.gate import Refuse
+    from groupkeeper.coordinator.web.reports import Reports
     from groupkeeper.coordinator.web.server import WebServer
 
 RETRY_S: Final = 5.0
 """The wait after a failure; it may be a lack of file descriptors."""
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Reports:
-    """What the pages show. Each is called for every request, on the loop, so it must not block."""
-
-    metrics: Callable[[], Awaitable[bytes]]
-    not_ready: Callable[[], str | None]
-    """Returns why groups are not served, in one line; None if they are served."""
 
 
 class HttpPort:

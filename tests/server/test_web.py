@@ -12,7 +12,8 @@ from groupkeeper.coordinator.daemon.address import HostPort
 from groupkeeper.coordinator.daemon.process import bind, bound_address, listen
 from groupkeeper.coordinator.web.gate import MAX_SCRAPES
 from groupkeeper.coordinator.web.pages import make_pages
-from groupkeeper.coordinator.web.port import HttpPort, Reports
+from groupkeeper.coordinator.web.port import HttpPort
+from groupkeeper.coordinator.web.reports import Reports
 from groupkeeper.coordinator.web.server import WebServer
 
 

@@ -1,0 +1,15 @@
+"""What the pages of the HTTP port show."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """The contents of the pages. Each is called on the loop for each request; none may block."""
+
+    metrics: Callable[[], Awaitable[bytes]]
+    not_ready: Callable[[], str | None]
+    """Returns why groups are not served, in one line; None if they are served."""
