@@ -1,1 +1,1 @@
-"""What surrounds a shard: its owner, the writer with its group commit, deadlines, loading."""
+"""Run shards over a storage: ownership, group commit, deadlines and loading."""

@@ -12,26 +12,25 @@ from groupkeeper.coordinator.runtime.clock import Clock
 
 _NEVER = 1 << 62
 BUDGET_S = 0.005
-"""What expiry may take of one turn of the loop; the rest is done in the next."""
+"""How long expiry may hold one turn of the loop. The rest is done in the next turn."""
 
 
 class Expires(Protocol):
     """Something with deadlines."""
 
     def next_deadline(self) -> int | None:
-        """Tell when to call ``expire``; None: not at all for now. O(1)."""
+        """Return the time of the next call of ``expire``, or None if there is none. O(1)."""
         ...
 
     def expire(self, now: Now) -> None:
-        """Take one portion of what is due."""
+        """Expire one portion of what is due."""
         ...
 
 
 class Alarm:
-    """Calls ``expire`` of whatever is due, a portion each in turn."""
+    """Calls ``expire`` of everything that is due, one portion at a time."""
 
     def __init__(self, clock: Clock, timer: Callable[[], float] = time.perf_counter) -> None:
-        """Make an alarm without anything to watch."""
         self._clock = clock
         self._timer = timer
         self._watched: list[Expires] = []
@@ -40,27 +39,29 @@ class Alarm:
         self._stopped = False
 
     def watch(self, watched: Iterable[Expires]) -> None:
-        """Set what is watched."""
+        """Replace the watched objects."""
         self._watched = list(watched)
 
     def set(self, at_ms: int | None) -> None:
-        """Ring no later than this."""
+        """Make sure that the alarm rings at this time or earlier."""
         if at_ms is not None and at_ms < self._at_ms and not self._stopped:
             self._arm(at_ms)
 
     def earliest(self) -> int | None:
-        """When the next thing is due (monotonic ms), perhaps too early; None: nothing waits."""
+        """Return the time of the earliest deadline (monotonic ms), or None if there is none. The
+        time may be too early, but never too late.
+        """
         deadlines = [watched.next_deadline() for watched in self._watched]
         return min([at_ms for at_ms in deadlines if at_ms is not None], default=None)
 
     def look(self) -> None:
-        """Ring now for whatever is due: the clock was moved."""
+        """Ring now for everything that is due. Called after the clock was moved."""
         if not self._stopped:
             self._cancel()
             self._ring()
 
     def stop(self) -> None:
-        """Ring no more."""
+        """Stop ringing."""
         self._stopped = True
         self._cancel()
 
@@ -84,7 +85,7 @@ class Alarm:
                 continue
             watched.expire(now)
             if self._timer() > until:
-                # Those behind this one come first next time.
+                # The next turn begins with the objects behind this one.
                 self._watched = self._watched[position + 1 :] + self._watched[: position + 1]
                 break
         self._rearm()

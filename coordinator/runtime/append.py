@@ -1,4 +1,4 @@
-"""What one call of ``storage.append`` is made of: a part of each slot that has something in it."""
+"""One call of ``storage.append``, and the part that each slot has in it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ S = TypeVar("S", bound=_OfShard)
 
 
 class Write:
-    """What one slot has in one append, and the replies that are released once it is durable."""
+    """The batches of one slot in one append, and the replies to release once they are durable."""
 
     __slots__ = ("batches", "replies", "shard_id")
 
     def __init__(self, shard_id: ShardId) -> None:
-        """Start empty."""
         self.shard_id = shard_id
         self.batches: list[Batch] = []
         self.replies: deque[Reply] = deque()
 
 
 class Append(Generic[S]):
-    """One call of ``storage.append`` in the making, or in flight."""
+    """One call of ``storage.append`` that is gathering or in flight."""
 
     __slots__ = (
         "abandoned",
@@ -45,29 +44,30 @@ class Append(Generic[S]):
     )
 
     def __init__(self) -> None:
-        """Start empty."""
         self.writes: dict[S, Write] = {}
         self.requests = 0
         """Steps with records."""
         self.events = 0
-        """Events of steps without records; one with long names counts as several."""
+        """Events of steps without records. An event with long names counts as several."""
         self.bytes = 0
         self.started_ms = 0
-        """When it began; before that since when it waits for a held lane, 0 where it does not."""
+        """When the append began. Before that: since when it waits for a held lane, or 0 if it does
+        not wait.
+        """
         self.started_s = 0.0
-        """The same by the timer: appends take less than the clock's millisecond."""
+        """The start by the timer. An append may be shorter than one millisecond of the clock."""
         self.abandoned = False
-        """It took too long: whatever it says now is not heard."""
+        """True if the append timed out. Its result is then ignored."""
         self.done: asyncio.Future[None] | None = None
-        """Set when the append ended, well or not; for those who fold."""
+        """Resolved when the append ends, whether or not it failed. Set only for folds."""
 
     def end(self) -> None:
-        """Tell who waits for the end, if he still does."""
+        """Wake the caller that waits for the end, unless it was cancelled."""
         if self.done is not None and not self.done.done():
             self.done.set_result(None)
 
     def write_of(self, slot: S) -> Write:
-        """Return the slot's part, made on first use."""
+        """Return the slot's part. The first call creates it."""
         write = self.writes.get(slot)
         if write is None:
             write = self.writes[slot] = Write(slot.shard_id)

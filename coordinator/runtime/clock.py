@@ -1,8 +1,9 @@
 """The two clocks (docs/design.md#clocks), read in one place and passed down.
 
-The monotonic part advances by at most one second between two turns of the loop. So a process that
-was stopped (SIGSTOP, a paused machine) or starved reads what waits in its sockets before any
-session ends: the time it did not run does not count against its members.
+The monotonic part advances by at most one second between two turns of the loop. A process may have
+been stopped (SIGSTOP, a paused machine) or starved of CPU. It then reads the requests in its
+sockets before it expires any session. The time in which it did not run does not count against its
+members.
 """
 
 from __future__ import annotations
@@ -15,25 +16,25 @@ from typing import Protocol
 from groupkeeper.coordinator.core.requests import Now
 
 MAX_ADVANCE_NS = 1_000_000_000
-"""What one turn of the loop may add to the monotonic part."""
+"""The most that the monotonic part advances in one turn of the loop."""
 
 TICK_S = 0.5
 """How often an idle loop is woken, so that idle time does not count as time stopped."""
 
 
 class Clock(Protocol):
-    """Tells the time."""
+    """Returns the current time."""
 
     def now(self) -> Now:
-        """Return both clocks; cheap, called once a request."""
+        """Return both clocks. Cheap: it is called once per request."""
         ...
 
 
 class LoopClock:
-    """The real clocks, read once a turn of the loop.
+    """The real clocks, read once per turn of the loop.
 
-    Whatever happens in one turn happens at one instant. The first reading of a turn asks the loop
-    to call back at the start of the next one; a loop that sleeps is woken by a timer.
+    Everything in one turn happens at one instant. The first reading of a turn schedules a callback
+    at the start of the next turn. A timer wakes a loop that sleeps.
     """
 
     def __init__(
@@ -41,7 +42,9 @@ class LoopClock:
         read_monotonic_ns: Callable[[], int] = time.monotonic_ns,
         read_wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Make a clock that is not bound to a loop yet: until ``start`` each call reads anew."""
+        """The clock is not bound to a loop until ``start``. Before that, each call reads the time
+        anew.
+        """
         self._read_monotonic_ns = read_monotonic_ns
         self._read_wall_ns = read_wall_ns
         self._last_ns = read_monotonic_ns()

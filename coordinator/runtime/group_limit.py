@@ -1,4 +1,4 @@
-"""The limit on the number of groups, and the log line that says it was met."""
+"""The limit on the number of groups, and the log line that reports it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class GroupLimit(Census):
-    """A census that logs, once a minute at most, that it refuses new groups."""
+    """A census that logs, at most once a minute, that it refuses new groups."""
 
     def __init__(
         self,

@@ -1,8 +1,7 @@
-"""Groups that are read when they are first named (``storage.base.LoadsGroups``).
+"""Groups that are loaded at the first request that names them (``storage.base.LoadsGroups``).
 
-A request that names a group which is not there yet is held, and so is what comes after it for the
-same group; they are submitted in their order once it is. Nothing of this is in the way of a group
-that is there: its requests go straight to the slot.
+A request for a group that is not loaded is held, and so are later requests for the same group.
+After the load they are submitted in order. Requests for a loaded group go straight to the slot.
 """
 
 from __future__ import annotations
@@ -35,21 +34,20 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 MAX_LOADS: Final = 64
-"""Groups that are read at the same time; the others wait for their turn."""
+"""How many groups are loaded at the same time. The others wait."""
 
 
 class LoadingGroup:
-    """The place of a group that is being read: holds what names it."""
+    """Stands in for a group while it is loaded, and holds the requests that name it."""
 
     __slots__ = ("_loader", "held")
 
     def __init__(self, loader: GroupLoader) -> None:
-        """Hold nothing yet."""
         self.held: deque[tuple[Request, Ticket]] = deque()
         self._loader = loader
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
-        """Hold a request, or refuse it where too many are held."""
+        """Hold the request, or refuse it if too many requests are held."""
         if self._loader.admit():
             self.held.append((request, ticket))
         else:
@@ -57,7 +55,7 @@ class LoadingGroup:
 
 
 class GroupLoader:
-    """Reads groups one by one and lets their requests through."""
+    """Loads groups one by one and then submits their held requests."""
 
     def __init__(
         self,
@@ -68,8 +66,8 @@ class GroupLoader:
         ended: Callable[[str, Slot | None], None],
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``ended`` hears of each group: the slot that serves it from now on, or None where it
-        could not be read and the next request has to try again.
+        """``ended`` is called when the load of a group ends. It gets the slot that serves the group
+        from now on. It gets None if the load failed, and the next request then tries again.
         """
         self._storage = storage
         self._owner = owner
@@ -82,7 +80,7 @@ class GroupLoader:
         self._turns = asyncio.Semaphore(MAX_LOADS)
 
     def place_of(self, group_id: str, slot: Slot) -> LoadingGroup:
-        """Begin to read a group, unless that is under way; return where its requests go."""
+        """Start the load of a group unless it has started. Return the place for its requests."""
         if group_id in self._loading:
             return self._loading[group_id][0]
         place = LoadingGroup(self)
@@ -91,14 +89,14 @@ class GroupLoader:
         return place
 
     def admit(self) -> bool:
-        """Count one held request more; False where there are too many."""
+        """Count one more held request. Return False if too many are held."""
         if self._held >= self._config.max_gathered_requests:
             return False
         self._held += 1
         return True
 
     def stop(self) -> None:
-        """Read no more; whoever waits looks for another coordinator."""
+        """Cancel every load and answer the held requests with NOT_COORDINATOR."""
         loading, self._loading = list(self._loading.values()), {}
         for place, task in loading:
             task.cancel()
@@ -112,20 +110,23 @@ class GroupLoader:
         except StoreRefused as error:  # a person has to act, so clients must not wait in silence
             log.error("group_load_refused", group=group_id, error=str(error))
             answer = _unusable
-        except (Exception, asyncio.CancelledError) as error:  # the contract: any is "not known"
+        except (
+            Exception,
+            asyncio.CancelledError,
+        ) as error:  # the contract: any exception means "not known"
             if is_cancelled():
                 raise
             log.warning("group_load_failed", group=group_id, error=str(error) or repr(error))
         if is_there:
             await self._release(slot, place)
         del self._loading[group_id]
-        # Before the refusals: whoever is refused may try again from within ``resolve``.
+        # Before the refusals: a refused caller may try again from within ``resolve``.
         self._ended(group_id, slot if is_there else None)
         self._refuse(place, answer)
 
     async def _load(self, group_id: str, slot: Slot) -> bool:
-        # A read waits for what was written before it: the store must have heard that the group
-        # was deleted before it is asked what the group has.
+        # A read waits for earlier writes of the group. The store must have stored a deletion of the
+        # group before it is asked for the group.
         found = await self._read_from(slot, group_id)
         if found is not ErrorCode.GROUP_ID_NOT_FOUND:
             return found is ErrorCode.NONE
@@ -139,8 +140,8 @@ class GroupLoader:
         return result.error
 
     async def _release(self, slot: Slot, place: LoadingGroup) -> None:
-        """Submit what is held, a slice at a time. An answer may bring the next request of the same
-        client: that one queues behind what is left.
+        """Submit the held requests, one slice at a time. An answer may cause the next request of
+        the same client. That request queues behind the others.
         """
         slicer = Slicer(self._config.load_slice_ms, self._timer)
         while place.held:
@@ -156,7 +157,9 @@ class GroupLoader:
             self._guard(partial(ticket.resolve, answer(request)))
 
     def _guard(self, call: Callable[[], None]) -> None:
-        """Let a ticket raise: others must get their answers."""
+        """Call it and report an exception of the ticket, so that the others still get their
+        answers.
+        """
         try:
             call()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the ticket's

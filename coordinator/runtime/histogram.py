@@ -1,7 +1,7 @@
-"""What is counted in buckets, as plain integers; ``metrics`` shows it.
+"""Histograms as plain integers. ``daemon.metrics`` shows them.
 
-Apart from ``metrics``, whose library brings an HTTP server along: whoever only counts, as the
-runtime does in other people's tests (``testing``), does not import that.
+They stand apart from ``daemon.metrics``, whose library imports an HTTP server. The runtime also
+runs in other projects' tests (``testkit``), and must not import that there.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ BATCH_BOUNDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 20
 
 
 class Histogram:
-    """Plain integers in buckets; ``observe`` costs a binary search over a dozen bounds."""
+    """Plain integers in buckets. ``observe`` costs a binary search over a dozen bounds."""
 
     __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
-        """Start empty, with one bucket a bound and one beyond the last."""
+        """Start empty, with one bucket for each bound and one for larger values."""
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
     def copy(self) -> Histogram:
-        """Return what was counted so far, for another thread."""
+        """Return a copy for another thread."""
         copied = Histogram(self.bounds)
         copied.counts[:] = self.counts
         copied.total = self.total

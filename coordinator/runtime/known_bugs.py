@@ -1,4 +1,4 @@
-"""Which requests have met a bug of the core before."""
+"""Remembers which requests have met a bug of the core before."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ REMEMBERED: Final = 256
 
 
 class KnownBugs:
-    """Remembers the requests that raised inside the core, the last ones."""
+    """Remembers the last requests that raised an exception inside the core."""
 
     def __init__(self) -> None:
-        """Know none."""
         self._fingerprints: dict[int, None] = {}
 
     def is_repeated(self, request: Request) -> bool:
-        """Remember a request, and tell whether it had been remembered already."""
+        """Remember a request and return whether it was remembered before."""
         fingerprint = _fingerprint(request)
         is_repeated = fingerprint in self._fingerprints
         if len(self._fingerprints) >= REMEMBERED:
@@ -29,7 +28,7 @@ class KnownBugs:
 
 
 def _fingerprint(request: Request) -> int:
-    """Tell whether two requests are the same; a minted id does not count."""
+    """Return a hash that is equal for equal requests. A generated member id does not count."""
     if isinstance(request, JoinGroup):
         request = msgspec.structs.replace(request, new_member_id="")
     return hash(repr(request))

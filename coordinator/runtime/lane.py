@@ -1,9 +1,9 @@
-"""Group commit: one append in flight, and the next one gathering (docs/design.md#group-commit).
+"""Group commit: one append is in flight while the next one gathers (docs/design.md#group-commit).
 
-A storage that writes all shards in one transaction has one lane for all of them; one that writes a
-shard at a time has a lane a shard.
+A storage that writes all shards in one transaction has one lane for all of them. A storage that
+writes one shard at a time has one lane for each shard.
 
-Long because what gathers, what is in flight and what is held are one state.
+Long because the gathering append, the append in flight and the holds are one state.
 """
 
 from __future__ import annotations
@@ -30,32 +30,39 @@ RELEASE_SLICE_S = 0.005
 """How long the replies of one append may hold the loop."""
 
 RIDING_CHARS_AN_EVENT = 100
-"""So many characters of names count as one more event that rides: names are a client's, and may be
-escaped to six times their length."""
+"""This many characters of names count as one more event. Names come from clients, and escaping may
+make them six times as long.
+"""
 
 
 class LaneHost(Protocol):
     """What a lane needs of the owner of all lanes."""
 
     def durable(self, write: Write) -> None:
-        """Records of a slot are durable and its replies are about to be released."""
+        """Called when records of a slot are durable, before their replies are released."""
         ...
 
     def append_failed(self, lane: Lane, error: BaseException) -> None:
-        """Nobody knows what was stored: all slots of the lane have to be loaded again."""
+        """Called when an append failed. Its outcome is unknown: every slot of the lane must be
+        loaded again.
+        """
         ...
 
     def fenced(self, lane: Lane, slots: Sequence[Slot]) -> None:
-        """Another owner has written to these; nothing of theirs was stored."""
+        """Called when another owner has written to these slots. Nothing of the append was stored
+        for them.
+        """
         ...
 
     def held_too_long(self, lane: Lane) -> None:
-        """Requests wait for a load of other slots, and nothing of theirs was given to the store."""
+        """Called when requests waited too long for a load of other slots. Nothing of them was
+        appended.
+        """
         ...
 
 
 class Lane:
-    """The slots that are written together, and the pipeline that writes them."""
+    """The slots that are written together, and the appends that write them."""
 
     def __init__(
         self,
@@ -66,15 +73,16 @@ class Lane:
         host: LaneHost,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Make a lane without slots."""
         self._timer = timer
         self.slots: list[Slot] = []
         self.is_full = False
-        """Too much waits: what would write is refused until the append in flight has ended."""
+        """True if too much has gathered. Requests that write are refused until the next append
+        begins.
+        """
         self.failures = 0
-        """Appends that failed since the last one that did not."""
+        """Consecutive failed appends."""
         self.last_append_ms = 0
-        """When something other than a fold was last written (monotonic)."""
+        """When the last append began that was not a fold (monotonic)."""
         self.max_waiting = config.max_gathered_requests
         self._storage = storage
         self._config = config
@@ -88,7 +96,7 @@ class Lane:
         self._ride_timer: asyncio.TimerHandle | None = None
         self._holds = 0
         self._free = asyncio.Event()
-        """Nobody holds it."""
+        """Set while nobody holds the lane."""
         self._free.set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -96,8 +104,8 @@ class Lane:
     # --- What slots call --------------------------------------------------------------------------
 
     def gather(self, slot: Slot, batch: Batch, record_bytes: int) -> Write:
-        """Add a step with records to the next append, and start it at the end of this turn of the
-        loop if none is in flight, so that all requests of one turn share it.
+        """Add a step with records to the next append. If no append is in flight, the next one
+        starts at the end of this turn of the loop, so that all requests of one turn share it.
         """
         append = self._gathering
         if append is None:
@@ -117,7 +125,9 @@ class Lane:
         return write
 
     def ride(self, slot: Slot, events: list[Event]) -> None:
-        """Let events without a record go with the next append, or soon by themselves."""
+        """Add events without a record to the next append. If no append comes within
+        ``events_delay_ms``, they get one of their own.
+        """
         append = self._gathering
         if append is None:
             append = self._gathering = Append()
@@ -132,7 +142,7 @@ class Lane:
             self._ride_timer = loop.call_later(self._config.events_delay_ms / 1000, self._start)
 
     def forget(self, slot: Slot) -> list[Reply]:
-        """Take a dropped slot out of everything that is not durable; return the replies that
+        """Remove a dropped slot from everything that is not durable. Return the replies that
         waited.
         """
         replies: list[Reply] = []
@@ -156,18 +166,18 @@ class Lane:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is in flight and nothing waits."""
+        """True if no append is in flight and none gathers."""
         return self._task is None and self._gathering is None
 
     def is_writing(self, kind: type) -> bool:
-        """Whether a record of this kind is not durable yet."""
+        """Return whether a record of this kind is not durable yet."""
         appends = [a for a in (self._in_flight, self._gathering) if a is not None]
         batches = [b for a in appends for write in a.writes.values() for b in write.batches]
         return any(type(record) is kind for batch in batches for record in batch.records)
 
     async def hold(self) -> None:
-        """Wait until nothing is in flight; start nothing until ``let_go``. What comes gathers, for
-        as long as an append may take.
+        """Wait until nothing is in flight, and start no append before ``let_go``. Requests gather
+        for as long as an append may take.
         """
         self._holds += 1
         self._free.clear()
@@ -195,7 +205,7 @@ class Lane:
             await asyncio.sleep(0)
 
     async def fold(self) -> bool:
-        """Make one append that only folds; False where something else is under way."""
+        """Make one append that only folds. Return False if the lane is busy or held."""
         if not self.is_idle or self._holds:
             return False
         append = self._gathering = Append()
@@ -208,7 +218,7 @@ class Lane:
         return True
 
     def abandon(self) -> None:
-        """Let go of an append in flight: the owner stops and has no time left."""
+        """Abandon the append in flight: the owner stops and its time is up."""
         if self._in_flight is not None and not self._in_flight.abandoned:
             self._give_up(self._in_flight)
             self._task = None
@@ -230,7 +240,7 @@ class Lane:
             self._limit_wait(append, self._clock.now().monotonic_ms)
 
     async def _run(self) -> None:
-        """Append what has gathered, until nothing has."""
+        """Append everything that has gathered, until nothing is left."""
         append: Append[Slot] | None = None
         while self._gathering is not None and self._holds == 0:
             append = self._begin(self._gathering)
@@ -253,14 +263,14 @@ class Lane:
                 return
             finally:
                 timer.cancel()
-            # What came in while the replies were released may share the next append: a turn is
-            # short beside an append, and fewer and larger ones are what a busy machine needs.
+            # Requests that came in during the release may share the next append. A turn is short
+            # beside an append, and a busy machine needs fewer and larger appends.
             if append.requests:
                 await asyncio.sleep(0)
         self._task = None
         self._idle.set()
         if self._gathering is not None:
-            # It may have gathered ever since the append before it began.
+            # Requests may have gathered since the last append began.
             since_ms = append.started_ms if append is not None else self._clock.now().monotonic_ms
             self._limit_wait(self._gathering, since_ms)
 
@@ -289,8 +299,8 @@ class Lane:
         return items
 
     async def _finish(self, append: Append[Slot], fenced: Iterable[ShardId]) -> None:
-        """The append returned: release what it made durable, and let the owner drop what was
-        fenced. Thousands of replies may have waited: the loop turns between portions.
+        """Release the replies of an append that returned. The owner drops the fenced slots.
+        Thousands of replies may have waited, so the loop turns between portions.
         """
         lost = set(fenced)
         if append.requests:
@@ -298,7 +308,9 @@ class Lane:
             self._stats.append_requests.observe(append.requests)
         until = self._timer() + RELEASE_SLICE_S
         for slot in list(append.writes):
-            write = append.writes.get(slot)  # gone if its slot was dropped meanwhile
+            write = append.writes.get(
+                slot
+            )  # None if its slot was dropped during an earlier portion
             if write is not None and slot.shard_id not in lost:
                 self._host.durable(write)
                 slot.release(write)
@@ -316,13 +328,14 @@ class Lane:
         self.failures += 1
         self._stats.appends_failed += 1
         slots = [slot for slot in append.writes if slot.shard_id in lost]
-        # A store with one epoch for all its shards (SQLite) cannot say more than "all of these".
+        # A store with one epoch for all its shards (SQLite) can only report all of them.
         everything = len(slots) == len(append.writes)
         self._host.fenced(self, self.slots if everything else slots)
 
     def _check_time(self, append: Append[Slot]) -> None:
-        """The timer of an append came up. The clock that counts is ours, which stands still while
-        the process is stopped: an answer that waits for us is not late.
+        """Give up an append that takes too long. Called by its timer. Time is measured by our
+        clock, which stands still while the process is stopped: an answer that waits for us is not
+        late.
         """
         elapsed_ms = self._clock.now().monotonic_ms - append.started_ms
         left_ms = self._config.append_timeout_ms - elapsed_ms
@@ -336,16 +349,16 @@ class Lane:
         self._failed(append, TimeoutError(f"the append took longer than {elapsed_ms} ms"))
 
     def _limit_wait(self, append: Append[Slot], since_ms: int) -> None:
-        """The lane is held while slots of it are loaded: requests of others wait for that no longer
-        than an append may take. Events alone may wait.
+        """Limit how long requests wait for a lane that is held while other slots of it are loaded.
+        The limit is that of an append. An append with only events may wait longer.
         """
         if append.requests and not append.started_ms:
             append.started_ms = since_ms
             self._check_wait(append)
 
     def _check_wait(self, append: Append[Slot]) -> None:
-        """Requests begin to wait for a held lane, or their timer came up. It goes by our clock, as
-        that of an append does.
+        """Report requests that have waited too long for a held lane, or look again later. Time is
+        measured by our clock, as for an append.
         """
         if append is not self._gathering:
             return
@@ -365,7 +378,7 @@ class Lane:
         task.cancel()
 
     def _failed(self, append: Append[Slot], error: BaseException) -> None:
-        """Nobody knows what was stored. The owner drops every slot, what gathers included."""
+        """Report a failed append to the owner, which drops every slot. The outcome is unknown."""
         self._task = None
         self._idle.set()
         self.failures += 1

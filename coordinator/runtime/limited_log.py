@@ -1,4 +1,4 @@
-"""Log lines that a flood of requests cannot make a flood of."""
+"""Limits log lines, so that a flood of requests does not flood the log."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Final
 
 MAX_KEYS: Final = 1_000
-"""Keys whose windows are remembered; beyond it all begin anew, and a few more lines are written."""
+"""How many keys have a window. If there are more, all windows begin anew and a few more lines are
+written.
+"""
 
 
 class LineLimit:
-    """Allows so many lines of one key in a window of time."""
+    """Allows a number of lines for one key within a window of time."""
 
     __slots__ = ("_clock_s", "_lines", "_window_s", "_windows")
 
@@ -20,10 +22,12 @@ class LineLimit:
         self._window_s = window_s
         self._lines = lines
         self._windows: dict[str, tuple[float, int, int]] = {}
-        """Key -> (begin of its window, lines written in it, lines left out since the last)."""
+        """Key -> (start of its window, lines written in it, lines left out since the last line)."""
 
     def take(self, key: str) -> int | None:
-        """Return None if this line is to be left out, else how many were since the last one."""
+        """Return None if this line must be left out. Otherwise return how many were left out since
+        the last line.
+        """
         now_s = self._clock_s()
         window = self._windows.get(key)
         if window is None and len(self._windows) >= MAX_KEYS:
@@ -38,5 +42,5 @@ class LineLimit:
         return left_out
 
     def forget(self, key: str) -> None:
-        """Begin anew for this key: the line that was allowed was not written."""
+        """Forget the window of a key whose allowed line was not written."""
         self._windows.pop(key, None)

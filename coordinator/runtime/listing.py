@@ -1,4 +1,4 @@
-"""ListGroups over all shards: a little in each turn of the loop, whatever the number of groups."""
+"""ListGroups over all shards, in short slices of the loop for any number of groups."""
 
 from __future__ import annotations
 
@@ -16,58 +16,58 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.tickets import Submits, Ticket
 
 SLICE_S: Final = 0.002
-"""What one turn of the loop may spend on asking shards."""
+"""How long one turn of the loop may ask shards."""
 
 MAX_ASKED: Final = 32
-"""Questions of one listing that wait for their answers. One append may bring all of these, of up to
-2,000 groups each.
+"""How many questions of one listing may wait for their answers. One append may answer all of them,
+at up to 2,000 groups each.
 """
 
 MAX_LISTINGS: Final = 4
-"""At the same time. One over a million groups keeps 16 MB of names; others wait, and cost nothing
-meanwhile.
+"""How many listings run at the same time. One over a million groups keeps 16 MB of names. A listing
+that waits costs nothing.
 """
 
 ASKED_AGAIN: Final = 2_000
-"""Names in one further question to a shard."""
+"""How many names one further question to a shard has."""
 
 
 class TakesGroups(Protocol):
-    """Who asked for a listing."""
+    """Receives the groups of a listing."""
 
     def take(self, groups: Sequence[ListedGroup]) -> bool:
-        """Take some of the groups; False: no more are wanted, nor the end."""
+        """Receive some of the groups. Return False to end the listing without a call of
+        ``resolve``.
+        """
         ...
 
     def resolve(self, result: ListGroupsResult) -> None:
-        """Take the end; its ``groups`` were all taken before. With an error, none of them count."""
+        """Receive the end. Its ``groups`` are empty, since ``take`` got them all. If it has an
+        error, discard them.
+        """
         ...
 
 
 class Collected:
-    """Takes all groups for who wants one answer."""
+    """Collects all groups for a caller that wants one answer."""
 
     def __init__(self, ticket: Ticket) -> None:
-        """Resolve the ticket with all groups."""
         self._ticket = ticket
         self._groups: list[ListedGroup] = []
 
     def take(self, groups: Sequence[ListedGroup]) -> bool:
-        """Keep them."""
         self._groups += groups
         return True
 
     def resolve(self, result: ListGroupsResult) -> None:
-        """Answer."""
         groups = () if result.error else tuple(self._groups)
         self._ticket.resolve(ListGroupsResult(result.error, groups, result.is_whole))
 
 
 class Listings:
-    """The listings of one coordinator, a few at a time, in their order."""
+    """Starts the listings of one coordinator in order, a few at a time."""
 
     def __init__(self, clock: Clock, timer: Callable[[], float]) -> None:
-        """None yet."""
         self._clock = clock
         self._timer = timer
         self._running = 0
@@ -76,18 +76,18 @@ class Listings:
     def begin(
         self, request: ListGroups, taker: TakesGroups, places: Sequence[Submits]
     ) -> Callable[[], None]:
-        """Begin, perhaps later; return what cancels it."""
+        """Queue a listing. Return a function that cancels it."""
         listing = Listing(request, taker, places, self)
         self._waiting.append(listing)
         self._start_next()
         return listing.cancel
 
     def now_and_timer(self) -> tuple[Clock, Callable[[], float]]:
-        """What a listing goes by."""
+        """Return the clock and the timer of the listings."""
         return self._clock, self._timer
 
     def ended(self) -> None:
-        """One of those that were started has ended."""
+        """Count a started listing as ended, and start the next one."""
         self._running -= 1
         self._start_next()
 
@@ -100,8 +100,8 @@ class Listings:
 
 
 class Listing:
-    """One listing. Each shard says which groups it has when it is first asked: one that exists
-    from before the listing to its end is listed, and none is listed twice.
+    """One listing. Each shard fixes its list of groups at the first question. A group that exists
+    during the whole listing is listed, and no group is listed twice.
     """
 
     def __init__(
@@ -111,7 +111,6 @@ class Listing:
         places: Sequence[Submits],
         listings: Listings,
     ) -> None:
-        """Ask nobody yet."""
         self.is_over = False
         self._request = request
         self._taker = taker
@@ -130,13 +129,13 @@ class Listing:
         self._ask()
 
     def cancel(self) -> None:
-        """Nobody wants it any more."""
+        """End the listing without an answer."""
         if not self.is_over:
             self._end()
 
     def _took(self, place: Submits, result: ListGroupsResult) -> None:
-        """Take the answer of a shard. One that was dropped meanwhile is skipped, as Kafka skips one
-        that moved, and the end says so; one that is loading refuses the whole
+        """Process the answer of a shard. A shard that was dropped is skipped, as Kafka skips one
+        that moved, and the result says so. A shard that is loading refuses the whole listing
         (docs/spec/administration.md#list-groups).
         """
         self._asked -= 1

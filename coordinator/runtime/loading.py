@@ -1,4 +1,4 @@
-"""Reading shards from storage without holding the loop (docs/design.md#loading)."""
+"""Loads shards from storage without holding the loop (docs/design.md#loading)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from groupkeeper.coordinator.runtime.shards import AnyShard
 from groupkeeper.storage.base import OffsetStorage, ShardId, StoreRefused
 
 _CHECK_EVERY = 32
-"""Records between two looks at the time; one that holds a large group takes longest, some 100 us.
-"""
+"""Records between two looks at the time. A record with a large group takes some 100 us."""
 
 _SHOWN_CHARS = 500
-"""Of a record that cannot be used, in the line that says so."""
+"""How many characters of an unusable record the error message shows."""
 
 
 class Slicer:
-    """Lets the loop turn whenever a slice of time is used up."""
+    """Yields to the loop whenever a slice of time is used up."""
 
     def __init__(self, slice_ms: float, timer: Callable[[], float] = time.perf_counter) -> None:
-        """Begin a slice."""
         self._slice_s = slice_ms / 1000
         self._timer = timer
         self._until = timer() + self._slice_s
@@ -40,7 +38,7 @@ async def load_records(
     into: Mapping[ShardId, AnyShard],
     slicer: Slicer,
 ) -> None:
-    """Apply what the storage holds of ``read`` to those of its shards that are in ``into``.
+    """Load the shards ``read`` from storage, and apply the records of those that are in ``into``.
 
     Raises StoreRefused for a record that a shard cannot use.
     """

@@ -1,8 +1,8 @@
-"""The event writer's one rule of its own: refusals of a member are merged
+"""Merges the refusals of a member before they are written as events
 (docs/design.md#merged-refusals).
 
-A member that was fenced may repeat its request hundreds of times a second. The first refusal is an
-event at once; repeats within a window become one event with a count when the window ends.
+A member that was fenced may repeat its request hundreds of times a second. The first refusal is
+written at once. Repeats within a window become one event with a count when the window ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _Key: TypeAlias = tuple[type, str, str, str | None, str]
 
 
 MAX_KEPT_CHARS: Final = 512
-"""A refusal with longer names is not kept to be merged: 10,000 of them would take a gigabyte."""
+"""A refusal with longer names is not merged. 10,000 such refusals in memory would need a gigabyte.
+"""
 
 
 class _Window:
@@ -44,21 +45,22 @@ class Merged(NamedTuple):
 
 
 class RefusalMerger:
-    """Windows of refused members, bounded; oldest first, since all windows are equally long."""
+    """The windows of refused members, oldest first since all are equally long. Their number is
+    limited.
+    """
 
     def __init__(self, window_ms: int, max_members: int) -> None:
-        """Start with no window open."""
         self._window_ms = window_ms
         self._max_members = max_members
         self._windows: OrderedDict[_Key, _Window] = OrderedDict()
 
     def admit(self, shard: ShardId, events: Sequence[Event], now_ms: int) -> list[Event]:
-        """Return the events to write now; repeats are kept back and counted."""
+        """Return the events to write now. Repeats are kept and counted."""
         return [e for e in events if not self._is_repeat(shard, e, now_ms)]
 
     def due(self, now_ms: int) -> list[Merged]:
-        """End the windows that are over. One that saw repeats begins anew, so that a refusal which
-        goes on makes one event a window.
+        """End the windows that are over, and return their merged events. A window that had repeats
+        begins anew, so that a continuing refusal makes one event per window.
         """
         merged = []
         while self._windows:
@@ -74,7 +76,7 @@ class RefusalMerger:
         return merged
 
     def end_all(self) -> list[Merged]:
-        """End every window: the process stops."""
+        """End every window and return the merged events. Called when the process stops."""
         merged = [_merged(window) for window in self._windows.values() if window.count]
         self._windows.clear()
         return merged

@@ -1,8 +1,7 @@
-"""The owner of all shards of this process: lanes, leases, loading, deadlines, and the way out.
+"""The owner of all shards of this process: lanes, leases, loading, deadlines and shutdown.
 
-There is one recovery path (docs/design.md#loading): whatever goes wrong, shards are dropped,
-everything that waited is answered, and they are loaded again, with back-off, for as long as it
-takes.
+There is one recovery path (docs/design.md#loading). After any failure the owner drops the shards,
+answers every waiting request, and loads the shards again with back-off until that succeeds.
 
 Long because starting, losing and loading the shards are one state machine.
 """
@@ -52,9 +51,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _HOUSE_S = 1.0
-"""How often the owner looks for an idle log, ended windows and leases to renew."""
+"""How often the owner ends merge windows, renews leases, checks the store's place and folds."""
 _MAX_FOLDS_IN_VAIN = 5_000
-"""A group of a gigabyte has 2,000 parts, and only with the last of them it counts as folded."""
+"""A group of a gigabyte has 2,000 parts, and counts as folded only after the last of them."""
 _TAKEN = (
     "somebody else writes to the store that this process holds: another groupkeeper, or a copy was "
     "put in its place. This one has stopped; run one process, or put the store back"
@@ -63,8 +62,8 @@ _LOGGED_INPUT_CHARS = 4_000
 
 
 class Observer(Protocol):
-    """Hears what became durable and what was loaded; how the topics learn of ends
-    (docs/design.md#ends).
+    """Is called when records became durable and when a shard was loaded. This is how the topics
+    learn the ends of partitions (docs/design.md#ends).
     """
 
     @property
@@ -73,15 +72,15 @@ class Observer(Protocol):
         ...
 
     def settings(self, shard_id: int) -> Mapping[str, GroupOverrides]:
-        """What is set for single groups of a shard."""
+        """Return the settings of single groups of a shard."""
         ...
 
     def loaded(self, shard_id: int, shard: AnyShard) -> None:
-        """A shard is about to answer again."""
+        """Called before a loaded shard answers again."""
         ...
 
     def durable(self, write: Write) -> None:
-        """Records are durable; their replies follow."""
+        """Called when records are durable, before their replies."""
         ...
 
 
@@ -97,7 +96,7 @@ class ShardOwner:
         makers: dict[int, MakeShard],
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Make the places of the shards; ``makers`` tells which there are and how each is made."""
+        """``makers`` has a function for each shard id that makes its shard."""
         self.stats = Stats()
         self._storage = storage
         self._config = config
@@ -121,11 +120,11 @@ class ShardOwner:
         self._recoveries: dict[Lane, asyncio.Task[None]] = {}
         self._house: asyncio.Task[None] | None = None
         self.before_answers: Callable[[], None] = lambda: None
-        """Called when shards were read and none of them answers yet."""
+        """Called after a load of shards, before any of them answers."""
         self.refusal = ""
-        """Why the store must not be used any more, until a person has acted."""
+        """Why the store must not be used until a person has acted; else empty."""
         self.store_taken: Callable[[], None] = lambda: None
-        """Called when somebody else writes to a store that is ours alone: all is over."""
+        """Called when another process writes to a store of which we are the sole owner."""
         self._known_bugs = KnownBugs()
         self._has_loaded = False
         self._is_stopping = False
@@ -135,18 +134,18 @@ class ShardOwner:
     # --- Life -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Take the leases and load; returns when every shard answers.
+        """Acquire the leases and load. Returns when every shard answers.
 
-        Raises StoreRefused where a person has to act; anything else is tried again until it works.
+        Raises StoreRefused if a person has to act. Any other failure is retried until it works.
         """
-        for lane in self.lanes:  # the cluster shard's lane is the first: others need its topics
+        for lane in self.lanes:  # the cluster shard's lane is the first: the others need its topics
             self._begin_recovery(lane)
             await self._recoveries[lane]
         self._has_loaded = True
         self._house = asyncio.get_running_loop().create_task(self._keep_house())
 
     def drain(self) -> None:
-        """Drain: nothing is submitted any more; what is parked gets NOT_COORDINATOR."""
+        """Stop timers and recoveries, and answer parked requests with NOT_COORDINATOR."""
         self._is_stopping = True
         self._alarm.stop()
         self._ended_tasks = [*self._recoveries.values()]
@@ -158,7 +157,9 @@ class ShardOwner:
             slot.settle(slot.close_parked())
 
     async def finish(self, timeout_ms: int) -> None:
-        """Flush what waits, fold what fits into the time; whoever still waits then is refused."""
+        """Flush what waits and fold as much as the time allows. Requests that still wait after that
+        are refused.
+        """
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 if self._ended_tasks:
@@ -176,7 +177,7 @@ class ShardOwner:
             self._drop(list(self.slots.values()))
 
     async def release(self) -> None:
-        """Give the leases back; the last thing that is done with the store."""
+        """Release the leases. This is the last use of the store."""
         leases = [slot.lease for slot in self.slots.values() if slot.lease is not None]
         try:
             await unless_cancelled(self._storage.release(leases))
@@ -184,44 +185,46 @@ class ShardOwner:
             log.warning("release_failed", error=str(error))
 
     def loading_count(self) -> int:
-        """Tell how many shards are LOADING."""
+        """Return how many shards are LOADING."""
         return sum(slot.shard is None for slot in self.slots.values())
 
     def next_deadline(self) -> int | None:
-        """When the next thing is due (monotonic ms), perhaps too early; None: nothing waits."""
+        """Return the time of the earliest deadline (monotonic ms), or None if there is none. The
+        time may be too early, but never too late.
+        """
         return self._alarm.earliest()
 
     async def clock_moved(self) -> None:
-        """Do all that is due by now; returns once it is durable."""
+        """Expire everything that is due now. Returns once it is durable."""
         now_ms = self._clock.now().monotonic_ms
         self._alarm.look()
         while True:
             at_ms = self._alarm.earliest()
             if at_ms is None or at_ms > now_ms:
                 break
-            await asyncio.sleep(0)  # the alarm goes on in the next turn
+            await asyncio.sleep(0)  # the alarm continues in the next turn
         for merged in self._merger.due(now_ms):
             self._ride(merged)
         for lane in self.lanes:
             await lane.flush()
 
     def push_settings(self, shard_id: int, settings: Mapping[str, GroupOverrides]) -> None:
-        """Give a shard what is set for its groups; one that does not live gets it when loaded."""
+        """Pass settings of groups to their shard. A LOADING shard gets them after its load."""
         slot = self.slots[shard_id]
         now = self._clock.now()
         if slot.shard is not None:
             self._step(slot, lambda shard: shard.configs_changed(settings, now))
 
     def push_image(self, image: TopicImage) -> None:
-        """Give a new image of topics to every shard that lives; others get it when loaded."""
+        """Pass a new image of topics to the loaded shards. A LOADING shard gets it after its load."""
         now = self._clock.now()
         for slot in self.slots.values():
             if slot.shard is not None:
                 self._step(slot, lambda shard: shard.topics_changed(image, now))
 
     def load_group(self, slot: Slot, group_id: str, records: Sequence[Record]) -> bool:
-        """Take in a group that was read by itself; False where its shard does not live, or was
-        loaded with the group in it meanwhile.
+        """Add a group that was loaded by itself. Return False if its shard is LOADING, if a load of
+        the shard has already brought the group, or if the records are unusable.
         """
         shard = slot.shard
         if shard is None or shard.saved(group_id) is not None:
@@ -229,14 +232,14 @@ class ShardOwner:
         now = self._clock.now()
         self._step(slot, lambda shard: shard.load_group(group_id, records, now))
         if slot.shard is not shard:
-            return False  # it was dropped, for what was read could not be applied
+            return False  # it was dropped: the records could not be applied
         self._observer.loaded(slot.shard_id, shard)
         return True
 
     # --- What slots and lanes call ----------------------------------------------------------------
 
     def admit_events(self, slot: Slot, events: list[Event]) -> list[Event]:
-        """Count events and merge repeats; return those to write now."""
+        """Count events and merge repeats. Return the events to write now."""
         for event in events:
             if isinstance(event, MemberEvicted):
                 count_reason(self.stats.members_evicted, event.reason)
@@ -249,10 +252,11 @@ class ShardOwner:
         return self._merger.admit(slot.shard_id, events, self._clock.now().monotonic_ms)
 
     def core_failed(self, slot: Slot, request: Request, ticket: Ticket, error: Exception) -> None:
-        """An exception inside the core is a bug: log the input, answer, load the shard again.
+        """Handle an exception inside the core, which is a bug: log the input, answer, and load the
+        shard again.
 
-        The same request a second time closes its connection, where the ticket can do that: a client
-        that repeats it for ever would keep the shard loading for ever.
+        If the same request fails a second time, its connection is closed, provided that the ticket
+        allows it. A client that repeats the request for ever would keep the shard loading for ever.
         """
         is_repeated = self._known_bugs.is_repeated(request)
         slot.disown(ticket)
@@ -264,25 +268,22 @@ class ShardOwner:
             slot.settle([(ticket, request.refused(ErrorCode.UNKNOWN_SERVER_ERROR))])
 
     def ticket_failed(self, error: Exception) -> None:
-        """A ticket raised when it was given its answer: others must not suffer."""
+        """Count and log a ticket that raised in ``resolve``. Serve the others."""
         self.stats.tickets_failed += 1
         log.error("ticket_failed", exc_info=error)
 
     def alarm(self, at_ms: int | None) -> None:
-        """A shard has a deadline at this time."""
+        """Set the alarm for a deadline of a shard."""
         self._alarm.set(at_ms)
 
     def durable(self, write: Write) -> None:
-        """Records of a slot are durable and its replies are about to be released."""
         self._observer.durable(write)
 
     def append_failed(self, lane: Lane, error: BaseException) -> None:
-        """Nobody knows what was stored: load all slots of the lane again, under a new epoch."""
         log.error("append_failed", error=str(error) or repr(error), shards=len(lane.slots))
         self._lose(lane, lane.slots)
 
     def fenced(self, lane: Lane, slots: Sequence[Slot]) -> None:
-        """Another owner has written to these; nothing of theirs was stored."""
         log.error("append_fenced", shards=[slot.shard_id for slot in slots])
         if self._storage.limits.sole_owner:
             self.refusal = _TAKEN
@@ -291,13 +292,15 @@ class ShardOwner:
         self._lose(lane, slots)
 
     def held_too_long(self, lane: Lane) -> None:
-        """Nothing was given to the store, so the leases hold; but what waits has to be told."""
+        """Load the lane again and answer what waits. Nothing was appended, so the leases stay
+        valid.
+        """
         log.error("append_held_too_long", shards=len(lane.slots))
         self._drop(lane.slots)
         self._begin_recovery(lane)
 
     def expire(self, slot: Slot, now: Now) -> None:
-        """Take one portion of what is due in a slot."""
+        """Expire one portion of what is due in a slot."""
         self._step(slot, lambda shard: shard.expire(now))
 
     # --- Dropping and loading ---------------------------------------------------------------------
@@ -309,7 +312,9 @@ class ShardOwner:
         self._begin_recovery(lane)
 
     def _drop(self, slots: Iterable[Slot]) -> None:
-        """Drop all of them before anybody hears of it: an answer may bring the next request."""
+        """Drop all slots before any answer is sent: a client may send its next request from within
+        an answer.
+        """
         owed: list[tuple[Slot, list[Owed]]] = [(slot, slot.drop()) for slot in slots]
         for slot, answers in owed:
             slot.settle(answers)
@@ -322,7 +327,7 @@ class ShardOwner:
         self._begin_recovery(lane, self._config.retry_min_ms)
 
     def _step(self, slot: Slot, call: Callable[[AnyShard], Step]) -> None:
-        """Carry out a step of our own making; an exception in it is a bug like any other."""
+        """Run a step that no request caused. An exception in it is a bug, as in any other step."""
         assert slot.shard is not None
         try:
             step = call(slot.shard)
@@ -339,7 +344,7 @@ class ShardOwner:
             self._recoveries[lane] = task
 
     async def _recover(self, lane: Lane, delay_ms: int = 0) -> None:
-        """Load the dropped slots of a lane, for as long as it takes."""
+        """Load the dropped slots of a lane, with retries until it succeeds."""
         try:
             await self._recover_until_loaded(lane, delay_ms)
         finally:
@@ -348,7 +353,7 @@ class ShardOwner:
     async def _recover_until_loaded(self, lane: Lane, delay_ms: int) -> None:
         config = self._config
         retry_ms = min(config.retry_min_ms * 2 ** min(lane.failures, 10), config.retry_max_ms)
-        if lane.failures > 1:  # it loads and then fails to append, again and again
+        if lane.failures > 1:  # the lane loads and then fails to append, again and again
             delay_ms = retry_ms
         while any(slot.shard is None for slot in lane.slots):
             await asyncio.sleep(delay_ms / 1000)
@@ -362,14 +367,14 @@ class ShardOwner:
                     raise
                 self.refusal = str(error)
                 log.error("load_refused", error=str(error), retry_ms=delay_ms)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is retried
                 self.stats.loads_failed += 1
                 log.error("load_failed", error=str(error) or repr(error), retry_ms=delay_ms)
             finally:
                 lane.let_go()
 
     async def _load(self, lane: Lane) -> None:
-        """Load the dropped slots of a lane; nothing of it is in flight meanwhile."""
+        """Load the dropped slots of a lane. The caller holds the lane, so nothing is in flight."""
         lost = [slot for slot in lane.slots if slot.shard is None]
         started = self._clock.now()
         await self._take_leases([slot for slot in lost if slot.needs_lease])
@@ -383,13 +388,13 @@ class ShardOwner:
             s.shard_id: self._makers[s.shard_id](s.shard_id, self._limits, image) for s in ready
         }
         slicer = Slicer(self._config.load_slice_ms, self._timer)
-        # A lane is read whole (storage.base): others' records are passed over.
+        # A lane is read whole (``storage.base``). The records of other shards are skipped.
         read = [slot.shard_id for slot in lane.slots]
         await load_records(self._storage, read, shards, slicer)
         self.before_answers()
         for slot in ready:  # the cluster shard, if it is among them, is the first
             if slot.needs_lease:
-                continue  # a renewal has told meanwhile that it is lost
+                continue  # a renewal has reported during the load that the lease is lost
             self._activate(slot, shards[slot.shard_id], started)
             await slicer.pause()
         self.refusal = ""
@@ -409,11 +414,11 @@ class ShardOwner:
                 slot.needs_lease = False
 
     def _activate(self, slot: Slot, shard: AnyShard, started: Now) -> None:
-        """Let a loaded shard answer: with today's topics, and every session afresh."""
+        """Let a loaded shard answer, with the current topics and with new sessions."""
         assert slot.shard is None, "loaded twice at a time"
         now = self._clock.now()
         self._observer.loaded(slot.shard_id, shard)
-        # Before ``loaded``: it removes what belongs to topics that are not in the image.
+        # Before ``loaded``, which removes offsets of topics that are not in the image.
         steps = [
             shard.configs_changed(self._observer.settings(slot.shard_id), now),
             shard.topics_changed(self._observer.image, now),
@@ -445,7 +450,7 @@ class ShardOwner:
                     renewed_ms = now_ms
                     await unless_cancelled(self._renew())
                 await self._fold_if_idle(now_ms)
-            except Exception as error:  # noqa: BLE001 - tried again next time
+            except Exception as error:  # noqa: BLE001 - retried next time
                 log.warning("housekeeping_failed", error=str(error) or repr(error))
 
     async def _renew(self) -> None:
@@ -456,14 +461,17 @@ class ShardOwner:
         }
         lost = set(await self._storage.renew([*held.values()]))
         for lane in self.lanes:
-            # One that is being loaded, too; but none that has taken a newer lease meanwhile.
+            # Include slots that are loading, but not those that acquired a newer lease during the
+            # renewal.
             slots = [s for s in lane.slots if s.shard_id in lost and s.lease is held[s.shard_id]]
             if slots:
                 log.error("leases_lost", shards=[slot.shard_id for slot in slots])
                 self._lose(lane, slots)
 
     async def _check_place(self) -> None:
-        """A store whose files were moved fails like an append, also when nothing is written."""
+        """Fail the lanes if the store's files were moved. This is noticed even if nothing is
+        written.
+        """
         if isinstance(self._storage, CanBeMoved) and not self.loading_count():
             try:
                 await unless_cancelled(self._storage.check_place())
@@ -478,20 +486,23 @@ class ShardOwner:
             self._unfoldable_since_ms = written_ms
 
     async def _fold(self) -> bool:
-        """Fold until nothing is left or somebody needs a lane; False where folding gets nowhere."""
+        """Fold until nothing is left or a lane is needed. Return False if folding makes no
+        progress.
+        """
         in_vain = 0
         while (before := self._storage.unfolded()) > 0 and self._lives():
             for lane in self.lanes:
                 if not await lane.fold():
                     return True
-            # One row of the log may name many groups, and only with the last of them it goes.
+            # One row of the log may name many groups. It is deleted only after the last of them is
+            # folded.
             in_vain = in_vain + 1 if self._storage.unfolded() >= before else 0
             if in_vain > _MAX_FOLDS_IN_VAIN:
                 return False
         return True
 
     def _lives(self) -> bool:
-        """Tell whether any shard does: without one there is nothing to fold."""
+        """Return whether any shard is loaded. Without one there is nothing to fold."""
         return any(slot.shard is not None for slot in self.slots.values())
 
     def _ride(self, merged: Merged) -> None:

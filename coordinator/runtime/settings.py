@@ -1,4 +1,4 @@
-"""The settings of a coordinator in a process of its own or in a host's."""
+"""The settings of a coordinator, in a process of its own or in a host's process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LEAST: Final = {
     "end_offset_interval_ms": 0,
     "renew_interval_ms": 1,
 }
-"""The least value of each number; the daemon's settings and the test server's take it from here."""
+"""The least value of each number. The daemon's settings and the test server's use it."""
 
 MOST: Final = {
     "min_session_timeout_ms": INT32_MAX,
@@ -54,7 +54,7 @@ MOST: Final = {
     "group_max_size": INT32_MAX,
     "shards": 10_000,
 }
-"""The most of those that the wire, or a store's partitions, bound."""
+"""The greatest value of those numbers that the wire format or a store's partitions limit."""
 
 _MAY_BE_BROKEN: Final = frozenset({"load_slice_ms"})
 
@@ -63,70 +63,77 @@ DEFAULT_SESSION_TIMEOUT_MS: Final = 45_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorConfig(CoreLimits):
-    """What a GroupCoordinator is made with; every limit with its reason.
+    """The settings of a GroupCoordinator, every limit with its reason.
 
-    Flat, with what the core obeys (``CoreLimits``: session timeouts, retention...) among the rest:
-    a host sets what it cares for and leaves the others.
+    One flat class, together with the limits of the core (``CoreLimits``: session timeouts,
+    retention...). A host sets the fields that matter to it and leaves the others.
     """
 
     initial_rebalance_delay_ms: int = 0
     """How long the first join of an empty group waits for others. Kafka's 3 s (and the daemon's)
-    are for consumers that a deployment starts together; in one process nobody has to wait.
+    are for consumers that a deployment starts together. In one process nobody has to wait.
     """
     default_session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS
-    """For a JoinGroupRequest that names none. Kafka's consumers send this by default. One that is
-    named must lie within the two bounds; the default itself is brought within them.
+    """For a JoinGroupRequest without a session timeout. Kafka's consumers send this value by
+    default. A value that is set must lie within the two bounds. The default is moved into them.
     """
     default_rebalance_timeout_ms: int = 60_000
-    """For a JoinGroupRequest that names none. Kafka Connect's workers send this by default."""
+    """For a JoinGroupRequest without a rebalance timeout. Kafka Connect's workers send this by
+    default.
+    """
     cluster_id: str = "groupkeeper"
     shards: int = 50
     """Kafka's own number of ``__consumer_offsets`` partitions. Fixed when a store is created."""
     owner: str = "groupkeeper"
-    """Who we are to the lease store: unique among processes that share one."""
+    """Our name in the lease store. Unique among processes that share the store."""
     append_timeout_ms: int = 5_000
-    """Kafka's ``offsets.commit.timeout.ms``. Below the least session timeout, or a slow append
-    would outlast a session (docs/design.md#durable-first).
+    """Kafka's ``offsets.commit.timeout.ms``. Must be below the least session timeout, or a slow
+    append would outlast a session (docs/design.md#durable-first).
     """
     drain_timeout_ms: int = 10_000
-    """How long ``stop`` may take: for what waits, for the fold, and for letting go of the store."""
+    """How long ``stop`` may take: to flush, to fold and to release the store."""
     events_delay_ms: int = 50
-    """How long an event without a record waits for an append to ride with."""
+    """How long an event without a record waits for an append."""
     merge_window_ms: int = 10_000
-    """Refusals of one member within this time are one event with a count."""
+    """Refusals of one member within this time become one event with a count."""
     max_merged_members: int = 10_000
-    """Members whose refusals are merged at the same time; beyond it the oldest window ends early.
+    """How many members may have merged refusals at the same time. If there are more, the oldest
+    window ends early.
     """
     max_riding_events: int = 20_000
-    """Events without records that may wait for an append; at some 500 bytes each that is 10 MB. One
-    with long names counts as several."""
+    """How many events without records may wait for an append. At some 500 bytes each that is 10 MB.
+    An event with long names counts as several.
+    """
     max_gathered_requests: int = 8_192
-    """Requests that may gather for one append. An append that takes 100 ms at 50,000 commits a
-    second gathers 5,000; more means that storage does not keep up, and clients are told to come
-    back.
+    """How many requests may gather for one append. An append that takes 100 ms at 50,000 commits a
+    second gathers 5,000. If more gather, the storage cannot keep up, and clients are asked to
+    retry.
     """
     max_gathered_bytes: int = 8 * 1024 * 1024
-    """Their estimated size: with one step on top, what a storage has to take in one append. It is
-    encoded while everyone else waits: 24 MiB of characters that JSON escapes take 50 ms.
+    """The estimated size of the records that may gather. One more step on top is the most that a
+    storage gets in one append. All clients wait while it is encoded: 24 MiB of characters that JSON
+    escapes take 50 ms.
     """
     load_slice_ms: float = 5.0
     """How long a load may hold the loop (docs/design.md#loading)."""
     retry_min_ms: int = 100
     retry_max_ms: int = 5_000
-    """Pauses between attempts to load, doubling: short, since nobody is served meanwhile."""
+    """The pause between attempts to load doubles up to this. It is short, since no shard answers
+    then.
+    """
     fold_idle_ms: int = 1_000
-    """A lane that wrote nothing for this long is folded by appends of its own."""
+    """A lane without writes for this long is folded by appends of its own."""
     end_offset_interval_ms: int = 60_000
-    """How often ends of partitions that changed go into the event log; 0: never."""
+    """How often the ends of changed partitions are written to the event log. 0: never."""
     renew_interval_ms: int = 3_000
-    """How often leases are renewed, where the store lets them run out."""
+    """How often leases are renewed, if they expire in the store."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work: ValueError names the field and what it may be."""
+        """Raise ValueError for a value that cannot work. It names field and bounds."""
         for name, least in LEAST.items():
             if name not in _MAY_BE_BROKEN:
                 value = whole_number(name, getattr(self, name), least=least, most=MOST.get(name))
-                object.__setattr__(self, name, value)  # a number of numpy's is one like any other
+                object.__setattr__(self, name, value)  # numpy's numbers are accepted
             elif not least <= _real(name, getattr(self, name)):
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         for name in ("cluster_id", "owner"):
@@ -157,8 +164,8 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 def timeouts_error(
     append: tuple[str, int], least: tuple[str, int], most: tuple[str, int]
 ) -> str | None:
-    """Say why the timeouts of an append and of sessions do not fit together, each by the name that
-    it was given by; None where they do.
+    """Return why the timeouts of appends and sessions do not fit together, or None if they fit.
+    Each timeout is named as its caller names it.
     """
     if append[1] >= least[1]:
         return (
@@ -177,7 +184,7 @@ def _real(name: str, value: object) -> float:
 
 
 def within_limits(limits: CoreLimits, storage: StorageLimits) -> CoreLimits:
-    """The core refuses what would be too large for the storage."""
+    """Return the limits, lowered to what the storage can store."""
     group = limits.max_group_bytes
     if storage.max_group_bytes is not None:
         group = min(group, storage.max_group_bytes)

@@ -1,4 +1,6 @@
-"""What the runtime needs of a shard: ``Shard``, ``ClusterShard`` and the fakes of tests fit it."""
+"""The interface of a shard for the runtime. ``Shard``, ``ClusterShard`` and the tests' fakes fit
+it.
+"""
 
 from __future__ import annotations
 
@@ -17,36 +19,36 @@ from groupkeeper.coordinator.core.step import Step, Ticket
 
 
 class AnyShard(Protocol):
-    """A pure state machine with records (docs/design.md#pure-shard); its methods are those of
+    """A pure state machine with records (docs/design.md#pure-shard). Its methods are those of
     ``core.shard.Shard``.
     """
 
     def handle(self, request: Any, ticket: Ticket, now: Now) -> Step:
-        """Take one request."""
+        """Handle one request."""
         ...
 
     def expire(self, now: Now) -> Step:
-        """Take what is due, cut to the limits of a step."""
+        """Expire what is due, within the limits of a step."""
         ...
 
     def topics_changed(self, image: TopicImage, now: Now) -> Step:
-        """Take a new image of topics."""
+        """Apply a new image of topics."""
         ...
 
     def configs_changed(self, settings: Mapping[str, GroupOverrides], now: Now) -> Step:
-        """Take what is set for single groups of this shard."""
+        """Apply the settings of single groups of this shard."""
         ...
 
     def next_deadline(self) -> int | None:
-        """Tell when to call ``expire``; O(1)."""
+        """Return the time of the next call of ``expire``. O(1)."""
         ...
 
     def apply(self, record: Record) -> None:
-        """Take a record that was loaded."""
+        """Apply a record of a load."""
         ...
 
     def loaded(self, now: Now) -> Step:
-        """Begin to live, after the last record of a load."""
+        """Begin to answer, after the last record of a load."""
         ...
 
     def saved(self, group_id: str) -> SavedGroup | None:
@@ -54,7 +56,7 @@ class AnyShard(Protocol):
         ...
 
     def load_group(self, group_id: str, records: Sequence[Record], now: Now) -> Step:
-        """Take in a group that was read by itself."""
+        """Add a group that was loaded by itself."""
         ...
 
     def ends(self) -> Mapping[tuple[str, int], int]:
@@ -62,11 +64,11 @@ class AnyShard(Protocol):
         ...
 
     def group_count(self) -> int:
-        """Tell how many groups there are."""
+        """Return the number of groups."""
         ...
 
     def offset_count(self) -> int:
-        """Tell how many committed offsets there are."""
+        """Return the number of committed offsets."""
         ...
 
 
@@ -74,36 +76,33 @@ MakeShard: TypeAlias = Callable[[int, CoreLimits, TopicImage], AnyShard]
 
 
 class ClusterRunner(ClusterShard):
-    """Lets the runtime run the cluster shard like any other: without groups or ends."""
+    """Fits the cluster shard to the interface: it has no groups and no ends."""
 
     def topics_changed(self, image: TopicImage, now: Now) -> Step:
-        """Nothing to do: the image comes from here."""
+        """Do nothing: the image comes from this shard."""
         return Step()
 
     def configs_changed(self, settings: Mapping[str, GroupOverrides], now: Now) -> Step:
-        """Nothing to do: they come from here."""
+        """Do nothing: the settings come from this shard."""
         return Step()
 
     def load_group(self, group_id: str, records: Sequence[Record], now: Now) -> Step:
-        """Never called: no groups."""
+        """Do nothing: this shard has no groups."""
         return Step()
 
     def ends(self) -> Mapping[tuple[str, int], int]:
-        """No offsets."""
         return {}
 
     def group_count(self) -> int:
-        """No groups."""
         return 0
 
     def offset_count(self) -> int:
-        """No offsets."""
         return 0
 
 
 def group_shards(census: Census, *, are_topics_stored: bool) -> MakeShard:
-    """Return what makes shards of groups that share a limit on their number. Some stores keep no
-    topics.
+    """Return a function that makes shards of groups with one common limit on their number. Set
+    ``are_topics_stored`` to False for a store that keeps no topics.
     """
 
     def make(shard_id: int, limits: CoreLimits, image: TopicImage) -> AnyShard:

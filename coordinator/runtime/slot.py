@@ -1,7 +1,7 @@
-"""One shard as this process runs it: its state, its lease, and what waits for storage.
+"""One shard in this process: its state, its lease, and the requests that wait for storage.
 
-The hot path of the daemon is ``Slot.submit``: nothing in it awaits, and a request that has nothing
-to wait for is answered before it returns (docs/design.md#group-commit).
+The hot path of the daemon is ``Slot.submit``. Nothing in it awaits. A request that does not wait
+for storage is answered before it returns (docs/design.md#group-commit).
 """
 
 from __future__ import annotations
@@ -25,49 +25,50 @@ if TYPE_CHECKING:
 
 
 class SlotHost(Protocol):
-    """What a slot needs of the owner of all slots."""
+    """What a slot needs from the owner of all slots."""
 
     stats: Stats
 
     def admit_events(self, slot: Slot, events: list[Event]) -> list[Event]:
-        """Count events and merge repeats; return those to write now."""
+        """Count events and merge repeats. Return the events to write now."""
         ...
 
     def core_failed(self, slot: Slot, request: Request, ticket: Ticket, error: Exception) -> None:
-        """An exception inside the core is a bug: answer, and load the shard again."""
+        """Handle an exception inside the core, which is a bug: answer, and load the shard again."""
         ...
 
     def ticket_failed(self, error: Exception) -> None:
-        """A ticket raised when it was given its answer."""
+        """Count and log a ticket that raised in ``resolve``."""
         ...
 
     def alarm(self, at_ms: int | None) -> None:
-        """A shard has a deadline at this time."""
+        """Set the alarm for a deadline of a shard."""
         ...
 
     def expire(self, slot: Slot, now: Now) -> None:
-        """Take one portion of what is due in a slot."""
+        """Expire one portion of what is due in a slot."""
         ...
 
 
 class SlotLane(Protocol):
-    """What a slot needs of the lane that it is written by."""
+    """What a slot needs from the lane that writes it."""
 
     is_full: bool
-    """Too much waits: what would write is refused until the append in flight has ended."""
+    """True if too much has gathered. Requests that write are refused until the next append begins.
+    """
     max_waiting: int
-    """Replies of one slot that may wait."""
+    """How many replies of one slot may wait."""
 
     def gather(self, slot: Slot, batch: Batch, record_bytes: int) -> Write:
         """Add a step with records to the next append."""
         ...
 
     def ride(self, slot: Slot, events: list[Event]) -> None:
-        """Let events without a record go with the next append, or soon by themselves."""
+        """Add events without a record to the next append, or to one of their own soon."""
         ...
 
     def forget(self, slot: Slot) -> list[Reply]:
-        """Take a dropped slot out of what is not durable; return the replies that waited."""
+        """Remove a dropped slot from what is not durable. Return the replies that waited."""
         ...
 
     def waiting(self, slot: Slot) -> list[Reply]:
@@ -79,7 +80,7 @@ Owed: TypeAlias = tuple[Ticket, Result]
 
 
 class Slot:
-    """A shard, or the place of one that is LOADING (``shard`` is None)."""
+    """A shard, or the place of a shard that is LOADING (``shard`` is None)."""
 
     __slots__ = (
         "_host",
@@ -93,23 +94,27 @@ class Slot:
     )
 
     def __init__(self, shard_id: ShardId, lane: SlotLane, host: SlotHost) -> None:
-        """Make an empty place: LOADING, without a lease."""
+        """The slot starts LOADING and without a lease."""
         self.shard_id = shard_id
         self.lane = lane
         self.shard: AnyShard | None = None
         self.lease: Lease | None = None
         self.needs_lease = True
-        """A lease under a new epoch has to be taken before the next load."""
+        """True if a lease with a new epoch must be acquired before the next load."""
         self.unfinished: Write | None = None
         """The newest write with records of this shard that is not durable yet."""
         self._host = host
         self._open: dict[int, tuple[Ticket, Callable[[ErrorCode], Result]]] = {}
-        """What the core may park, and what refuses it, by identity of the ticket: whatever becomes
-        of the shard each is answered once. Not the requests: a parked one would keep its metadata
-        or assignments, long after its client is gone."""
+        """The requests that the core may park, by the identity of their ticket: the ticket, and a
+        function that makes its refusal. So each is answered exactly once, even if the shard is
+        dropped. The request itself is not kept: its metadata or assignments would stay in memory
+        after its client is gone.
+        """
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
-        """Give a request to the shard; answer at once, or once what it rests on is durable."""
+        """Pass a request to the shard. Answer at once, or once the records it depends on are
+        durable.
+        """
         shard = self.shard
         if shard is None:
             self._host.stats.refused_loading += 1
@@ -140,15 +145,15 @@ class Slot:
             self._host.alarm(shard.next_deadline())
 
     def next_deadline(self) -> int | None:
-        """Tell when to call ``expire``; None: not at all for now."""
+        """Return the time of the next call of ``expire``, or None if there is none."""
         return None if self.shard is None else self.shard.next_deadline()
 
     def expire(self, now: Now) -> None:
-        """Take one portion of what is due."""
+        """Expire one portion of what is due."""
         self._host.expire(self, now)
 
     def take(self, step: Step) -> None:
-        """Carry out a step: records to the gatherer, replies behind them or out, events along."""
+        """Carry out a step: write its records and events, and release or queue its replies."""
         write = self.unfinished
         events = self._host.admit_events(self, step.events) if step.events else step.events
         if step.records:
@@ -162,10 +167,10 @@ class Slot:
                 write.replies.append(reply)
 
     def release(self, write: Write) -> None:
-        """Give the replies of a write that is durable, in order.
+        """Release the replies of a durable write, in order.
 
-        A ticket may submit the next request of its connection from within ``resolve``; while
-        replies are left, the answer to that one queues behind them.
+        A ticket may submit the next request of its connection from within ``resolve``. While
+        replies are left, the answer to that request queues behind them.
         """
         replies = write.replies
         while replies:
@@ -174,7 +179,7 @@ class Slot:
             self.unfinished = None
 
     def give(self, reply: Reply) -> None:
-        """Give one answer."""
+        """Resolve the ticket of one reply."""
         ticket, result = reply.ticket, reply.result
         if type(result) in PARKED_RESULTS and not self._open.pop(id(ticket), None):
             self._host.ticket_failed(AssertionError(f"answered twice: {result!r}"))
@@ -182,10 +187,12 @@ class Slot:
             self._resolve(ticket, result)  # type: ignore[arg-type]
 
     def drop(self) -> list[Owed]:
-        """Forget the state: LOADING. Returns who is owed which answer, for the owner to give.
+        """Drop the state, so that the shard is LOADING. Return the answers that the owner has to
+        send.
 
-        Replies that waited may rest on records that are not durable, and what was parked has lost
-        its group: NOT_COORDINATOR makes clients find us again and repeat the request.
+        The waiting replies may depend on records that are not durable, and a parked request has
+        lost its group. NOT_COORDINATOR makes clients look for the coordinator again and repeat the
+        request.
         """
         self.shard = None
         self.unfinished = None
@@ -198,7 +205,7 @@ class Slot:
         return owed
 
     def close_parked(self) -> list[Owed]:
-        """Return the refusals owed to what is parked; answers that wait for storage still come."""
+        """Return a refusal for each parked request. Waiting answers are still sent."""
         answered = {id(reply.ticket) for reply in self.lane.waiting(self)}
         parked = {key: call for key, call in self._open.items() if key not in answered}
         for key in parked:
@@ -206,18 +213,18 @@ class Slot:
         return [_lost(*call) for call in parked.values()]
 
     def close_open(self) -> list[Owed]:
-        """Return the refusals owed to what may park, answered or parked, that nobody has yet."""
+        """Return a refusal for each request that may park and has no answer yet, parked or not."""
         still_open = list(self._open.values())
         self._open.clear()
         return [_lost(*call) for call in still_open]
 
     def settle(self, owed: list[Owed]) -> None:
-        """Give the answers that ``drop`` returned."""
+        """Resolve the tickets with the answers that ``drop`` returned."""
         for ticket, result in owed:
             self._resolve(ticket, result)
 
     def disown(self, ticket: Ticket) -> None:
-        """Forget a ticket that somebody else answers."""
+        """Forget a ticket that is answered elsewhere."""
         self._open.pop(id(ticket), None)
 
     def _is_full(self) -> bool:
@@ -235,5 +242,5 @@ class Slot:
 
 
 def _lost(ticket: Ticket, refused: Callable[[ErrorCode], Result]) -> Owed:
-    """Make clients find us again and repeat the request."""
+    """Return a refusal that makes clients look for the coordinator again and repeat the request."""
     return ticket, refused(ErrorCode.NOT_COORDINATOR)

@@ -1,5 +1,5 @@
-"""Tickets and places of the in-process service: who awaits one answer, who collects several, and
-who answers once the coordinator has stopped.
+"""Tickets of the in-process service: for one awaited answer, for one of several, and for a list.
+Also the place that answers after the coordinator has stopped.
 """
 
 from __future__ import annotations
@@ -14,50 +14,48 @@ from groupkeeper.coordinator.core.requests import Now, Request
 
 
 class Ticket(Protocol):
-    """Whoever asked: takes one answer.
+    """Receives one answer.
 
-    A ticket may also have ``abort()``: called instead of ``resolve`` when its request has met the
-    same bug of ours twice (docs/design.md#known-bugs), to close the connection that it came in on.
+    A ticket may also have ``abort()``. It is called instead of ``resolve`` if its request has met
+    the same bug twice (docs/design.md#known-bugs). It closes the connection of the request.
     """
 
     def resolve(self, result: Any) -> None:
-        """Take the answer; called exactly once, before ``submit`` returns or later."""
+        """Receive the answer. Called exactly once, before ``submit`` returns or later."""
         ...
 
 
 class Submits(Protocol):
-    """Where the requests of a shard or of a group go."""
+    """Where the requests for a shard or a group are submitted."""
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
-        """Take a request; its ticket is resolved now or later."""
+        """Submit a request. Its ticket is resolved now or later."""
         ...
 
 
 class Closed:
-    """Stands where a shard was once the coordinator stops: clients look for another coordinator."""
+    """Replaces a shard once the coordinator stops, so that clients look for another coordinator."""
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
-        """Answer at once."""
+        """Refuse the request at once."""
         ticket.resolve(request.refused(ErrorCode.NOT_COORDINATOR))
 
 
 class Awaited:
-    """A ticket for those who await."""
+    """A ticket whose answer is awaited."""
 
     __slots__ = ("future",)
 
     def __init__(self) -> None:
-        """Wait on the running loop."""
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def resolve(self, result: Any) -> None:
-        """Wake who awaits."""
         if not self.future.done():  # the caller may have been cancelled
             self.future.set_result(result)
 
 
 class Part:
-    """The ticket of one of several questions: whoever asked them all takes its answer."""
+    """The ticket of one of several questions. A common callback gets all the answers."""
 
     __slots__ = ("_took", "_which")
 
@@ -67,7 +65,6 @@ class Part:
         self._which = which
 
     def resolve(self, result: Any) -> None:
-        """Pass the answer on."""
         self._took(self._which, result)
 
 
@@ -75,7 +72,6 @@ class Many:
     """Collects the answers of several requests into a list, in their order."""
 
     def __init__(self, count: int, ticket: Ticket) -> None:
-        """Resolve the ticket once ``count`` answers are there."""
         self._results: list[Result | None] = [None] * count
         self._left = count
         self._ticket = ticket
