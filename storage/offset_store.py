@@ -209,8 +209,8 @@ class OffsetStore:
     def _deleted(self, group_id: str, lost: Sequence[StoredOffset], is_all: bool) -> list[Event]:
         """What the log says of it, as of a deletion through a coordinator."""
         who: dict[str, Any] = {
-            "group": group_id,
-            "generation": NO_GENERATION,
+            "group_id": group_id,
+            "generation_id": NO_GENERATION,
             "client_id": self._owner,
             "client_host": "",
             "principal": "",

@@ -161,6 +161,6 @@ async def a_heartbeat(server: GroupkeeperServer) -> None:
 
 
 def heartbeats(server: GroupkeeperServer) -> int:
-    assert server._listener is not None
-    counts = server._listener.stats.requests
+    assert server._kafka is not None
+    counts = server._kafka.stats.requests
     return sum(count for (key, _, _), count in counts.items() if key == HEARTBEAT)
