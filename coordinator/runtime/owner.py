@@ -216,7 +216,7 @@ class ShardOwner:
             self._step(slot, lambda shard: shard.configs_changed(settings, now))
 
     def push_image(self, image: TopicImage) -> None:
-        """Pass a new image of topics to the loaded shards. A LOADING shard gets it after its load."""
+        """Pass a new image of topics to every loaded shard. The others get it after their load."""
         now = self._clock.now()
         for slot in self.slots.values():
             if slot.shard is not None:
