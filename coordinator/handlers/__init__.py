@@ -1,1 +1,1 @@
-"""One file an API: every version is turned into one request type, and its result into wire form."""
+"""One file per API. It turns every version into one request type, and the result into wire form."""

@@ -1,4 +1,4 @@
-"""ApiVersions (18): what we serve, and the features that are switched on.
+"""ApiVersions (18): the APIs that we serve, and the features that are switched on.
 
 | version | change |
 | --- | --- |
@@ -6,8 +6,8 @@
 | 3 | client software name and version; tagged features; flexible, but for the response header |
 | 4 | lists features whose minimum is 0 |
 
-Above 4, and below 0: answered in the layout of v0 with UNSUPPORTED_VERSION and our range, so that a
-newer client can ask again (KafkaApis.handleApiVersionsRequest).
+A version above 4 or below 0 is answered in the layout of v0 with UNSUPPORTED_VERSION and our range.
+A newer client can then ask again (KafkaApis.handleApiVersionsRequest).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Answer at once; nothing here depends on the state of anything."""
+    """Answer at once. The answer depends on no state."""
     request = exchange.read(services)
     version = exchange.version
     valid = version < 3 or (
@@ -51,7 +51,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def handle_unsupported(exchange: Exchange, _services: Services) -> None:
-    """Answer a version that is none of ours."""
+    """Answer a version that we do not serve."""
     exchange.error = ErrorCode.UNSUPPORTED_VERSION
     api = API_BY_KEY[KEY]
     own = Row(api_key=KEY, min_version=api.advertised_min, max_version=api.max_version)
@@ -62,7 +62,7 @@ def handle_unsupported(exchange: Exchange, _services: Services) -> None:
 
 @functools.cache
 def _served(version: int) -> dict[str, Any]:
-    """Write once what every connection of every client begins with."""
+    """Return the values that are the same for every client. They are made once per version."""
     rows = [
         Row(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
         for api in APIS

@@ -24,9 +24,11 @@ GROUP_OPERATIONS = 3400
 """All rights on a group: READ 3, DELETE 6, DESCRIBE 8, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11."""
 
 NO_OPERATIONS = -(2**31)
-"""They were not asked for."""
+"""The answer for a request that did not ask for operations."""
 
 
 def endpoint(exchange: Exchange, services: Services) -> Endpoint:
-    """Tell where the client of this exchange reaches us: as configured, else as it did."""
+    """Return the address of this server for the client: the configured one, else the one it
+    used.
+    """
     return services.advertised or Endpoint(*exchange.channel.local_address())

@@ -1,4 +1,4 @@
-"""CreatePartitions (37): make topics of static mode larger.
+"""CreatePartitions (37): add partitions to topics of static mode.
 
 | version | change |
 | --- | --- |
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit what can be asked of us; answered once the partitions are durable."""
+    """Submit the topics that may be changed. The answer follows once the partitions are durable."""
     wire = exchange.read(services)
     named = [(topic.name, "") for topic in wire.topics]
     if services.denied:
@@ -60,7 +60,7 @@ def _judge(topic: Any, twice: frozenset[str], room: int, services: Services) -> 
         return topic_changes.refusal(topic.name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     growth = _growth(topic, services)
     if growth <= 0:
-        return None  # the cluster shard says what is wrong with it
+        return None  # the cluster shard reports the error
     assigned = topic.assignments
     if assigned is not None and (
         len(assigned) != growth or any(tuple(a.broker_ids) != (services.node_id,) for a in assigned)
@@ -81,7 +81,7 @@ def _render_once(changes: list[TopicChange], exchange: Exchange) -> bytes:
 
 
 def render(changes: list[TopicChange], exchange: Exchange) -> bytes:
-    """Render for the version asked."""
+    """Render in the version of the request."""
     exchange.error = topic_changes.first_error(changes)
     return exchange.write(
         results=[

@@ -1,4 +1,4 @@
-"""CreateTopics (19): topics of static mode. Kafka's configs are checked and have no meaning here.
+"""CreateTopics (19): topics of static mode. Kafka's configs are checked, but have no effect here.
 
 | version | change |
 | --- | --- |
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit what can be asked of us; answered once the topics are durable."""
+    """Submit the topics that may be created. The answer follows once they are durable."""
     wire = exchange.read(services)
     named = [(topic.name, "") for topic in wire.topics]
     if services.denied:
@@ -43,7 +43,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def _undecided(topics: Any) -> frozenset[str]:
-    """The names that Kafka's controller is asked about; the others are refused before that."""
+    """Return the names that Kafka's controller decides on. The others are refused before that."""
     names = [topic.name for topic in topics]
     return frozenset(names) - topic_changes.repeated(names) - {CLUSTER_TOPIC}
 
@@ -56,7 +56,9 @@ def _new_topic(topic: Any, services: Services) -> NewTopic:
 def _are_too_many(
     topics: Any, new: list[NewTopic], undecided: frozenset[str], services: Services
 ) -> bool:
-    """Kafka counts the partitions that are asked for, and then the records that it would write."""
+    """Apply Kafka's two limits: the partitions of the request, and the records that it would
+    write.
+    """
     asked = written = 0
     for topic, made in zip(topics, new, strict=True):
         if made.name in undecided and made.partitions > 0:
@@ -67,7 +69,7 @@ def _are_too_many(
 
 
 def _judge(topic: Any, services: Services) -> tuple[ErrorCode, str] | None:
-    """Return the first error of a topic, apart from its name, in Kafka's order."""
+    """Return the first error of a topic other than its name, in Kafka's order."""
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
         message = f"Null value not supported for topic configs: {', '.join(nulls)}"
@@ -85,7 +87,7 @@ def _judge(topic: Any, services: Services) -> tuple[ErrorCode, str] | None:
 
 
 def _judge_assignments(topic: Any, node_id: int) -> tuple[ErrorCode, str] | None:
-    """A manual assignment may only say what is so anyway: every partition on us."""
+    """Check a manual assignment. It must place every partition on this server."""
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         message = "partitions and replication factor must be -1 beside a manual assignment"
         return ErrorCode.INVALID_REQUEST, message
@@ -109,7 +111,7 @@ def _render_once(changes: list[TopicChange], exchange: Exchange) -> bytes:
 
 
 def render(changes: list[TopicChange], exchange: Exchange) -> bytes:
-    """Render for the version asked."""
+    """Render in the version of the request."""
     exchange.error = topic_changes.first_error(changes)
     return exchange.write(topics=[_row(change) for change in changes])
 

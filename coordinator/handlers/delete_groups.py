@@ -1,11 +1,11 @@
-"""DeleteGroups (42): remove Empty groups with all of their offsets
+"""DeleteGroups (42): delete Empty groups with all of their offsets
 (docs/spec/administration.md#delete-groups).
 
 | version | change |
 | --- | --- |
 | 2 | flexible |
 
-Each group is judged on its own; one that is named twice is deleted and answered once.
+Each group is deleted on its own. A group that is named twice is deleted and answered once.
 """
 
 from __future__ import annotations

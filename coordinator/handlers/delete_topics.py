@@ -1,4 +1,4 @@
-"""DeleteTopics (20): delete topics of static mode, and with them what was committed for them.
+"""DeleteTopics (20): delete topics of static mode, with their committed offsets.
 
 | version | change |
 | --- | --- |
@@ -26,7 +26,7 @@ NOT_NAMED = "Name a topic by name or by id."
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit what can be asked of us; answered once the topics are durably gone."""
+    """Submit the topics that may be deleted. The answer follows once the deletion is durable."""
     wire = exchange.read(services)
     if exchange.version >= 6:
         named = [(t.name, uuid_to_topic_id(t.topic_id)) for t in wire.topics]
@@ -57,14 +57,14 @@ def _judge(name: str | None, topic_id: str) -> TopicChange | None:
 
 
 def _render_once(changes: list[TopicChange], exchange: Exchange) -> bytes:
-    """Render each topic once, and each entry that names none, or one in both ways."""
+    """Render each topic once. An entry with neither or both of name and id has a row of its own."""
     topics = dict.fromkeys(change for change in changes if change.message != NOT_NAMED)
     others = (change for change in changes if change.message == NOT_NAMED)
     return render([*topics, *others], exchange)
 
 
 def render(changes: list[TopicChange], exchange: Exchange) -> bytes:
-    """Render for the version asked."""
+    """Render in the version of the request."""
     exchange.error = topic_changes.first_error(changes)
     return exchange.write(
         responses=[

@@ -9,9 +9,9 @@
 | 5 | flexible |
 | 6 | an absent group is GROUP_ID_NOT_FOUND with a message; before, it is Dead without an error |
 
-A group that is named twice is answered twice. The message of a group without an error is null, as
-in Kafka; our own command line, which is known by its client id, finds there what the group waits
-for.
+A group that is named twice is answered twice. As in Kafka, the message of a group without an error
+is null. There is one exception: our own command line, known by its client id, gets in the message
+what the group waits for.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FIRST_WITH_MESSAGE = 6
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Ask for group after group, and answer in the order of the request."""
+    """Ask for each group. The answers have the order of the request."""
     wire = exchange.read(services)
     version = exchange.version
     with_operations = version >= 3 and wire.include_authorized_operations
@@ -55,21 +55,22 @@ def handle(exchange: Exchange, services: Services) -> None:
     tells_waiting = (
         version >= FIRST_WITH_MESSAGE
         and exchange.client.client_id == CLI_CLIENT_ID
-        and len(wire.groups) == 1  # it asks for one, and reading subscriptions takes time
+        and len(wire.groups)
+        == 1  # the command line asks for one group, and reading subscriptions takes time
     )
     requests = [DescribeGroup(group_id, tells_waiting) for group_id in wire.groups]
     Gather(exchange, services, requests, render_part, render_all).begin()
 
 
 def _told(result: DescribeGroupResult, version: int) -> ErrorCode:
-    """The error of a group; that it is absent is one since version 6 alone."""
+    """Return the error of a group. An absent group is an error only from version 6 on."""
     absent = result.error is ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.NONE if absent and version < 6 else result.error
 
 
 def _row(result: DescribeGroupResult, version: int, *, with_operations: bool) -> Row:
     error = _told(result, version)
-    # An entry with an error is not filled; a Dead one of v5, which has none, is.
+    # Rows with an error have no operations. The Dead group of v5 has no error, so it has them.
     filled = with_operations and error is ErrorCode.NONE
     return Row(
         error_code=error,
@@ -84,8 +85,8 @@ def _row(result: DescribeGroupResult, version: int, *, with_operations: bool) ->
 
 
 def waiting_text(waiting: Waiting) -> str:
-    """Encode for our command line what a group waits for, as far as a string of Kafka's holds it:
-    a text that is cut would tell nothing at all.
+    """Encode what a group waits for as JSON, for our command line. Entries that do not fit into a
+    Kafka string are left out and counted: text that is cut is no JSON.
     """
     awaited = list(_fitting(member._asdict() for member in waiting.awaited))
     topics = list(_fitting(waiting.topics))
@@ -101,7 +102,7 @@ def waiting_text(waiting: Waiting) -> str:
 
 
 def _fitting(items: Iterable[_T]) -> Iterator[_T]:
-    """Yield what has room in half of a string; its JSON is ASCII."""
+    """Yield the items that fit into half of a string. Their JSON is ASCII."""
     left = MAX_STRING_BYTES // 2 - 200
     for item in items:
         left -= len(json.dumps(item, separators=(",", ":"))) + 1
@@ -111,4 +112,4 @@ def _fitting(items: Iterable[_T]) -> Iterator[_T]:
 
 
 _WITH_STATE = frozenset({ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND})
-"""Other errors, as COORDINATOR_LOAD_IN_PROGRESS, leave the state empty: nothing is known of it."""
+"""Other errors, such as COORDINATOR_LOAD_IN_PROGRESS, leave the state empty: it is unknown."""

@@ -1,7 +1,7 @@
-"""One request of one connection, and its answer: what the core calls a ticket.
+"""One request of one connection, and its answer. The core calls it a ticket.
 
-Whoever answers calls ``resolve`` once; the exchange renders for the version that the client spoke
-and hands the bytes to the connection, which writes them when everything before them was written.
+The core calls ``resolve`` once. The exchange renders the result in the client's version and passes
+the bytes to its connection. The connection writes them after the replies of earlier requests.
 Nothing here awaits, and no future or task stands between a request and its answer.
 """
 
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.services import Services
 
 Render: TypeAlias = Callable[[Any, "Exchange"], bytes | None]
-"""(result, exchange) -> the whole reply frame, its length in front; None: it is sent later."""
+"""(result, exchange) -> the whole reply frame with its length in front. None if it is sent
+later.
+"""
 
 INTERNAL_ERROR = "internal_error"
-"""The reason that is logged and counted where a bug of ours closes a connection."""
+"""The reason that is logged and counted when a bug of ours closes a connection."""
 
 ELEMENT_WEIGHTS: Final[dict[int, int]] = {
     ApiKey.CREATE_TOPICS: 5,
@@ -38,47 +40,49 @@ ELEMENT_WEIGHTS: Final[dict[int, int]] = {
     ApiKey.OFFSET_DELETE: 2,
     ApiKey.METADATA: 2,
 }
-"""How many elements one element counts as, where it holds the loop for longer than the others do
-(measured: 20 us a group to alter, 15 us a topic to create, 5 us a member that leaves, up to 8 us a
-topic by id, up to 5 us anything else).
+"""How many elements one element counts as, if it holds the loop for longer than others (measured:
+20 us per group to alter, 15 us per topic to create, 5 us per member that leaves, up to 8 us per
+topic by id, up to 5 us for anything else).
 """
 
 
 class Channel(Protocol):
-    """What an exchange needs of the connection that it came in on."""
+    """What an exchange needs from its connection."""
 
     session: Session
-    """Who speaks on it."""
+    """The client of this connection."""
 
     def answered(self, exchange: Exchange) -> None:
-        """The exchange has its reply: write it as soon as it is its turn."""
+        """Called when the exchange has its reply. Writes it after the replies of earlier
+        requests.
+        """
         ...
 
     def failed(self, exchange: Exchange, error: BaseException) -> None:
-        """Rendering raised, which is a bug of ours: there is no reply to write."""
+        """Called when rendering raised, which is a bug of ours. There is no reply to write."""
         ...
 
     def refused(self, exchange: Exchange, reason: str) -> None:
-        """The exchange must not be answered: its connection ends, counted under the reason."""
+        """Close the connection without an answer, and count it under the reason."""
         ...
 
     def grew(self, exchange: Exchange, size_bytes: int) -> None:
-        """The exchange holds so many bytes more until it is answered."""
+        """Add to the number of bytes that the exchange holds until it is answered."""
         ...
 
     def local_address(self) -> tuple[str, int]:
-        """The address of ours that the client connected to."""
+        """Return the address of this server that the client connected to."""
         ...
 
     def later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Run the call once after the delay (0: in the next turn of the loop); return what cancels
-        it.
+        """Run the call once after the delay (0: in the next turn of the loop). Return a function
+        that cancels it.
         """
         ...
 
 
 class _Closed:
-    """The channel of an exchange whose connection is gone: nobody hears the answer."""
+    """The channel of an exchange whose connection is closed. It discards the answer."""
 
     session = Session("", "")
 
@@ -117,7 +121,7 @@ def _not_set(_result: Any, _exchange: Exchange) -> bytes:
 
 
 class Exchange(msgspec.Struct, eq=False):
-    """A request that waits for its answer; made of what the header said."""
+    """A request that waits for its answer. Made from the header of the frame."""
 
     channel: Channel
     key: int
@@ -128,34 +132,35 @@ class Exchange(msgspec.Struct, eq=False):
     offset: int
     """Where the body begins in ``frame``."""
     last_sender: LastSender = msgspec.field(default_factory=LastSender)
-    """That of its connection."""
+    """The last sender of the connection."""
     render: Render = _not_set
     """Set by the handler before it submits."""
     asked: Any = None
-    """What a renderer needs of the request."""
+    """The parts of the request that the renderer needs."""
     throttle_time_ms: int = 0
-    """How long the client is asked to wait before its next request; there are no quotas yet."""
+    """How long the client must wait before its next request. Always 0: there are no quotas yet."""
     error: int = 0
     """The first error of the answer, for the metrics."""
     reply: bytes | None = None
-    """The reply frame once there is one."""
+    """The reply frame, once it is rendered."""
     holds: bool = True
-    """While this waits, nothing that follows on its connection is begun (docs/spec/wire.md#frames).
-    Handlers clear it for what may be pipelined: commits, plain fetches, heartbeats.
+    """If True, later requests of the connection do not begin before this one is answered
+    (docs/spec/wire.md#frames). Handlers clear it for requests that may be pipelined: commits, plain
+    fetches, heartbeats.
     """
     begun_s: float = 0.0
-    """When it was begun, by the monotonic clock; 0.0 where it was answered in the same turn."""
+    """When it began, by the monotonic clock. 0.0 if it was answered in the same turn."""
     on_closed: Callable[[], None] | None = None
-    """Called when the connection goes while this waits, to let go of what waits only for it."""
+    """Called when the connection closes before the answer, to cancel work for this request."""
 
     group_id: str | None = None
-    """The group that the answer is about, where one group can make it large: for the log."""
+    """The group that can make the answer large. For the log."""
     cost_bytes: int = 0
-    """What it makes its connection hold while it waits."""
+    """How many bytes the connection holds for it while it waits."""
 
     def read(self, services: Services) -> Any:
-        """Read the body as kio's class of its version, and let the frame go: a parked join needs it
-        no more. The requests of the hot path are read by ``protocol.packed`` instead.
+        """Read the body as kio's class of its version, and release the frame, which a parked join
+        does not need. Requests of the hot path are read by ``protocol.packed`` instead.
 
         Raises ProtocolError.
         """
@@ -166,7 +171,7 @@ class Exchange(msgspec.Struct, eq=False):
         return entity
 
     def write(self, **values: Any) -> bytes:
-        """Return the reply from the values of its fields, for the version asked.
+        """Return the reply in the version of the request, from the values of its fields.
 
         Fields that the version lacks are left out.
         """
@@ -178,8 +183,8 @@ class Exchange(msgspec.Struct, eq=False):
         return write_elements(self.key, self.version, path, items)
 
     def let_go(self) -> None:
-        """Keep nothing of the request, nor of the connection, which is gone. Whoever answers may
-        still do so: the core keeps the ticket of a parked join for as long as its member.
+        """Release the request and the closed connection. The answer may still come: the core keeps
+        the ticket of a parked join for as long as its member.
         """
         on_closed, self.on_closed = self.on_closed, None
         if on_closed is not None:
@@ -190,7 +195,7 @@ class Exchange(msgspec.Struct, eq=False):
         self.asked = self.reply = None
 
     def resolve(self, result: Any) -> None:
-        """Take the answer. To be called once, by whoever answers."""
+        """Render the result and send it. Called once."""
         try:
             reply = self.render(result, self)
         except Exception as error:  # noqa: BLE001 - a bug in rendering must not stop other replies
@@ -200,12 +205,12 @@ class Exchange(msgspec.Struct, eq=False):
             self.send(reply)
 
     def abort(self) -> None:
-        """Close the connection instead of answering: this request met the same bug of ours twice
+        """Close the connection instead of an answer. This request met the same bug twice
         (docs/design.md#known-bugs).
         """
         self.channel.refused(self, INTERNAL_ERROR)
 
     def send(self, reply: bytes) -> None:
-        """Answer with a frame that is already rendered."""
+        """Send a frame that is already rendered."""
         self.reply = reply
         self.channel.answered(self)

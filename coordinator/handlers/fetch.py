@@ -1,4 +1,4 @@
-"""Fetch (1): a long poll that returns no records, for static mode holds none
+"""Fetch (1): a long poll that returns no records, since static mode has none
 (docs/design.md#static-mode).
 
 | version | change |
@@ -12,10 +12,11 @@
 | 15 | replica state |
 | 16 | current leader, as a tag; node endpoints |
 
-There are no sessions: a full fetch is answered with session id 0, and an incremental one with
-FETCH_SESSION_ID_NOT_FOUND, after which clients send full ones. A poll that has nothing wrong in it
-waits for as long as the client asks, up to a limit; with an error in it, it is answered at once, as
-Kafka does. What does not exist is no such error: the rest of the poll waits.
+There are no sessions. A full fetch is answered with session id 0. An incremental fetch is answered
+with FETCH_SESSION_ID_NOT_FOUND, and clients then send full ones.
+
+A poll without errors waits for as long as the client asks, up to a limit. A poll with an error is
+answered at once, as in Kafka. An absent partition is not such an error: the rest of the poll waits.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ TOPIC_IDS = 13
 CURRENT_LEADER = 16
 
 MAX_WAIT_MS = 30_000
-"""A poll never waits longer, whatever the client asks: Kafka's clients ask for 500 ms."""
+"""The longest wait, whatever the client asks for. Kafka's clients ask for 500 ms."""
 
 FULL_EPOCHS = frozenset({0, -1})
 """Session epochs that begin or end a session, and so name every partition
@@ -53,7 +54,7 @@ FULL_EPOCHS = frozenset({0, -1})
 _ZERO_ID = ("", "")
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 CONSUMER, DEBUGGING_CONSUMER = -1, -2
-"""Replica ids of those that are none."""
+"""Replica ids of clients that are no replica."""
 NO_EPOCH = -1
 
 
@@ -61,16 +62,16 @@ class _Asked(NamedTuple):
     """A partition of the request."""
 
     topic: tuple[str, str]
-    """The name or the id (printed) that the client has for its topic, as the answer has it."""
+    """The name or the printed id that the client sent for the topic, as the answer repeats it."""
     topic_id: str
-    """"" if there is no such topic."""
+    """Empty if there is no such topic."""
     error: ErrorCode
-    """What it is that there is no such partition."""
+    """The error if there is no such partition."""
     wire: Any
 
 
 class _Fetched(NamedTuple):
-    """A partition of the answer: no records."""
+    """A partition of the answer, without records."""
 
     partition_index: int
     error_code: ErrorCode
@@ -78,9 +79,8 @@ class _Fetched(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     aborted_transactions: tuple[()] | None
-    """Kafka says that there were none (an empty array) of a partition that does not exist, and to
-    those who read what is committed (FetchResponse.partitionResponse,
-    KafkaApis.handleFetchRequest).
+    """An empty array for an absent partition, and for a consumer that reads committed records.
+    Otherwise null (FetchResponse.partitionResponse, KafkaApis.handleFetchRequest).
     """
     current_leader: Row | None = None
     preferred_read_replica: int = -1
@@ -88,7 +88,7 @@ class _Fetched(NamedTuple):
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Answer at once, or after the wait."""
+    """Answer at once or after the wait."""
     wire = exchange.read(services)
     if exchange.version >= 7 and wire.session_epoch not in FULL_EPOCHS:
         exchange.error = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -107,15 +107,15 @@ def handle(exchange: Exchange, services: Services) -> None:
 
     def answer() -> None:
         exchange.on_closed = None
-        # Rendered anew: the ends may have grown, a topic may have gone.
+        # Rendered again: ends may have grown, and topics may have been deleted.
         exchange.send(render(wire, exchange, services)[0])
 
     exchange.on_closed = exchange.channel.later(wait_ms / 1000, answer)
 
 
 def _each_once(wire: Any, version: int, image: TopicImage) -> tuple[list[_Asked], list[_Asked]]:
-    """Find what exists, and what does not. A partition that comes twice stands where it comes
-    first, and is what is said last.
+    """Return the known and the missing partitions. If a partition is named twice, its first place
+    and its last values count.
     """
     by_id = version >= TOPIC_IDS
     asked: dict[tuple[tuple[str, str], int], _Asked] = {}
@@ -136,7 +136,7 @@ def _each_once(wire: Any, version: int, image: TopicImage) -> tuple[list[_Asked]
     for found in asked.values():
         (missing if found.error else known).append(found)
     if by_id and _replica_id(wire, version) < 0:
-        # Of a consumer's partitions Kafka looks at the ids first (KafkaApis.handleFetchRequest).
+        # For a consumer, Kafka checks the ids first (KafkaApis.handleFetchRequest).
         missing.sort(key=lambda one: one.error is not ErrorCode.UNKNOWN_TOPIC_ID)
     return known, missing
 
@@ -144,12 +144,12 @@ def _each_once(wire: Any, version: int, image: TopicImage) -> tuple[list[_Asked]
 def look_up(
     topics: TopicSource, asked: _Asked, version: int, *, is_replica: bool
 ) -> tuple[ErrorCode, int]:
-    """Find (error, end) for a partition that exists; with an error the end is -1."""
+    """Return (error, end) of a partition that exists. With an error the end is -1."""
     wire = asked.wire
     epoch = wire.current_leader_epoch if version >= 9 else NO_EPOCH
     if epoch > LEADER_EPOCH or (is_replica and epoch >= 0):
         return ErrorCode.UNKNOWN_LEADER_EPOCH, -1
-    if is_replica:  # nobody is, here (Partition.followerReplicaOrThrow)
+    if is_replica:  # there are no replicas here (Partition.followerReplicaOrThrow)
         return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
     end = topics.end_offset(asked.topic_id, wire.partition)
     if not 0 <= wire.fetch_offset <= end:
@@ -158,9 +158,9 @@ def look_up(
 
 
 def render(wire: Any, exchange: Exchange, services: Services) -> tuple[bytes, bool]:
-    """Render for the version asked; also say whether the answer may wait.
+    """Render in the version of the request. Also return whether the answer may wait.
 
-    What exists comes first; neighbours of one topic share an entry (FetchResponse.toMessage).
+    Known partitions come first. Neighbours of one topic share an entry (FetchResponse.toMessage).
     """
     version = exchange.version
     known, missing = _each_once(wire, version, services.topics.image)
@@ -195,15 +195,15 @@ def _replica_id(wire: Any, version: int) -> int:
 
 
 def _stumbles(missing: list[_Asked], version: int) -> bool:
-    """Say whether something follows a partition of no id: Kafka has no name of that to compare with
-    (FetchResponse.matchingTopic).
+    """Return whether an entry follows a partition with the zero id. Kafka fails there, because it
+    has no name to compare (FetchResponse.matchingTopic).
     """
     return version >= TOPIC_IDS and any(one.topic == _ZERO_ID for one in missing[:-1])
 
 
 def _render_refused(wire: Any, exchange: Exchange) -> bytes:
-    """Answer as Kafka where it stumbles (FetchRequest.getErrorResponse): below 13 each partition as
-    it was asked for.
+    """Return the answer of Kafka's failure (FetchRequest.getErrorResponse). Below version 13 it
+    repeats each partition of the request.
     """
     version, error = exchange.version, ErrorCode.UNKNOWN_SERVER_ERROR
     exchange.error = error

@@ -8,9 +8,9 @@
 | 4 | many keys, one entry each in request order; message "" on success |
 | 6 | key type 2, share |
 
-Transaction and share coordinators do not exist here: COORDINATOR_NOT_AVAILABLE, which clients
-retry, rather than an answer that names us. From 4 on Kafka has words only for a type of keys that
-it does not know (KafkaApis.getCoordinator).
+There are no transaction or share coordinators here. They are answered with
+COORDINATOR_NOT_AVAILABLE, which clients retry, and never with our own address. From version 4 on
+Kafka sends a message only for an unknown key type (KafkaApis.getCoordinator).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Answer at once: every group is ours, "" too."""
+    """Answer at once. Every group is ours, even ""."""
     request = exchange.read(services)
     version = exchange.version
     key_type = request.key_type if version >= 1 else GROUP
@@ -62,7 +62,7 @@ def _row(key: str, error: ErrorCode, message: str, node_id: int, here: Endpoint)
 
 
 def check_key(key_type: int, key: str, version: int, denied: ErrorCode) -> ErrorCode:
-    """Say whether we coordinate what the key names."""
+    """Return an error unless we coordinate the key."""
     if key_type == GROUP:
         return denied
     if key_type == TRANSACTION:

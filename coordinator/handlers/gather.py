@@ -1,8 +1,7 @@
-"""Asking for many groups in one request: a window at a time, so that the loop stays free.
+"""Asks for many groups in one request, one window at a time, so that the loop stays free.
 
-Each answer is rendered when it comes, and only its bytes are kept. A request may name one large
-group a thousand times; what would make too large a reply closes the connection instead of eating
-the memory.
+Each answer is rendered at once, and only its bytes are kept. A request may name one large group a
+thousand times. A reply that becomes too large closes the connection before it fills the memory.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 WINDOW_REQUESTS = 64
 WINDOW_BYTES = 262_144
-"""After so many questions, or so many bytes of answers, the loop serves others first."""
+"""After this many questions, or bytes of answers, other requests run first."""
 
 
 class Gather:
@@ -51,8 +50,8 @@ class Gather:
         finish: Callable[[list[bytes]], bytes],
         at_once: int = WINDOW_REQUESTS,
     ) -> None:
-        """``render`` makes one part of the reply (its index is that of the request), ``finish`` the
-        frame. ``at_once``: questions that may wait for their answers.
+        """``render`` makes the part of the reply for the request at an index. ``finish`` makes the
+        frame from the parts. ``at_once`` limits the questions that wait for their answers.
         """
         self._exchange = exchange
         self._services = services
@@ -67,7 +66,9 @@ class Gather:
         self._submitting = False
 
     def begin(self) -> None:
-        """Ask; the exchange is answered when the last answer is in, at once if all come at once."""
+        """Ask one window of questions. The exchange is answered after the last answer, which may be
+        before this returns.
+        """
         requests = self._requests
         self._exchange.on_closed = None
         stop = min(self._next + WINDOW_REQUESTS, len(requests))
@@ -83,10 +84,10 @@ class Gather:
             self._advance()
 
     def took(self, index: int, result: Any) -> None:
-        """Take one answer."""
+        """Render one answer."""
         try:
             part = self._render(result, index)
-        except Exception as error:  # noqa: BLE001 - as Exchange.resolve
+        except Exception as error:  # noqa: BLE001 - as in Exchange.resolve
             self._exchange.channel.failed(self._exchange, error)
             return
         if isinstance(part, bytes):

@@ -1,5 +1,5 @@
-"""Heartbeat (12): a member is alive (docs/spec/membership.md#heartbeat). The hottest request of
-all.
+"""Heartbeat (12): a member is alive (docs/spec/membership.md#heartbeat). This is the most frequent
+request.
 
 | version | change |
 | --- | --- |
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit; as a rule the answer is there before this returns."""
+    """Submit the heartbeat. It is usually answered before this returns."""
     group_id, generation_id, member_id, instance_id = read_heartbeat(
         exchange.version,
         exchange.frame,
@@ -39,7 +39,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def render(result: ErrorCode, exchange: Exchange) -> bytes:
-    """Render for the version asked."""
+    """Render in the version of the request."""
     exchange.error = result
     return pack_heartbeat(
         exchange.version, exchange.correlation_id, exchange.throttle_time_ms, result

@@ -1,10 +1,10 @@
-"""JoinGroup (11): enter a group, or its next generation (docs/spec/joining.md#join-group).
+"""JoinGroup (11): enter a group or its next generation (docs/spec/joining.md#join-group).
 
 | version | change |
 | --- | --- |
 | 1 | rebalance timeout; before, the session timeout serves as it |
 | 2 | throttle time |
-| 4 | an unknown dynamic member is handed an id first: MEMBER_ID_REQUIRED (KIP-394) |
+| 4 | an unknown dynamic member gets an id first: MEMBER_ID_REQUIRED (KIP-394) |
 | 5 | group instance id (KIP-345) |
 | 6 | flexible |
 | 7 | protocol type in the reply; the protocol name may be null, and is with an error |
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit the join; it parks until the join phase is over."""
+    """Submit the join. It is parked until the join phase ends."""
     wire = exchange.read(services)
     exchange.render = render
     request = parse(wire, exchange.version, exchange.client, str(services.mint()))
@@ -33,7 +33,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def parse(wire: Any, version: int, client: Client, new_uuid: str) -> JoinGroup:
-    """Turn a request of any version into the core's."""
+    """Convert a request of any version to the core's type."""
     instance_id = wire.group_instance_id if version >= 5 else None
     # A client id or an instance id, and a UUID (docs/spec/groups.md#model).
     owner = client.client_id if instance_id is None else instance_id
@@ -54,7 +54,7 @@ def parse(wire: Any, version: int, client: Client, new_uuid: str) -> JoinGroup:
 
 
 def render(result: JoinGroupResult, exchange: Exchange) -> bytes:
-    """Render for the version asked."""
+    """Render in the version of the request."""
     exchange.error = result.error
     # JoinGroupResponse: an empty name is null from v7 on, a null name is empty before.
     no_name = None if exchange.version >= 7 else ""

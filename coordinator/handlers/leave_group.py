@@ -1,4 +1,4 @@
-"""LeaveGroup (13): take members out of a group (docs/spec/membership.md#leave-group).
+"""LeaveGroup (13): remove members from a group (docs/spec/membership.md#leave-group).
 
 | version | change |
 | --- | --- |
@@ -34,7 +34,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def parse(wire: Any, version: int, client: Client) -> LeaveGroup:
-    """Turn a request of any version into the core's."""
+    """Convert a request of any version to the core's type."""
     if version < 3:
         members: tuple[LeavingMember, ...] = (LeavingMember(wire.member_id, None),)
     elif version < 5:
@@ -47,7 +47,7 @@ def parse(wire: Any, version: int, client: Client) -> LeaveGroup:
 
 
 def render(result: LeaveGroupResult, exchange: Exchange) -> bytes:
-    """Render for the version asked."""
+    """Render in the version of the request."""
     error = result.error
     if exchange.version < 3 and error is ErrorCode.NONE and result.members:
         error = result.members[0].error

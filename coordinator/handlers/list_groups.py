@@ -1,5 +1,4 @@
-"""ListGroups (16): every group of every shard that is ours
-(docs/spec/administration.md#list-groups).
+"""ListGroups (16): every group of all our shards (docs/spec/administration.md#list-groups).
 
 | version | change |
 | --- | --- |
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.services import Services
 
 _BLANKS = "".join(map(chr, range(0x21)))
-"""What Java's String.trim takes off: control characters too, and no other space of Unicode's."""
+"""What Java's String.trim removes: control characters and the ASCII space, but no other space."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Begin the listing; the coordinator gathers it over its shards."""
+    """Start the listing. The coordinator gathers it from its shards."""
     wire = exchange.read(services)
     reply = _Reply(exchange, services)
     cancel = services.coordinator.submit_listing(parse(wire, exchange.version), reply)
@@ -36,7 +35,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def parse(wire: Any, version: int) -> ListGroups:
-    """Turn a request of any version into the core's. Kafka trims states, and does not trim
+    """Convert a request of any version to the core's type. Kafka trims states, but does not trim
     types.
     """
     return ListGroups(
@@ -48,7 +47,7 @@ def parse(wire: Any, version: int) -> ListGroups:
 
 
 class _Reply:
-    """The groups of one reply, each rendered when its shard has answered."""
+    """The groups of one reply. Each part is rendered when its shard has answered."""
 
     __slots__ = ("_bytes", "_exchange", "_groups", "_max_bytes", "_parts")
 

@@ -8,8 +8,8 @@
 | 7-9, 11 | further special timestamps, each refused below the version that brought it |
 | 10 | timeout |
 
-EARLIEST (-2, -4) is 0, LATEST (-1) the partition's end; there are no records to look up times in,
-so the answer to any other is -1.
+EARLIEST (-2, -4) is 0, and LATEST (-1) is the partition's end. There are no records in which to
+look up a time, so any other answer is -1.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
 LATEST = -1
 EARLIEST = frozenset({-2, -4})
-"""Of the log, and of what the leader holds itself."""
+"""The earliest offset of the log, and of the leader's local log."""
 SPECIAL: Final = {LATEST: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
-"""The first version of each time below zero (ReplicaManager.isListOffsetsTimestampUnsupported)."""
+"""The first version of each special timestamp
+(ReplicaManager.isListOffsetsTimestampUnsupported).
+"""
 
 ISOLATION_LEVELS = frozenset({0, 1})
 
@@ -42,7 +44,7 @@ class FoundPartition(NamedTuple):
     offset: int = -1
     leader_epoch: int = -1
     timestamp: int = -1
-    """Always, for a special offset."""
+    """Always -1 for a special offset."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -53,7 +55,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 def look_up(
     topics: TopicSource, topic: TopicInfo | ErrorCode, wire: Any, version: int
 ) -> tuple[ErrorCode, int, int]:
-    """Find (error, offset, leader epoch) for one partition of the request."""
+    """Return (error, offset, leader epoch) of one partition of the request."""
     if wire.timestamp < 0 and version < SPECIAL.get(wire.timestamp, version + 1):
         return ErrorCode.UNSUPPORTED_VERSION, -1, -1
     error = check_partition(
@@ -69,7 +71,7 @@ def look_up(
 
 
 def render(wire: Any, exchange: Exchange, services: Services) -> bytes:
-    """Render for the version asked, each partition once."""
+    """Render in the version of the request, with each partition once."""
     version = exchange.version
     if version >= 2 and wire.isolation_level not in ISOLATION_LEVELS:
         entries = _refused(wire, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -87,7 +89,7 @@ def render(wire: Any, exchange: Exchange, services: Services) -> bytes:
 def _entries(
     wire: Any, version: int, topics: TopicSource
 ) -> list[tuple[str, list[FoundPartition]]]:
-    """Merge topics that the request names twice; refuse partitions that it names twice."""
+    """Merge topics that the request names twice. Refuse partitions that it names twice."""
     image = topics.image
     merged: dict[str, dict[int, FoundPartition]] = {}
     for asked in wire.topics:
@@ -105,8 +107,8 @@ def _entries(
 
 
 def _refused(wire: Any, error: ErrorCode) -> list[tuple[str, list[FoundPartition]]]:
-    """Answer all as it was asked for (ListOffsetsRequest.getErrorResponse): as Kafka does where it
-    stumbles over an isolation level.
+    """Refuse every entry of the request with the same error. Kafka does so for an unknown isolation
+    level (ListOffsetsRequest.getErrorResponse).
     """
     return [
         (asked.name, [FoundPartition(p.partition_index, error) for p in asked.partitions])

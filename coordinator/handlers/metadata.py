@@ -16,8 +16,8 @@
 | 12 | look-up by id |
 | 13 | an error for the whole |
 
-All partitions of all topics look alike here, so those of a small topic are packed once for each
-number of them: an image of 10,000 topics must not hold the loop.
+All partitions of all topics look alike here. The partitions of a small topic are packed once for
+each partition count: an image of 10,000 topics must not hold the loop.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ LOOK_UP_BY_ID = 12
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 MAX_KEPT_PARTITIONS = 500
-"""Topics with more are packed anew for each answer. What is kept outlives the topic: at 100,000
-partitions that was 2.6 MB for each version asked.
+"""Topics with more partitions are packed for each answer. The cache outlives the topic: 100,000
+partitions took 2.6 MB for each version.
 """
 
 
 _INDEX = struct.Struct(">i")
 _INDEX_AT = 2
-"""In the row of a partition, behind its error."""
+"""The place of the index in a partition's row, after the error."""
 
 
 class ShownTopic(NamedTuple):
@@ -73,7 +73,7 @@ class ShownTopic(NamedTuple):
 
 
 class _TopicRow(NamedTuple):
-    """The same by the names of the wire."""
+    """One topic of the answer, with the field names of the wire."""
 
     error_code: ErrorCode
     name: str | None
@@ -84,7 +84,7 @@ class _TopicRow(NamedTuple):
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Answer at once, or once the topics that are missing were created."""
+    """Answer at once, or after missing topics were created."""
     wire = exchange.read(services)
     version = exchange.version
     wrong = _refusal(wire, version)
@@ -133,11 +133,11 @@ def _note_unknown(topics: list[ShownTopic], exchange: Exchange, services: Servic
 
 
 def shown_topics(wire: Any, version: int, image: TopicImage) -> list[ShownTopic]:
-    """Say which topics the answer shows, each once, in the order asked."""
+    """Return the topics of the answer, each once, in the order of the request."""
     if _asks_for_all(wire, version):
         return [_known(topic) for topic in image.by_name.values()]
     if version >= LOOK_UP_BY_ID:
-        # If any id is given, names are ignored.
+        # If the request has an id, names are ignored.
         ids = dict.fromkeys(uuid_to_topic_id(t.topic_id) for t in wire.topics if t.topic_id)
         if ids:
             return [_by_id(image, topic_id) for topic_id in ids]
@@ -167,8 +167,9 @@ def _by_name(image: TopicImage, name: str | None) -> ShownTopic:
 
 
 def _refusal(wire: Any, version: int) -> ErrorCode:
-    """Say what is wrong with how topics are named: below 12 an id, or nothing at all. Later Kafka
-    stumbles over nothing at all, where no id makes it overlook the names.
+    """Return the error of the way in which topics are named. Below version 12 a topic with an id or
+    without a name is an error. From 12 on Kafka fails on a topic without a name if no topic has an
+    id.
     """
     if wire.topics is None or version < TOPIC_IDS:
         return ErrorCode.NONE
@@ -201,7 +202,7 @@ def _after_creation(
             if change is not None and change.error is ErrorCode.NONE:
                 shown = ShownTopic(change.error, change.name, change.topic_id, change.partitions)
             elif change is not None and change.name in image.by_name:
-                shown = _known(image.by_name[change.name])  # someone else was faster
+                shown = _known(image.by_name[change.name])  # created by another request
             else:
                 shown = topic
             final.append(shown)
@@ -217,7 +218,9 @@ def render(
     services: Services,
     written: Written | None = None,
 ) -> bytes:
-    """Render for the version asked; the topics may have been written before."""
+    """Render in the version of the request. ``written`` has the topics if they are already
+    written.
+    """
     version = exchange.version
     here = endpoint(exchange, services)
     node_id = services.node_id
@@ -247,7 +250,7 @@ def _slices(exchange: Exchange, topics: list[ShownTopic], node_id: int, operatio
 
 
 def _render_refused(wire: Any, exchange: Exchange, error: ErrorCode) -> bytes:
-    """Answer the error on every topic, with no broker (MetadataRequest.getErrorResponse)."""
+    """Return the error for every topic, and no broker (MetadataRequest.getErrorResponse)."""
     exchange.error = error
     topics = [ShownTopic(error, t.name or "", uuid_to_topic_id(t.topic_id), 0) for t in wire.topics]
     return exchange.write(
@@ -261,7 +264,7 @@ def _render_refused(wire: Any, exchange: Exchange, error: ErrorCode) -> bytes:
 
 
 def _render_denied(wire: Any, exchange: Exchange, services: Services) -> bytes:
-    """Tell nothing of the topics that are asked for, but that there is no topic of an id
+    """Refuse every topic of the request. An unknown id is still reported as unknown
     (KafkaApis.handleTopicMetadataRequest).
     """
     version, error = exchange.version, services.denied
@@ -294,7 +297,7 @@ def _written_topics(
             topic_id,
             name in INTERNAL_TOPICS,
             _partitions(version, node_id, partitions),
-            # What has no name is not asked for what is allowed with it.
+            # A topic without a name has no operations.
             operations if name is not None else NO_OPERATIONS,
         )
         for error, name, topic_id, partitions in topics
@@ -314,10 +317,11 @@ def _kept_partitions(version: int, node_id: int, count: int) -> Written:
 
 
 def _written_partitions(version: int, node_id: int, count: int) -> Written:
-    """Write the partitions of a topic: each led by us, at epoch 0, we its only replica.
+    """Write the partitions of a topic: we are leader, at epoch 0, and the only replica.
 
-    All rows are alike but for the index. They are made at once and the indexes written over them, a
-    byte of all indexes at a time: 100,000 partitions must not hold the loop.
+    All rows are equal except for the index. They are made at once, and then the indexes are written
+    into them, one byte position of all indexes at a time. 100,000 partitions must not hold the
+    loop.
     """
     only_us = (node_id,)
     first = Row(

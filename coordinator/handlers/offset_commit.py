@@ -12,7 +12,7 @@
 | 9 | a generation at an absent group is GROUP_ID_NOT_FOUND; before, ILLEGAL_GENERATION |
 | 10 | topic ids instead of names |
 
-There is no error for the whole: it is copied to every partition of the request
+There is no error for the whole request: it is copied to every partition
 (docs/spec/admission.md#placement).
 """
 
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit; answered once the offsets are durable, while further requests are begun."""
+    """Submit the commit. It is answered once the offsets are durable. Later requests begin before
+    that.
+    """
     version = exchange.version
     group_id, generation_id, member_id, instance_id, retention_ms, topics = read_offset_commit(
         version,
@@ -61,7 +63,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def render(result: OffsetCommitResult, exchange: Exchange) -> bytes:
-    """Render for the version asked."""
+    """Render in the version of the request."""
     version, throttle_time_ms = exchange.version, exchange.throttle_time_ms
     topics = result.topics
     if topics is None:

@@ -1,7 +1,8 @@
 """OffsetDelete (47): delete offsets of topics that the group does not subscribe to
 (docs/spec/offsets.md#delete).
 
-One version, not flexible. The error code of the whole stands before the throttle time.
+There is one version, and it is not flexible. The request's error code stands before the throttle
+time.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit; answered once the offsets are durably gone."""
+    """Submit the deletion. The answer follows once it is durable."""
     wire = exchange.read(services)
     exchange.render = render
     services.coordinator.submit(parse(wire, exchange.client), exchange)
 
 
 def parse(wire: Any, client: Client) -> OffsetDelete:
-    """Turn the request into the core's."""
+    """Convert the request to the core's type."""
     topics = [
         (topic.name, [partition.partition_index for partition in topic.partitions])
         for topic in wire.topics
@@ -35,7 +36,7 @@ def parse(wire: Any, client: Client) -> OffsetDelete:
 
 
 def render(result: OffsetDeleteResult, exchange: Exchange) -> bytes:
-    """Render the one version."""
+    """Render the reply."""
     exchange.error = result.error or _first_error(result)
     return exchange.write(
         error_code=result.error,

@@ -12,8 +12,8 @@
 | 9 | member id and epoch |
 | 10 | topic ids instead of names |
 
-A request-wide error goes to every partition (0-1), to the top (2-7) or to the group (8+;
-docs/spec/admission.md#placement).
+The error of a request is set on every partition (versions 0-1), at the top (2-7) or on the group (8
+and later; docs/spec/admission.md#placement).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TOPIC_IDS = 10
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit one request a group."""
+    """Submit one request per group."""
     version = exchange.version
     groups, require_stable = read_offset_fetch(
         version, exchange.frame, exchange.offset, services.max_request_elements
@@ -54,7 +54,7 @@ def handle(exchange: Exchange, services: Services) -> None:
     by_id = version >= TOPIC_IDS
     if len(groups) == 1:
         group_id, member_id, member_epoch, topics = groups[0]
-        # All that a group has may be much more than was asked with: one such answer at a time.
+        # All offsets of a group may be far larger than the request: one such answer at a time.
         exchange.holds = topics is None
         request = OffsetFetch(group_id, topics, by_id, require_stable, member_id, member_epoch)
         exchange.asked = request
@@ -83,7 +83,7 @@ def handle(exchange: Exchange, services: Services) -> None:
             exchange.correlation_id, exchange.throttle_time_ms, len(parts), parts
         )
 
-    # What holds all that a group has may be large: one at a time.
+    # An answer with all offsets of a group may be large: one at a time.
     all_of_one = any(request.topics is None for request in requests)
     at_once = 1 if all_of_one else WINDOW_REQUESTS
     Gather(exchange, services, requests, render_part, render_all, at_once).begin()
@@ -92,7 +92,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 def render_stored(
     result: OffsetFetchResult, exchange: Exchange, services: Services
 ) -> bytes | None:
-    """Render all that one group has; if that is much, in later turns."""
+    """Render all offsets of one group. A large answer is rendered over several turns."""
     topics = result.topics
     if not isinstance(topics, StoredTopics):
         return render(result, exchange)
@@ -113,7 +113,7 @@ def render_stored(
 
 
 def _group_slices(group_id: str, topics: StoredTopics, version: int) -> Slices:
-    """Make the same as ``pack_fetched_group``."""
+    """Make the same bytes as ``pack_fetched_group``, in slices."""
     *head, error, end = pack_fetched_group_slices(group_id, len(topics), [])
     yield b"".join(head)
     last = yield from _slices(topics, version)
@@ -134,7 +134,7 @@ def _slices(topics: StoredTopics, version: int) -> Slices:
 
 
 def render(result: OffsetFetchResult, exchange: Exchange) -> bytes:
-    """Render the answer to one group for the version asked."""
+    """Render the answer for one group in the version of the request."""
     version = exchange.version
     request: OffsetFetch = exchange.asked
     exchange.error = result.error if version < TOPIC_IDS else _first_error(result, version)
@@ -149,8 +149,8 @@ def render(result: OffsetFetchResult, exchange: Exchange) -> bytes:
 
 
 def _first_error(result: OffsetFetchResult, version: int) -> ErrorCode:
-    """What the metrics count. Of partitions, only those of a topic id that is not known have one,
-    and then all of them.
+    """Return the error for the metrics. Only partitions of an unknown topic id have an error, and
+    then all of that topic have it.
     """
     if result.error or version < TOPIC_IDS or isinstance(result.topics, StoredTopics):
         return result.error

@@ -1,4 +1,4 @@
-"""What static mode knows of a partition, for the APIs that a leader answers."""
+"""Looks up partitions of static mode, for the APIs that a leader answers."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ LEADER_EPOCH = 0
 
 
 def find_by_name(image: TopicImage, name: str) -> TopicInfo | ErrorCode:
-    """Look a topic up by name."""
+    """Return a topic by name, or the error."""
     return image.by_name.get(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def find_by_id(image: TopicImage, topic_id: UUID | None) -> TopicInfo | ErrorCode:
-    """Look a topic up by id; the zero id is unknown too."""
+    """Return a topic by id, or the error. The zero id is unknown too."""
     return image.by_id.get(uuid_to_topic_id(topic_id)) or ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def check_partition(topic: TopicInfo | ErrorCode, partition: int, leader_epoch: int) -> ErrorCode:
-    """Say whether we lead the partition, at the epoch that the client knows; -1: it said none."""
+    """Return an error unless we lead the partition at the client's leader epoch. -1: the client
+    sent none.
+    """
     if isinstance(topic, ErrorCode):
         return topic
     if not 0 <= partition < topic.partitions:

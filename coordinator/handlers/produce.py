@@ -1,4 +1,4 @@
-"""Produce (0): refused, partition by partition, with a message that says why
+"""Produce (0): every partition is refused, with a message that says why
 (docs/design.md#static-mode).
 
 | version | change |
@@ -9,8 +9,8 @@
 | 10 | current leader, as a tag |
 | 13 | topic ids instead of names |
 
-Listed from 0 as Kafka lists it, for old librdkafka; 0-2 close the connection. So do records that
-want no acknowledgement (acks=0): their producer reads no error.
+ApiVersions lists it from version 0, as Kafka does for old librdkafka. Versions 0-2 close the
+connection. So do records without acknowledgement (acks=0), whose producer reads no error.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ class _Refused:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Refuse at once; nothing of the records is kept."""
+    """Refuse at once. No record is kept."""
     wire = exchange.read(services)
     if wire.acks != 0:
         exchange.send(render(wire, exchange, services.denied))
     elif any(topic.partition_data for topic in wire.topic_data):
-        # There is no reply to say it in, so the connection does, as Kafka's (KafkaApis).
+        # There is no reply for the error, so the connection is closed, as in Kafka (KafkaApis).
         exchange.channel.refused(exchange, "produce_without_acks")
     else:
         exchange.send(b"")
 
 
 def render(wire: Any, exchange: Exchange, denied: ErrorCode) -> bytes:
-    """Render for the version asked, each partition once."""
+    """Render in the version of the request, with each partition once."""
     merged = _merged(wire, exchange.version)
     error = denied or ErrorCode.POLICY_VIOLATION
     refused = partial(_Refused, error_code=error, error_message=None if denied else MESSAGE)
@@ -72,7 +72,7 @@ def render(wire: Any, exchange: Exchange, denied: ErrorCode) -> bytes:
 
 
 def _merged(wire: Any, version: int) -> dict[tuple[str, str], dict[int, None]]:
-    """The partitions by topic, which is known by its name or its id."""
+    """Return the partitions of each topic. The topic is named by its name or its id."""
     merged: dict[tuple[str, str], dict[int, None]] = {}
     for topic in wire.topic_data:
         named = (topic.name, "") if version < TOPIC_IDS else ("", uuid_to_topic_id(topic.topic_id))

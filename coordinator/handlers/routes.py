@@ -24,7 +24,7 @@ from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
 
 Handle: TypeAlias = Callable[[Exchange, Services], None]
-"""Reads the body, and answers or submits. Raises ProtocolError on a body that cannot be."""
+"""Reads the body, and answers or submits. Raises ProtocolError if the body is malformed."""
 
 
 class Operation(IntEnum):
@@ -41,7 +41,7 @@ class Operation(IntEnum):
 
 
 class Resource(IntEnum):
-    """What it is done to (Kafka's ResourceType)."""
+    """The type of the resource (Kafka's ResourceType)."""
 
     TOPIC = 2
     GROUP = 3
@@ -49,18 +49,18 @@ class Resource(IntEnum):
 
 
 Authorize: TypeAlias = Callable[[Session, Operation, Resource], bool]
-"""Says whether who speaks may do this."""
+"""Returns whether the client of a session is allowed the operation."""
 
 DENIED: Final = {
     Resource.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     Resource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     Resource.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
 }
-"""What is answered to who may not."""
+"""The error for a client that is not allowed an operation."""
 
 
 class Route(NamedTuple):
-    """Who answers an API, and what one must be allowed to do to ask it; None: nothing."""
+    """The handler of an API, and the operation that its client must be allowed. None: no check."""
 
     handle: Handle
     operation: Operation | None = None
@@ -68,7 +68,7 @@ class Route(NamedTuple):
 
 
 def not_served(exchange: Exchange, _services: Services) -> None:
-    """Close the connection, as Kafka does: there is no answer that its client could read."""
+    """Close the connection, as Kafka does: the client could read no answer."""
     api = API_BY_KEY.get(exchange.key)
     if api is None:
         raise ProtocolError("unknown_api", f"the API key {exchange.key} is not served")
@@ -77,7 +77,7 @@ def not_served(exchange: Exchange, _services: Services) -> None:
 
 
 class Routes(dict[tuple[int, int], Handle]):
-    """By (key, version): what a connection looks up. Every key and version leads somewhere."""
+    """Handlers by (key, version), as a connection looks them up. Every key and version has one."""
 
     def __init__(
         self,
@@ -85,10 +85,10 @@ class Routes(dict[tuple[int, int], Handle]):
         authorize: Authorize | None = None,
         fallback: Handle = not_served,
     ) -> None:
-        """Without ``authorize`` everyone may do everything, and nothing stands before a handler.
+        """Without ``authorize`` every operation is allowed, and handlers are called directly.
 
-        ``fallback`` is for keys and versions that are not in ``routes``; its exchange has the whole
-        frame, and its offset says where the client id ends.
+        ``fallback`` handles keys and versions that are not in ``routes``. Its exchange has the
+        whole frame, and its offset is the end of the client id.
         """
         super().__init__()
         self._fallback = fallback
@@ -99,8 +99,8 @@ class Routes(dict[tuple[int, int], Handle]):
                 self[int(key), version] = handle
 
     def __missing__(self, asked: tuple[int, int]) -> Handle:
-        """Find who answers what is not served: ApiVersions is answered in any version, so that a
-        newer client learns what to fall back to (RequestContext.parseRequest).
+        """Return the handler of a key or version that is not served. ApiVersions is answered in any
+        version, so that a newer client learns our versions (RequestContext.parseRequest).
         """
         if asked[0] == ApiKey.API_VERSIONS:
             return api_versions.handle_unsupported
@@ -121,12 +121,12 @@ def _asking_first(route: Route, authorize: Authorize) -> Handle:
 
 
 def _denying(services: Services, error: ErrorCode) -> Services:
-    """Return what a handler is given that must answer with an error."""
+    """Return the services for a request that must be answered with an error."""
     return replace(services, denied=error, coordinator=_Denying(services.coordinator, error))
 
 
 class _Denying:
-    """The coordinator for who may not ask it: every answer is the error."""
+    """The coordinator for a client without permission: every answer is the error."""
 
     def __init__(self, coordinator: Coordinator, error: ErrorCode) -> None:
         self.group_configs = coordinator.group_configs
@@ -136,7 +136,7 @@ class _Denying:
         ticket.resolve(request.refused(self._error))
 
     def submit_listing(self, _request: ListGroups, taker: TakesGroups) -> Callable[[], None]:
-        """Tell of no group: Kafka lists those that may be seen, and says nothing of the others."""
+        """Return no group. Kafka lists the permitted groups and does not mention the others."""
         taker.resolve(ListGroupsResult(ErrorCode.NONE))
         return _nothing
 

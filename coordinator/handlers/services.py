@@ -1,4 +1,4 @@
-"""What handlers need of the rest of the process, as types: tests give them fakes of these."""
+"""What handlers need from the rest of the process, as types. Tests have fakes of them."""
 
 from __future__ import annotations
 
@@ -19,37 +19,40 @@ from groupkeeper.coordinator.runtime.tickets import Ticket
 
 
 class GroupConfigSource(Protocol):
-    """What is set for single groups (``coordinator.cluster.group_configs.GroupConfigStore``)."""
+    """The configs of single groups (``coordinator.cluster.group_configs.GroupConfigStore``)."""
 
     @property
     def limits(self) -> CoreLimits:
-        """What holds for a group that set nothing."""
+        """The values for a group without a config of its own."""
         ...
 
     def of(self, group_id: str) -> Mapping[str, str]:
-        """What is set for a group, by key."""
+        """Return the configs of a group, by key."""
         ...
 
     def groups(self) -> list[str]:
-        """The groups that have configs of their own."""
+        """Return the groups that have configs of their own."""
         ...
 
 
 class Coordinator(Protocol):
-    """The in-process API, as far as handlers use it
-    (``embed.group_coordinator.GroupCoordinator``)."""
+    """The part of the in-process API that handlers use
+    (``embed.group_coordinator.GroupCoordinator``).
+    """
 
     @property
     def group_configs(self) -> GroupConfigSource:
-        """What is set for single groups."""
+        """The configs of single groups."""
         ...
 
     def submit(self, request: Request, ticket: Ticket) -> None:
-        """Begin a request; the ticket is resolved once, before this returns or later."""
+        """Submit a request. The ticket is resolved once, before this returns or later."""
         ...
 
     def submit_listing(self, request: ListGroups, taker: TakesGroups) -> Callable[[], None]:
-        """Begin a listing of groups, which are taken part by part; return what cancels it."""
+        """Start a listing of groups. They are passed on in parts. Return a function that cancels
+        it.
+        """
         ...
 
 
@@ -58,23 +61,23 @@ class TopicSource(Protocol):
 
     @property
     def image(self) -> TopicImage:
-        """All topics now."""
+        """The current topics."""
         ...
 
     def end_offset(self, topic_id: str, partition: int) -> int:
-        """The partition's end; 0 where nothing was ever committed."""
+        """Return the partition's end, or 0 if nothing was ever committed."""
         ...
 
 
 class Endpoint(NamedTuple):
-    """Where clients reach a broker."""
+    """The address of a broker for clients."""
 
     host: str
     port: int
 
 
 class BrokerConfig(NamedTuple):
-    """A setting of this server, under the name that a broker has for it."""
+    """A setting of this server, under a broker's name for it."""
 
     name: str
     kind: ConfigKind
@@ -85,31 +88,32 @@ class BrokerConfig(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Given to every handler with every request."""
+    """What every handler gets with every request."""
 
     coordinator: Coordinator
     topics: TopicSource
     denied: ErrorCode = ErrorCode.NONE
-    """What is answered instead of what is asked, if anything: who asks may not (``routes``). The
-    coordinator answers with it by itself.
+    """The error for a client without permission (``routes``), else NONE. Handlers answer it instead
+    of the request. The coordinator of a denied client also returns it.
     """
     broker_configs: tuple[BrokerConfig, ...] = ()
-    """What DescribeConfigs tells of this server."""
+    """The configs of this server, for DescribeConfigs."""
     node_id: int = 1
     cluster_id: str = "groupkeeper"
     advertised: Endpoint | None = None
-    """None: the address that the client came in on."""
+    """None: the address that the client connected to."""
     auto_create_topics: bool = False
     num_partitions: int = 1
     """Partitions of a topic that is created without a number."""
     max_request_elements: int = 20_000
-    """Of all arrays of one request; what costs the loop more than an offset counts as several, see
-    ``exchange``.
+    """The elements in all arrays of one request. An element that costs the loop more than an offset
+    counts as several (``exchange``).
     """
     max_reply_bytes: int = 67_108_864
-    """A reply that would be longer closes its connection: a request that names the same large group
-    thousands of times asks for more than anyone can use."""
+    """A longer reply closes its connection. A request that names the same large group thousands of
+    times asks for more than any client can use.
+    """
     unknown_topics: UnknownTopicLog = field(default_factory=UnknownTopicLog)
     new_topic_id: Callable[[], str] = mint_topic_id
     mint: Callable[[], uuid.UUID] = uuid.uuid4
-    """New ids of members and topics: randomness enters here and nowhere else."""
+    """Generates ids of members and topics. Randomness enters here and nowhere else."""

@@ -1,4 +1,4 @@
-"""Who speaks on a connection, as far as that is known."""
+"""The client of a connection, as far as it is known."""
 
 from __future__ import annotations
 
@@ -8,43 +8,46 @@ from typing import Final
 from groupkeeper.coordinator.core.requests import Client
 
 ANONYMOUS: Final = "User:ANONYMOUS"
-"""The principal of everyone who has not said who they are."""
+"""The principal of a client without authentication."""
 
 MAX_SOFTWARE_CHARS: Final = 249
-"""Of what a client says of itself: its software may have a name of 32,767."""
+"""How much of a client's software name is kept. A name may have 32,767 characters."""
 
 
 class Session:
-    """One connection's: where it came in, from which address, as whom, with which software."""
+    """The client of one connection: its listener, address, principal and software."""
 
     __slots__ = ("address", "client", "client_host", "listener", "principal", "software")
 
     def __init__(self, listener: str, address: str, principal: str = ANONYMOUS) -> None:
-        """Nothing was asked yet."""
         self.listener = listener
-        """The name of the listener that it came in by."""
+        """The name of the listener that the client connected to."""
         self.address = address
-        """The peer's, without the port."""
+        """The peer's address without the port."""
         self.principal = principal
         self.client_host = "/" + java_address(address)
-        """The address as Kafka shows it to others."""
+        """The address in the form in which Kafka shows it."""
         self.client = Client("", self.client_host, principal)
-        """Who sent the last request."""
+        """The sender of the last request."""
         self.software = ""
-        """Name and version of the client's library, where it has told them (ApiVersions, 3 on)."""
+        """Name and version of the client's library, if the client sent them (ApiVersions 3 and
+        later).
+        """
 
     def named(self, client_id: str | None) -> Client:
-        """Return who sends a request with this client id, and keep it: the next has the same."""
+        """Return the sender of a request with this client id. It is kept, since the next has the
+        same.
+        """
         self.client = Client(client_id or "", self.client_host, self.principal)
         return self.client
 
     def runs(self, name: str, version: str) -> None:
-        """Take note of the client's software."""
+        """Keep the name and version of the client's software."""
         self.software = f"{name} {version}"[:MAX_SOFTWARE_CHARS]
 
 
 def java_address(address: str) -> str:
-    """Print an address as Java does, which Kafka's client host shows: IPv6 without "::"."""
+    """Return an address as Java prints it, for Kafka's client host: IPv6 without "::"."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

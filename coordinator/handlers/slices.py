@@ -1,8 +1,8 @@
-"""A reply that grows with what there is, and not with what was asked: made a slice in each turn.
+"""A reply whose size depends on the stored data and not on the request. One slice is made per turn.
 
-A generator makes it. It yields what it has once that is a slice, and returns the last of it; so a
-short reply is made in the turn in which it was begun. What is made counts into the budget of the
-connections, and a reply that becomes too large ends before the rest is made.
+A generator makes it. It yields each full slice and returns the last one, so a short reply is made
+in its first turn. Finished slices count against the budget of the connections. A reply that becomes
+too large is aborted before the rest is made.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SLICE_BYTES = 262_144
 SLICE_ELEMENTS = 2_000
-"""What is made in one turn: 1 to 10 ms."""
+"""The size of a slice. One takes 1 to 10 ms."""
 
 REPLY_TOO_LARGE = "reply_too_large"
 
@@ -24,7 +24,7 @@ Slices: TypeAlias = Generator[bytes, None, bytes]
 
 
 class SlicedReply:
-    """The slices of one reply, or of a part of it, as they are made."""
+    """Makes the slices of one reply, or of a part of it."""
 
     __slots__ = ("_bytes", "_done", "_exchange", "_max_bytes", "_parts", "_slices")
 
@@ -36,7 +36,9 @@ class SlicedReply:
         done: Callable[[list[bytes]], None],
         made_bytes: int = 0,
     ) -> None:
-        """``done`` takes all slices in the end; ``made_bytes`` of the reply were made before."""
+        """``done`` is called with all slices at the end. ``made_bytes`` is the size of the earlier
+        parts of the reply.
+        """
         self._exchange = exchange
         self._slices = slices
         self._done = done
@@ -50,7 +52,7 @@ class SlicedReply:
         exchange.on_closed = None
         try:
             self._advance()
-        except Exception as error:  # noqa: BLE001 - as Exchange.resolve
+        except Exception as error:  # noqa: BLE001 - as in Exchange.resolve
             exchange.channel.failed(exchange, error)
 
     def _advance(self) -> None:

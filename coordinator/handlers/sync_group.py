@@ -1,4 +1,4 @@
-"""SyncGroup (14): fetch a member's assignment; the leader brings everyone's
+"""SyncGroup (14): fetch a member's assignment. The leader sends the assignments of all members
 (docs/spec/membership.md#sync-group).
 
 | version | change |
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit the sync; a follower's parks until the leader has brought the assignment."""
+    """Submit the sync. A follower's sync is parked until the leader has sent the assignments."""
     wire = exchange.read(services)
     exchange.render = render
     if exchange.version >= 5 and (wire.protocol_type is None or wire.protocol_name is None):
-        # Before anything else, authorisation included (KafkaApis.handleSyncGroupRequest).
+        # Before any other check, authorization included (KafkaApis.handleSyncGroupRequest).
         exchange.resolve(SyncGroupResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         return
     services.coordinator.submit(parse(wire, exchange.version, exchange.client), exchange)
 
 
 def parse(wire: Any, version: int, client: Client) -> SyncGroup:
-    """Turn a request of any version into the core's."""
+    """Convert a request of any version to the core's type."""
     return SyncGroup(
         group_id=wire.group_id,
         generation_id=wire.generation_id,
@@ -47,7 +47,7 @@ def parse(wire: Any, version: int, client: Client) -> SyncGroup:
 
 
 def render(result: SyncGroupResult, exchange: Exchange) -> bytes:
-    """Render for the version asked."""
+    """Render in the version of the request."""
     exchange.error = result.error
     return exchange.write(
         error_code=result.error,

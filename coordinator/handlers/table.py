@@ -1,4 +1,4 @@
-"""Every API that is served: its handler, and what one must be allowed to do to ask it."""
+"""Every API that is served: its handler, and the operation that a client must be allowed."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ HANDLERS: Final[dict[ApiKey, Route]] = {
         list_config_resources.handle, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER
     ),
 }
-"""By API: one file each. What KafkaApis and ControllerApis ask the authorizer about it; ApiVersions
-and DescribeCluster are for everyone.
+"""By API, one file each, with what KafkaApis and ControllerApis ask the authorizer. ApiVersions and
+DescribeCluster need no permission.
 """
 
 ROUTES: Final = Routes(HANDLERS)
-"""What a listener offers on which everyone may do everything."""
+"""The routes of a listener on which every operation is allowed."""

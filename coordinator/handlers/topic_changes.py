@@ -1,8 +1,8 @@
-"""What CreateTopics, CreatePartitions and DeleteTopics have in common.
+"""The common part of CreateTopics, CreatePartitions and DeleteTopics.
 
-Each topic of a request is judged on its own. What the wire alone shows to be wrong is answered
-here, the rest by the cluster shard; answers are in the order of the request, and a name that comes
-twice is answered once. A request that is refused as a whole is answered for each of its entries.
+Each topic of a request is checked on its own. Errors that the request alone shows are answered
+here, and the cluster shard answers the rest. Answers have the order of the request, and a name that
+occurs twice is answered once. If a request is refused as a whole, each of its entries is answered.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 
 MAX_NEW_PARTITIONS: Final = 10_000
-"""Of one request (Kafka: MAX_PARTITIONS_PER_BATCH, and as many records of its log)."""
+"""The most new partitions of one request (Kafka: MAX_PARTITIONS_PER_BATCH, and as many records of
+its log).
+"""
 
 
 def refusal(name: str | None, error: ErrorCode, message: str, topic_id: str = "") -> TopicChange:
-    """Make the answer to a topic that the cluster shard is not asked about."""
+    """Return the answer for a topic that is refused before the cluster shard is asked."""
     return TopicChange(name, topic_id, -1, error, message)
 
 
@@ -34,8 +36,8 @@ def submit(
     judged: Sequence[TopicChange | None],
     render: Callable[[list[TopicChange], Exchange], bytes],
 ) -> None:
-    """Ask for the change; ``judged`` has the refusals made here, and None where the shard
-    decides.
+    """Submit the change. ``judged`` has an entry per topic: the refusal made here, or None if the
+    cluster shard decides.
     """
 
     def render_all(result: ChangeTopicsResult, exchange: Exchange) -> bytes:
@@ -89,7 +91,7 @@ def unique(changes: list[TopicChange]) -> list[TopicChange]:
 
 
 def repeated(names: Sequence[Any]) -> frozenset[Any]:
-    """Find what comes more than once."""
+    """Return the names that occur more than once."""
     seen: set[Any] = set()
     twice: set[Any] = set()
     for name in names:
@@ -98,5 +100,5 @@ def repeated(names: Sequence[Any]) -> frozenset[Any]:
 
 
 def first_error(changes: list[TopicChange]) -> ErrorCode:
-    """Find the first error, for the metrics."""
+    """Return the first error, for the metrics."""
     return next((change.error for change in changes if change.error), ErrorCode.NONE)

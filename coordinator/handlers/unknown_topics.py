@@ -1,4 +1,4 @@
-"""A log line for each topic that a client asks for and that is not there: often a misspelt name."""
+"""Logs topics that clients ask for and that do not exist: often a misspelt name."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from groupkeeper.coordinator.core.requests import Client
 from groupkeeper.coordinator.runtime.limited_log import LineLimit
 
 TOPIC_WINDOW_S: Final = 600.0
-"""One line for a topic in this time: clients ask for their topics every few minutes, for ever."""
+"""One line per topic in this time. Clients ask for their topics every few minutes, for ever."""
 WINDOW_S: Final = 60.0
 LINES_PER_WINDOW: Final = 5
-"""Of all topics together."""
+"""For all topics together."""
 MAX_NAMES: Final = 10
-"""Names of one request that are looked at."""
+"""How many names of one request are checked."""
 MAX_CANDIDATES: Final = 500
-"""Topics among which the nearest is looked for; each takes some 20 us of the loop."""
+"""How many topics are compared with the name. Each takes some 20 us of the loop."""
 _LENGTH_MAY_DIFFER: Final = 3
 MAX_CLIENT_ID_CHARS: Final = 249
 
@@ -29,7 +29,7 @@ _log = structlog.get_logger("groupkeeper.topics")
 
 
 class UnknownTopicLog:
-    """Writes the lines, up to a rate."""
+    """Writes the log lines, up to a rate."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         """``clock_s`` is monotonic."""
@@ -37,13 +37,13 @@ class UnknownTopicLog:
         self._all = LineLimit(clock_s, WINDOW_S, LINES_PER_WINDOW)
 
     def asked(self, names: Iterable[str], client: Client, known: Collection[str]) -> None:
-        """Say that a client has asked for topics that are not there."""
+        """Log that a client has asked for topics that do not exist."""
         for name in islice(names, MAX_NAMES):
             if self._topics.take(name) is None:
                 continue
             left_out = self._all.take("")
             if left_out is None:
-                # Else the topics that others flood us with would hide this one for ten minutes.
+                # Otherwise a flood of other topics would hide this one for ten minutes.
                 self._topics.forget(name)
                 return
             _log.warning(
@@ -57,7 +57,7 @@ class UnknownTopicLog:
 
 
 def nearest_topic(name: str, known: Collection[str]) -> str | None:
-    """Return the topic that was probably meant."""
+    """Return the topic with the most similar name, or None."""
     alike = (t for t in known if abs(len(t) - len(name)) <= _LENGTH_MAY_DIFFER)
     found = get_close_matches(name, list(islice(alike, MAX_CANDIDATES)), n=1)
     return found[0] if found else None

@@ -1,4 +1,4 @@
-"""DescribeConfigs (32): configs of groups, and what is in force of topics and broker
+"""DescribeConfigs (32): configs of groups, and the values in force for topics and the broker
 (docs/spec/administration.md#group-configs).
 
 | version | change |
@@ -7,8 +7,8 @@
 | 3 | type and documentation |
 | 4 | flexible |
 
-A group need not exist. Keys that are asked for and are not known are absent from the answer, as in
-Kafka; no keys, or none named: all of them.
+A group need not exist. As in Kafka, unknown keys of the request are absent from the answer. A
+request without keys gets all of them.
 """
 
 from __future__ import annotations
@@ -62,18 +62,18 @@ _TYPE_CODES: Final = {
 
 
 class Entry(NamedTuple):
-    """One config, as it is described."""
+    """One config in the answer."""
 
     name: str
     kind: ConfigKind
     is_read_only: bool
     values: tuple[tuple[str, str, Source], ...]
-    """(name, value, source) of whatever gives a value, the one that holds first."""
+    """(name, value, source) of every source that sets a value. The first one is in force."""
     doc: str
 
 
 class Wanted(NamedTuple):
-    """What is to be told of a resource, and how."""
+    """What the request asks of a resource."""
 
     keys: frozenset[str]
     """Empty: all."""
@@ -98,11 +98,11 @@ TOPIC_ENTRIES: Final = tuple(
         ("min.insync.replicas", ConfigKind.INT, "1", "Every partition has one replica: here."),
     )
 )
-"""What can be said of a topic without records; anything about retention would be made up."""
+"""The configs that hold for a topic without records. Any about retention would be invented."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Answer at once, from what is durable."""
+    """Answer at once from durable state."""
     request = exchange.read(services)
     version = exchange.version
     with_docs = version >= 3 and request.include_documentation
@@ -112,7 +112,7 @@ def handle(exchange: Exchange, services: Services) -> None:
         keys = frozenset(resource.configuration_keys or ())
         wanted = Wanted(keys, version, request.include_synonyms, with_docs)
         refusal = unknown or judge(resource.resource_type, resource.resource_name, services)
-        # Kafka's answer without an error carries an empty message, not null.
+        # As in Kafka, an answer without an error has an empty message, not null.
         error, message = refusal or (ErrorCode.NONE, "")
         exchange.error = exchange.error or error
         results.append(
@@ -128,8 +128,8 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def _unknown_type(resources: Iterable[Any]) -> Refusal | None:
-    """Say which type of a resource there is not: Kafka refuses all for it, and for it alone
-    (ConfigHelper.handleDescribeConfigsRequest).
+    """Return the refusal of an unknown resource type. Kafka refuses the whole request for this
+    error, and for no other (ConfigHelper.handleDescribeConfigsRequest).
     """
     for resource in resources:
         if resource.resource_type not in _TYPES:
@@ -139,7 +139,7 @@ def _unknown_type(resources: Iterable[Any]) -> Refusal | None:
 
 
 def judge(resource_type: int, name: str, services: Services) -> Refusal | None:
-    """Say why a resource cannot be described; None where it can."""
+    """Return why a resource cannot be described, or None."""
     if services.denied:
         return Refusal(*denied(resource_type))
     if resource_type == ResourceType.GROUP:
@@ -160,8 +160,9 @@ def judge(resource_type: int, name: str, services: Services) -> Refusal | None:
 
 def _configs(resource: Any, wanted: Wanted, services: Services) -> Written:
     if wanted.keys:
-        # What is rendered is kept under what was asked: that must not be what peers make up. The
-        # key that nothing has stands for those; without it none would mean all.
+        # The cache key contains the keys of the request, so unknown keys from peers must not enter
+        # it. If no key is known, a key that no config has stands for them, since no keys would mean
+        # all.
         names = {entry.name for entry in TOPIC_ENTRIES}
         names |= {key.name for key in CONFIG_KEYS.values()}
         names |= {config.name for config in services.broker_configs}
@@ -172,13 +173,13 @@ def _configs(resource: Any, wanted: Wanted, services: Services) -> Written:
         return _group_configs(own, configs.limits, wanted)
     if resource.resource_type == ResourceType.TOPIC:
         return _topic_configs(wanted)
-    # "" asks for what was set for all brokers while they run: nothing can be.
+    # "" asks for dynamic configs of all brokers. There are none.
     return _broker_configs(services.broker_configs if resource.resource_name else (), wanted)
 
 
 @functools.lru_cache(maxsize=256)
 def _group_configs(own: tuple[tuple[str, str], ...], limits: CoreLimits, wanted: Wanted) -> Written:
-    """Rendered once for all groups that set nothing, which are most."""
+    """Return the configs of a group. Most groups set nothing and share one cache entry."""
     values = dict(own)
     keys = CONFIG_KEYS.values()
     return render([group_entry(key, values.get(key.name), limits) for key in keys], wanted)
@@ -195,7 +196,7 @@ def _broker_configs(configs: tuple[BrokerConfig, ...], wanted: Wanted) -> Writte
 
 
 def group_entry(key: ConfigKey, own: str | None, limits: CoreLimits) -> Entry:
-    """Describe one key of a group: its own value, then what holds for all, then the default."""
+    """Return one config of a group: its own value, the server's value, then the default."""
     values = [] if own is None else [(key.name, own, Source.GROUP)]
     default, in_force = default_value(key, _DEFAULTS), default_value(key, limits)
     broker_name = f"group.{key.name}" if key.kafka_synonym else key.name
@@ -216,7 +217,7 @@ def _broker_entry(config: BrokerConfig) -> Entry:
 
 
 def render(entries: Iterable[Entry], wanted: Wanted) -> Written:
-    """Render the array of configs for the version asked."""
+    """Render the array of configs in the version of the request."""
     rows = [
         _row(entry, wanted) for entry in entries if not wanted.keys or entry.name in wanted.keys
     ]

@@ -1,12 +1,12 @@
-"""IncrementalAlterConfigs (44): set and take back configs of groups
+"""IncrementalAlterConfigs (44): set and delete configs of groups
 (docs/spec/administration.md#group-configs).
 
 | version | change |
 | --- | --- |
 | 1 | flexible |
 
-Each resource is judged on its own. What the wire alone shows to be wrong is answered here, the rest
-by the cluster shard. Topics and the broker have no configs that could be changed while we run.
+Each resource is checked on its own. Errors that the request alone shows are answered here, and the
+cluster shard answers the rest. Configs of topics and of the broker cannot be changed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ _LIST_OPERATIONS = {APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Submit what can be asked of us; answered once it is durable and every shard knows it."""
+    """Submit the groups that may be changed. The answer follows once the change is durable and
+    every shard has it.
+    """
     wire = exchange.read(services)
     twice = repeated([(r.resource_type, r.resource_name) for r in wire.resources])
     judged = [
@@ -77,7 +79,9 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def judge(resource: Any, services: Services) -> Refusal | None:
-    """Say what is wrong with a resource, in Kafka's order; None where the cluster shard decides."""
+    """Return the first error of a resource in Kafka's order, or None if the cluster shard
+    decides.
+    """
     if services.denied:
         return Refusal(*denied(resource.resource_type))
     names = [config.name for config in resource.configs]
@@ -109,7 +113,7 @@ def _may_be_list(kind: int, name: str) -> bool:
 
 
 def _judge_topic(resource: Any, services: Services) -> Refusal:
-    """Nothing is ever set for a topic, so that what sets nothing is done already."""
+    """Return the answer for a topic. A topic has no configs, so an empty change succeeds."""
     name = resource.resource_name
     if name == "":
         return Refusal(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
@@ -145,7 +149,7 @@ def _judge_fixed(resource: Any, services: Services) -> Refusal:
 
 
 def render(result: AlterGroupConfigsResult, exchange: Exchange) -> bytes:
-    """Render for the version asked."""
+    """Render in the version of the request."""
     resources, judged = exchange.asked
     decided = iter(result.groups)
     answers = []

@@ -1,10 +1,10 @@
-"""ListConfigResources (74): what has configs (docs/spec/administration.md#group-configs).
+"""ListConfigResources (74): the resources with configs (docs/spec/administration.md#group-configs).
 
 | version | change |
 | --- | --- |
 | 1 | resource types in request and reply; before, it listed client metrics alone |
 
-No types: all of them. A type that is not known fails the whole request, as in Kafka.
+No types means all of them. As in Kafka, an unknown type fails the whole request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Answer at once, from what is durable."""
+    """Answer at once from durable state."""
     request = exchange.read(services)
     asked = {ResourceType.CLIENT_METRICS.value}
     if exchange.version >= 1:
@@ -41,7 +41,7 @@ def handle(exchange: Exchange, services: Services) -> None:
 
 
 def _names(asked: set[int], services: Services) -> list[tuple[ResourceType, list[str]]]:
-    """There are no loggers that could be configured, and no subscriptions of client metrics."""
+    """Return the names of each type. There are no configurable loggers and no client metrics."""
     found: dict[ResourceType, list[str]] = {
         ResourceType.TOPIC: list(services.topics.image.by_name),
         ResourceType.BROKER: [str(services.node_id)],

@@ -1,4 +1,4 @@
-"""What has configs: the resources that the APIs of configs name."""
+"""The resources that the APIs of configs name."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class ResourceType(IntEnum):
 
 
 class Refusal(NamedTuple):
-    """The answer to a resource that cannot be described, or whose change nobody decides."""
+    """The answer for a resource that is refused, or whose change needs no decision."""
 
     error: ErrorCode
     message: str | None
 
 
 def denied(resource_type: int) -> tuple[ErrorCode, str]:
-    """Say that who asks may not, in Kafka's words for a type of resources."""
+    """Return the refusal of a client without permission, in Kafka's words for the resource type."""
     if resource_type == ResourceType.GROUP:
         return ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."
     if resource_type == ResourceType.TOPIC:
@@ -35,7 +35,7 @@ def denied(resource_type: int) -> tuple[ErrorCode, str]:
 
 
 def broker_name_error(name: str, node_id: int) -> str | None:
-    """Say what is wrong with the name of a broker; None where it is ours, or "" for all."""
+    """Return the error of a broker name, or None if it is ours or "" for all."""
     if name in ("", str(node_id)):
         return None
     return f"Unexpected broker id, expected {node_id} or empty string, but received {name}"

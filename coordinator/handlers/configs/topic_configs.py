@@ -1,8 +1,8 @@
-"""Kafka's topic configs: CreateTopics accepts them where Kafka does; nothing follows from them.
+"""Kafka's topic configs. CreateTopics accepts them as Kafka does, but they have no effect.
 
-Topics of static mode have no messages, so no config of theirs means anything. A name that Kafka
-does not have is refused, and a value of another type: that is a mistake wherever it is made. What a
-number or a text may be beyond its type is not looked at
+Topics of static mode have no messages, so no config applies to them. A name that Kafka does not
+have is refused, and so is a value of the wrong type, since both are mistakes anywhere. Other limits
+of a value are not checked
 (docs/understand/differences.md#configs-without-effect-have-a-plain-check).
 """
 
@@ -29,7 +29,7 @@ _NAMES: Final = {
         retention.bytes retention.ms segment.jitter.ms segment.ms""",
     ConfigKind.STRING: "compression.type message.timestamp.type",
 }
-"""As Kafka 4.3.1's LogConfig has them."""
+"""The names in LogConfig of Kafka 4.3.1."""
 
 TOPIC_CONFIGS: Final[Mapping[str, ConfigKind]] = {
     name: kind for kind, names in _NAMES.items() for name in names.split()
@@ -40,7 +40,7 @@ _REAL: Final = re.compile(r"\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+
 
 
 def topic_config_error(configs: Mapping[str, str]) -> str | None:
-    """Say what is wrong with the configs of a topic as a whole; None where nothing is."""
+    """Return the first error in the configs of a topic, or None."""
     for name, value in configs.items():
         kind = TOPIC_CONFIGS.get(name)
         if kind is None:
