@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Delete group after group; answered once the last of them is durably gone."""
+    """Delete each group. The answer follows once the last deletion is durable."""
     wire = exchange.read(services)
     group_ids = list(dict.fromkeys(wire.groups_names))
 

@@ -1,19 +1,27 @@
-"""One budget of memory over all connections of the Kafka port.
+"""One budget of memory for all connections of the Kafka port.
 
-It counts what a connection makes us hold: a frame that is not complete, requests that wait to be
-begun, requests that wait for their answer (a parked join is one), replies that wait for an earlier
-one, and replies that the peer does not take. Three things happen when peers hold much:
+It counts everything that a connection makes us hold:
 
-1. Above three quarters of the budget (``SOFT_SHARE``) a connection that holds more than its share
-   is read no further. The share is the same for all that hold something. A member that heartbeats
-   and commits holds little, and never meets it.
-2. While it stays so, a connection that has waited for its peer for ``STALLED_TICKS`` looks (5 s) is
-   closed, the oldest first.
-3. Above the whole budget the largest is closed at once, and one that has waited for its peer for
-   long counts as larger.
+- an incomplete frame
+- requests that have not begun
+- requests that wait for their answer, such as a parked join
+- replies that wait for an earlier reply
+- replies that the peer does not read
 
-Why reading stops and is not merely slowed down, and why nobody else is paused: see
-docs/decisions/0007-server.md.
+Three things happen when peers hold much:
+
+1. Above three quarters of the budget (``SOFT_SHARE``), a connection that holds more than its share
+is not read. The share is the same for every connection that holds something. A member that only
+heartbeats and commits holds little and never reaches it.
+
+2. While this lasts, a connection that has waited for its peer for ``STALLED_TICKS`` ticks (5 s) is
+closed, the longest wait first.
+
+3. Above the whole budget, the largest connection is closed at once. A connection that has waited
+for its peer counts as larger.
+
+docs/decisions/0007-server.md says why reading stops instead of slowing down, and why no other
+connection is paused.
 """
 
 from __future__ import annotations
@@ -27,29 +35,32 @@ from groupkeeper.coordinator.server.stats import CloseReason, ServerStats
 
 SOFT_SHARE = 0.75
 ROOM_SHARE = 0.9375
-"""Above the budget the largest are closed until so much of it is held."""
+"""Above the budget, the largest connections are closed until this share of it is held."""
 TICK_S = 0.25
-"""How often the budget looks at who waits for its peer, while it is pressed."""
+"""How often the budget checks who waits for its peer, while much is held."""
 STALLED_TICKS = 20
 """Less than the least session timeout (6 s): a request that waits for memory is read in time."""
 GRAIN_BYTES = 4_096
-"""Smaller changes of what a connection holds are not told: they are part of what every connection
-costs, and telling each one would cost every commit."""
+"""Smaller changes of what a connection holds are not reported. They are part of the cost of every
+connection, and each report would cost every commit.
+"""
 OWED_GRAIN_BYTES = 16_384
-"""The same for requests that wait for their answer, with a quarter of them: pipelined commits."""
+"""The same for requests that wait for their answer (pipelined commits), plus a quarter of them."""
 CALL_BYTES = 1_024
-"""What a waiting request holds beside its bytes: the exchange, the ticket, the core's request."""
+"""What a waiting request holds besides its bytes: the exchange, the ticket, the core's request."""
 FRAME_BYTES = 64
-"""What a frame takes in memory beside its bytes."""
+"""The memory of a frame besides its bytes."""
 DECODED_FACTOR = 16
 MAX_DECODED_BYTES = 4_194_304
-"""A request is larger when it is read: a partition takes 18 bytes in a frame and up to 300 in
-memory. The most elements that a frame may have (kafka.max_request_elements) bound it."""
+"""A request grows when it is decoded: a partition takes 18 bytes in a frame and up to 300 in
+memory. The limit on the elements of a frame (kafka.max_request_elements) limits this too.
+"""
 
 UNCOUNTED_BYTES = 1_024
 REQUEST_BYTES = 256
-"""While what waits is no more than this, and this much for each request, it is part of what a
-connection costs, like ``GRAIN_BYTES``: a member's commit is nearly always alone."""
+"""Waiting requests up to this size, and this much for each of them, are part of the cost of a
+connection, like ``GRAIN_BYTES``. A member's commit nearly always waits alone.
+"""
 
 _NO_LIMIT = 1 << 62
 
@@ -57,7 +68,7 @@ _log = structlog.get_logger("groupkeeper.server")
 
 
 def cost_bytes(frame_bytes: int) -> int:
-    """Return what a request holds while it waits: rather too much than too little."""
+    """Return what a request holds while it waits. The estimate is rather too high than too low."""
     return CALL_BYTES + frame_bytes + min(DECODED_FACTOR * frame_bytes, MAX_DECODED_BYTES)
 
 
@@ -65,33 +76,34 @@ class Holder(Protocol):
     """A connection, as the budget sees it."""
 
     held_bytes: int
-    """What it was last told to hold."""
+    """The last reported size."""
     stalled_ticks: int
-    """For how many looks it has waited for its peer."""
+    """For how many ticks the connection has waited for its peer."""
 
     def waits_for_peer(self) -> bool:
-        """Say whether only the peer can end what is held: the rest of a frame, a reply to take."""
+        """Return whether only the peer can release the memory, by the rest of a frame or by reading
+        replies.
+        """
         ...
 
     def look_at_budget(self) -> None:
-        """Stop reading, or read on, as ``MemoryBudget.allows`` says now."""
+        """Stop or resume reading, according to ``MemoryBudget.allows``."""
         ...
 
     def abort(self, reason: CloseReason) -> None:
-        """Close at once, and hold nothing from here on."""
+        """Close at once. Nothing is held after that."""
         ...
 
 
 class MemoryBudget:
-    """What all connections of one listener hold together."""
+    """The memory that all connections of a server hold together."""
 
     def __init__(self, max_bytes: int, stats: ServerStats, loop: asyncio.AbstractEventLoop) -> None:
-        """Start with nothing held."""
         self.max_bytes = max_bytes
         self.soft_bytes = int(max_bytes * SOFT_SHARE)
         self.held_bytes = 0
         self.share_bytes = _NO_LIMIT
-        """What one connection may hold and still be read."""
+        """How much one connection may hold and still be read."""
         self._holders: set[Holder] = set()
         self._paused: set[Holder] = set()
         self._stats = stats
@@ -99,7 +111,7 @@ class MemoryBudget:
         self._timer: asyncio.TimerHandle | None = None
 
     def hold(self, holder: Holder, held_bytes: int) -> None:
-        """Take note of what a connection holds now; this may close it, or another one."""
+        """Report what a connection holds now. This may close it or another connection."""
         before = holder.held_bytes
         if before == held_bytes:
             return
@@ -119,7 +131,9 @@ class MemoryBudget:
             self.share_bytes = _NO_LIMIT
 
     def allows(self, holder: Holder) -> bool:
-        """Say whether the connection may be read; the answer is kept until it changes."""
+        """Return whether the connection may be read. A refused connection is remembered as
+        paused.
+        """
         if holder.held_bytes <= self.share_bytes:
             self._paused.discard(holder)
             return True
@@ -129,13 +143,13 @@ class MemoryBudget:
         return False
 
     def stop(self) -> None:
-        """Look at nobody any more."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _press(self, holder: Holder) -> None:
-        """More is held than may be for long, and this connection has grown."""
+        """React to a connection that has grown while more is held than the soft limit."""
         self.share_bytes = self.soft_bytes // len(self._holders)
         if self._timer is None:
             _log.warning(
@@ -151,15 +165,17 @@ class MemoryBudget:
             holder.look_at_budget()
 
     def _close_largest(self) -> None:
-        """Close the largest until there is some room: looking for them costs as much as 10,000
-        connections do, so it is done once for many reads.
+        """Close the largest connections until there is some room. The search costs as much as
+        10,000 connections do, so it is done once for many reads.
         """
         by_size = sorted(self._holders, key=lambda h: h.held_bytes * (1 + h.stalled_ticks))
         while by_size and self.held_bytes > self.max_bytes * ROOM_SHARE:
             by_size.pop().abort(CloseReason.MEMORY_BUDGET)
 
     def _tick(self) -> None:
-        """Close who keeps memory from others for too long; read on where there is room again."""
+        """Close connections that wait for their peer too long, and resume reading where there is
+        room.
+        """
         self._timer = None
         for holder in self._holders:
             holder.stalled_ticks = holder.stalled_ticks + 1 if holder.waits_for_peer() else 0
@@ -174,7 +190,7 @@ class MemoryBudget:
             self._timer = self._loop.call_later(TICK_S, self._tick)
 
     def _read_on(self) -> None:
-        """Let those that were paused read again, the smallest first, as far as there is room."""
+        """Let paused connections read again, the smallest first, as far as there is room."""
         room = self.soft_bytes - self.held_bytes
         for holder in sorted(self._paused, key=lambda h: h.held_bytes):
             room -= holder.held_bytes

@@ -1,12 +1,13 @@
-"""One connection of the Kafka port: bytes in, requests begun in order, replies written in order.
+"""One connection of the Kafka port: requests begin in order, and replies are written in order.
 
-Nothing is awaited here. A request that can be answered at once is answered within the same
-``data_received``, and all replies of one turn leave in one write. What a request waits for, it
-waits for as an ``Exchange`` in ``_owed``; replies leave in the order of that queue whatever the
-order in which they become ready. While a request that *holds* is unanswered (JoinGroup, SyncGroup,
-Fetch...), or too much waits, or the peer does not take its replies, later frames stay in
-``_backlog`` and reading stops at the limits: a peer can only ever slow down itself. What all that
-takes in memory is told to the budget of all connections (``budget``).
+Nothing is awaited here. A request that needs no wait is answered within its ``data_received``, and
+all replies of one turn leave in one write. A request that waits is an ``Exchange`` in ``_owed``.
+Replies leave in the order of that queue, whatever the order in which they become ready.
+
+Later frames stay in ``_backlog`` in three cases: a request that *holds* is unanswered (JoinGroup,
+SyncGroup, Fetch...), too much waits, or the peer does not read its replies. Reading stops at the
+limits, so a peer slows down only itself. The memory of all this is reported to the budget of all
+connections (``budget``).
 
 Long because the order of requests, the limits and the end of a connection share one state.
 """
@@ -55,7 +56,6 @@ class Connection(asyncio.Protocol):
     # fmt: on
 
     def __init__(self, server: KafkaServer, listener: Listener = PLAINTEXT) -> None:
-        """Make the connection of a listener; it comes to life with ``connection_made``."""
         self._server = server
         self._services = server.services
         self._listener = listener.name
@@ -67,16 +67,16 @@ class Connection(asyncio.Protocol):
         self._headers = HeaderReader()
         self._sender = LastSender()
         self.peer = ""  # the address
-        self.requests = 0  # that were begun
-        # What came in and was not begun, what was begun and not written, what is written next.
+        self.requests = 0  # begun so far
+        # Frames that have not begun, exchanges that are not written, and replies of the next write.
         self._backlog: deque[bytes] = deque()
         self._owed: deque[Exchange] = deque()
         self._out: list[bytes] = []
         self._backlog_bytes = self._owed_bytes = self._stored_bytes = 0
-        # What was written since the peer stopped to take it, and what the budget knows.
+        # Bytes written since the peer stopped reading, and what the budget knows.
         self._unsent_bytes = self.held_bytes = self.stalled_ticks = 0
         self._tell_above, self._tell_below = OWED_GRAIN_BYTES, 0
-        # What stops us.
+        # Why we do not begin requests.
         self._held_by: Exchange | None = None
         self._doomed: str | None = None
         self._closed = self._turning = self._scheduled = False
@@ -87,7 +87,7 @@ class Connection(asyncio.Protocol):
     # --- Called by the event loop -----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take note of the peer; a connection beyond the limits ends here."""
+        """Start the session of the peer. A connection beyond the limits is closed at once."""
         self._transport = cast("asyncio.Transport", transport)
         peername = transport.get_extra_info("peername")
         self.peer = str(peername[0]) if peername else "unknown"
@@ -98,11 +98,11 @@ class Connection(asyncio.Protocol):
             self._closed = True
             transport.close()
             return
-        # low=0: a reply stays whole in memory until its last byte is taken
+        # low=0: a reply stays whole in memory until its last byte is sent
         self._transport.set_write_buffer_limits(high=GRAIN_BYTES, low=0)
 
     def data_received(self, data: bytes) -> None:
-        """Begin what came in."""
+        """Begin the requests that came in."""
         if self._closed or self._doomed is not None:
             return
         begun_s = self._read_s()
@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol):
             self._queue(self._splitter.feed(data))
         except FrameError as error:
             self._queue(error.frames)
-            self._turn()  # what is whole is begun, as far as one turn goes
+            self._turn()  # begin whole frames, as far as one turn allows
             self._refuse(error.reason, error=error.message)
 
     def _queue(self, frames: list[bytes]) -> None:
@@ -138,19 +138,21 @@ class Connection(asyncio.Protocol):
                 self._backlog_bytes += len(frame)
             if self._turns.is_full:
                 self._continue_later()
-            if self._scheduled:  # its turn comes; until then it is read as far as there is room
+            if (
+                self._scheduled
+            ):  # begun when the turn comes; until then frames are read as far as there is room
                 self._balance()
             else:
                 self._turn()
         self._account()
 
     def pause_writing(self) -> None:
-        """The peer does not take its replies: begin nothing more until it does."""
+        """Begin no more requests until the peer reads its replies."""
         self._writable = False
         self._balance()
 
     def resume_writing(self) -> None:
-        """The peer took its replies."""
+        """Continue after the peer has read its replies."""
         self._writable = True
         self._unsent_bytes = 0
         self._account()
@@ -158,7 +160,7 @@ class Connection(asyncio.Protocol):
         self._balance()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Drop what was owed. Members stay: their sessions decide
+        """Drop everything that is owed. Members stay until their sessions expire
         (docs/spec/wire.md#disconnects).
         """
         self._closed = True
@@ -169,7 +171,9 @@ class Connection(asyncio.Protocol):
     # --- Called by exchanges ----------------------------------------------------------------------
 
     def answered(self, exchange: Exchange) -> None:
-        """Write the reply, and those behind it that were ready, as soon as it is their turn."""
+        """Write the reply once the replies before it are written, and then ready replies behind
+        it.
+        """
         if self._closed:
             return
         self._stats.requests[exchange.key, exchange.version, exchange.error] += 1
@@ -200,11 +204,11 @@ class Connection(asyncio.Protocol):
             self._flush()
             if self.held_bytes and (self._owed_bytes < self._tell_below or not owed):
                 self._account()
-            # Not now: whoever answers us may be in the middle of answering others.
+            # Not now: the caller may be in the middle of answering others.
             self._continue_later()
 
     def _waited(self, exchange: Exchange) -> None:
-        """Take note that a request that waited, or was gathered, has its answer."""
+        """Count a request that waited, or was gathered, and now has its answer."""
         self._owed_bytes -= exchange.cost_bytes
         exchange.cost_bytes = 0
         if exchange.begun_s:
@@ -214,30 +218,32 @@ class Connection(asyncio.Protocol):
                 times.count_slow(exchange.key, took_s)
 
     def failed(self, exchange: Exchange, error: BaseException) -> None:
-        """A bug of ours has taken the reply; without it the connection is of no use."""
+        """Log a bug of ours that prevented the reply, and close the connection."""
         if self._closed:
             return
         self._server.refusals.bug(self.peer, exchange.key, exchange.version, error)
         self.abort(CloseReason.INTERNAL_ERROR)
 
     def refused(self, exchange: Exchange, reason: str) -> None:
-        """The handler found that the request must not be answered."""
+        """Close the connection: the handler found that the request must not be answered."""
         self._drop(exchange)
         about = {} if exchange.group_id is None else {"group": exchange.group_id}
         self._refuse(reason, api_key=exchange.key, api_version=exchange.version, **about)
 
     def grew(self, exchange: Exchange, size_bytes: int) -> None:
-        """Count a part of an answer that is kept until the rest is there."""
+        """Count a part of an answer that is kept until the rest is made."""
         if not self._closed:
             self._owe(exchange, size_bytes)
 
     def local_address(self) -> tuple[str, int]:
-        """The address of ours that the client connected to."""
+        """Return the address of this server that the client connected to."""
         sockname = self._transport.get_extra_info("sockname")
         return (str(sockname[0]), int(sockname[1]))
 
     def later(self, delay_s: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Run the call once after the delay (0: in the next turn); return what cancels it."""
+        """Run the call once after the delay (0: in the next turn). Return a function that cancels
+        it.
+        """
         if delay_s <= 0:
             return self._turns.soon(call)
         return self._server.loop.call_later(delay_s, call).cancel
@@ -246,16 +252,16 @@ class Connection(asyncio.Protocol):
 
     @property
     def owes(self) -> int:
-        """Requests that were begun and not answered."""
+        """The number of requests that have begun and are not answered."""
         return len(self._owed)
 
     def sweep(self, now_s: float, idle_s: float) -> None:
         """Close the connection if it has been idle for too long.
 
-        Only whole requests count as activity: a peer that sends a byte a minute does not.
+        Only whole requests count as activity. A peer that sends one byte a minute is idle.
         """
         if self._closed:
-            # We closed it, and the peer does not even take what was written before.
+            # We closed it, and the peer does not even read what was written before.
             if now_s - self._idle_since >= idle_s:
                 self._transport.abort()
             return
@@ -271,7 +277,9 @@ class Connection(asyncio.Protocol):
                 self.abort(CloseReason.IDLE)
 
     def abort(self, reason: CloseReason) -> None:
-        """Close at once; what is owed is dropped, what was written and fits goes out."""
+        """Close at once. Replies that are owed are dropped. Written bytes are sent if the peer
+        reads.
+        """
         if not self._closed:
             self._count(reason)
             self._flush()
@@ -284,7 +292,7 @@ class Connection(asyncio.Protocol):
         self._let_go()
 
     def stop_reading(self) -> None:
-        """Begin nothing more (drain)."""
+        """Begin no more requests (drain)."""
         if self._doomed is None:
             self._doomed = CloseReason.SHUTDOWN
             self._backlog.clear()
@@ -295,8 +303,8 @@ class Connection(asyncio.Protocol):
     # --- Called by the budget ---------------------------------------------------------------------
 
     def waits_for_peer(self) -> bool:
-        """Say whether only the peer can end what is held, and has brought no request to its end
-        since this was last asked.
+        """Return whether only the peer can release the memory, and no request has begun since the
+        last call.
         """
         if self._seen_by_budget != self.requests:
             self._seen_by_budget = self.requests
@@ -304,13 +312,12 @@ class Connection(asyncio.Protocol):
         return self._unsent_bytes > 0 or (self._splitter.waiting_bytes > 0 and not self._owed)
 
     def look_at_budget(self) -> None:
-        """Stop reading, or read on."""
         self._balance()
 
     # --- Our own ----------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        """Begin what may be begun now, then write what was answered."""
+        """Begin the requests that may begin now, then write the replies."""
         if self._turning:
             return
         self._turning = True
@@ -350,7 +357,7 @@ class Connection(asyncio.Protocol):
         self._end_turn()
 
     def _end_turn(self) -> None:
-        """Write what was answered, in one piece."""
+        """Write the replies in one piece."""
         self._turning = False
         if self._out:
             self._flush()
@@ -358,7 +365,7 @@ class Connection(asyncio.Protocol):
             self._close_when_answered()
 
     def _begin(self, frame: bytes, begun_s: float) -> int:
-        """Begin a request; return its API key if it was answered at once, else NOT_ANSWERED."""
+        """Begin a request. Return its API key if it was answered at once, else NOT_ANSWERED."""
         try:
             key, version, correlation_id, client_id, offset = self._headers.read(frame)
         except ProtocolError as error:
@@ -375,7 +382,7 @@ class Connection(asyncio.Protocol):
         except ProtocolError as error:
             self._drop(exchange)
             self._refuse(error.reason, api_key=key, api_version=version, error=error.message)
-        except Exception as error:  # noqa: BLE001 - a bug in one handler must stop nobody else
+        except Exception as error:  # noqa: BLE001 - a bug in one handler must not affect other connections
             self.failed(exchange, error)
         else:
             if exchange.reply is not None:
@@ -395,7 +402,7 @@ class Connection(asyncio.Protocol):
             self._account()
 
     def _drop(self, exchange: Exchange) -> None:
-        """Take back an exchange that will not be answered; it was the last one begun."""
+        """Remove an exchange that will not be answered."""
         self._owed.remove(exchange)
         self._owed_bytes -= exchange.cost_bytes
         exchange.cost_bytes = 0
@@ -403,7 +410,7 @@ class Connection(asyncio.Protocol):
             self._held_by = None
 
     def _refuse(self, reason: str, **detail: Any) -> None:
-        """Read no further; close once what was begun before is answered."""
+        """Stop reading. Close the connection once earlier requests are answered."""
         if self._doomed is not None or self._closed:
             return
         self._count(reason, **detail)
@@ -456,7 +463,7 @@ class Connection(asyncio.Protocol):
             self._account()
 
     def _account(self) -> None:
-        """Tell the budget what we hold, if that has changed by more than a little."""
+        """Report to the budget what we hold, if it has changed by more than a little."""
         owed = self._owed_bytes
         self._tell_above = owed + (owed >> 2) + OWED_GRAIN_BYTES
         self._tell_below = owed - (owed >> 2) - OWED_GRAIN_BYTES
@@ -471,8 +478,8 @@ class Connection(asyncio.Protocol):
             self._server.budget.hold(self, held)
 
     def _let_go(self) -> None:
-        """Hold nothing from the moment that we are closed, but for what the peer may still take;
-        and leave no cycle, which would hold it all until the collector comes.
+        """Release everything except bytes that the peer may still read. No reference cycle must
+        stay, since it would keep the memory until the garbage collector runs.
         """
         self._backlog.clear()
         self._splitter.forget()
@@ -484,7 +491,7 @@ class Connection(asyncio.Protocol):
             exchange.let_go()
 
     def _balance(self) -> None:
-        """Read while we have room for what comes."""
+        """Read while there is room for more frames."""
         limits = self._server.limits
         wanted = (
             self._doomed is None

@@ -1,4 +1,4 @@
-"""What the Kafka port takes from its peers: every limit of it, in one place."""
+"""All limits of the Kafka port, in one place."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ LARGE_REPLY_BYTES = 1_048_576
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """Limits of a listener; names and defaults are those of ``[kafka]`` in the config, but for the
-    three of a turn.
+    """Limits of a server. Names and defaults are those of ``[kafka]`` in the config, except for the
+    three limits of a turn.
     """
 
     max_frame_bytes: int = 8_388_608
@@ -19,22 +19,23 @@ class ServerLimits:
     max_connections_per_address: int = 5_000
     connections_max_idle_ms: int = 600_000
     max_waiting_bytes: int = 1_048_576
-    """Of one connection: requests that were read and not begun, replies that were made and not
-    taken.
+    """Per connection: the bytes of requests that were read and have not begun, and of replies that
+    wait for an earlier reply.
     """
     max_waiting_requests: int = 1_000
-    """Of one connection: requests that were begun and not answered (pipelined commits)."""
+    """Per connection: requests that have begun and are not answered (pipelined commits)."""
     max_buffered_bytes: int = 268_435_456
-    """Of all connections together: see ``server/budget.py``."""
+    """All connections together. See ``server/budget.py``."""
     max_turn_bytes: int = 65_536
-    """Of one connection: requests begun in one turn of the loop, by their bytes, and those of what
-    they were answered at once, and by their number. The rest goes on in the next turn, after
-    everyone else had theirs, and if the peer takes its replies. Not in the config:
-    nothing is refused or lost by them, they only divide time between connections, and what suits
-    depends on this code and not on who runs it.
+    """Per connection: the bytes of requests that begin in one turn of the loop, together with their
+    immediate replies. ``max_turn_requests`` limits their number. The rest continues in the next
+    turn, after the other connections, and if the peer reads its replies.
+
+    These limits are not in the config. They refuse and lose nothing, but only divide time between
+    connections. Good values depend on this code, not on the deployment.
     """
     max_turn_requests: int = 128
     max_turn_s: float = 0.01
-    """Of one connection the same, and of all together: what they do in one turn of the loop, once
-    as bytes come in and once for what was left (``turns``).
+    """The time of one connection in one turn of the loop. Also the time of all connections together
+    in one turn, once for incoming bytes and once for waiting requests (``turns``).
     """

@@ -1,4 +1,4 @@
-"""A way in to the Kafka port."""
+"""The listeners of the Kafka port."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from groupkeeper.coordinator.handlers.table import ROUTES
 
 
 class Listener(NamedTuple):
-    """What holds for everyone who comes in by one address."""
+    """The rules for every client that connects to one address."""
 
     name: str
     """Kafka's term: ``PLAINTEXT``, ``INTERNAL``... One for each address."""
     routes: Routes = ROUTES
-    """What may be asked there, and by whom."""
+    """Which requests are served there, and for whom."""
 
 
 PLAINTEXT: Final = Listener("PLAINTEXT")
-"""Everyone may do everything, and nothing is encrypted."""
+"""Every operation is allowed, and nothing is encrypted."""

@@ -1,5 +1,5 @@
-"""The log lines of connections that we close, limited in rate: a flood of bad input must not become
-a flood of log.
+"""Logs the connections that we close. The rate is limited: a flood of bad input must not flood the
+log.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ from groupkeeper.coordinator.server.stats import CloseReason
 
 WINDOW_S = 10.0
 LINES_PER_WINDOW = 5
-"""Lines of one reason in one window; what is over is counted and told with the next line."""
+"""Lines of one reason in one window. Further lines are counted, and the next line has the count."""
 
 LOGGED_CHARS = 249
-"""Of a text that a peer chose, such as the id of a group: it may have 32,767."""
+"""How much of a peer's text is logged, such as a group id. It may have 32,767 characters."""
 
 QUIET: frozenset[str] = frozenset({CloseReason.IDLE, CloseReason.SHUTDOWN})
-"""Closed without fault of the peer: counted, and logged at debug level only."""
+"""Closed without fault of the peer. Counted, and logged only at debug level."""
 
 
 _LIMITS: frozenset[str] = frozenset(CloseReason) - QUIET - {CloseReason.INTERNAL_ERROR}
-"""The peer met a limit. Any other reason is the label of a ``protocol.errors.ProtocolError``."""
+"""The peer exceeded a limit. Any other reason is the label of a
+``protocol.errors.ProtocolError``.
+"""
 
 
 class RefusalLog:
-    """Writes one line a connection that we close, up to a rate, per reason."""
+    """Writes one line per closed connection, up to a rate per reason."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """``clock`` is monotonic, in seconds."""
@@ -37,7 +39,7 @@ class RefusalLog:
         self._log = structlog.get_logger("groupkeeper.server")
 
     def write(self, reason: str, peer: str, **detail: Any) -> None:
-        """Say why the peer was closed, if the rate allows it."""
+        """Log why the connection was closed, if the rate allows it."""
         if reason in QUIET:
             self._log.debug("connection_closed", reason=str(reason), peer=peer, **detail)
             return
@@ -59,7 +61,7 @@ class RefusalLog:
             )
 
     def bug(self, peer: str, api_key: int, api_version: int, error: BaseException) -> None:
-        """Say that a reply could not be rendered."""
+        """Log that a reply could not be rendered."""
         self._log.error(
             "reply_not_rendered",
             api_key=api_key,
@@ -70,7 +72,7 @@ class RefusalLog:
 
 
 class HttpRefusals:
-    """The same for the HTTP port, and counted: it is told the reason and the peer."""
+    """Logs and counts the connections that the HTTP port closes."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """``clock`` is monotonic, in seconds."""
@@ -79,7 +81,7 @@ class HttpRefusals:
         self._counts: Counter[str] = Counter()
 
     def __call__(self, reason: str, peer: str) -> None:
-        """Take note of a peer."""
+        """Count a connection, and log it if the rate allows it."""
         self._counts[reason] += 1
         left_out = self._lines.take(reason)
         if left_out is not None:

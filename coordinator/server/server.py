@@ -1,6 +1,4 @@
-"""The Kafka port: takes connections, by one listener or several, watches over them, and lets them
-go.
-"""
+"""The Kafka port: accepts connections on one or more listeners, sweeps and closes them."""
 
 from __future__ import annotations
 
@@ -24,17 +22,17 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.services import Services
 
 BACKLOG = 1024
-"""Connections that the kernel holds until we take them; Linux caps it at net.core.somaxconn."""
+"""Connections that the kernel queues until we accept them. Linux caps it at net.core.somaxconn."""
 
 SWEEPS_AN_IDLE_TIME = 10
 """An idle connection is closed at most a tenth of the idle time late."""
 
 WAIT_STEP_S = 0.01
-"""How often a drain looks whether everything was answered."""
+"""How often a drain checks whether everything was answered."""
 
 
 class KafkaServer:
-    """All listeners, all connections, and what they share."""
+    """All listeners, all connections, and their common parts."""
 
     def __init__(
         self,
@@ -44,7 +42,7 @@ class KafkaServer:
         watch: CallbackWatch | None = None,
         make_connection: Callable[[KafkaServer, Listener], Connection] = Connection,
     ) -> None:
-        """To be made inside the running loop; nothing listens before ``start``."""
+        """Must be called inside the running loop. Nothing listens before ``start``."""
         self._make_connection = make_connection
         self.services = services
         self.limits = limits
@@ -61,7 +59,9 @@ class KafkaServer:
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def start(self, sock: socket.socket, listener: Listener = PLAINTEXT) -> None:
-        """Listen on a bound socket, which is ours from here on. Once for each listener."""
+        """Listen on a bound socket, which the server owns from then on. Called once per
+        listener.
+        """
         accepting = await self.loop.create_server(
             lambda: self._make_connection(self, listener), sock=sock, backlog=BACKLOG
         )
@@ -72,13 +72,13 @@ class KafkaServer:
 
     @property
     def owed(self) -> int:
-        """Requests of all connections that were begun and not answered."""
+        """The number of requests of all connections that have begun and are not answered."""
         return sum(connection.owes for connection in self.connections)
 
     # --- Called by connections --------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> CloseReason | None:
-        """Take the connection in, or say why not."""
+        """Register the connection, or return why it is refused."""
         stats, limits = self.stats, self.limits
         stats.connections_accepted += 1
         if len(self.connections) >= limits.max_connections:
@@ -103,14 +103,14 @@ class KafkaServer:
     # --- Shutting down ----------------------------------------------------------------------------
 
     def stop_accepting(self) -> None:
-        """Take no more connections, and begin nothing more on those that are open."""
+        """Accept no more connections, and begin no more requests on the open ones."""
         for accepting in self._accepting:
             accepting.close()
         for connection in tuple(self.connections):
             connection.stop_reading()
 
     async def wait_answered(self, timeout_s: float) -> bool:
-        """Wait until nothing is owed to anyone; False if that takes longer."""
+        """Wait until every request is answered. Return False on a timeout."""
         end = self.loop.time() + timeout_s
         while self.owed:
             if self.loop.time() >= end:
@@ -119,7 +119,7 @@ class KafkaServer:
         return True
 
     def close_all(self) -> None:
-        """Close every connection; what was written still goes out."""
+        """Close every connection. Written bytes are still sent."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
@@ -135,6 +135,6 @@ class KafkaServer:
         self._sweeper = self.loop.call_later(idle_s / SWEEPS_AN_IDLE_TIME, self._sweep)
 
     def sweep(self, now_s: float, idle_s: float) -> None:
-        """Close what has been idle for too long."""
+        """Close every connection that has been idle for too long."""
         for connection in tuple(self.connections):
             connection.sweep(now_s, idle_s)

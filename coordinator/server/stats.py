@@ -1,6 +1,4 @@
-"""What the Kafka port counts: plain integers, incremented on the way, read by the metrics at a
-scrape.
-"""
+"""The counters of the Kafka port: plain integers, read when metrics are scraped."""
 
 from __future__ import annotations
 
@@ -13,26 +11,27 @@ from groupkeeper.coordinator.runtime.histogram import REQUEST_BOUNDS_S, Histogra
 from groupkeeper.protocol.versions import ApiKey
 
 FAST_S = REQUEST_BOUNDS_S[0]
-"""Requests that took no longer are all but the whole of them: ``RequestTimes`` counts the others,
-and takes these from the number of all requests.
+"""Most requests take no longer than this. ``RequestTimes`` counts only the others. The number of
+the fast ones is the number of all requests minus the others.
 """
 
 NOT_ANSWERED: Final = -1
-"""What stands for the API key of a request that waits, or gets no answer."""
+"""Stands for the API key of a request that waits or gets no answer."""
 
 
 class RequestTimes:
-    """How long requests took, by API key, from the beginning of each to its reply."""
+    """How long requests took, by API key, from their begin to their reply."""
 
     __slots__ = ("buckets", "seconds")
 
     def __init__(self) -> None:
-        """Begin at zero."""
-        keys = range(max(ApiKey) + 2)  # the last one is that of NOT_ANSWERED, and means nothing
+        keys = range(max(ApiKey) + 2)  # the last one is for NOT_ANSWERED and is not shown
         self.seconds = [0.0 for _ in keys]
-        """All of them together, by API key; whoever adds to it counts the bucket if need be."""
+        """The total time by API key. Code that adds to it also counts the bucket of a slow
+        request.
+        """
         self.buckets = [Histogram(REQUEST_BOUNDS_S).counts for _ in keys]
-        """By API key: those that took longer than ``FAST_S``."""
+        """By API key: requests that took longer than ``FAST_S``."""
 
     def add(self, key: int, took_s: float) -> None:
         """Count one request."""
@@ -41,11 +40,11 @@ class RequestTimes:
             self.count_slow(key, took_s)
 
     def count_slow(self, key: int, took_s: float) -> None:
-        """Count one that took longer than ``FAST_S``, without its time."""
+        """Count a request that took longer than ``FAST_S``, but not its time."""
         self.buckets[key][bisect_left(REQUEST_BOUNDS_S, took_s)] += 1
 
     def histograms(self, requests: Counter[int]) -> dict[int, Histogram]:
-        """Return the histogram of each API, given the number of its requests."""
+        """Return the histogram of each API. ``requests`` has the number of requests of each."""
         found: dict[int, Histogram] = {}
         for key, count in requests.items():
             histogram = found[key] = Histogram(REQUEST_BOUNDS_S)
@@ -56,7 +55,7 @@ class RequestTimes:
 
 
 class CloseReason(StrEnum):
-    """Why we closed a connection, or did not take it. What is wrong with bytes has the label of its
+    """Why we closed or refused a connection. Malformed bytes have the label of their
     ``protocol.errors.ProtocolError`` instead.
     """
 
@@ -64,20 +63,21 @@ class CloseReason(StrEnum):
     TOO_MANY_CONNECTIONS_OF_ADDRESS = "too_many_connections_of_address"
     REPLY_TOO_LARGE = "reply_too_large"
     INCOMPLETE_FRAME = "incomplete_frame"
-    """The rest of a request did not come within the idle time."""
+    """The rest of a request did not arrive within the idle time."""
     IDLE = "idle"
     NOT_READING = "not_reading"
-    """The peer did not take its answers within the idle time."""
+    """The peer did not read its replies within the idle time."""
     MEMORY_BUDGET = "memory_budget"
-    """All connections together held more than ``kafka.max_buffered_bytes``, and this one the most,
-    or for the longest."""
+    """All connections together held more than ``kafka.max_buffered_bytes``, and this one held the
+    most or waited the longest.
+    """
     INTERNAL_ERROR = "internal_error"
-    """A bug of ours; the log has the traceback."""
+    """A bug of ours. The log has the traceback."""
     SHUTDOWN = "shutdown"
 
 
 class ServerStats:
-    """Counters of one listener since it was made."""
+    """The counters of one server since its start."""
 
     __slots__ = (
         "buffered_bytes",
@@ -92,23 +92,22 @@ class ServerStats:
     )
 
     def __init__(self) -> None:
-        """Begin at zero."""
         self.connections_open = 0
         self.connections_accepted = 0
         self.bytes_in = 0
         self.bytes_out = 0
         self.buffered_bytes = 0
-        """Held for all connections now, by the memory budget."""
+        """Bytes that all connections hold now, by the memory budget."""
         self.reading_paused = 0
-        """Times that a connection was read no further because of the memory budget."""
+        """How often a connection was paused because of the memory budget."""
         self.requests: defaultdict[tuple[int, int, int], int] = defaultdict(int)
-        """By (API key, version, first error of the answer): requests that were answered."""
+        """Answered requests, by (API key, version, first error of the answer)."""
         self.times = RequestTimes()
         self.closed: dict[str, int] = {reason.value: 0 for reason in CloseReason}
-        """By reason: connections that we closed or did not take. Reasons are a closed set."""
+        """Connections that we closed or refused, by reason. Reasons are a closed set."""
 
     def request_times(self) -> dict[int, Histogram]:
-        """Return how long the requests took that were answered, by API key."""
+        """Return how long the answered requests took, by API key."""
         counts: Counter[int] = Counter()
         for (key, _, _), count in self.requests.items():
             counts[key] += count

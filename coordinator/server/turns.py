@@ -1,8 +1,9 @@
-"""What is left for later turns of the loop: of all connections, a little in each turn.
+"""Runs what was left for later turns of the loop: of all connections, a little in each turn.
 
-One connection's share of a turn is bounded, but 10,000 may each have one. So all of them together
-get ``max_s`` for what they left, and as much for what comes in; what comes in after that is only
-read. Whoever else lives on the loop (the HTTP port, the store, timers) waits for no more than that.
+One connection's share of a turn is limited, but 10,000 connections may each have one. So all of
+them together get ``max_s`` for what they left, and as much for incoming bytes. Bytes that come in
+after that are only read. Everything else on the loop (the HTTP port, the store, timers) waits no
+longer than that.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 
 
 class _Later:
-    """A call that may be taken back."""
+    """A call that can be cancelled."""
 
     __slots__ = ("call",)
 
@@ -25,14 +26,14 @@ class _Later:
 
 
 class Turns:
-    """The calls that wait for their turn, in their order."""
+    """Calls that wait for a later turn, in their order."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, read_s: Callable[[], float], max_s: float
     ) -> None:
         """``read_s`` is monotonic."""
         self.is_full = False
-        """Enough was done in this turn as bytes came in."""
+        """True if enough incoming bytes were processed in this turn."""
         self._loop = loop
         self._read_s = read_s
         self._max_s = max_s
@@ -41,13 +42,13 @@ class Turns:
         self._scheduled = False
 
     def spend(self, took_s: float) -> None:
-        """Count what was done in this turn as bytes came in."""
+        """Count the time of incoming bytes in this turn."""
         self._spent_s += took_s
         self.is_full = self._spent_s >= self._max_s
         self._schedule()
 
     def soon(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Call in a later turn; return what cancels it."""
+        """Call it in a later turn. Return a function that cancels it."""
         later = _Later(call)
         self._calls.append(later)
         self._schedule()
@@ -59,13 +60,13 @@ class Turns:
             self._loop.call_soon(self._run)
 
     def _run(self) -> None:
-        """Begin a turn: after all that came in with the last one, before anything comes in."""
+        """Begin a turn: run waiting calls before new bytes are read."""
         self._scheduled = False
         self._spent_s = 0.0
         self.is_full = False
         calls = self._calls
         until_s = self._read_s() + self._max_s
-        for _ in range(len(calls)):  # what these leave is for the turn after
+        for _ in range(len(calls)):  # calls that these add wait for the next turn
             call = calls.popleft().call
             if call is not None:
                 call()

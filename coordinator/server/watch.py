@@ -1,10 +1,10 @@
-"""How much CPU time single callbacks of the event loop use, and which are slow.
+"""Measures the CPU time of single callbacks of the event loop, and counts the slow ones.
 
-While one callback works, nobody else is answered. What counts is the CPU time of the loop's
-thread: that of a busy neighbour, or of a process that was stopped, is nobody's fault here.
+While one callback runs, no request is answered. Only the CPU time of the loop's thread counts. A
+busy neighbour, or a process that was stopped, is not the fault of a callback.
 
-A reading of a thread's CPU time is a system call, ten times as dear as one of the clock. So each
-callback is timed by the clock, and the CPU time is read when a callback took longer than
+Reading a thread's CPU time is a system call and costs ten times as much as reading the clock. So
+the clock times each callback. The CPU time is read only after a callback that took longer than
 ``LOOK_ABOVE_S``, and otherwise once in ``SAMPLE_S``.
 """
 
@@ -17,15 +17,16 @@ from typing import TypeAlias
 from groupkeeper.coordinator.runtime.histogram import CALLBACK_BOUNDS_S, Histogram
 
 SLOW_S = 0.1
-"""From here on a callback is slow: a loop that stands still for so long is felt by clients."""
+"""From this CPU time on a callback is slow. Clients notice a loop that stands still for so long."""
 LOOK_ABOVE_S = 0.001
 """A callback that took no longer is neither slow nor counted."""
 SAMPLE_S = 0.005
-"""How old the reading may be that a callback's CPU time is counted from; so much too high it may
-be, never too low."""
+"""The greatest age of the CPU reading from which a callback is measured. The result may be too high
+by this much, but never too low.
+"""
 
 Tell: TypeAlias = Callable[[str, float, float], None]
-"""Takes the name of a slow callback, its CPU time and how long it took, both in seconds."""
+"""Called with the name of a slow callback, its CPU time and its duration, both in seconds."""
 
 
 class CallbackWatch:
@@ -37,14 +38,15 @@ class CallbackWatch:
         read_s: Callable[[], float] = time.monotonic,
         read_cpu_s: Callable[[], float] = time.thread_time,
     ) -> None:
-        """Tell of each slow callback, if anyone wants to know."""
+        """``tell`` is called for each slow callback."""
         self.slow = 0
         """Callbacks that used ``SLOW_S`` of CPU time or more."""
         self.cpu_seconds = Histogram(CALLBACK_BOUNDS_S)
         """The CPU time of the callbacks that took longer than ``LOOK_ABOVE_S``."""
         self.look_above_s = LOOK_ABOVE_S
-        """A callback that took no longer needs no ``end``. For those that are too many to call
-        twice for each: ``read_s`` when it begins."""
+        """A callback that took no longer needs no call of ``end``. Very frequent callbacks then
+        call only ``read_s``, at their begin.
+        """
         self.read_s = read_s
         self._tell = tell
         self._read_cpu_s = read_cpu_s
@@ -52,7 +54,7 @@ class CallbackWatch:
         self._cpu_s = 0.0
 
     def begin(self) -> float:
-        """Say that a callback begins; what is returned belongs to ``end``."""
+        """Start the time of a callback. Pass the result to ``end``."""
         now_s = self.read_s()
         if now_s - self._read_at_s > SAMPLE_S:
             self._read_at_s = now_s
@@ -60,7 +62,7 @@ class CallbackWatch:
         return now_s
 
     def end(self, begun_s: float, callback: object) -> None:
-        """Say that it ended."""
+        """End the time of a callback."""
         now_s = self.read_s()
         if now_s - begun_s > self.look_above_s:
             self._look(now_s, now_s - begun_s, callback)
@@ -77,7 +79,7 @@ class CallbackWatch:
 
 
 def _name(callback: object) -> str:
-    """Name what ran; a step of a task by its coroutine."""
+    """Return the name of a callback. A step of a task has the name of its coroutine."""
     task = getattr(callback, "__self__", None)
     coroutine = getattr(task, "get_coro", lambda: None)()
     named = coroutine or callback
