@@ -1,1 +1,1 @@
-"""The event log: segments, who writes, keeps, checks and reads them."""
+"""The event log: write, keep, check and read segments."""

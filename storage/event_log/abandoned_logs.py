@@ -1,5 +1,6 @@
-"""Logs that nobody writes any more, because an older copy took the place of their store. No
-retention would delete them.
+"""Find logs that no store writes any more, because an older copy replaced their store.
+
+The retention of a store deletes only its own logs, so nothing else would delete these.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from groupkeeper.storage.event_log.snapshots import base_log, parse_snapshot_log
 
 
 def abandoned(directory: Path, own: Collection[str], before_ms: int) -> list[Segment]:
-    """Return the segments of abandoned logs: logs that continue one of ``own``, but are not among
-    them, and whose segments are all older than ``before_ms``. A log that another copy of the store
-    still writes is left out: it has newer segments, or a snapshot.
+    """Return the segments of abandoned logs.
+
+    An abandoned log continues one of ``own`` but is not in ``own``, and all its segments are older
+    than ``before_ms``. A log that another copy of the store still writes is not returned: it has
+    newer segments, or a snapshot.
     """
     by_log: dict[str, list[Segment]] = {}
     for segment in listed_and_found(directory).segments.values():
@@ -38,7 +41,7 @@ def abandoned(directory: Path, own: Collection[str], before_ms: int) -> list[Seg
 
 
 def _previous(directory: Path, segments: list[Segment]) -> str | None:
-    """The log before the one that some segments are of, if its beginning is there."""
+    """Return the log before the log of these segments; None if its first event cannot be read."""
     first = min(segments, key=lambda segment: segment.first_seq)
     with suppress(OSError, SegmentError):
         begin = log_begin(directory / first.file)
@@ -47,7 +50,7 @@ def _previous(directory: Path, segments: list[Segment]) -> str | None:
 
 
 def _branches(previous: dict[str, str], own: Collection[str]) -> list[set[str]]:
-    """Each log that follows on one of the store's own, with all that follow on it."""
+    """Return one set for each log that continues a log of ``own``: it and all its successors."""
     branches = {log_id: {log_id} for log_id, before in previous.items() if before in own}
     for log_id in previous:
         at, path = log_id, {log_id}

@@ -1,8 +1,8 @@
-"""The logs of a store as a chain: each begins with where the one before it ended (pure).
+"""The logs of a store as a chain: each log names its predecessor and where that ended (pure).
 
-So a log's end is known once the next one has begun: what is missing there is found, though no
-number after it is. Two logs that begin behind the same one tell that an older copy of the store was
-put in its place.
+The next log therefore shows where the log before it ended. This finds events that are missing at
+the end of a log, where no later seq shows the gap. If two logs name the same predecessor, the store
+was replaced by an older copy of itself.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ class MissingEnd(NamedTuple):
 
 
 class Fork(NamedTuple):
-    """A log that goes on before the end of the one that it names."""
+    """A log whose predecessor has later events, or another successor."""
 
     log_id: str
     previous_log_id: str
     previous_seq: int
     abandoned: str
-    """What was written after that, for a person."""
+    """The events and logs after that seq that are not of the new history, as a text."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """What is known of all logs of a directory."""
+    """The beginnings and ends of all logs of a directory."""
 
     begins: Mapping[str, LogBegin]
-    """The beginning of each log that tells one."""
+    """The beginning of each log whose first event is ``log_started``."""
     ends: Mapping[str, int]
-    """The last seq that is known of each log, in a file or lost for good."""
+    """The last known seq of each log, whether its event is in a file or lost for good."""
     snapshots: Collection[str]
     """The logs of snapshots."""
     listed: Mapping[str, int] = field(default_factory=dict)
-    """The first seq of each log that has no file left, where the list of files has it still."""
+    """The first seq of each log that has no file left but is still in the manifest."""
 
     def missing_ends(self) -> Iterator[MissingEnd]:
-        """Yield what the next log says was there and is not."""
+        """Yield the events that a next log says existed, and that are in no file."""
         expected: dict[str, int] = {}
         for begin in self.begins.values():
             before = begin.previous_log_id
@@ -61,7 +61,7 @@ class Chain:
                 yield MissingEnd(log_id, known + 1, last_seq)
 
     def forks(self) -> Iterator[Fork]:
-        """Yield where a store that an older copy took the place of had gone further."""
+        """Yield each place where an older copy replaced a store that had written more events."""
         heirs: dict[str, list[str]] = {}
         for log_id, begin in self.begins.items():
             if begin.previous_log_id is not None:
@@ -76,7 +76,7 @@ class Chain:
                 yield Fork(log_ids[-1], before, newest.previous_seq, ", ".join(others))
 
     def _store(self, log_id: str) -> set[str]:
-        """The logs that are linked to one, on whichever branch."""
+        """Return the logs that are linked to a log, on every branch."""
         neighbours: dict[str, list[str]] = {}
         for one, begin in self.begins.items():
             if begin.previous_log_id is not None:
@@ -91,8 +91,10 @@ class Chain:
         return linked
 
     def _through(self, log_id: str) -> int:
-        """Up to where a snapshot of the store stands for everything. What linked a log of which
-        nothing is left may have gone as well: then any snapshot may be of its store.
+        """Return the last seq that a snapshot of the log's store covers.
+
+        If no file of the log is left, its links may be deleted as well. Then a snapshot of any log
+        may be of its store, so all of them count.
         """
         linked = self._store(log_id) if log_id in self.ends else None
         through = (
@@ -104,11 +106,11 @@ class Chain:
         return max(through, default=0)
 
     def _before(self, log_id: str, last_seq: int) -> int:
-        """The last seq before a log that has no file left.
+        """Return the last seq before a log that has no file left.
 
-        Where the list of files does not say, it is the end of a log that nobody went on with: this
-        one did. Several may be such, of other stores in the directory: then the first of them, so
-        that rather more is called missing than less.
+        If the manifest does not list the log, this is the end of a log that no other log continues:
+        this log continued it. Stores that share the directory may have such logs too. Then the
+        smallest end counts: it is better to report too many events as missing than too few.
         """
         if log_id in self.listed:
             return self.listed[log_id] - 1

@@ -1,7 +1,7 @@
-"""Looks a directory of sealed segments over: what is missing, doubled or damaged.
+"""Check a directory of sealed segments for missing, duplicate and damaged events.
 
-Needs no store and no daemon, and changes nothing. Beside a running daemon a segment may be new or
-gone in this very moment; what was true once is then found by looking again.
+This needs no store and no daemon, and it changes nothing. While a daemon runs, it may add or delete
+a segment during the check. Run the check again if it reports a problem then.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _LINE_BEGINS: Final = (b'{"file":"', b'{"removed":"')
 
 
 class LogReport(msgspec.Struct, kw_only=True):
-    """What there is of one log."""
+    """The segments of one log, and what is wrong with them."""
 
     log_id: str
     is_snapshot: bool
@@ -67,33 +67,33 @@ class LogReport(msgspec.Struct, kw_only=True):
     last_ts_ms: int = 0
     file_bytes: int = 0
     gaps: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    """Seqs below the last that no segment holds and no snapshot stands for."""
+    """Ranges of seqs that no segment holds and no snapshot covers."""
     overlaps: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    """Seqs that more than one segment holds."""
+    """Ranges of seqs that more than one segment holds."""
     damaged: list[str] = msgspec.field(default_factory=list)
     """What is wrong with a file, one line each."""
     missing: list[str] = msgspec.field(default_factory=list)
-    """Files that the manifest has and the directory has not."""
+    """Files that the manifest lists and that do not exist."""
 
     @property
     def problems(self) -> int:
-        """How many things are wrong."""
+        """The number of gaps, overlaps, damaged files and missing files."""
         return len(self.gaps) + len(self.overlaps) + len(self.damaged) + len(self.missing)
 
 
 class DirectoryReport(msgspec.Struct, kw_only=True):
-    """What there is in one directory."""
+    """The logs of one directory, and what is wrong with them."""
 
     directory: str
     logs: list[LogReport]
     problems: list[str] = msgspec.field(default_factory=list)
-    """What is wrong and belongs to no log."""
+    """Problems that belong to no log."""
     notes: list[str] = msgspec.field(default_factory=list)
-    """What a person may want to know; nothing is wrong."""
+    """Facts that an operator may want to know, but that are no problems."""
 
     @property
     def is_sound(self) -> bool:
-        """Nothing is wrong."""
+        """True if there is no problem, in any log."""
         return not self.problems and not any(log.problems for log in self.logs)
 
 
@@ -102,8 +102,8 @@ def verify(
 ) -> DirectoryReport:
     """Check every segment against the manifest, and the seqs of each log against each other.
 
-    ``reads_events`` reads each segment besides: that every line is the event that its place says.
-    ``tell`` is called with how many bytes of how many were looked at.
+    With ``reads_events`` it also reads each segment, and checks that every line is the event with
+    the expected seq. ``tell`` is called with the bytes checked so far and the bytes in total.
     """
     manifest = read_manifest(directory)
     report = DirectoryReport(directory=str(directory), logs=[])
@@ -122,7 +122,7 @@ def verify(
             log.damaged.append(str(error))
             continue
         except FileNotFoundError:
-            manifest.removed.add(str(name))  # retention took it in this moment
+            manifest.removed.add(str(name))  # retention deleted it just now
             continue
         found.setdefault(name.log_id, []).append(segment)
         done += segment.file_bytes
@@ -144,7 +144,7 @@ def verify(
 
 
 def _notes_of_damage(directory: Path, manifest: Manifest) -> Iterator[str]:
-    """Say what was damaged once, and what became of it; nothing can be done about it any more."""
+    """Yield a line for each segment that was damaged in the past and cannot be repaired."""
     known = set()
     for segment in manifest.damaged.values():
         folder, _, file = segment.file.rpartition("/")
@@ -174,7 +174,10 @@ def _checked(
     *,
     reads_events: bool,
 ) -> Segment:
-    """Return what a segment is; raises SegmentError where it is not what the manifest says."""
+    """Return the description of a segment.
+
+    Raises SegmentError if the file differs from its line in the manifest.
+    """
     listed = manifest.segments.get(str(name))
     if listed is None:
         try:
@@ -193,7 +196,7 @@ def _checked(
 
 
 def _chain(directory: Path, found: Mapping[str, Sequence[Segment]], manifest: Manifest) -> Chain:
-    """Read how each log began, from its first segment."""
+    """Read the beginning of each log from its first segment."""
     begins: dict[str, LogBegin] = {}
     ends: dict[str, int] = {}
     snapshots = [log_id for log_id in found if parse_snapshot_log(log_id) is not None]
@@ -202,7 +205,7 @@ def _chain(directory: Path, found: Mapping[str, Sequence[Segment]], manifest: Ma
             continue
         ends[log_id] = max(segment.last_seq for segment in segments)
         first = min(segments, key=lambda segment: segment.first_seq)
-        with suppress(FileNotFoundError, SegmentError):  # gone by retention, or told as damaged
+        with suppress(FileNotFoundError, SegmentError):  # deleted, or reported as damaged
             if (begin := log_begin(directory / first.file)) is not None:
                 begins[log_id] = begin
     for lost in manifest.damaged.values():
@@ -216,18 +219,20 @@ def _chain(directory: Path, found: Mapping[str, Sequence[Segment]], manifest: Ma
 
 
 def _begins_after(log_id: str, found: Mapping[str, Sequence[Segment]], chain: Chain) -> int:
-    """The seq up to which a log's events are told of elsewhere: those above it have to be in its
-    segments.
+    """Return the last seq before a log's own events. All later ones must be in its segments.
 
-    Seqs count from 1 in a store, so a log that begins above it needs something before it: the
-    snapshot of what went by retention; the log that the store wrote before the clock was set back;
-    or one that had gone further, and that an older copy of the store did not know of.
+    The seqs of a store count from 1. So a log that begins later needs something that covers the
+    seqs before it:
+
+    - the snapshot of the segments that retention deleted;
+    - the log that the store wrote before;
+    - a longer log, if the store was replaced by an older copy of itself.
     """
     first_seq = min((segment.first_seq for segment in found.get(log_id, ())), default=1)
     if log_id in chain.begins:
         return first_seq - 1  # it says so itself
     if parse_snapshot_log(log_id) is not None:
-        return first_seq - 1  # it carries the last numbers of what it stands for
+        return first_seq - 1  # its events have the last seqs of those that it covers
     horizon = _horizon(log_id, found)
     others = [segments for other, segments in found.items() if base_log(other) != log_id]
     ends = [max(segment.last_seq for segment in segments) for segments in others]
@@ -242,14 +247,14 @@ def _begins_after(log_id: str, found: Mapping[str, Sequence[Segment]], chain: Ch
 
 
 def _is_forked(other: Sequence[Segment], segments: Sequence[Segment], first_seq: int) -> bool:
-    """Whether a log goes on in the middle of another one, after that had ended."""
+    """True if a log continues another log in the middle, and began after that one's last event."""
     ended_ms = max(segment.last_ts_ms for segment in other)
     began_ms = min(segment.first_ts_ms for segment in segments)
     return ended_ms <= began_ms and any(s.first_seq < first_seq <= s.last_seq + 1 for s in other)
 
 
 def _horizon(log_id: str, logs: Iterable[str]) -> int:
-    """Up to where a snapshot stands for a log's events; 0 where there is none."""
+    """Return the last seq of a log that a snapshot covers; 0 if there is no snapshot."""
     snapshots = (parse_snapshot_log(other) for other in logs if base_log(other) == log_id)
     return max((found.through_seq for found in snapshots if found is not None), default=0)
 
@@ -267,7 +272,7 @@ def _sum_up(log: LogReport, segments: list[Segment], begins_after: int) -> None:
     at = begins_after
     for segment in segments:
         if segment.last_seq <= begins_after:
-            continue  # about to go: the snapshot stands for it
+            continue  # about to be deleted: the snapshot covers it
         if segment.first_seq > at + 1:
             log.gaps.append((at + 1, segment.first_seq - 1))
         elif segment.first_seq <= at:
@@ -276,14 +281,14 @@ def _sum_up(log: LogReport, segments: list[Segment], begins_after: int) -> None:
 
 
 def _judge_unreadable(directory: Path, manifest: Manifest, report: DirectoryReport) -> None:
-    """Say of each line of the manifest that is none what it is, and whether it does harm."""
+    """Report each unreadable line of the manifest, as a problem or as a harmless note."""
     lines = (directory / MANIFEST).read_bytes().splitlines() if manifest.unreadable else []
     for number in manifest.unreadable:
         line = lines[number - 1]
         begins = any(each.startswith(line[: len(each)]) for each in _LINE_BEGINS)
         told, said = report.problems, DAMAGED_LINE
         if begins and not line.endswith(b"}"):
-            # A last line that a crash cut off is followed by what the next start found out.
+            # If a crash cut off a last line, the next start adds what it found after that line.
             is_last = number == manifest.lines
             told, said = (told, CUT_OFF_LINE) if is_last else (report.notes, OLD_CUT_OFF_LINE)
         told.append(f"{MANIFEST}: line {number} {said}")

@@ -1,8 +1,8 @@
-"""The time stamps of an event log, and when a new log begins (pure but for the clock given).
+"""The time stamps of an event log, and the beginning of new logs (pure except for its clock).
 
-A log is what one writer wrote between one start and the next, so that no two events ever have the
-same ``(log_id, seq)``: whatever copy of a store is put in its place, a start comes before the next
-append (docs/decisions/0015-log-identity.md).
+Each start begins a new log, so no two events ever have the same ``(log_id, seq)``. This holds even
+if a store is replaced by an older copy of itself: a start comes before the next append
+(docs/decisions/0015-log-identity.md).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from groupkeeper.storage.codec.events import Stamp
 from groupkeeper.storage.event_log.segment_digest import LOG_ID_VERSION
 
 STEP_BACK_MS = 10_000
-"""A clock that falls further behind the log than this starts a new log: clamping that long would
-give the events of a whole night the same instant."""
+"""If the clock is further behind the log than this, a new log begins. Clamping for longer would
+give the events of a whole night the same time stamp."""
 
 
 class LogReason(StrEnum):
@@ -35,7 +35,7 @@ def wall_clock_ms() -> int:
 
 
 def mint_log_id() -> str:
-    """Make up the name of a new log. Its segments carry digests (``event_log.segment_digest``)."""
+    """Return a random id for a new log, whose segments carry digests (``segment_digest``)."""
     return uuid.UUID(int=uuid.uuid4().int & ~(0xF << 76) | LOG_ID_VERSION << 76).hex
 
 
@@ -47,33 +47,32 @@ class LogClock:
         clock: Callable[[], int] = wall_clock_ms,
         new_log_id: Callable[[], str] = mint_log_id,
     ) -> None:
-        """Begin the first log of a new store."""
         self._clock = clock
         self._new_log_id = new_log_id
         self._durable_log_id: str | None = None
         """The log of the last durable event."""
         self._minted: set[str] = set()
-        """The logs of this start."""
+        """The logs that this start has begun."""
         self._ts_ms = clock()
         self._mint(LogReason.START)
 
     def begin(
         self, after: str | None, ts_ms: int | None = None, reason: LogReason = LogReason.START
     ) -> None:
-        """Begin a new log after the one named; its time goes on from the last durable append."""
+        """Begin a new log after the log ``after``, whose last durable append was at ``ts_ms``."""
         self._durable_log_id = after
         self._minted.clear()
         self._ts_ms = self._ts_ms if ts_ms is None else ts_ms
         self._mint(reason)
 
     def resume(self, log_id: str, ts_ms: int) -> None:
-        """Go on after the last durable append. What was never written begins again."""
+        """Continue after the last durable append, and forget stamps that were never written."""
         self._ts_ms = ts_ms
         if log_id in self._minted:
             self._durable_log_id = self._log_id = log_id
 
     def stamp(self) -> Stamp:
-        """Stamp an append that is about to be written."""
+        """Return the stamp for the next append. Begin a new log if the clock was set back."""
         clock_ms = self._clock()
         if clock_ms < self._ts_ms - STEP_BACK_MS:
             self._mint(LogReason.CLOCK_SET_BACK)
@@ -82,8 +81,9 @@ class LogClock:
         return Stamp(self._log_id, self._ts_ms, clock_ms)
 
     def started(self, last_seq: int) -> LogStarted | None:
-        """Return the event that the next append begins with, if a new log begins with it and it is
-        not the first of its store: that one begins with seq 1, and has none before it.
+        """Return the ``log_started`` event for the next append; None if it begins no new log.
+
+        None also for the first log of a store: it begins with seq 1 and has no predecessor.
         """
         if self._log_id == self._durable_log_id or not last_seq:
             return None
@@ -92,7 +92,7 @@ class LogClock:
         )
 
     def written(self) -> None:
-        """Learn that the last append that was stamped is durable."""
+        """Record that the last stamped append is durable."""
         self._durable_log_id = self._log_id
 
     def _mint(self, reason: LogReason) -> None:

@@ -1,8 +1,8 @@
-"""Events as lines of a segment, straight from a row of the log (pure).
+"""Render the events of a row as lines of a segment (pure).
 
-The same content as ``event_codec.event_dict``, which a property test holds it to. Commits are most
-of what there is, and have a way of their own: they stand in the row as they stand in the line, so
-they are neither decoded nor encoded again but copied, behind what the row as a whole says of them.
+The lines have the content of ``storage.codec.events.event_dict``; a property test compares both.
+Most events are commits, so commits have a fast path. A commit has the same JSON in the row as in
+the line, so its bytes are copied behind the common fields, without decoding.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode_text: Final = msgspec.json.Decoder(str).decode
 
 KEPT_ID_BYTES: Final = 256
-"""The id of a group that is longer, as it is written, is not kept: 10,000 of them are what clients
-make them.
+"""A group id with a longer JSON form is not cached: clients choose it, and the cache holds 10,000.
 """
 
 
@@ -48,7 +47,7 @@ class RowLines(NamedTuple):
     lines: Iterable[EventLine]
 
 
-# --- what is decoded: as storage.codec.records.Payload, but records stay what they are ------------
+# --- decoding: as storage.codec.records.Payload, but records stay raw JSON ------------------------
 
 
 class _StoredBatch(msgspec.Struct, gc=False):
@@ -69,9 +68,9 @@ class _StoredPayload(PayloadHead, frozen=True):
 _decode: Final = checked_decoder(_StoredPayload)
 
 _COMMIT: Final = b'{"record":"commit","group":'
-"""How a commit begins in a row; its group follows."""
+"""The beginning of a commit in a row; its group follows."""
 _GENERATION: Final = b',"generation":'
-"""What follows the group: no text holds it, for a quote in a text has a backslash before it."""
+"""What follows the group. No JSON string contains it: a quote in a string has a backslash."""
 
 
 def row_lines(first_seq: int, data: bytes) -> RowLines:
@@ -98,7 +97,7 @@ def _lines(seq: int, payload: _StoredPayload) -> Iterator[EventLine]:
     for item in payload.items:
         head = common % (item.shard, item.lease_epoch)
         for batch in item.batches:
-            # In the order of event_codec.batch_events.
+            # In the order of storage.codec.events.batch_events.
             for event in batch.events:
                 rendered = event_dict(stamp, seq, item.shard, item.lease_epoch, event)
                 yield event.group_id, _encode(rendered) + b"\n"
@@ -115,7 +114,7 @@ def _lines(seq: int, payload: _StoredPayload) -> Iterator[EventLine]:
 
 
 def _name(written: bytes) -> tuple[str, bytes]:
-    """A group as a row has it: its id, and what a line says of it."""
+    """Return the id of a group from its JSON form, and the fields of a line that name it."""
     group_id = _decode_text(written)
     return group_id, b',"group_type":%b,"group":%b' % (_encode(group_type(group_id)), written)
 
@@ -125,6 +124,6 @@ _named: Final = lru_cache(10_000)(_name)
 
 
 def _commit_head(stamp: Stamp) -> bytes:
-    """What the commits of a row have in common; shard and lease epoch are to be filled in."""
+    """Return the common fields of a row's commits, as a format for the shard and lease epoch."""
     common = _encode(stamp_fields(stamp) | {"kind": COMMIT_KIND, "api": COMMIT_API})[:-1]
     return common.replace(b"%", b"%%") + b',"shard":%d,"lease_epoch":%d,"seq":'

@@ -1,9 +1,14 @@
-"""The manifest of a log's directory: which segments were sealed, and which went by retention.
+"""The manifest of a log's directory: which segments were sealed, and which retention deleted.
 
-``_manifest.jsonl``, one JSON object a line: a ``Segment`` as it was sealed, the same once more with
-``damaged`` if it could not be read when its day went, or ``{"removed": file}``. Lines are only
-added, and a line that a crash cut off is passed over: the file's name tells the rest
-(``reconcile``). It is rewritten whole, by a rename, when most of it is about what went.
+``_manifest.jsonl`` has one JSON object a line:
+
+- a ``Segment`` as it was sealed;
+- the same ``Segment`` with ``damaged``, if retention could not read it;
+- ``{"removed": file}``.
+
+Lines are only appended. A line that a crash cut off is skipped: ``reconcile`` reads the segment by
+its file name instead. When it has more than ``REWRITE_LINES`` obsolete lines, the file is replaced
+by a new one.
 """
 
 from __future__ import annotations
@@ -37,11 +42,11 @@ MANIFEST: Final = "_manifest.jsonl"
 _LOCK = "_manifest.lock"
 
 REWRITE_LINES: Final = 2_000
-"""Lines about what went, before the manifest is written anew."""
+"""Obsolete lines after which the manifest is rewritten."""
 
 
 class _Line(msgspec.Struct):
-    """Enough of a line to tell what it is about."""
+    """The field of a line that shows its type."""
 
     removed: str | None = None
 
@@ -51,29 +56,28 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 
 
 class Manifest:
-    """What a manifest says, as it was read."""
+    """The content of a manifest."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self.segments: dict[str, Segment] = {}
-        """What was sealed and not removed, by file."""
+        """Segments that were sealed and not removed, by file."""
         self.damaged: dict[str, Segment] = {}
-        """What could not be read when its day went: it is in no snapshot."""
+        """Segments that retention could not read. No snapshot has their events."""
         self.removed: set[str] = set()
-        """What went by retention, as far as it is still remembered."""
+        """Files that retention removed. A rewrite of the manifest forgets them."""
         self.unreadable: list[int] = []
-        """Numbers of lines, from 1, that are not of a manifest. The last may have been cut off."""
+        """Numbers of unreadable lines, from 1. A crash may have cut off the last one."""
         self.lines = 0
         self.put_aside: list[str] = []
-        """What ``reconcile`` found damaged."""
+        """Files that ``reconcile`` found damaged and renamed."""
 
     def known(self) -> set[str]:
-        """Every file that it has a line of."""
+        """Return every file that has a line."""
         return {*self.segments, *self.damaged, *self.removed}
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """Read the manifest of a log's directory; an empty one where there is none."""
+    """Read the manifest of a log's directory; an empty one if the file does not exist."""
     manifest = Manifest()
     try:
         content = (directory / MANIFEST).read_bytes()
@@ -99,13 +103,13 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def listed_and_found(directory: Path) -> Manifest:
-    """Read the manifest as those do who repair nothing: file names tell what it does not.
+    """Read the manifest, and add segments that it does not list. Repairs nothing.
 
-    A segment stands under its name before it has its line, and the line may be damaged. What is
-    said of such a one is what its name says: its times are those of its day, its sizes 0.
+    A new segment gets its file name before its line, and the line may be damaged. Such a segment is
+    described by its file name alone: its times are those of its day, its sizes 0.
     """
     names = segment_names(directory)
-    manifest = read_manifest(directory)  # after the names: what goes meanwhile is not taken for new
+    manifest = read_manifest(directory)  # after the names: a segment removed in between is not new
     known = manifest.known()
     for name in names:
         if str(name) not in known:
@@ -114,12 +118,12 @@ def listed_and_found(directory: Path) -> Manifest:
 
 
 def add(directory: Path, segments: Sequence[Segment]) -> None:
-    """Note sealed segments, durably."""
+    """Append the lines of sealed segments to the manifest, durably."""
     _append(directory, [msgspec.json.encode(segment) for segment in segments])
 
 
 def remove(directory: Path, files: Iterable[str]) -> None:
-    """Note segments that are about to go by retention, durably; then their files may go."""
+    """Record durably that segments are removed. The caller deletes their files afterwards."""
     _append(directory, [msgspec.json.encode({"removed": file}) for file in files])
     with _locked(directory):
         manifest = read_manifest(directory)
@@ -128,10 +132,11 @@ def remove(directory: Path, files: Iterable[str]) -> None:
 
 
 def reconcile(directory: Path, log_ids: Iterable[str]) -> Manifest:
-    """Set right what a crash left half done with the segments of some logs; return the manifest.
+    """Finish what a crash interrupted for the segments of some logs; return the manifest.
 
-    A segment without a line gets one; it is put aside instead where its content is not what its
-    name says, for nothing can rest on it yet. What was noted as removed is removed.
+    A segment without a line gets one. If its content does not match its name, it is renamed
+    instead (``put_aside``), which is safe: nothing was deleted yet because of it. Files that are
+    recorded as removed are deleted.
     """
     manifest = read_manifest(directory)
     logs = set(log_ids)
@@ -153,8 +158,10 @@ def reconcile(directory: Path, log_ids: Iterable[str]) -> Manifest:
 
 
 def remove_orphans(directory: Path, log_ids: Iterable[str], manifest: Manifest) -> None:
-    """Remove lists of groups whose segments never came to be: they would keep their day's directory
-    for ever. Those of damaged segments are all that is left of them.
+    """Delete lists of groups whose segments do not exist.
+
+    They would keep the directory of their day from being deleted. The lists of damaged segments
+    are kept: nothing else of those segments is left.
     """
     own = set(log_ids)
     listed = [*manifest.segments.values(), *manifest.damaged.values()]
@@ -166,7 +173,7 @@ def remove_orphans(directory: Path, log_ids: Iterable[str], manifest: Manifest) 
 
 
 def remove_files(directory: Path, names: Iterable[SegmentName]) -> None:
-    """Remove segments that the manifest says have gone, and the directories of days left empty."""
+    """Delete the files of segments, and the directories of days that are empty after that."""
     days: set[str] = set()
     for name in names:
         (directory / str(name)).unlink(missing_ok=True)
@@ -183,10 +190,10 @@ def remove_files(directory: Path, names: Iterable[SegmentName]) -> None:
 def write_segments(
     directory: Path, events: Iterable[EventDict], segment_bytes: int = SEGMENT_BYTES
 ) -> list[Segment]:
-    """Write events of one or more logs, each log's in order, as segments and into the manifest.
+    """Write events as segments, and add these to the manifest. The events of a log are in order.
 
-    A new segment begins with another log, another day, after a gap, and at ``segment_bytes``. For
-    what makes logs in one go (tests, imports, snapshots); a daemon seals as it goes.
+    A new segment begins with another log, with another day, after a gap, and at ``segment_bytes``.
+    This is for callers that write a log at once, as tests and imports do. A daemon uses ``Sealer``.
     """
     sealed: list[Segment] = []
     writer: SegmentWriter | None = None
@@ -240,7 +247,7 @@ def _rewrite(directory: Path, manifest: Manifest) -> None:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Stores may share a directory: one at a time changes the manifest."""
+    """Lock the manifest, because stores may share a directory."""
     directory.mkdir(parents=True, exist_ok=True)
     fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

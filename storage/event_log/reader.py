@@ -1,4 +1,4 @@
-"""Reading the event log of a store: sealed segments and live rows as one stream."""
+"""Read the event log of a store: sealed segments and live rows as one stream."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from groupkeeper.storage.segment_lines import EventDict
 _CHUNK_EVENTS = 200
 
 TellGap: TypeAlias = Callable[[int, int], None]
-"""Called with the first and the last seq of events that are nowhere."""
+"""Called with the first and the last seq of events that are neither in rows nor in files."""
 
 
 TellDamage: TypeAlias = Callable[[Segment, str], None]
-"""Called with a file that is damaged, and with how, once what can be read of it was."""
+"""Called with a damaged file and what is wrong with it, after its readable events were yielded."""
 
 
 def no_gap_told(first_seq: int, last_seq: int) -> None:
-    """Pass over it."""
+    """Ignore the gap."""
 
 
 class Asked(TypedDict, total=False):
-    """What ``read_events`` may be asked for besides a seq."""
+    """The keyword arguments of ``read_events``."""
 
     log_dir: str | Path | None
     group_id: str | None
@@ -69,22 +69,26 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
     passes_absent: bool = False,
     tell_damage: TellDamage | None = None,
 ) -> Generator[EventDict, None, None]:
-    """Yield the events above a seq, oldest first, as one moment shows them. Blocks.
+    """Yield the events above a seq, oldest first, from one consistent view of the rows. Blocks.
 
-    Sealed segments go first, and before them what stood at the horizon (``offset_snapshot``), then
-    the rows. The store knows where its files are; ``log_dir`` says it where they were moved, and
-    ``live_only`` leaves them out. ``group_id`` and ``since_ms`` leave out other groups and older
-    events; files that hold nothing else are not opened. ``tell_gap`` hears of events that are
-    neither in rows nor in files, in passing. Raises SegmentError for a file that is listed and
-    missing, or not what its line in the manifest says; with ``passes_absent`` what was in a missing
-    one is a gap like any other, and ``tell_damage`` hears of a damaged one instead. Raises
-    StoreRefused for what is no store.
+    The order is: the newest snapshot (``offset_snapshot``), sealed segments, rows. The arguments:
+
+    - ``log_dir`` is the directory of the files, if they were moved. By default the store knows it.
+    - ``live_only`` reads no files.
+    - ``group_id`` and ``since_ms`` filter by group and by minimum age. A file without matching
+      events is not opened.
+    - ``tell_gap`` is called for events that are neither in rows nor in files, where they would be.
+    - ``passes_absent`` reports the events of a missing file as a gap.
+    - ``tell_damage`` is called for a damaged file.
+
+    Raises SegmentError if a listed file is missing, or differs from its line in the manifest,
+    unless the last two arguments handle it. Raises StoreRefused if there is no store.
     """
     wanted = _Wanted(after_seq, group_id, since_ms)
     with closing(open_rows()) as rows:
-        rows.hold()  # what is trimmed from now on is still here, or in files
+        rows.hold()  # rows that are trimmed from now on stay visible
         directory = log_dir or rows.note().log_dir
-        # A reader that follows finds all in rows.
+        # A reader that follows the log finds all its events in rows.
         follows = after_seq + 1 >= rows.ends().first_seq
         if directory is not None and not live_only and not follows:
             lost = _Lost(tell_gap, passes_absent, tell_damage)
@@ -99,20 +103,20 @@ def read_events(  # noqa: PLR0913 - what one reader may ask for
 
 
 def last_seq(open_rows: OpenRows) -> int:
-    """The seq of the last event that is durable in a store; 0 before the first.
+    """Return the seq of the last durable event of a store; 0 before the first event.
 
-    Raises StoreRefused for what is no store.
+    Raises StoreRefused if there is no store.
     """
     with closing(open_rows()) as rows:
         return rows.ends().last_seq
 
 
 class _Wanted:
-    """What a reader asked for."""
+    """The filter of one reader."""
 
     def __init__(self, after_seq: int, group_id: str | None, since_ms: int) -> None:
         self.group_bytes = b"" if group_id is None else msgspec.json.encode(group_id)
-        """What stands in every line, and in every row, that tells of the group."""
+        """Bytes that every line and every row with an event of the group contains."""
         self.after_seq = after_seq
         self._group_id = group_id
         self._since_ms = since_ms
@@ -128,7 +132,7 @@ class _Wanted:
 
 
 class _Lost(NamedTuple):
-    """What is done about events that cannot be read."""
+    """How one reader handles events that cannot be read."""
 
     tell_gap: TellGap
     passes_absent: bool
@@ -136,7 +140,7 @@ class _Lost(NamedTuple):
 
 
 class _Files:
-    """What is in files alone; what is in rows as well is left to them."""
+    """The events that are in files but not in rows."""
 
     def __init__(
         self,
@@ -146,8 +150,8 @@ class _Files:
         lost: _Lost,
     ) -> None:
         self.done_seq = wanted.after_seq
-        """Up to here everything was yielded, or is told of by a snapshot. The rows go on above it:
-        a snapshot may stand for some of them, for the newest is never deleted."""
+        """The last seq that was yielded, reported as a gap, or covered by a snapshot. Reading of
+        the rows starts above it. The newest row is never deleted, so a snapshot may cover it."""
         self._log_ids = rows.note().log_ids
         self._below_seq = rows.ends().first_seq
         self._directory = directory
@@ -157,7 +161,11 @@ class _Files:
         """Files that are listed and missing."""
 
     def events(self) -> Iterator[EventDict]:
-        """Yield them. A file that retention takes away meanwhile is in the next snapshot."""
+        """Yield the events.
+
+        If retention deletes a file during this, the next snapshot covers it. So the first time that
+        a file is missing, the manifest is read again.
+        """
         missing = ""
         while True:
             try:
@@ -180,7 +188,7 @@ class _Files:
         manifest = listed_and_found(self._directory)
         snapshots = own_snapshots(manifest, self._log_ids)
         for snapshot in snapshots[-1:]:
-            # The last number that its events carry is the seq up to which it stands for all.
+            # The last seq of its events is the last seq that it covers.
             if self.done_seq < snapshot.last_seq and self._is_there(snapshot):
                 yield from self._wanted_of(snapshot)
                 self._tell_untold(own_damaged(manifest, self._log_ids))
@@ -200,7 +208,7 @@ class _Files:
         return str(self._directory / segment.file) not in self._absent
 
     def _tell_untold(self, damaged: Iterable[Segment]) -> None:
-        """Tell of what no snapshot knows, as far as it may have been asked for."""
+        """Report gaps for damaged segments that no snapshot covers, if they match the filter."""
         for segment in damaged:
             snapshot = parse_snapshot_log(segment.log_id)
             first_seq = segment.first_seq if snapshot is None else 1
@@ -235,14 +243,14 @@ class _Files:
         for event in read_segment(path, self._wanted.group_bytes):
             if self._wanted.takes(event):
                 yield event
-        if problem:  # whoever only looks sees what can be read
+        if problem:  # a caller with ``tell_damage`` gets the readable events first
             raise SegmentError(f"{path}: {problem}")
 
 
 async def group_history(
     open_rows: OpenRows, group_id: str, log_dir: str | Path | None = None, since_ms: int = 0
 ) -> AsyncIterator[EventDict]:
-    """Yield the events of a group, as one moment shows them; reads in a thread."""
+    """Yield the events of a group like ``read_events``, which runs in a thread."""
     events = read_events(open_rows, log_dir=log_dir, group_id=group_id, since_ms=since_ms)
     thread = JobThread("event-log-reader")
     try:
@@ -250,7 +258,7 @@ async def group_history(
             for event in chunk:
                 yield event
     finally:
-        thread.submit(events.close)  # whoever opened the rows lets go of them
+        thread.submit(events.close)  # the thread that opened the rows closes them
         thread.stop()
 
 

@@ -1,13 +1,17 @@
-"""The horizon of the event log: days beyond it go, and what they came to is kept
+"""The retention of the event log: whole days before the horizon are deleted
 (docs/design.md#retention).
 
-First the offsets as they stood at the end of those days are sealed as ``offset_snapshot`` events,
-with the last value of every offset that had expired or been deleted; then the manifest says that
-the segments have gone; then they go. A crash between two of these is finished by the next run or
-by the next start.
+It has three steps:
 
-What cannot be read then keeps nothing from going: a damaged file is put aside, and its line in the
-manifest says for ever that no snapshot knows what it told.
+1. Seal the offsets at the end of those days as ``offset_snapshot`` events. These include the last
+   value of every expired or deleted offset.
+2. Record in the manifest that the segments are removed.
+3. Delete the segments.
+
+After a crash between two steps, the next run or the next start finishes them.
+
+A damaged file does not stop retention. It is renamed (``put_aside``), and its line in the manifest
+records for ever that no snapshot has its events.
 """
 
 from __future__ import annotations
@@ -55,14 +59,14 @@ from groupkeeper.storage.segment_lines import encode_line
 DAY_MS: Final = 86_400_000
 
 CHECK_MS: Final = 600_000
-"""Whole days go, so it is enough to look now and then."""
+"""Pause between two checks. Whole days are deleted, so rare checks are enough."""
 
 ABSENT: Final = "is not there"
 NOWHERE: Final = "is in no file"
 
 
 class LogRetention:
-    """Runs on the thread that seals."""
+    """The retention of one store. It runs on the thread that seals."""
 
     def __init__(
         self,
@@ -72,7 +76,7 @@ class LogRetention:
         pacer: Pacer | None = None,
         max_offsets: int = MAX_PASS_OFFSETS,
     ) -> None:
-        """Touch nothing yet. ``max_offsets`` are held in memory at the same time."""
+        """Keep at most ``max_offsets`` offsets in memory at the same time."""
         self._max_offsets = max_offsets
         self._settings = settings
         self._clock = clock
@@ -80,12 +84,14 @@ class LogRetention:
         self._pacer = pacer or Pacer()
         self._checked_ms: float = -inf
         self.gone_log_ids: frozenset[str] = frozenset()
-        """The logs of which the last run left no file, nor a word in the manifest."""
+        """The logs of which the last run left no file and no line in the manifest."""
         self._taken_from: set[str] = set()
 
     def run(self, log_ids: Iterable[str], sealed_seq: float = inf) -> list[Segment]:
-        """Let the days go that are wholly beyond the horizon; cheap when there are none. Returns
-        what could not be read of them. What files hold above ``sealed_seq`` is not of this store.
+        """Delete the days that are completely before the horizon. Cheap if there are none.
+
+        Returns the segments of them that could not be read. Events in files above ``sealed_seq``
+        are not of this store.
         """
         self.gone_log_ids = frozenset()
         self._taken_from.clear()
@@ -111,7 +117,7 @@ class LogRetention:
         known = own_damaged(found, logs)
         snapshots = own_snapshots(found, logs)
         told = _Told(own_segments(found, logs), snapshots, sealed_seq)
-        # A crash may have come between a snapshot and the end of what it stands for.
+        # After a crash, segments that a snapshot covers may still exist.
         covered_seq = snapshots[-1].last_seq if snapshots else 0
         left = [s for s in told.segments if told.last_seq(s) > max(covered_seq, s.first_seq - 1)]
         done = [s for s in told.segments if s not in left]
@@ -151,7 +157,10 @@ class LogRetention:
         ts_ms: int,
         told: _Told,
     ) -> None:
-        """Seal what the segments came to, in as many passes as the memory wants."""
+        """Seal the offsets after the last event of the segments, in one pass or several.
+
+        Several passes limit the memory.
+        """
         offsets = OffsetsAsOf(max_offsets=self._max_offsets)
         self._apply(offsets, directory, segments, told)
         seq = log.through_seq - offsets.event_count + 1
@@ -164,7 +173,7 @@ class LogRetention:
                 for event in offsets.events(log, ts_ms, writer.next_seq):
                     writer.add([(event["group"], encode_line(event))], event["ts_ms"])
                     self._pacer.tick()
-            # what it does not know is told before it: a crash may cut off what comes last
+            # the damaged segments come first: a crash may cut off the last lines
             manifest.add(directory, [*damaged, writer.seal()])
         except BaseException:
             writer.discard()
@@ -195,8 +204,9 @@ class LogRetention:
 
 
 class _Told:
-    """What the segments of a store tell of it: a log that an older copy took the place of goes on
-    beyond its end, with what this store knows nothing of.
+    """The segments of a store, and where the store's own events in each segment end.
+
+    If the store was replaced by an older copy, its old log has events that this store never had.
     """
 
     def __init__(
@@ -207,14 +217,16 @@ class _Told:
         self._sealed_seq = sealed_seq
 
     def last_seq(self, segment: Segment) -> int:
-        """The last event of a segment that is of the store."""
+        """Return the last seq of a segment that belongs to the store."""
         end = self._ends.get(segment.log_id, inf)
         return int(min(segment.last_seq, end - 1, self._sealed_seq))
 
 
 def _leading(segments: Sequence[Segment], before_ms: int, now_ms: int) -> list[Segment]:
-    """The oldest segments, as long as they are wholly before a moment. One that was written when
-    the clock was ahead goes with what came after it.
+    """Return the oldest segments that are completely before ``before_ms``.
+
+    A segment with a time in the future, from a clock that was ahead, does not end them: it is
+    deleted with the segments after it.
     """
     count = 0
     for number, segment in enumerate(segments, start=1):
@@ -226,8 +238,9 @@ def _leading(segments: Sequence[Segment], before_ms: int, now_ms: int) -> list[S
 
 
 def _unreadable(directory: Path, segments: Iterable[Segment]) -> list[Segment]:
-    """Those that are damaged or missing, with what is wrong with them. Raises SegmentError for what
-    a newer version wrote: nothing is wrong with that.
+    """Return the damaged and missing segments, with ``damaged`` set to what is wrong.
+
+    Raises SegmentError for a segment of a newer version: it is not damaged, and must be kept.
     """
     found = []
     for segment in segments:
@@ -251,8 +264,9 @@ def _problem(directory: Path, segment: Segment) -> str:
 def _holes(
     going: Iterable[Segment], known: Iterable[Segment], above_seq: int, told: _Told
 ) -> list[Segment]:
-    """What is in no file between those that go, as the segments that are lacking; not what is known
-    to be.
+    """Return the gaps between the segments to delete, as segments that do not exist.
+
+    Gaps that are ``known`` already are left out.
     """
     holes = []
     at = above_seq

@@ -1,7 +1,7 @@
-"""The schema of events, as data: every kind, every field, its type and its meaning (pure).
+"""The schema of events as data: every kind, and every field with its type and meaning (pure).
 
-``docs/reference/events.md`` is printed from here, what the daemon writes is tested against it, and
-so is the schema that the Spark jobs read segments with.
+``docs/reference/events.md`` is printed from it. Tests compare it with the events that the daemon
+writes, and with the schema that the Spark jobs use to read segments.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from enum import StrEnum
 from typing import Final
 
 EVENT_SCHEMA_VERSION: Final = 2
-"""Raised when a reader of the old schema would misread the new one; a new field, a new kind or a
-new value of a ``reason`` does not raise it: readers ignore what they do not know."""
+"""The version increases if a reader of the old schema would misread the new one. It does not
+increase for a new field, kind or ``reason``: readers ignore what they do not know."""
 
 
 class FieldType(StrEnum):
-    """What a field holds; integers have 64 bits."""
+    """The type of a field. Integers have 64 bits."""
 
     STRING = "string"
     STRING_OR_NULL = "string or null"
     INTEGER = "integer"
     STRINGS = "list of strings"
     LIST = "list"
-    """Of objects, whose fields are in ``Field.fields``."""
+    """A list of objects. ``Field.fields`` has their fields."""
     PARTITIONS_BY_MEMBER = "map or null"
-    """member id -> topic -> list of partitions."""
+    """Member id -> topic -> list of partitions."""
     BYTES_BY_MEMBER = "map of integers or null"
-    """member id -> integer."""
+    """Member id -> integer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class Field:
     meaning: str
     fields: tuple[Field, ...] = ()
     is_optional: bool = False
-    """Left out where it says nothing."""
+    """True if an event omits the field when it has no value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of event: what happened, and what its events have beside the common fields."""
+    """One kind of event: what happened, and the fields that it has besides the common ones."""
 
     name: str
     meaning: str
@@ -94,7 +94,7 @@ COMMON_FIELDS: Final = (
         "`TxnOffsetCommit` for what an import from Kafka found in a transaction.",
     ),
 )
-"""What every event has."""
+"""The fields of every event."""
 
 _TOPIC = Field("topic", _STRING, "Its name.")
 _TOPIC_ID = Field("topic_id", _STRING, 'Its id in Kafka\'s printed form; "" where there is none.')
@@ -346,7 +346,7 @@ KINDS: Final = (
 
 
 def kind_of(name: str) -> Kind:
-    """Return a kind by its name. Raises KeyError."""
+    """Return a kind by its name. Raises KeyError if there is none."""
     for kind in KINDS:
         if kind.name == name:
             return kind

@@ -1,9 +1,9 @@
-"""A storage whose event log is sealed: rows become segments and are then deleted.
+"""A storage whose event log is sealed: rows are written into segments and then deleted.
 
-It wraps any storage that has a door to its events (``storage.event_log.source``); what has nothing
-to do with events is that storage's own. Reading rows and writing files
-(``storage.event_log.sealing_work``) happens beside, in a process or on a thread of its own. No
-failure of it touches who is served: it is told, and tried again from what the files hold.
+It wraps any storage that gives access to its events (``storage.event_log.source``). Calls that do
+not concern events are the wrapped storage's own. A separate process or thread reads the rows and
+writes the files (``storage.event_log.sealing_work``). If that fails, requests are still served. The
+failure is logged, and sealing is retried after it has read the files again.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from groupkeeper.storage.job_thread import JobThread
 from groupkeeper.storage.segment_lines import EventDict
 
 TRIM_PAUSE_S: Final = 0.02
-"""Between two deletions: appends go first."""
+"""Pause between two deletions, so that appends can run."""
 TRIM_TURNS: Final = 16
-"""Deletions before the thread is let at new rows again."""
+"""Deletions before the next step of sealing."""
 RETRY_S: Final = 5.0
 
 _log = structlog.get_logger(__name__)
@@ -62,14 +62,14 @@ class SealedStorage:
         poll_s: float = POLL_S,
         in_process: bool = True,
     ) -> None:
-        """Touch nothing yet.
+        """Wrap the store without opening anything.
 
-        Not ``in_process``: what is computed is computed in a process of its own, which reads the
-        machine's clock; on a thread all the same where no other process can read the rows.
-        ``hook`` is called between the steps of sealing: a seam for tests.
+        With ``in_process`` a thread seals, otherwise a separate process, which reads the machine's
+        clock. A thread also seals if no other process can read the rows. ``hook`` is called between
+        the steps of sealing, for tests.
         """
         self.store = store
-        # As they are: whoever commits does not pay for a call more.
+        # The bound methods themselves, so that a commit does not pay for another call.
         self.limits = store.limits
         self.acquire, self.renew, self.release = store.acquire, store.renew, store.release
         self.load, self.append, self.unfolded = store.load, store.append, store.unfolded
@@ -84,7 +84,7 @@ class SealedStorage:
         self._hook = hook
         self._poll_s = poll_s
         self._address = None if in_process else self._source.address
-        """Of the rows, for the process that seals; None: a thread does."""
+        """Where the process that seals finds the rows; None if a thread seals."""
         self._sealing: Sealing | None = None
         self._sealing_thread: JobThread | None = None
         self._sealing_task: asyncio.Task[None] | None = None
@@ -93,10 +93,10 @@ class SealedStorage:
         self.sealing_failures = 0
 
     async def open(self, identity: StoreIdentity) -> None:
-        """Open the store, and begin to seal.
+        """Open the store and start sealing.
 
-        Where a process of its own seals, what the files hold is found out beside the work: nobody
-        is served later because it has to start, or because the disk of ``log.dir`` hangs.
+        A separate process starts and reads the files in the background, so that no client waits
+        for it. A thread reads the files before this returns.
         """
         if self._closing is not None:
             await asyncio.wait([self._closing])
@@ -126,9 +126,10 @@ class SealedStorage:
             ) from error
 
     async def _leave_an_overtaken_log(self) -> None:
-        """Where files hold events that the store has not, it is an older copy of itself: say so,
-        also in the log that it begins. Goes by the names of the files, and the beginnings of those
-        that would come next.
+        """Begin a new log if the files have events that the store does not have.
+
+        The store is then an older copy of itself, which is logged and is the reason of the new log.
+        Only file names are read, and the beginnings of files that would come next.
         """
         log_id, last_seq = await self._source.head()
         if log_id is not None and is_overtaken(self._settings.directory, log_id, last_seq + 1):
@@ -139,17 +140,20 @@ class SealedStorage:
         if self._address is not None:
             return SealingProcess(self._address, self._settings)
         from groupkeeper.storage.event_log.sealing_work import (
-            SealingWork,  # late: no daemon needs it
+            SealingWork,  # imported late: a daemon does not need it
         )
 
         return SealingWork(self._source.open_rows, self._settings, self._clock, Pacer(), self._hook)
 
     async def close(self) -> None:
-        """Seal what is there, if it is quickly done, and close."""
+        """Seal the remaining rows, if there is time for it, and close the store.
+
+        If the call is cancelled, the store is closed in the background.
+        """
         try:
             await self._end_sealing()
         except asyncio.CancelledError:
-            # Whoever has no time left still gives the store back.
+            # A caller without time left still has to release the store.
             self._closing = asyncio.ensure_future(self.store.close())
             raise
         await self.store.close()
@@ -173,7 +177,7 @@ class SealedStorage:
                 await self._note()
 
     def stats(self) -> dict[str, float]:
-        """Add how far sealing is behind."""
+        """Return the numbers of the store, and those of sealing."""
         numbers = self.store.stats()
         if self._sealing is not None:
             progress = self._sealing.progress
@@ -191,8 +195,8 @@ class SealedStorage:
         return numbers
 
     def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
-        """Yield the durable events of a group, oldest first, out of files and rows."""
-        from groupkeeper.storage.event_log.reader import group_history  # late: no daemon needs it
+        """Yield the durable events of a group, oldest first, from files and rows."""
+        from groupkeeper.storage.event_log.reader import group_history  # late: rarely needed
 
         log_dir = self._settings.directory
         return group_history(self._source.open_rows, group_id, log_dir, since_ms=since_ms)
@@ -204,16 +208,16 @@ class SealedStorage:
             if not has_settled:
                 await asyncio.sleep(pause_s)
                 pause_s = RETRY_S
-                # what may go makes room, if that is what was lacking
+                # if the disk is full, retention may make room
                 has_settled = await self._try(self._settle) and await self._try(self._retain)
             else:
                 has_settled = await self._try(self._work)
 
     async def _try(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Do it; what fails is told, and is tried again once it has been settled what is sealed."""
+        """Do the work and return True; log a failure and return False, so that it is retried."""
         try:
             await work()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
+        except Exception as error:  # noqa: BLE001 - every failure is retried
             self.sealing_failures += 1
             _log.warning(
                 "sealing_failed",
@@ -260,7 +264,7 @@ class SealedStorage:
             self._hook("noted")
 
     async def _trim(self) -> bool:
-        """Delete rows that may go; tells whether there may be more."""
+        """Delete sealed rows. Return True if there may be more."""
         sealed_row = self._sealed().progress.sealed_row
         for _ in range(TRIM_TURNS):
             if not await self._source.trim(sealed_row):

@@ -1,8 +1,14 @@
-"""Sealing: events become segments, by size and age, beside the loop (``event_log.sealing_work``).
+"""Sealing: events become segments, by size and age, outside the event loop.
 
-Order of what happens, each step durable before the next: the segment under a hidden name, its
-name, the manifest, the store's note, the deletion of rows. A crash between any two leaves more than
-is needed, never less; ``SealedRange.settle`` sets it right at start.
+Each step is durable before the next one begins:
+
+1. Write the segment under a hidden name.
+2. Rename it to its name.
+3. Add its line to the manifest.
+4. Record in the store what is sealed.
+5. Delete the rows.
+
+So a crash between two steps never loses an event. ``event_log.settling`` repairs the rest at start.
 """
 
 from __future__ import annotations
@@ -22,103 +28,102 @@ from groupkeeper.storage.event_log.segment_writer import SegmentWriter
 from groupkeeper.storage.event_log.segments import SEGMENT_BYTES, Hook, Segment, no_hook
 
 SEGMENT_MS: Final = 300_000
-"""Five minutes: 288 files a day at most, and reports that are no older."""
+"""Five minutes: at most 288 files a day by age, and reports that are at most that old."""
 
 FIRST_SEGMENT_MS: Final = 10_000
-"""Age at which the first segment after a start is closed, if ``segment_ms`` is longer: who has just
-started sees within seconds that the log works, and the first report has something to show."""
+"""Age at which the first segment after a start is closed, if ``segment_ms`` is longer. A new user
+then sees within seconds that the log works, and the first report is not empty."""
 
 FOR_EVER: Final = -1
 
 POLL_S: Final = 1.0
-"""How often a store that seals looks for new events."""
+"""Pause between two looks for new events."""
 
 CLOSE_S: Final = 1.0
-"""What a clean end may take for sealing; what is not sealed by then stays in the store."""
+"""Time for sealing at a clean shutdown. Events that are not sealed by then stay in the store."""
 
 TAKE_LINES: Final = 8
-"""Lines between two looks at the clock: some 30 us."""
+"""Lines between two readings of the clock: about 30 us of work."""
 
 SLICE_S: Final = 0.0003
-"""How long the thread holds on to the interpreter lock before it lets the loop have it."""
+"""How long the thread works before it pauses and releases the interpreter lock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealSettings:
-    """What is sealed where, and for how long."""
+    """Where segments are written, how large they become, and how long they are kept."""
 
     directory: Path
     segment_bytes: int = SEGMENT_BYTES
-    """JSON after which a segment is closed; the row that reaches it is its last."""
+    """Size of JSON at which a segment is closed. The row that reaches it is the segment's last."""
     segment_ms: int = SEGMENT_MS
     """Age of a segment's first event at which it is closed; ``FIRST_SEGMENT_MS`` for the first."""
     retention_ms: int = FOR_EVER
-    """The horizon of undo: whole days before it go; -1: none does."""
+    """How long events are kept. Whole days before that are deleted; none if -1."""
 
     def __post_init__(self) -> None:
-        """Take a text for the directory too."""
+        """Accept a string for the directory too."""
         object.__setattr__(self, "directory", Path(self.directory))
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far sealing has come."""
+    """How far sealing is."""
 
     sealed_seq: int = 0
-    """Up to where files hold the events."""
+    """The last seq up to which all events are in files or were deleted by retention."""
     sealed_row: int = 0
     """The last row whose events are all in files."""
     new_log_ids: frozenset[str] = frozenset()
-    """The logs of this store that are in files, and that it had not noted when it was settled."""
+    """The logs of this store that are in files but not yet recorded in the store."""
     gone_log_ids: frozenset[str] = frozenset()
-    """Those of which retention has left no file since."""
+    """The logs of this store of which retention has deleted the last file."""
     segments_sealed: int = 0
-    """Since the start."""
+    """Number since the start."""
     segments_damaged: int = 0
-    """Since the start: those that retention could not read."""
+    """Number since the start of segments that retention could not read."""
     open_since_ms: int | None = None
-    """When the first event of the open segment was written; None where none is open."""
+    """When the first event of the open segment was written; None if no segment is open."""
     cpu_s: float = 0.0
-    """What a process of its own has used so far; 0 where it is a thread."""
+    """CPU time of the process that seals; 0 if a thread seals."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What settling found that somebody has to hear of; see ``event_log.settling.Settled``."""
+    """The findings of ``settle`` that are logged; see ``event_log.settling.Settled``."""
 
     lost: tuple[int, int] | None
     put_aside: Sequence[str]
 
 
 class Sealing(Protocol):
-    """The work, wherever it is done. Calls block, and come one at a time."""
+    """The work of sealing, on a thread or in a process. Calls block, and never overlap."""
 
     @property
     def progress(self) -> Progress:
-        """How far it has come; may be read beside a call."""
+        """How far it is. May be read during a call."""
 
     def settle(self) -> Found:
-        """Find out what is sealed, and go on from there. Comes first, and after each failure."""
+        """Find out what is sealed. Must be the first call, and the first after each failure."""
 
     def step(self) -> bool:
-        """Take rows for a while; tells whether there are more."""
+        """Seal rows for a short time. Return True if there are more."""
 
     def retain(self) -> Sequence[Segment]:
-        """Let go of what is beyond the horizon; returns what of it could not be read."""
+        """Delete segments before the horizon. Return those that could not be read."""
 
     def finish(self, limit_s: float) -> None:
-        """Seal all rows, or none beyond those that fit into the time."""
+        """Seal all rows if there is time for it. Otherwise discard the open segment."""
 
     def close(self) -> None:
-        """End; what is not sealed stays in the store."""
+        """End the work. Events that are not sealed stay in the store."""
 
     def abandon(self) -> None:
-        """Do not wait for what is under way, if that can be helped; may be called beside it."""
+        """End a call that is under way, if that is possible. May be called during it."""
 
 
 class Pacer:
-    """Shares the interpreter lock: after a slice of work, as long a pause.
+    """Share the interpreter lock: after each slice of work, pause for as long as the slice.
 
-    Python hands the lock over after 5 ms at the earliest, and that is what a heartbeat would wait
-    for beside a thread that computes.
+    Without the pauses Python switches threads after 5 ms, so a heartbeat would wait that long.
     """
 
     def __init__(
@@ -126,20 +131,19 @@ class Pacer:
         timer: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Begin a slice now."""
         self._timer = timer
         self._sleep = sleep
         self._until = timer() + SLICE_S
 
     def tick(self) -> None:
-        """Pause if the slice is over; called after each small piece of work."""
+        """Pause if the slice is over. Call this after each small piece of work."""
         if self._timer() >= self._until:
             self._sleep(SLICE_S)
             self._until = self._timer() + SLICE_S
 
 
 class Sealer:
-    """Makes segments of rows, in order. Everything runs on one thread."""
+    """Writes rows into segments, in order. All calls come from one thread."""
 
     def __init__(
         self,
@@ -148,10 +152,10 @@ class Sealer:
         pacer: Pacer | None = None,
         hook: Hook = no_hook,
     ) -> None:
-        """Touch nothing yet. ``clock`` tells the wall time in milliseconds."""
+        """Write nothing yet. ``clock`` returns the wall time in milliseconds."""
         self.settings = settings
         self.sealed_seq = 0
-        """Up to where files hold the events."""
+        """The last seq that is in files."""
         self._clock = clock
         self._pacer = pacer or Pacer()
         self._hook = hook
@@ -160,16 +164,16 @@ class Sealer:
 
     @property
     def taken_seq(self) -> int:
-        """Up to where events were taken, sealed or not."""
+        """The last seq that was written, into a sealed segment or into the open one."""
         return self.sealed_seq if self._writer is None else self._writer.next_seq - 1
 
     @property
     def open_since_ms(self) -> int | None:
-        """When the first event of the open segment was written; None where none is open."""
+        """When the first event of the open segment was written; None if no segment is open."""
         return None if self._writer is None else self._writer.first_ts_ms
 
     def take(self, row: RowLines) -> list[Segment]:
-        """Take the events of a row that has some; return the segments that were sealed for it."""
+        """Write the events of a row, which has at least one. Return the segments sealed by that."""
         sealed: list[Segment] = []
         writer = self._writer
         where = row.log_id, row.first_seq, row.ts_ms
@@ -204,7 +208,7 @@ class Sealer:
         return [segment]
 
     def discard(self) -> None:
-        """Let go of the open segment; what was taken of it has to be taken again."""
+        """Discard the open segment. Its events have to be written again."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.discard()

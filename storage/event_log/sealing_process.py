@@ -1,13 +1,15 @@
-"""Sealing in a process of its own, one a daemon: what it computes fights with no loop for the
-interpreter lock (measured: a commit cost 13 to 16 us more with a thread, 5 us with a process).
+"""Sealing in a separate process, one for each daemon.
+
+The process does not compete with the event loop for the interpreter lock. Measured: a commit cost
+13 to 16 us more with a thread, 5 us more with a process.
 
     python -m groupkeeper.storage.seal
 
-Orders come on stdin, answers go to stdout, a line each.
+The process reads orders from stdin and writes answers to stdout, one a line.
 
-It ends when its orders end, so it does not outlive its daemon, however that one ended; its
-successor waits for its lock. It leaves signals to its daemon. It may be killed at any time: what it
-leaves unfinished the next one sets right (``storage.event_log.settling``).
+It ends when stdin ends, so it does not outlive its daemon, even if that was killed. It holds a lock
+that its successor waits for. It ignores the signals that end a daemon. It may be killed at any
+time: the next one repairs what is unfinished (``storage.event_log.settling``).
 """
 
 from __future__ import annotations
@@ -37,39 +39,39 @@ from groupkeeper.storage.file_lock import FileLock
 COMMAND = (sys.executable, "-m", "groupkeeper.storage.seal")
 
 NICENESS: Final = 5
-"""Behind the loop, where the cores do not suffice for both."""
+"""Lets the event loop run first if there are not enough cores for both."""
 
 END_S: Final = 0.5
-"""What the process may take to end once its orders have; then it ends in the middle of its work."""
+"""How long the process may work after its orders have ended; then it exits in any case."""
 LOCK_S: Final = 1.0
-"""How long the predecessor may take to notice that its daemon has gone; one that hangs takes
-longer, and is waited for beside the work."""
+"""How long to wait for the lock of the predecessor, which has to see that its daemon has ended. If
+the predecessor hangs, the call fails and the daemon retries it."""
 ANSWER_S: Final = {"settle": 60.0, "step": 60.0, "finish": 60.0, "retain": 3600.0}
-"""After so long without an answer the process is taken to hang, and killed. A step works for 0.1 s
-and may have to sync a file; retention reads a whole day."""
+"""How long to wait for an answer before the process is killed. A step works for 0.1 s and may have
+to sync a file. Retention reads a whole day."""
 _LOCK_POLL_S: Final = 0.02
 
 
 class SealingFailed(Exception):
-    """A call failed in the process, or the process ended; the message says how."""
+    """Raised if a call failed in the process, or if the process ended. The message says why."""
 
 
 class _Task(msgspec.Struct):
-    """The first line: what is sealed."""
+    """The first line on stdin: the store and the settings."""
 
     address: Address
     settings: SealSettings
 
 
 class _Order(msgspec.Struct, omit_defaults=True):
-    """A call of ``storage.event_log.sealing_work.Sealing``."""
+    """A call of a method of ``storage.event_log.sealing.Sealing``."""
 
     call: Literal["settle", "step", "retain", "finish"]
     limit_s: float = 0.0
 
 
 class _Answer(msgspec.Struct, omit_defaults=True):
-    """What became of it."""
+    """The result of an order."""
 
     progress: Progress
     found: Found | None = None
@@ -83,19 +85,19 @@ _decode_answer: Final = msgspec.json.Decoder(_Answer).decode
 
 
 class SealingProcess:
-    """The daemon's end: starts the process when it is told to settle, and asks it to work."""
+    """The daemon's end of the pipes: ``settle`` starts the process, each call sends it an order."""
 
     def __init__(
         self, address: Address, settings: SealSettings, command: Sequence[str] | None = None
     ) -> None:
-        """Start nothing yet. ``command`` is what runs ``main``: a seam for tests."""
+        """Start no process yet. ``command`` runs ``main``; tests replace it."""
         self.progress = Progress()
         self._task = _Task(address, settings)
         self._command = command or COMMAND
         self._process: subprocess.Popen[bytes] | None = None
 
     def settle(self) -> Found:
-        """Start the process if there is none; find out what is sealed, and go on from there."""
+        """Start the process if none is running, and find out what is sealed."""
         if self._process is None or self._process.poll() is not None:
             self._start()
         found = self._call(_Order("settle")).found
@@ -103,19 +105,16 @@ class SealingProcess:
         return found
 
     def step(self) -> bool:
-        """Take rows for a while; tells whether there are more."""
         return self._call(_Order("step")).is_behind
 
     def retain(self) -> Sequence[Segment]:
-        """Let go of what is beyond the horizon; returns what of it could not be read."""
         return self._call(_Order("retain")).damaged
 
     def finish(self, limit_s: float) -> None:
-        """Seal all rows, or none beyond those that fit into the time."""
         self._call(_Order("finish", limit_s))
 
     def close(self) -> None:
-        """End the process."""
+        """End the process. Kill it if it does not end in time."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -128,17 +127,17 @@ class SealingProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             with suppress(subprocess.TimeoutExpired):
-                process.wait(END_S)  # one that hangs in the kernel ends when that lets go of it
+                process.wait(END_S)  # a process that hangs in the kernel ends later
         process.stdout.close()
 
     def abandon(self) -> None:
-        """End the process at once; may be called beside a call, which fails then."""
+        """Kill the process. A call that is under way fails."""
         if self._process is not None:
             self._process.kill()
 
     def _start(self) -> None:
         self.close()
-        # Where this process found its modules, and not in a directory that happens to be current.
+        # The module path of this process, without the current directory.
         paths = os.pathsep.join(path for path in sys.path if path)
         self._process = subprocess.Popen(  # noqa: S603 - ours, nothing of it comes from outside
             self._command,
@@ -186,13 +185,13 @@ class SealingProcess:
 
 
 RowsOf: TypeAlias = Callable[[str], OpenRows]
-"""From the URL of a store to what opens its rows: ``storage.open.rows_of``."""
+"""Returns a function that opens the rows of the store at a URL: ``storage.open.rows_of``."""
 
 
 def serve(
     rows_of: RowsOf, orders: Iterator[bytes], answers: IO[bytes], hook: Hook = no_hook
 ) -> None:
-    """Carry out orders until they end. ``hook`` is called between the steps: a seam for tests."""
+    """Execute orders until they end. ``hook`` is called between the steps, for tests."""
     task = msgspec.json.decode(next(orders), type=_Task, dec_hook=_path)
     process = _Process(task, rows_of(task.address.url), hook)
     decode = msgspec.json.Decoder(_Order).decode
@@ -206,19 +205,19 @@ def serve(
 
 
 class _Process:
-    """The other end."""
+    """The end of the pipes in the process that seals."""
 
     def __init__(self, task: _Task, open_rows: OpenRows, hook: Hook) -> None:
-        # late: the daemon's end, which groups wait for, needs none of it
+        # imported late: the daemon does not need it, and it would delay the daemon's start
         from groupkeeper.storage.event_log.sealing_work import SealingWork
 
-        pacer = Pacer(sleep=lambda length_s: None)  # there is no loop to make way for
+        pacer = Pacer(sleep=lambda length_s: None)  # this process has no event loop
         self._work = SealingWork(open_rows, task.settings, wall_clock_ms, pacer, hook)
         self._lock_path = task.address.lock
         self._lock: FileLock | None = None
 
     def carry_out(self, order: _Order) -> _Answer:
-        """Do what is asked for; an answer in any case."""
+        """Execute an order. A failure is part of the answer."""
         found, is_behind, failure = None, False, ""
         damaged: Sequence[Segment] = ()
         try:
@@ -232,13 +231,13 @@ class _Process:
                     damaged = self._work.retain()
                 case "finish":
                     self._work.finish(order.limit_s)
-        except Exception as error:  # noqa: BLE001 - the daemon tells it and settles again
+        except Exception as error:  # noqa: BLE001 - the daemon logs it and calls settle
             failure = str(error) or repr(error)
         progress = msgspec.structs.replace(self._work.progress, cpu_s=time.process_time())
         return _Answer(progress, found, damaged, is_behind, failure)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close the rows and release the lock."""
         try:
             self._work.close()
         finally:
@@ -246,8 +245,10 @@ class _Process:
                 self._lock.release()
 
     def _take_lock(self) -> None:
-        """One process seals a store at a time: that of a daemon which was killed may not have
-        noticed yet. Raises StoreRefused where it takes too long.
+        """Acquire the lock: only one process at a time seals a store.
+
+        The process of a daemon that was killed may still hold it. Raises SealingFailed after
+        ``LOCK_S``.
         """
         until = time.monotonic() + LOCK_S
         while self._lock is None:
@@ -269,7 +270,7 @@ def _path(kind: type, value: str) -> Path:
 
 
 def lines_until_the_end(source: IO[bytes]) -> Iterator[bytes]:
-    """Yield lines as they come; once there are no more, whoever takes them has ``END_S`` to end."""
+    """Yield lines as they arrive. After the last line, this process exits within ``END_S``."""
     lines: SimpleQueue[bytes] = SimpleQueue()
 
     def read() -> None:
@@ -285,10 +286,10 @@ def lines_until_the_end(source: IO[bytes]) -> Iterator[bytes]:
 
 
 def main(rows_of: RowsOf, hook: Hook = no_hook) -> None:
-    """Be the process."""
+    """Run the process that seals."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with suppress(OSError):  # a service may not be allowed to
         os.nice(NICENESS)
-    with suppress(BrokenPipeError):  # the daemon has gone, and nobody waits for this answer
+    with suppress(BrokenPipeError):  # the daemon has ended, and nobody reads the answer
         serve(rows_of, lines_until_the_end(sys.stdin.buffer), sys.stdout.buffer, hook)

@@ -1,8 +1,8 @@
-"""What sealing does beside the loop: rows of a store become segments, the old ones go.
+"""The work of sealing outside the event loop: write rows into segments, and delete old segments.
 
-It reads the rows and writes files; it never writes into the store. It runs on a thread of the
-process that commits (a coordinator in other people's hands), or in a process of its own
-(``storage.event_log.sealing_process``, the daemon), one call at a time.
+It reads rows and writes files, and never writes into the store. In an embedded coordinator it runs
+on a thread. A daemon runs it in a separate process (``storage.event_log.sealing_process``). Calls
+never overlap.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from groupkeeper.storage.event_log.settling import Settled, settle
 from groupkeeper.storage.event_log.source import EventRow, EventRows, OpenRows
 
 STEP_S: Final = 0.1
-"""How long a step works before the loop hears of what it did."""
+"""How long a step works before it reports its progress to the event loop."""
 
 
 class SealingWork:
-    """The work itself."""
+    """Implements ``Sealing`` in the thread that calls it."""
 
     def __init__(
         self,
@@ -32,7 +32,6 @@ class SealingWork:
         pacer: Pacer,
         hook: Hook,
     ) -> None:
-        """Touch nothing yet."""
         self._settings = settings
         self._open_rows = open_rows
         self._sealer = Sealer(settings, clock, pacer, hook)
@@ -43,14 +42,13 @@ class SealingWork:
         self._new_log_ids: frozenset[str] = frozenset()
         self._gone_log_ids: frozenset[str] = frozenset()
         self._row, self._last_seq = 0, 0
-        """The last row that was taken, and where it ends."""
+        """The last row that was written into a segment, and its last seq."""
         self._sealed_row = 0
         self._segments_sealed = 0
         self._segments_damaged = 0
 
     @property
     def progress(self) -> Progress:
-        """How far it has come."""
         return Progress(
             sealed_seq=self._sealer.sealed_seq,
             sealed_row=self._sealed_row,
@@ -62,7 +60,6 @@ class SealingWork:
         )
 
     def settle(self) -> Found:
-        """Find out what is sealed, and go on from there."""
         self._settings.directory.mkdir(parents=True, exist_ok=True)
         self._sealer.discard()
         if self._rows is not None:
@@ -80,7 +77,6 @@ class SealingWork:
         return Found(lost=settled.lost, put_aside=settled.put_aside)
 
     def step(self) -> bool:
-        """Take rows for a while; tells whether there are more."""
         until = time.monotonic() + STEP_S
         assert self._rows is not None, "not settled"
         for row in self._rows.rows(self._last_seq):
@@ -92,7 +88,6 @@ class SealingWork:
         return False
 
     def retain(self) -> Sequence[Segment]:
-        """Let go of what is beyond the horizon; returns what of it could not be read."""
         assert self._settled is not None, "not settled"
         later = (segment.last_seq for segment in self._settled.later)
         damaged = self._retention.run(self._log_ids, max(self._sealer.sealed_seq, *later, 0))
@@ -104,10 +99,9 @@ class SealingWork:
         return damaged
 
     def finish(self, limit_s: float) -> None:
-        """Seal all rows, or none beyond those that fit into the time."""
         until = time.monotonic() + limit_s
         if self._settled is None:
-            self.settle()  # the end came before the beginning was done
+            self.settle()  # the shutdown began before the first settle
         while self.step():
             if time.monotonic() >= until:
                 self._sealer.discard()
@@ -116,13 +110,13 @@ class SealingWork:
             self._has_sealed(self._row)
 
     def close(self) -> None:
-        """Let go of the store, and of what is not sealed."""
+        """Close the rows and discard the open segment."""
         self._sealer.discard()
         if self._rows is not None:
             self._rows.close()
 
     def abandon(self) -> None:
-        """A thread cannot be ended: whatever it is at, it finishes or ends with the process."""
+        """Do nothing, because a thread cannot be ended from outside."""
 
     def _take(self, row: EventRow) -> None:
         before = self._row

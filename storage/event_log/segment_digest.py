@@ -1,8 +1,8 @@
-"""The digest that a segment carries of itself, so that an edited one is found without a manifest.
+"""The digest of a segment inside its own file, which shows an edit without the manifest.
 
-It is the file name in the header of an empty gzip member at the end of the file: readers of gzip
-take several members as one stream, so they see no more than the lines. It guards against damage and
-edits, not against somebody who writes a new digest as well.
+The digest is the file name in the header of an empty gzip member at the end of the file. Readers of
+gzip read several members as one stream, so they see only the lines. It finds damage and edits. It
+does not protect against somebody who also writes a new digest.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Final
 
 _MAGIC: Final = b"\x1f\x8b\x08\x08\0\0\0\0\0\xff"
-"""Deflate, a file name and nothing else, no time, no operating system."""
+"""A gzip header: deflate, with a file name, without time and operating system."""
 _LABEL: Final = b"groupkeeper-sha256-"
 _EMPTY: Final = b"\0\x03\0" + bytes(8)
 """The end of the name, an empty block, its CRC and its size."""
 _HEX: Final = 64
 
 LOG_ID_VERSION: Final = 8
-"""The version of the UUIDs that name logs (RFC 9562: one's own). 0.1.0 named logs by version 4, and
-its segments carry no digest."""
+"""The version of the UUIDs that name logs (RFC 9562: version 8 is free for own use). 0.1.0 used
+version 4, and its segments have no digest."""
 _VERSION_AT: Final = 12
 _UUID_CHARACTERS: Final = 32
 
@@ -29,12 +29,12 @@ _READ_BYTES: Final = 256 * 1024
 
 
 def digest_member(sha256: str) -> bytes:
-    """Make the last member of a segment, by the checksum of what is before it."""
+    """Return the last gzip member of a segment, for the checksum of the bytes before it."""
     return _MAGIC + _LABEL + sha256.encode() + _EMPTY
 
 
 def digest_holds(path: Path) -> bool | None:
-    """Tell whether a segment is as it was sealed; None where it carries no digest."""
+    """Return True if a segment is unchanged since it was sealed; None if it has no digest."""
     size = path.stat().st_size
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -51,11 +51,11 @@ def digest_holds(path: Path) -> bool | None:
 
 
 def carries_digest(end: bytes) -> bool:
-    """Tell whether the last ``MEMBER_BYTES`` of a file are such a member."""
+    """Return True if the last ``MEMBER_BYTES`` of a file hold a digest."""
     return end.startswith(_MAGIC + _LABEL)
 
 
 def must_carry_digest(log_id: str) -> bool:
-    """Tell by the name of a log, or of a snapshot of one, whether its segments carry digests."""
+    """Return True if segments of a log, or of its snapshots, have digests, by the log's id."""
     name = log_id.partition(".")[0]
     return len(name) == _UUID_CHARACTERS and name[_VERSION_AT] == str(LOG_ID_VERSION)

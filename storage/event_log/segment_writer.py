@@ -1,4 +1,4 @@
-"""A segment in the making: written beside, made durable, renamed (``event_log.segments``)."""
+"""Write a segment under a temporary name, make it durable, and rename it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from groupkeeper.storage.event_log.segments import (
 from groupkeeper.storage.segment_lines import EventLine
 
 SYNC_BYTES: Final = 1024 * 1024
-"""Compressed bytes between two syncs: one large sync at the end would hold up the store's own, on
-the same disk."""
+"""Compressed bytes between two syncs. One large sync at the end would delay the store's own syncs
+on the same disk."""
 
 COMPRESSION_LEVEL: Final = 1
-"""Of ISA-L's deflate: 1.3 us for a commit of ten partitions, where zlib takes 4.1 us at its fastest
-for files that are 9 % larger. Every commit pays for it; the levels above gain nothing."""
+"""The level of ISA-L's deflate. It needs 1.3 us for a commit of ten partitions. zlib at its fastest
+needs 4.1 us and writes 9 % larger files. Higher levels of ISA-L gain nothing."""
 
 COMPRESS_BYTES: Final = 64 * 1024
-"""JSON that is compressed at once: long enough that the interpreter lock is let go meanwhile."""
+"""Size of JSON that is compressed at once, large enough to release the interpreter lock for it."""
 
 _TEMPORARY = re.compile(r"\.events-(?P<log_id>.+)-(?P<first>\d+)-\d+\.tmp")
 _DAY_MS = 86_400_000
@@ -43,15 +43,15 @@ _GZIP_WBITS = 31
 
 
 class SegmentWriter:
-    """A segment in the making. ``add`` its events in order, then ``seal`` it, or ``discard`` it.
+    """A segment that is being written. ``add`` its events, then ``seal`` or ``discard`` it.
 
-    Does not write the manifest: ``event_log.manifest.add`` does, once ``seal`` has returned.
+    It does not write the manifest. The caller does this after ``seal`` (``manifest.add``).
     """
 
     def __init__(
         self, directory: Path, log_id: str, first_seq: int, ts_ms: int, *, hook: Hook = no_hook
     ) -> None:
-        """Begin with the log, seq and time of its first event; makes the day's directory."""
+        """Create the temporary file, and the directory of its day if it does not exist."""
         self.log_id = log_id
         self.day = day_of(ts_ms)
         self.first_seq = first_seq
@@ -72,22 +72,22 @@ class SegmentWriter:
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
             sync_directory(directory)
-        # A name of its own: a thread that hung while others went on must not rename what is theirs.
+        # A unique name, so that a thread that hung cannot rename the file of a later writer.
         self._temporary = folder / f".events-{log_id}-{first_seq}-{time.time_ns()}.tmp"
         self._file = self._temporary.open("wb", buffering=0)
 
     @property
     def json_bytes(self) -> int:
-        """What it holds, before compression."""
+        """Size of its lines before compression."""
         return self._compressed_bytes + self._pending_bytes
 
     def takes(self, log_id: str, seq: int, ts_ms: int) -> bool:
-        """Whether an event belongs to this segment: the next of its log, on its day."""
+        """Return True if an event is the next one of this log, on the segment's day."""
         where = log_id, seq, ts_ms // _DAY_MS
         return where == (self.log_id, self.next_seq, self.first_ts_ms // _DAY_MS)
 
     def add(self, lines: Sequence[EventLine], ts_ms: int) -> None:
-        """Take the next events, which have one time stamp."""
+        """Write the next events, which share a time stamp."""
         self.next_seq += len(lines)
         self._last_ts_ms = ts_ms
         for group_id, line in lines:
@@ -98,7 +98,7 @@ class SegmentWriter:
             self._compress()
 
     def seal(self) -> Segment:
-        """Make it durable under its name; returns what the manifest is to say."""
+        """Make the segment durable under its name. Return its line for the manifest."""
         assert self.next_seq > self.first_seq, "an empty segment"
         name = SegmentName(self.day, self.log_id, self.first_seq, self.next_seq - 1)
         path = self._directory / str(name)
@@ -130,7 +130,7 @@ class SegmentWriter:
         )
 
     def discard(self) -> None:
-        """Let go of it; its events stay where they came from."""
+        """Delete the temporary file."""
         self._file.close()
         self._temporary.unlink(missing_ok=True)
 
@@ -145,7 +145,7 @@ class SegmentWriter:
             return
         self._digest.update(data)
         left = memoryview(data)
-        while left:  # a disk that is nearly full takes a part, and does not say so otherwise
+        while left:  # if the disk is nearly full, a write may write only a part
             left = left[self._file.write(left) :]
         self._bytes += len(data)
         if self._bytes - self._synced_bytes >= SYNC_BYTES:
@@ -154,8 +154,10 @@ class SegmentWriter:
 
 
 def remove_temporary(directory: Path, is_own: Callable[[str, int], bool]) -> None:
-    """Remove what a writer left unfinished when its process ended. ``is_own`` is told the log and
-    the first seq of each.
+    """Delete temporary files that writers left behind when their process ended.
+
+    ``is_own`` gets the log and the first seq of each; only files for which it returns True are
+    deleted.
     """
     for path in directory.glob("dt=*/.events-*.tmp"):
         found = _TEMPORARY.fullmatch(path.name)

@@ -1,15 +1,17 @@
-"""Sealed segments of an event log: immutable files of gzip JSON lines (written by
-``segment_writer``).
+"""Sealed segments of an event log: immutable files of gzip JSON lines.
+
+``segment_writer`` writes them.
 
     <log.dir>/dt=YYYY-MM-DD/events-<log_id>-<first>-<last>.jsonl.gz
-    <log.dir>/dt=YYYY-MM-DD/_events-<log_id>-<first>-<last>.groups.gz     which groups are in it
+    <log.dir>/dt=YYYY-MM-DD/_events-<log_id>-<first>-<last>.groups.gz     the list of its groups
     <log.dir>/_manifest.jsonl                                             event_log/manifest.py
 
-A segment holds the events ``first`` to ``last`` of one log, one a line, in order and without a gap,
-all of one UTC day. It appears whole or not at all: written beside, made durable, renamed. What does
-not begin with ``events-`` begins with ``_`` or ``.``, which readers of folders (Spark) pass over.
+A segment holds the events ``first`` to ``last`` of one log and one UTC day, one a line, in order
+and without a gap. Its file is written under a temporary name, made durable and then renamed, so it
+is always complete. The names of all other files begin with ``_`` or ``.``. Readers of folders
+(Spark) skip these.
 
-Knows nothing of stores or of the coordinator; ``storage.segment_lines`` says what a line is.
+This module does not know stores or the coordinator. ``storage.segment_lines`` describes a line.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from groupkeeper.storage.event_log.segment_digest import digest_holds, must_carr
 from groupkeeper.storage.segment_lines import EventDict, decode_line, is_line_of_version_1
 
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
-"""JSON in one segment: gzip cannot be split, so this is what one task of a reader has to take."""
+"""JSON in one segment. A reader cannot split gzip, so one of its tasks reads all of it."""
 
 _NAME = re.compile(r"events-(?P<log_id>.+)-(?P<first>\d+)-(?P<last>\d+)\.jsonl\.gz")
 _GROUPS = re.compile(r"_events-(?P<log_id>.+)-\d+-\d+\.groups\.gz")
@@ -42,16 +44,16 @@ _READ_BYTES = 256 * 1024
 
 
 class SegmentError(Exception):
-    """A segment or a manifest is not what it should be; the message says which, and how."""
+    """Raised for a damaged or unknown segment or manifest. The message says which, and why."""
 
 
 BROKEN_PREFIX: Final = "_broken-"
-"""Begins the name of a segment that was put aside, for it was damaged: at a start, when nothing
-rested on it yet, or when its day went by retention."""
+"""The prefix of a damaged segment's new name. A start renames a damaged segment that is not in the
+manifest yet; retention renames a damaged segment of a day that it deletes."""
 
 
 class SegmentName(NamedTuple):
-    """What the name of a segment tells; ``str`` is its path below the log's directory."""
+    """The parts of a segment's name. ``str`` returns its path below the log's directory."""
 
     day: str
     """``YYYY-MM-DD``, UTC."""
@@ -60,12 +62,11 @@ class SegmentName(NamedTuple):
     last_seq: int
 
     def __str__(self) -> str:
-        """Write it as it stands in the manifest."""
         return f"dt={self.day}/events-{self.log_id}-{self.first_seq}-{self.last_seq}.jsonl.gz"
 
     @property
     def groups_file(self) -> str:
-        """The path of the list of its groups."""
+        """The path of the list of its groups, below the log's directory."""
         name = f"_events-{self.log_id}-{self.first_seq}-{self.last_seq}.groups.gz"
         return f"dt={self.day}/{name}"
 
@@ -83,30 +84,30 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     file_bytes: int
     """Size of the file."""
     json_bytes: int
-    """Size of what is in it."""
+    """Size of its lines before compression."""
     sha256: str
-    """Of the file, in hexadecimal."""
+    """Checksum of the file, in hexadecimal."""
     schema_version: int | None = None
-    """Of its events. None in lines from before the manifest told it: version 1 or 2."""
+    """Version of its events. None in old lines of the manifest, which do not have it: 1 or 2."""
     damaged: str = ""
-    """What was wrong with it when its day went by retention: what it told is lost, and no snapshot
-    knows it. "" for a segment that is there."""
+    """What was wrong with it when retention deleted its day. Its events are lost, and no snapshot
+    has them. "" for a segment that exists."""
 
     @property
     def name(self) -> SegmentName:
-        """What its path says."""
+        """The parts of its path."""
         found = parse_name(self.file)
         assert found is not None
         return found
 
     @property
     def events(self) -> int:
-        """How many events it holds."""
+        """The number of its events."""
         return self.last_seq - self.first_seq + 1
 
 
 Hook: TypeAlias = Callable[[str], None]
-"""Called with the name of each step once it is done; tests kill the process there."""
+"""Called with the name of each step after the step. Tests kill the process there."""
 
 
 def no_hook(step: str) -> None:
@@ -114,12 +115,12 @@ def no_hook(step: str) -> None:
 
 
 def day_of(ts_ms: int) -> str:
-    """The UTC day of an event, ``YYYY-MM-DD``."""
+    """Return the UTC day of a time, ``YYYY-MM-DD``."""
     return datetime.fromtimestamp(ts_ms / 1000, UTC).strftime("%Y-%m-%d")
 
 
 def parse_name(path: str) -> SegmentName | None:
-    """Read ``dt=…/events-…``; None for what is not a segment."""
+    """Parse a path like ``dt=…/events-…``; None if it is not the path of a segment."""
     folder, _, file = path.rpartition("/")
     found = _NAME.fullmatch(file)
     if found is None or not _DAY.fullmatch(folder):
@@ -129,9 +130,10 @@ def parse_name(path: str) -> SegmentName | None:
 
 
 def segment_names(directory: Path) -> list[SegmentName]:
-    """List the segments that stand in a log's directory, by log and seq; none where it is absent.
+    """List the segments in a log's directory, by log and seq; none if it does not exist.
 
-    Goes by the names alone. Beside a daemon a file may have gone when it is opened (retention).
+    It reads only file names. While a daemon runs, its retention may delete a file before the caller
+    opens it.
     """
     names = []
     with suppress(FileNotFoundError):
@@ -144,13 +146,13 @@ def segment_names(directory: Path) -> list[SegmentName]:
 
 
 def log_of_groups_file(file: str) -> str:
-    """The log that a list of groups belongs to, by the name of its file; "" where it is none."""
+    """Return the log of a list of groups, by its file name; "" for any other file."""
     found = _GROUPS.fullmatch(file)
     return "" if found is None else found["log_id"]
 
 
 def put_aside(directory: Path, name: SegmentName) -> None:
-    """Take a damaged segment out of the way of readers, as long as it is there."""
+    """Rename a damaged segment, if it exists, so that readers do not read it."""
     path = directory / str(name)
     with suppress(FileNotFoundError):
         path.rename(path.with_name(BROKEN_PREFIX + path.name))
@@ -158,7 +160,7 @@ def put_aside(directory: Path, name: SegmentName) -> None:
 
 
 def segment_of_name(name: SegmentName) -> Segment:
-    """What a name alone tells: times are those of its day, and sizes and checksum are not known."""
+    """Return a segment as its name describes it, with the times of its day and sizes of 0."""
     day = datetime.strptime(name.day, "%Y-%m-%d").replace(tzinfo=UTC)
     first_ts_ms = round(day.timestamp() * 1000)
     return Segment(
@@ -178,7 +180,7 @@ def segment_of_name(name: SegmentName) -> Segment:
 
 
 def check_version(segment: Segment) -> None:
-    """Raise SegmentError for a segment that a newer version wrote: it would be misread."""
+    """Raise SegmentError if a newer version wrote the segment: this one could misread it."""
     if segment.schema_version is not None and segment.schema_version > EVENT_SCHEMA_VERSION:
         raise SegmentError(
             f"{segment.file}: was written by a newer groupkeeper (schema version "
@@ -187,8 +189,9 @@ def check_version(segment: Segment) -> None:
 
 
 def file_problem(directory: Path, listed: Segment) -> str:
-    """Say what is wrong with a file by its line in the manifest; "" where nothing is, and where
-    only its name tells of it.
+    """Return how a file differs from its line in the manifest; "" if it does not.
+
+    Returns "" also for a segment that is known by its name alone.
     """
     if not listed.sha256:
         return ""
@@ -201,9 +204,9 @@ def file_problem(directory: Path, listed: Segment) -> str:
 
 
 def read_segment(path: Path, containing: bytes = b"") -> Iterator[EventDict]:
-    """Yield the events of a segment. Raises SegmentError where it is cut off or damaged.
+    """Yield the events of a segment whose lines contain some bytes.
 
-    Lines without the bytes given are not decoded.
+    Raises SegmentError if the file is cut off or damaged.
     """
     for line in read_lines(path):
         if containing in line:
@@ -218,7 +221,7 @@ def _decoded(path: Path, line: bytes) -> EventDict:
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a segment as they are."""
+    """Yield the lines of a segment. Raises SegmentError if the file cannot be unpacked."""
     try:
         with gzip.open(path) as lines:
             yield from lines
@@ -227,7 +230,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 
 class LogBegin(msgspec.Struct, frozen=True):
-    """What the first event of a log tells, ``log_started``."""
+    """The fields of ``log_started``, the first event of a log."""
 
     previous_log_id: str | None
     previous_seq: int
@@ -239,9 +242,9 @@ _decode_begin: Final = msgspec.json.Decoder(LogBegin).decode
 
 
 def log_begin(path: Path) -> LogBegin | None:
-    """Read what log came before, where a segment is the first of its log; None for any other.
+    """Return the ``log_started`` event that a segment begins with; None if it begins with another.
 
-    Raises SegmentError where it cannot be unpacked.
+    Raises SegmentError if the file cannot be unpacked.
     """
     line = next(read_lines(path), b"")
     try:
@@ -251,7 +254,7 @@ def log_begin(path: Path) -> LogBegin | None:
 
 
 def has_group(directory: Path, name: SegmentName, group_id: str) -> bool:
-    """Whether a segment may hold events of a group: False only where its list says so."""
+    """Return False if the segment's list of groups does not have the group, otherwise True."""
     try:
         with gzip.open(directory / name.groups_file) as file:
             groups = msgspec.json.decode(file.read(), type=frozenset[str])
@@ -261,9 +264,9 @@ def has_group(directory: Path, name: SegmentName, group_id: str) -> bool:
 
 
 def describe(directory: Path, name: SegmentName) -> Segment:
-    """Read a segment whole and say what the manifest should say of it.
+    """Read a whole segment, and return its line for the manifest.
 
-    Raises SegmentError where its content is not what its name says, or not what was sealed.
+    Raises SegmentError if its content does not match its name, or was changed after sealing.
     """
     _check_digest(directory, name)
     first: EventDict | None = None
@@ -302,7 +305,7 @@ def describe(directory: Path, name: SegmentName) -> Segment:
 
 
 def _check_digest(directory: Path, name: SegmentName) -> None:
-    """Raise SegmentError for a segment that was changed since it was sealed."""
+    """Raise SegmentError if a segment was changed after sealing."""
     path = directory / str(name)
     holds = digest_holds(path)
     if holds is None and must_carry_digest(name.log_id):
@@ -312,7 +315,7 @@ def _check_digest(directory: Path, name: SegmentName) -> None:
 
 
 def _where(path: Path, event: EventDict) -> tuple[str, int, str]:
-    """The log, seq and day of an event."""
+    """Return the log, seq and day of an event."""
     try:
         return event["log_id"], event["seq"], day_of(event["ts_ms"])
     except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
@@ -320,7 +323,7 @@ def _where(path: Path, event: EventDict) -> tuple[str, int, str]:
 
 
 def file_sha256(path: Path) -> str:
-    """The checksum that the manifest holds."""
+    """Return the checksum of a file, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while data := file.read(_READ_BYTES):
@@ -329,7 +332,7 @@ def file_sha256(path: Path) -> str:
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
+    """Make the file names in a directory durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

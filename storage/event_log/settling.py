@@ -1,9 +1,8 @@
-"""What files hold of a store, found out at start: manifest and file names decide
-(docs/design.md#sealing).
+"""Find out at start which events of a store are in files (docs/design.md#sealing).
 
-A crash may have come between any two steps of sealing, the store may be an older copy of itself,
-and the files may have been moved away. Whatever it was: what is trimmed afterwards is in files, and
-what is sealed afterwards is in no file yet.
+The manifest and the file names decide. A crash may have interrupted sealing at any step, the store
+may be an older copy of itself, and the files may have been moved away. In all these cases two rules
+hold: only rows whose events are in files are trimmed, and no event is sealed twice.
 """
 
 from __future__ import annotations
@@ -29,24 +28,23 @@ from groupkeeper.storage.event_log.source import EventRows
 
 
 class Settled(NamedTuple):
-    """Where sealing goes on."""
+    """The result of ``settle``."""
 
     sealed_seq: int
-    """Everything up to here is in files, or gone."""
+    """The last seq up to which all events are in files, or are not in rows any more."""
     log_ids: frozenset[str]
-    """The logs of this store, as far as they are in files."""
+    """The logs of this store that are in files, or that the store has recorded as sealed."""
     new_log_ids: frozenset[str]
-    """Those of them that the store has not noted."""
+    """The logs of this store that are in files and not yet recorded in the store."""
     later: Sequence[Segment]
-    """Segments above ``sealed_seq``, with rows that are not sealed before them: to be passed over.
-    """
+    """Segments above ``sealed_seq``. Rows before them are not sealed yet; their own rows are."""
     lost: tuple[int, int] | None
-    """Seqs that are neither in rows nor in files, and did not go by retention."""
+    """The first range of seqs that are in no row, file or snapshot; None if there is none."""
     put_aside: Sequence[str]
-    """Segments that were damaged when nothing rested on them yet."""
+    """Damaged segments that were not in the manifest yet, and were renamed."""
 
     def held(self, log_id: str, seq: int) -> Segment | None:
-        """The later segment that holds an event, if one does."""
+        """Return the segment of ``later`` that holds an event; None if there is none."""
         at = bisect_left(self.later, seq, key=lambda segment: segment.last_seq)
         if at < len(self.later):
             found = self.later[at]
@@ -56,7 +54,7 @@ class Settled(NamedTuple):
 
 
 def settle(rows: EventRows, directory: Path) -> Settled:
-    """Set right the directory, as far as it is this store's, and find out what it holds."""
+    """Repair the files of this store, and find out which events they hold."""
     note = rows.note()
     new = _logs_in_rows(rows, directory, note.log_ids)
     own = {*note.log_ids, *new}
@@ -91,8 +89,9 @@ def settle(rows: EventRows, directory: Path) -> Settled:
 
 
 def is_overtaken(directory: Path, log_id: str, next_seq: int) -> bool:
-    """Whether files hold events that come after those of a store, by its last event: of the same
-    log, or of one that began right after it.
+    """Return True if files hold events after the last event of a store.
+
+    These are events of the same log, or of a log that continues it at the next seq.
     """
     return any(
         (name.log_id == log_id and name.last_seq >= next_seq)
@@ -102,21 +101,21 @@ def is_overtaken(directory: Path, log_id: str, next_seq: int) -> bool:
 
 
 def _follows(directory: Path, name: SegmentName, log_id: str) -> bool:
-    with suppress(OSError, SegmentError):  # damaged, or gone meanwhile: settling tells of it
+    with suppress(OSError, SegmentError):  # if it is damaged or deleted, settle reports it
         begin = log_begin(directory / str(name))
         return begin is not None and begin.previous_log_id == log_id
     return False
 
 
 def own_segments(manifest: Manifest, log_ids: Iterable[str]) -> list[Segment]:
-    """The segments of some logs that hold events, not snapshots, in the order of seq."""
+    """Return the segments of some logs, without snapshots, in the order of seq."""
     own = set(log_ids)
     found = [segment for segment in manifest.segments.values() if segment.log_id in own]
     return sorted(found, key=lambda segment: (segment.first_seq, segment.last_seq))
 
 
 def own_snapshots(manifest: Manifest, log_ids: Iterable[str]) -> list[Segment]:
-    """The segments of snapshots that were taken from some logs, in the order of seq."""
+    """Return the segments of snapshots of some logs, in the order of seq."""
     own = set(log_ids)
     found = [
         segment
@@ -127,7 +126,7 @@ def own_snapshots(manifest: Manifest, log_ids: Iterable[str]) -> list[Segment]:
 
 
 def own_damaged(manifest: Manifest, log_ids: Iterable[str]) -> list[Segment]:
-    """What could not be read of some logs when its day went, in the order of seq."""
+    """Return the segments of some logs that retention could not read, in the order of seq."""
     own = set(log_ids)
     found = [s for s in manifest.damaged.values() if base_log(s.log_id) in own]
     return sorted(found, key=lambda segment: (segment.first_seq, segment.last_seq))
@@ -136,12 +135,12 @@ def own_damaged(manifest: Manifest, log_ids: Iterable[str]) -> list[Segment]:
 def ends_of_logs(
     segments: Iterable[Segment], snapshots: Iterable[Segment] = ()
 ) -> dict[str, float]:
-    """The seq at which the next log of a store began, by log; all are of one store.
+    """Return for each log the seq at which the next log began. All logs are of one store.
 
-    What a log holds beyond that is of a store that an older copy took the place of.
+    If a log has events beyond that seq, an older copy of the store has replaced those events.
     """
     begins: dict[str, int] = {}
-    for snapshot in snapshots:  # a log was there before what is left of it
+    for snapshot in snapshots:  # a log began before its oldest segment that is left
         begins[base_log(snapshot.log_id)] = snapshot.last_seq
     for segment in segments:
         before = begins.get(segment.log_id, segment.first_seq)
@@ -164,13 +163,13 @@ def _logs_in_rows(rows: EventRows, directory: Path, known: Iterable[str]) -> set
 
 
 def _last_in_rows(rows: EventRows, segment: Segment, first_seq: int, last_seq: int) -> int | None:
-    """The last event of a segment that the rows hold as well; None where they hold none.
+    """Return the last seq of a segment that is also in rows; None if none is.
 
-    In a store that is an older copy of itself they go on in another log where it was copied.
+    If the store is an older copy of itself, its rows change to another log within the segment.
     """
     same, end = max(segment.first_seq, first_seq), min(segment.last_seq, last_seq)
     if end < same or rows.log_id_at(same) != segment.log_id:
-        return None  # its rows have gone, or are of another log
+        return None  # its rows are deleted, or are of another log
     if rows.log_id_at(end) == segment.log_id:
         return end
     while end - same > 1:
@@ -183,15 +182,16 @@ def _last_in_rows(rows: EventRows, segment: Segment, first_seq: int, last_seq: i
 
 
 def _snapshot_end(manifest: Manifest, log_ids: Iterable[str]) -> int:
-    """Up to where a snapshot stands for everything."""
+    """Return the last seq that a snapshot covers; 0 if there is no snapshot."""
     return max((s.last_seq for s in own_snapshots(manifest, log_ids)), default=0)
 
 
 def _snapshot_in_rows(
     rows: EventRows, manifest: Manifest, log_ids: Iterable[str], first_seq: int
 ) -> int:
-    """The seq up to which a snapshot stands for rows that are still there: the newest row is never
-    deleted, and its day may have gone.
+    """Return the last seq that a snapshot covers and a row still has; 0 if there is none.
+
+    The newest row is never deleted, but retention may have deleted its day.
     """
     for snapshot in own_snapshots(manifest, log_ids)[-1:]:
         log_id = base_log(snapshot.log_id)
@@ -201,8 +201,8 @@ def _snapshot_in_rows(
 
 
 def _lost(segments: Sequence[Segment], above: int, below: int) -> tuple[int, int] | None:
-    """The first seqs between the horizon and the rows that no file holds."""
-    at = above  # not from the first file on: that may be what is missing
+    """Return the first range of seqs between the horizon and the rows that no file holds."""
+    at = above  # not the first file's seq: files before it may be missing
     for segment in segments:
         if segment.first_seq > at + 1:
             break

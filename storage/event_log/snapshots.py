@@ -1,10 +1,10 @@
-"""Offsets as they stood at the horizon, taken from the events before it (pure).
+"""The offsets at the horizon, computed from the events before it (pure).
 
-When segments go by retention, what they came to is kept as events of kind ``offset_snapshot``: one
-a group, in a log of its own that is named after the log and the seq up to which it stands for
-everything, ``<log_id>.<through_seq>``. Its events carry the last numbers up to that seq, so that
-they come before all that is left and after nothing, and no two events ever share an identity. Where
-nothing was ever committed there is one of no group: what has no snapshot is missing.
+When retention deletes segments, it keeps their result as events of kind ``offset_snapshot``, one
+for each group. A snapshot is a log of its own, ``<log_id>.<through_seq>``: it covers all events of
+the store up to ``through_seq``. Its events have the last seqs up to that one, so they sort before
+all events that are left, and no two events have the same identity. If nothing was ever committed,
+there is one event of no group, so that a missing snapshot is always an error.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from groupkeeper.storage.segment_lines import EventDict
 SNAPSHOT_KIND: Final = "offset_snapshot"
 
 NO_GROUP: Final = ""
-"""Bears the snapshot of a store in which nothing was ever committed."""
+"""The group of the one snapshot event of a store in which nothing was ever committed."""
 
 MAX_PASS_OFFSETS: Final = 500_000
-"""Offsets that are held in memory at the same time, at some 300 bytes each; where there are more,
-the segments that go are read several times."""
+"""Offsets in memory at the same time, at about 300 bytes each. If there are more, the segments are
+read several times."""
 
 
 class SnapshotLog(NamedTuple):
-    """The log of a snapshot: stands for all events of a store up to a seq."""
+    """The log of a snapshot, which covers all events of a store up to a seq."""
 
     log_id: str
-    """Of the last event that it stands for."""
+    """The log of the last event that it covers."""
     through_seq: int
 
     def __str__(self) -> str:
-        """Its own log id."""
+        """Return the log id of the snapshot itself."""
         return f"{self.log_id}.{self.through_seq}"
 
 
 def parse_snapshot_log(log_id: str) -> SnapshotLog | None:
-    """Read the id of a snapshot's log; None for the log of a store."""
+    """Parse the id of a snapshot's log; None for the id of any other log."""
     base, dot, seq = log_id.rpartition(".")
     return SnapshotLog(base, int(seq)) if dot and base and seq.isdigit() else None
 
 
 def base_log(log_id: str) -> str:
-    """The log that a snapshot's log was taken from; the log itself for any other."""
+    """Return the log that a snapshot was made from; the id itself for any other log."""
     snapshot = parse_snapshot_log(log_id)
     return log_id if snapshot is None else snapshot.log_id
 
@@ -60,7 +60,7 @@ class _Value(NamedTuple):
     commit_time_ms: int
     expire_time_ms: int
     lost_ts_ms: int = -1
-    """-1: it is still committed."""
+    """When it expired or was deleted; -1 if it is still committed."""
     reason: str = ""
 
 
@@ -71,21 +71,22 @@ class OffsetsAsOf:
     """The last value of every offset, after the events that were applied."""
 
     def __init__(self, part: int = 0, parts: int = 1, max_offsets: int = MAX_PASS_OFFSETS) -> None:
-        """Start empty. Only groups of one part of several are kept; the first part becomes smaller
-        by itself when there are more than ``max_offsets``.
+        """Keep only the groups of one part of ``parts``.
+
+        The first part splits itself in half when it has more than ``max_offsets``.
         """
         self.parts = parts
         self.groups: set[str] = set()
-        """Every group that was seen, of whatever part."""
+        """Every group that was seen, of all parts."""
         self._part = part
         self._max_offsets = max_offsets
         self._offsets = 0
         self._kept: dict[str, _GroupOffsets] = {}
         self._epochs: dict[str, int] = {}
-        """The lease epoch of a group's last event: what comes later is ordered after it."""
+        """The lease epoch of each group's last event, so that later events sort after it."""
 
     def apply(self, event: EventDict) -> None:
-        """Take the next event; kinds that say nothing of offsets change nothing."""
+        """Apply the next event. Kinds that do not concern offsets are ignored."""
         kind, group_id = event["kind"], event["group"]
         if kind not in _APPLIES or _is_of_nothing(event):
             return
@@ -102,7 +103,7 @@ class OffsetsAsOf:
 
     @property
     def event_count(self) -> int:
-        """How many events all parts together make."""
+        """The number of snapshot events of all parts together."""
         return max(len(self.groups), 1)
 
     def _is_of_part(self, group_id: str) -> bool:
@@ -114,7 +115,7 @@ class OffsetsAsOf:
         self._offsets = sum(map(len, self._kept.values()))
 
     def events(self, log: SnapshotLog, ts_ms: int, first_seq: int) -> Iterator[EventDict]:
-        """Yield the snapshot, numbered from a seq."""
+        """Yield the snapshot events of this part, numbered from ``first_seq``."""
         kept = self._kept if self.groups else {NO_GROUP: {}}
         for seq, group_id in enumerate(sorted(kept), start=first_seq):
             offsets = kept[group_id]
@@ -198,7 +199,7 @@ _APPLIES: Final = {
 
 
 def _is_of_nothing(event: EventDict) -> bool:
-    """Whether it says that there was nothing to keep."""
+    """Return True for a snapshot event without offsets."""
     return event["kind"] == SNAPSHOT_KIND and not event["topics"] and not event["lost"]
 
 

@@ -1,7 +1,7 @@
-"""The door of the event log: what a backend that keeps events gives to whoever seals or reads them.
+"""The interface through which sealing and readers access the events of a backend.
 
-Sealing and reading know no backend: they see rows. A row is what one append wrote. Rows and seqs
-both only grow, and what a row says never changes.
+They see rows, and do not know the backend. A row holds the events of one append. The numbers of
+rows and seqs only grow, and a row never changes.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from groupkeeper.storage.segment_lines import EventDict
 
 
 class LogNote(NamedTuple):
-    """What a store has noted of sealing."""
+    """What a store has recorded about sealing."""
 
     log_ids: frozenset[str]
     """Every log of this store that was ever sealed."""
     log_dir: str | None
-    """Where the files were at the last start, as an absolute path."""
+    """The absolute path of the directory of the files at the last start; None if unknown."""
 
 
 class LogEnds(NamedTuple):
-    """From where to where the rows go."""
+    """The first and the last seq of the rows."""
 
     first_seq: int
-    """The first event that is in them, or would be the next."""
+    """The first event in a row, or the next event if no row has any."""
     last_seq: int
-    """The last event; one below the first where no row has any."""
+    """The last event; ``first_seq - 1`` if no row has any."""
 
 
 class LogHead(NamedTuple):
     """The last event of a store."""
 
     log_id: str | None
-    """None before the first, and where no row has events any more."""
+    """None before the first event, or if no row has events any more."""
     last_seq: int
 
 
 class EventRow(Protocol):
-    """The events of one append; none, where it had none."""
+    """The events of one append, which may have none."""
 
     @property
     def row(self) -> int:
@@ -53,88 +53,94 @@ class EventRow(Protocol):
 
     @property
     def first_seq(self) -> int:
-        """The seq of its first event, or of the next one where it has none."""
+        """The seq of its first event, or of the next event if it has none."""
 
     @property
     def last_seq(self) -> int:
-        """The seq of its last event; one below the first where it has none."""
+        """The seq of its last event; ``first_seq - 1`` if it has none."""
 
     def lines(self) -> RowLines:
         """Render the events as lines of a segment."""
 
     def events(self, since_ms: int = 0) -> Iterator[EventDict]:
-        """Render the events; none of them if they are older than a moment."""
+        """Render the events; none if the row is older than ``since_ms``."""
 
 
 class EventRows(Protocol):
-    """The rows of a store, beside whoever writes them. Calls block, and come one at a time. They
-    raise StorageError for what cannot be read.
+    """The rows of a store, which may be written at the same time.
+
+    Calls block, and must not overlap. They raise StorageError if a row cannot be read.
     """
 
     def hold(self) -> None:
-        """Show what stands now, and go on showing it, whatever is written or deleted meanwhile."""
+        """Keep the present view: later writes and deletions do not change what is read."""
 
     def note(self) -> LogNote:
-        """Tell what the store has noted of sealing."""
+        """Return what the store has recorded about sealing."""
 
     def ends(self) -> LogEnds:
-        """Tell where the rows begin and end."""
+        """Return the first and the last seq of the rows."""
 
     def log_id_at(self, seq: int) -> str | None:
-        """Tell the log that an event belongs to; None where its row has gone."""
+        """Return the log of an event; None if its row is deleted."""
 
     def rows(self, after_seq: int, containing: bytes = b"") -> Iterator[EventRow]:
-        """Yield the rows above a seq, in order. The first of them may begin below it, or have no
-        event. Rows that surely lack the bytes given may be left out.
+        """Yield the rows above a seq, in order.
+
+        The first row may begin below the seq, or have no event. A row may be left out if its events
+        do not contain the bytes ``containing``.
         """
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the connection to the store."""
 
 
 OpenRows: TypeAlias = Callable[[], EventRows]
-"""Opens the rows of one store. Raises StoreRefused for what is no store."""
+"""Opens the rows of one store. Raises StoreRefused if there is no store."""
 
 
 class Address(msgspec.Struct, frozen=True):
     """Where another process finds the rows of a store."""
 
     url: str
-    """What ``storage.open.rows_of`` takes."""
+    """The argument of ``storage.open.rows_of``."""
     lock: Path
-    """What the process that seals has locked meanwhile."""
+    """The path of the lock that the process that seals holds."""
 
 
 class EventSource(Protocol):
-    """The events of a store that is open, for whoever seals them."""
+    """The events of an open store, for sealing."""
 
     clock: LogClock
     """Stamps the appends."""
     address: Address | None
-    """None: no other process can read the rows."""
+    """None if no other process can read the rows."""
 
     def open_rows(self) -> EventRows:
-        """Open the rows, for the thread that asks."""
+        """Open the rows for the calling thread."""
 
     async def head(self) -> LogHead:
-        """Tell the last event."""
+        """Return the last event."""
 
     async def note_place(self, log_dir: str) -> None:
-        """Note where the files are, for readers that know the store alone."""
+        """Record the directory of the files, for readers that know only the store."""
 
     async def note_sealed(self, seq: int, new: Collection[str], gone: Collection[str]) -> None:
-        """Note up to where files hold the events, and in which logs; forget logs that are gone.
-        It need not be durable: a note that is lost is found out again at start.
+        """Record the last sealed seq and the ``new`` sealed logs, and forget the logs ``gone``.
+
+        It need not be durable: ``settle`` finds out again at start what was lost.
         """
 
     async def trim(self, sealed_row: int) -> int:
-        """Delete some of the oldest rows that are noted as sealed and that no load needs; returns
-        how many. ``sealed_row`` is the last one that may go. It need not be durable.
+        """Delete some of the oldest rows, up to ``sealed_row``. Return how many.
+
+        It deletes only rows that are recorded as sealed and that no load needs. It need not be
+        durable.
         """
 
 
 class SealableStorage(OffsetStorage, Protocol):
-    """A storage with a door to its events."""
+    """A storage that gives access to its events."""
 
     def event_source(self) -> EventSource:
-        """Return the door."""
+        """Return the access to its events."""
