@@ -1,7 +1,7 @@
 """groupkeeper: a consumer-group coordinator that speaks the Kafka protocol.
 
-The public names are those of ``__all__``; each is imported when it is first asked for, so that
-``import groupkeeper`` costs nothing. What is not here may move from one version to the next.
+The public names are those of ``__all__``. Each is imported at its first use, so that ``import
+groupkeeper`` costs nothing. Any other name may move between versions.
 """
 
 from __future__ import annotations
@@ -205,14 +205,14 @@ _NAMES: dict[str, str] = {
     "groupkeeper.storage.offset_store": "OffsetStore",
     "groupkeeper.storage.open": "open_storage read_events",
 }
-"""Module of ours -> its public names."""
+"""Module -> its public names."""
 
 _PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-if not TYPE_CHECKING:  # or a checker would believe in every name
+if not TYPE_CHECKING:  # or a type checker would accept every name
 
     def __getattr__(name: str) -> object:
-        """Import a public name, once."""
+        """Import a public name at its first use."""
         if name not in _PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(_PLACES[name]), name)
@@ -220,5 +220,5 @@ if not TYPE_CHECKING:  # or a checker would believe in every name
         return value
 
     def __dir__() -> list[str]:
-        """Return what there is, imported or not."""
+        """Return all names, imported or not."""
         return sorted({*globals(), *__all__})

@@ -10,18 +10,18 @@ import sys
 
 
 def end_cleanly_while_importing() -> None:
-    """Until the daemon has handlers of its own there is nothing to drain: a supervisor that changes
-    its mind in the first half second is to see a clean end.
+    """Exit with status 0 on SIGTERM or SIGINT during the imports of the daemon. There is nothing to
+    drain before the daemon installs its own handlers.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(0))
 
 
 def import_less() -> None:
-    """Save a fifth of what the imports of a daemon cost: groups wait for them after a crash.
+    """Save a fifth of the import time of a daemon: groups wait for it after a crash.
 
-    Nothing of what is imported is garbage; ``calm_collector`` lets the collector look again. And
-    structlog and typer import rich where they can, to draw what no daemon prints.
+    Imports create no garbage, so the collector is off until ``calm_collector``. structlog and typer
+    import rich if they can, for output that no daemon prints.
     """
     gc.disable()
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # "cannot be imported"
@@ -33,7 +33,7 @@ def main() -> None:
     if is_daemon:
         end_cleanly_while_importing()
         import_less()
-    # late, for a signal is to end these imports as well
+    # imported here, so that a signal ends these imports too
     from groupkeeper.coordinator.cli.extras import lacking
 
     if importlib.util.find_spec("typer") is None:
@@ -44,7 +44,7 @@ def main() -> None:
     accept_any_text()
     if is_daemon:
         from groupkeeper.coordinator.cli.daemon import app
-    else:  # the daemon serves on, whether or not its log is read
+    else:  # the daemon continues if nobody reads its log
         from groupkeeper.coordinator.cli.closed_pipe import end_when_nobody_reads
         from groupkeeper.coordinator.cli.main import app
 

@@ -1,6 +1,6 @@
 """GroupCoordinator: the coordinator in one object, without a wire.
 
-``submit`` is what the daemon uses for every request; the async methods are for hosts that embed us.
+The daemon uses ``submit`` for every request. The async methods are for hosts that embed us.
 
 Long because it is the whole in-process API.
 """
@@ -92,14 +92,15 @@ if TYPE_CHECKING:
 _GROUP: Final = ShardRoute.GROUP
 
 MAX_ROUTED_GROUPS: Final = 100_000
-"""Groups whose shard is remembered; the hash of an id costs more than the rest of a heartbeat."""
+"""How many groups have a remembered shard. The hash of an id costs more than a heartbeat's rest."""
 
 MAX_ROUTED_CHARS: Final = 128
-"""A longer id is not remembered, but hashed each time: at up to 4 bytes a character, what is
-remembered takes 65 MB at the most."""
+"""A longer id is hashed each time. At up to 4 bytes per character, the remembered ids take at most
+65 MB.
+"""
 
 LISTED_AT_ONCE: Final = 100
-"""Groups that a listing for a host reads in one go."""
+"""How many groups a listing for a host reads at once."""
 
 
 class GroupCoordinator:
@@ -114,17 +115,17 @@ class GroupCoordinator:
         clock: Clock | None = None,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Put the parts together; nothing runs before ``start``.
+        """Create the coordinator. Nothing runs before ``start``.
 
-        Without ``topics`` every topic and partition is taken to exist; names with their numbers of
-        partitions will do where nothing else is to be said of them. Raises TypeError where
-        something else is passed, ValueError for topics that there cannot be.
+        Without ``topics`` every topic and partition exists. ``topics`` may also be a mapping of
+        names to numbers of partitions. Raises TypeError for any other type, and ValueError for
+        invalid topics.
         """
         check_parts(storage, config)
         self.config = config or CoordinatorConfig()
         self.topics = topics = as_topics(topics, self.config)
         self.group_configs = GroupConfigStore(self.config.shards, self.config)
-        """What is durably set for single groups."""
+        """The durable configs of single groups."""
         self._storage = storage
         own_clock = LoopClock() if clock is None else None
         self._clock: Clock = clock or cast("Clock", own_clock)
@@ -155,7 +156,7 @@ class GroupCoordinator:
             self._group_loader = GroupLoader(
                 storage, self._owner, self.config, self._clock, self._group_read, timer
             )
-            # A load may have left out a group that was there: who names it next has it read.
+            # A load may have left out a group. The next request for it must load it.
             self._owner.before_answers = self._routed.clear
         self._end_sampler: EndSampler | None = None
         if topics is not None and self.config.end_offset_interval_ms > 0:
@@ -173,20 +174,20 @@ class GroupCoordinator:
     # --- Life -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the store, take the leases and load; returns when every shard answers.
+        """Open the store, acquire the leases and load. Returns when every shard answers.
 
-        Raises StoreRefused if a person has to act, and StorageError if the store cannot be opened;
-        the call may then be repeated. A busy store (a full disk, a database that somebody holds)
-        and a failed load are tried again without end. Raises RuntimeError if the coordinator was
-        already started or stopped, or is stopped during the call; it cannot be restarted. If the
-        call is cancelled, or is refused after the store was opened, the coordinator is stopped.
+        Raises StoreRefused if a person has to act, and StorageError if the store cannot be opened.
+        The call may then be repeated. A busy store (a full disk, a locked database) and a failed
+        load are retried without end. Raises RuntimeError if the coordinator was already started or
+        stopped, or is stopped during the call. A coordinator cannot be restarted. If the call is
+        cancelled, or is refused after the store was opened, the coordinator is stopped.
         """
         await self._life.start()
 
     async def stop(self, timeout_ms: int | None = None) -> None:
-        """Refuse what is parked, make durable what waits, fold what fits, release and close: all of
-        it within the time given (``drain_timeout_ms``), whatever the store does. A ``start`` that
-        is under way ends with RuntimeError.
+        """Stop the coordinator: refuse parked requests, write what waits, fold, release the leases
+        and close the store. This takes at most ``timeout_ms`` (``drain_timeout_ms``), whatever the
+        store does. A ``start`` that is under way raises RuntimeError.
 
         The first call begins the stop, and every call waits for its end. A call that is cancelled
         does not cancel the stop.
@@ -194,7 +195,9 @@ class GroupCoordinator:
         await self._life.stop(self.config.drain_timeout_ms if timeout_ms is None else timeout_ms)
 
     async def _loaded(self) -> None:
-        """Every shard answers: bring in what is configured, and begin to look at the ends."""
+        """Create the configured topics and start to sample the ends. Called when every shard
+        answers.
+        """
         if self.topics is not None:
             await self.topics.ensure_configured()
         if self._end_sampler is not None:
@@ -202,18 +205,20 @@ class GroupCoordinator:
             self._sampling = asyncio.get_running_loop().create_task(sampling)
 
     def _stopping(self) -> None:
-        """Refuse what comes from now on, and what waits for a group to be read."""
+        """Refuse later requests, and requests that wait for the load of a group."""
         self._places = dict.fromkeys(self._places, Closed())
         self._routed.clear()
         if self._group_loader is not None:
             self._group_loader.stop()
         if self._sampling is not None and self._end_sampler is not None:
             self._sampling.cancel()
-            for _ in self._end_sampler.sample():  # the ends that the log is left with
+            for _ in self._end_sampler.sample():  # write the last ends to the log
                 pass
 
     def _ride(self, events: list[Event]) -> bool:
-        """Let events of the cluster go with the next append; False where its shard is away."""
+        """Add events of the cluster to the next append. Return False if the cluster shard is
+        LOADING.
+        """
         slot = self._owner.slots[CLUSTER_SHARD]
         if slot.shard is None:
             return False
@@ -221,25 +226,25 @@ class GroupCoordinator:
         return True
 
     def next_deadline(self) -> int | None:
-        """When the next session, rebalance or retention is due by the clock that was passed in
-        (monotonic ms), perhaps too early; None: nothing waits.
+        """Return the time of the next session, rebalance or retention deadline (monotonic ms), or
+        None if there is none. The time may be too early, but never too late.
         """
         return self._owner.next_deadline()
 
     async def clock_moved(self) -> None:
-        """For whoever passed in a clock and moved it: do what is due by now, and return once that
-        is durable.
+        """Expire everything that is due. A host that moved its own clock calls this. Returns once
+        it is durable.
         """
         await self._owner.clock_moved()
 
     @property
     def is_ready(self) -> bool:
-        """Every shard answers."""
+        """True if every shard answers."""
         return self.not_ready is None
 
     @property
     def not_ready(self) -> str | None:
-        """Why groups are not served, in one line; None when they are."""
+        """Why groups are not served, in one line. None if they are."""
         if not self._life.is_running:
             return "the coordinator is not running"
         if self.refusal:
@@ -249,26 +254,28 @@ class GroupCoordinator:
 
     @property
     def refusal(self) -> str:
-        """Why a person has to act before groups are served again; "" where nobody has to."""
+        """Why a person has to act before groups are served again. Empty if no one has to."""
         return self._owner.refusal
 
     def when_store_is_taken(self, call: Callable[[], None]) -> None:
-        """Have something called once somebody else writes to a store that is ours alone
-        (``StorageLimits.sole_owner``). The coordinator answers no group from then on, so that the
-        two do not take turns; ``not_ready`` tells why, and what is left is to stop it.
+        """Call a function once another process writes to a store of which we are the sole owner
+        (``StorageLimits.sole_owner``).
+
+        From then on the coordinator refuses every group, so that the two owners do not alternate.
+        ``not_ready`` returns the reason. The host can only stop the coordinator.
         """
         self._owner.store_taken = call
 
     @property
     def stats(self) -> Stats:
-        """What was counted since the start."""
+        """The counters since the start."""
         return self._owner.stats
 
     # --- Requests ---------------------------------------------------------------------------------
 
     def submit(self, request: Request, ticket: Ticket) -> None:
-        """Begin a request. The ticket is resolved exactly once: before this returns where nothing
-        has to be waited for, else later. Before ``start`` every shard answers as one that loads.
+        """Submit a request. The ticket is resolved exactly once: before this returns if nothing has
+        to wait, else later. Before ``start`` every shard answers as if it were LOADING.
         """
         if request.route is _GROUP:
             try:
@@ -282,18 +289,20 @@ class GroupCoordinator:
             self.submit_listing(request, Collected(ticket))  # type: ignore[arg-type]
 
     def submit_listing(self, request: ListGroups, taker: TakesGroups) -> Callable[[], None]:
-        """Begin a listing of the groups of all shards, whose ticket takes them part by part; return
-        what cancels it.
+        """Start a listing of the groups of all shards. ``taker`` gets them in parts. Return a
+        function that cancels it.
         """
         places = [self._places[shard_id] for shard_id in range(self.config.shards)]
-        if isinstance(places[0], Closed):  # all are, and no shard is skipped: none is asked
+        if isinstance(
+            places[0], Closed
+        ):  # then all are closed and none is asked: a closed shard must not be skipped
             taker.resolve(ListGroupsResult(ErrorCode.NOT_COORDINATOR))
             return lambda: None
         return self._listings.begin(request, taker, places)
 
     def submit_all(self, requests: Sequence[Request], ticket: Ticket) -> None:
-        """Begin several requests and answer them together, in their order: an OffsetFetch of many
-        groups, a DescribeGroups.
+        """Submit several requests and answer them together, in their order. For an OffsetFetch or a
+        DescribeGroups of many groups.
         """
         Many(len(requests), ticket).begin(self.submit, requests)
 
@@ -308,11 +317,11 @@ class GroupCoordinator:
         if len(group_id) > MAX_ROUTED_CHARS:
             return
         if len(self._routed) >= MAX_ROUTED_GROUPS:
-            self._routed.clear()  # groups that live come back; those that do not were the problem
+            self._routed.clear()  # requests for live groups bring them back
         self._routed[group_id] = place
 
     def _group_read(self, group_id: str, slot: Slot | None) -> None:
-        """A group that had to be read is there (``slot``), or could not be read."""
+        """Remember the slot of a group that was loaded, or forget a group whose load failed."""
         if slot is None:
             self._routed.pop(group_id, None)
         else:
@@ -327,13 +336,14 @@ class GroupCoordinator:
         place.submit(request, ticket, self._clock.now())
 
     def _lack_topic_ids(self) -> bool:
-        """Whether a deletion has to wait: the ids that offsets take are durable before it, so that
-        it finds them by these, also after a crash. An append of another lane may still fail.
+        """Return whether a deletion of topics has to wait. It finds offsets by their topic ids, so
+        these must be durable before it, even after a crash. An append of another lane may still
+        fail.
         """
         slot = self._owner.slots.get(CLUSTER_SHARD)
         cluster = None if slot is None else slot.shard
         if not isinstance(cluster, ClusterRunner):
-            return False  # no controller, or one that is loading: it answers so by itself
+            return False  # no controller, or a LOADING one, which answers by itself
         return (
             self._owner.loading_count() > 0
             or any(shard.lacks_topic_ids(cluster.topics) for shard in self._shards())
@@ -343,33 +353,33 @@ class GroupCoordinator:
     # --- For hosts that embed us ------------------------------------------------------------------
 
     async def join_group(self, request: JoinGroupRequest) -> JoinGroupResponse:
-        """Enter a group, or its next generation; waits for the join phase to end."""
+        """Enter a group or its next generation. Waits for the end of the join phase."""
         return join_from_core(await self._ask(join_to_core(request, self.config)))
 
     async def sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse:
-        """Fetch a member's assignment; waits for the leader's."""
+        """Fetch a member's assignment. Waits for the leader's SyncGroup."""
         return sync_from_core(await self._ask(sync_to_core(request)))
 
     async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Say that a member is alive. REBALANCE_IN_PROGRESS: it is to join again."""
+        """Report that a member is alive. After REBALANCE_IN_PROGRESS the member must join again."""
         return HeartbeatResponse(error_code=await self._ask(heartbeat_to_core(request)))
 
     async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """Take a member out of its group; the others rebalance at once."""
+        """Remove a member from its group. The others rebalance at once."""
         return leave_from_core(await self._ask(leave_to_core(request)))
 
     async def commit_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
-        """Store offsets; those without an error are durable when this returns."""
+        """Store offsets. Those without an error are durable when this returns."""
         return commit_from_core(request, await self._ask(commit_to_core(request)))
 
     async def fetch_offsets(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
-        """Read committed offsets. Raises GroupError where the group cannot be read now."""
+        """Read committed offsets. Raises GroupError if the group cannot be read now."""
         return fetch_from_core(await self._ask(fetch_to_core(request)))
 
     async def get_committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
-        """Return one committed offset, None where there is none. Raises GroupError.
+        """Return one committed offset, or None if there is none. Raises GroupError.
 
-        A committed -1 is None as well: it says on the wire that there is none.
+        A committed -1 is also None: on the wire it means that there is no offset.
         """
         request = OffsetFetchRequest(group_id=group_id, topics={topic: [partition]})
         found = (await self.fetch_offsets(request)).offsets[topic][partition]
@@ -378,30 +388,32 @@ class GroupCoordinator:
         return None if found.offset == NO_OFFSET else found.offset
 
     async def get_group(self, group_id: str) -> GroupMetadata | None:
-        """Return a group and its members, None where there is no such group. Raises GroupError."""
+        """Return a group and its members, or None if it does not exist. Raises GroupError."""
         (group,) = await self._read_groups([checked(group_id, str, "group_id")])
         return group
 
     async def list_groups(self) -> list[GroupMetadata]:
-        """Return all groups. Raises GroupError where a shard loads, was lost or is closed."""
+        """Return all groups. Raises GroupError if a shard is LOADING, was lost or is closed."""
         listing: ListGroupsResult = await self.ask(ListGroups())
         if listing.error is not ErrorCode.NONE:
             raise GroupError(listing.error)
-        if not listing.is_whole:  # on the wire that is Kafka's answer; a host is told
+        if not listing.is_whole:  # Kafka sends the incomplete list; a host gets an error
             raise GroupError(ErrorCode.NOT_COORDINATOR)
         ids = [group.group_id for group in listing.groups]
         groups: list[GroupMetadata] = []
         for start in range(0, len(ids), LISTED_AT_ONCE):
             found = await self._read_groups(ids[start : start + LISTED_AT_ONCE])
-            groups += [group for group in found if group is not None]  # else it went meanwhile
+            groups += [
+                group for group in found if group is not None
+            ]  # None: deleted since the listing
             await asyncio.sleep(0)
         return groups
 
     async def perform_assignment(
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> Assignment:
-        """Deal partitions to the members with the assignor that they have chosen; for hosts that
-        assign themselves, between the leader's JoinGroup and its SyncGroup. Raises GroupError.
+        """Assign partitions to the members with the assignor that they have chosen. For hosts that
+        compute assignments between the leader's JoinGroup and its SyncGroup. Raises GroupError.
         """
         group = await self.get_group(group_id)
         if group is None:
@@ -409,7 +421,7 @@ class GroupCoordinator:
         return assign(group, partitions)
 
     async def delete_groups(self, *group_ids: str) -> dict[str, ErrorCode]:
-        """Delete Empty groups with their offsets; each is judged on its own, and once."""
+        """Delete Empty groups with their offsets. Return one error code per group."""
         ids = list(dict.fromkeys(checked(group_ids, list[str], "group_ids")))
         codes = await self._ask_all([DeleteGroup(group_id, NOBODY) for group_id in ids])
         return dict(zip(ids, codes, strict=True))
@@ -417,8 +429,8 @@ class GroupCoordinator:
     async def delete_offsets(
         self, group_id: str, partitions: Mapping[str, Iterable[int]]
     ) -> dict[str, dict[int, ErrorCode]]:
-        """Delete offsets of topics that no member subscribes to; each is judged on its own. Raises
-        GroupError where the group as a whole refuses.
+        """Delete offsets of topics that no member subscribes to. Return one error code per
+        partition. Raises GroupError if the whole request is refused.
         """
         result: OffsetDeleteResult = await self.ask(delete_to_core(group_id, partitions))
         if result.error is not ErrorCode.NONE:
@@ -426,24 +438,25 @@ class GroupCoordinator:
         return {topic: dict(rows) for topic, rows in result.topics}
 
     def commit_log(self, group_id: str, since_ms: int = 0) -> AsyncIterator[OffsetCommitLog]:
-        """Iterate the history of a group's offsets, oldest first, from a moment on (wall clock).
+        """Iterate over the history of a group's offsets from a time on (wall clock), oldest first.
 
-        Raises StorageError where the storage keeps no events.
+        Raises StorageError if the storage keeps no events.
         """
-        # late: no daemon reads it
+        # imported here, because no daemon uses it
         from groupkeeper.coordinator.embed.commit_log import read_commit_log
 
         return read_commit_log(self._storage, group_id, since_ms)
 
     async def ask(self, request: Request) -> Any:
-        """Submit a request of the core and wait for its result. Raises RuntimeError before
-        ``start`` and in another event loop, and TypeError for a value of another type than the
-        request has, as do the methods above that ask.
+        """Submit a request of the core and wait for its result.
+
+        Raises RuntimeError before ``start`` and in another event loop. Raises TypeError for a field
+        of the wrong type. So do the other async methods.
         """
         return await self._ask(checked(request, type(request)))
 
     async def _ask(self, request: Request) -> Any:
-        """Ask what is known to be right."""
+        """Submit a request whose types were checked."""
         self._life.check_started()
         ticket = Awaited()
         self.submit(request, ticket)
@@ -465,7 +478,7 @@ class GroupCoordinator:
     # --- For metrics ------------------------------------------------------------------------------
 
     def groups_by_state(self) -> dict[GroupState, int]:
-        """Count the groups in each state."""
+        """Return the number of groups in each state."""
         counts = dict.fromkeys(GroupState, 0)
         for shard in self._shards():
             for state, count in shard.groups_by_state().items():
@@ -473,20 +486,20 @@ class GroupCoordinator:
         return counts
 
     def offset_count(self) -> int:
-        """Count the committed offsets."""
+        """Return the number of committed offsets."""
         return sum(shard.offset_count() for shard in self._shards())
 
     def member_count(self) -> int:
-        """Count the members."""
+        """Return the number of members."""
         return sum(shard.member_count() for shard in self._shards())
 
     @property
     def groups_refused(self) -> int:
-        """Requests that would have created one group more than ``max_groups``."""
+        """The number of requests that were refused because of ``max_groups``."""
         return self._census.refused
 
     def live_groups(self) -> Iterator[Mapping[str, Group]]:
-        """Iterate over the groups of each shard that answers; they change as the loop goes on."""
+        """Iterate over the groups of each shard that answers. They change as the loop runs."""
         for shard in self._shards():
             yield shard.groups
 
