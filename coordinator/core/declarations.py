@@ -1,6 +1,6 @@
-"""What every request to a shard declares of itself, and what every result can do.
+"""What every request to a shard declares about itself, and what every result can do.
 
-The runtime asks for these declarations and knows no request by its name. How one is added:
+The runtime reads these declarations and does not know the single requests. How to add a request:
 docs/how-to/add-an-api.md.
 """
 
@@ -15,7 +15,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 
 
 class ShardRoute(Enum):
-    """Which shard takes a request."""
+    """Which shard handles a request."""
 
     GROUP = "that of its group"
     EVERY = "every shard of groups, each for itself"
@@ -23,40 +23,42 @@ class ShardRoute(Enum):
 
 
 class AnyResult(msgspec.Struct, frozen=True):
-    """An answer: the error of the whole, and what else is told."""
+    """An answer: the error of the whole request, and further fields."""
 
     error: ErrorCode
 
     def replaced(self, code: ErrorCode) -> Self:
-        """Return what is answered instead when this may no longer be told."""
+        """Return the answer that replaces this one, for a shard that was dropped before it was
+        sent.
+        """
         return type(self)(code)
 
 
 Result: TypeAlias = AnyResult | ErrorCode
-"""A bare code answers a request that has nothing else to tell; it can do what a result can."""
+"""A bare code answers a request without further fields. It has the methods of a result."""
 
 
 class AnyRequest(msgspec.Struct, frozen=True):
-    """A request to a shard. Each type declares all of these, or the core does not take it
-    (``handling.handles``).
+    """A request to a shard. Each type declares all of these, or ``handling.handles`` raises
+    TypeError.
     """
 
     result: ClassVar[type[AnyResult] | type[ErrorCode]]
-    """What answers it; made of a code alone where it is refused."""
+    """The type of its result. A refusal is made from an error code alone."""
     route: ClassVar[ShardRoute]
     parks: ClassVar[bool]
-    """Its answer may be left for a later step. Only a request that parks has its type of result."""
+    """Its answer may come in a later step. Only requests that park have their type of result."""
     reads: ClassVar[bool]
-    """It writes nothing, and its step answers it alone."""
+    """It writes nothing, and its step has no answer to another request."""
     waits: ClassVar[bool]
-    """Each of its answers waits until what the shard wrote before is durable. False: some promise
-    nothing that a crash takes back (``Reply.waits``).
+    """Each of its answers waits until the earlier records of the shard are durable. If False, some
+    answers promise nothing that a crash could revoke (``Reply.waits``).
     """
     while_loading: ClassVar[ErrorCode]
-    """What a shard that is LOADING answers (docs/design.md#loading)."""
+    """The answer of a shard that is LOADING (docs/design.md#loading)."""
     when_full: ClassVar[ErrorCode | None]
-    """What is answered when too much waits for the storage: a code that makes clients look the
-    coordinator up again after their back-off, and repeat the request. None: it is never refused.
+    """The answer if too much waits for the storage. The code makes clients look up the coordinator
+    again after their back-off, and repeat the request. None: the request is never refused.
     """
 
     def refused(self, code: ErrorCode) -> Result:
@@ -64,7 +66,7 @@ class AnyRequest(msgspec.Struct, frozen=True):
         return self.result(code)
 
     def loading_answer(self) -> Result:
-        """Return what a LOADING shard answers."""
+        """Return the answer of a LOADING shard."""
         return self.refused(self.while_loading)
 
 

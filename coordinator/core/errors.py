@@ -1,6 +1,6 @@
-"""Kafka's error codes, as far as they are about groups, and the one exception.
+"""Kafka's error codes for groups, and the exception of the embedding API.
 
-The numbers are the protocol's (docs/spec/errors.md#codes); a name here is Kafka's name in
+The numbers are those of the protocol (docs/spec/errors.md#codes). The names are Kafka's names in
 ``Errors``.
 """
 
@@ -10,8 +10,8 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """An error code as it travels on the wire. Alone it is also the answer to requests that have
-    nothing else to tell, and can do what their results can (``declarations.AnyResult``).
+    """An error code of the wire. It is also the answer to requests without further fields, and has
+    the methods of a result (``declarations.AnyResult``).
     """
 
     UNKNOWN_SERVER_ERROR = -1
@@ -80,23 +80,24 @@ class ErrorCode(IntEnum):
 
     @property
     def error(self) -> ErrorCode:
-        """The error of the answer: all of it."""
+        """The error of the answer, which is the code itself."""
         return self
 
     def replaced(self, code: ErrorCode) -> ErrorCode:
-        """Return what is answered instead when this may no longer be told."""
+        """Return the answer that replaces this one, for a shard that was dropped before it was
+        sent.
+        """
         return code
 
 
 class GroupError(Exception):
-    """A call of the embedding API was refused; ``code`` says why."""
+    """A call of the embedding API was refused. ``code`` is the reason."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        """Keep the code and, for the APIs that carry one, the message."""
+        """``message`` is set only for APIs whose answers have one."""
         super().__init__(code, message)
         self.code = code
         self.message = message
 
     def __str__(self) -> str:
-        """Return the code's name, and the message where there is one."""
         return f"{self.code.name}: {self.message}" if self.message else self.code.name

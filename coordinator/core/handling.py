@@ -1,4 +1,4 @@
-"""Which function of the core takes which request. Each function says so itself (``handles``)."""
+"""Which function of the core handles which request. Each function declares it with ``handles``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ HANDLERS: Final[dict[type, Callable[[Any, Any, Any], None]]] = {}
 
 
 def handles(kind: type[AnyRequest]) -> Callable[[_F], _F]:
-    """Mark the function that takes requests of a type. Raises TypeError for a type that does not
-    declare all that the runtime asks of it.
+    """Register the function that handles requests of a type. Raises TypeError if the type does not
+    declare everything that the runtime needs.
     """
     missing = [name for name in AnyRequest.__annotations__ if not hasattr(kind, name)]
     if missing:

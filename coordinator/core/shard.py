@@ -1,8 +1,8 @@
 """The state machine of one shard of groups: requests, time and topics in, steps out.
 
 Pure and deterministic (docs/design.md#pure-shard): no I/O, no clock, no randomness, no await. Hard
-state changes in ``apply`` alone. Whoever drives a shard keeps what it returns in order, and lets
-nothing of it out before the records that came before are durable.
+state changes only in ``apply``. The caller carries out the steps in order. It releases no reply or
+event before the earlier records are durable.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Step, Ticket
 
 MAX_EXPIRIES_PER_STEP = 256
-"""Deadlines that one step takes; the rest stay due, so that a step stays small and the loop free.
+"""The most deadlines in one step. The rest stay due, so that a step stays small and the loop
+free.
 """
 
 HANDLED_IN: Final = (admin, commit, deletion, fetch, group_view, joining, membership)
-"""Imported for the functions there that take requests (``handling.handles``)."""
+"""Imported to register their functions that handle requests (``handling.handles``)."""
 
 
 class Shard(ShardState):
-    """One shard. All times are those of the ``Now`` that is passed in."""
+    """One shard. All times are those of the ``Now`` argument."""
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
-        """Take a request. Its ticket is answered in this step, or, if it is parked, in a later
+        """Handle a request. Its ticket is answered in this step or, if it is parked, in a later
         one.
         """
         self.now = now
@@ -44,7 +45,9 @@ class Shard(ShardState):
         return step
 
     def expire(self, now: Now) -> Step:
-        """Do what is due, as far as it fits into a step; call again while something is due."""
+        """Expire what is due, as far as it fits into a step. Must be called again while something
+        is due.
+        """
         self.now = now
         self.step = step = Step()
         left_bytes = self.limits.max_step_bytes
@@ -60,11 +63,11 @@ class Shard(ShardState):
         return step
 
     def _bound_bytes(self, deadline: Deadline) -> int:
-        """An upper bound of what comes of a deadline, in records and events."""
+        """Return an upper bound of the records and events that a deadline causes."""
         if deadline.kind in (DeadlineKind.RETENTION, DeadlineKind.SWEEP):
-            return self.limits.max_step_bytes  # they cut themselves, to a whole step
+            return self.limits.max_step_bytes  # they limit themselves to a whole step
         group = self.groups.get(deadline.subject[0])
-        # A record of the group at the most, an event for each member, and two that list members.
+        # At most one record of the group, one event per member, and two events that list members.
         return 0 if group is None else 3 * group.size_bytes
 
     def _due(self, deadline: Deadline) -> None:
@@ -84,15 +87,18 @@ class Shard(ShardState):
             rebalance.sync_phase_due(self, group)
 
     def next_deadline(self) -> int | None:
-        """When ``expire`` is to be called next (monotonic ms); early is harmless. O(1)."""
+        """Return the time of the next call of ``expire`` (monotonic ms). It may be too early.
+        O(1).
+        """
         return self.deadlines.next_at()
 
     def topics_changed(self, image: TopicImage, now: Now) -> Step:
-        """Take a new image of topics; delete the offsets of deleted topics, some in each step."""
+        """Apply a new image of topics. Delete the offsets of deleted topics, some in each step."""
         self.now = now
         self.step = step = Step()
         was, self.image = self.image, image
-        # Made and grown topics are many and take nothing away; walking all offsets is for the rest.
+        # New and larger topics are frequent and delete nothing. All offsets are walked only for the
+        # rest.
         deleted = was.by_name.keys() - image.by_name.keys()
         deleted |= {was.by_id[gone].name for gone in was.by_id.keys() - image.by_id.keys()}
         self.deleted_topics |= deleted
@@ -101,7 +107,7 @@ class Shard(ShardState):
         return step
 
     def configs_changed(self, settings: Mapping[str, GroupOverrides], now: Now) -> Step:
-        """Take the configs of single groups; they apply to every later decision."""
+        """Apply the configs of single groups to every later decision."""
         self.now = now
         self.step = step = Step()
         changed = [g for g in self.groups if self.settings.get(g) != settings.get(g)]
@@ -111,7 +117,7 @@ class Shard(ShardState):
         return step
 
     def loaded(self, now: Now) -> Step:
-        """End a load: make the live state, start every session at full length
+        """End a load: create the live state, and start every session at full length
         (docs/spec/groups.md#restart).
         """
         self.now = now
@@ -124,8 +130,8 @@ class Shard(ShardState):
         return step
 
     def load_group(self, group_id: str, records: Sequence[Record], now: Now) -> Step:
-        """Take in a group that was read by itself, after ``loaded``: where a storage loads each
-        group when it is first named. Nobody may have named it to this shard before.
+        """Add a group that was loaded by itself, after ``loaded``. For a storage that loads each
+        group at its first request. The shard must not know the group yet.
         """
         assert group_id not in self.groups, "what is in the shard is newer than what was read"
         self.now = now
@@ -149,7 +155,7 @@ class Shard(ShardState):
     # --- for whoever drives the shard ---
 
     def parked_tickets(self) -> list[Ticket]:
-        """The tickets of parked joins and syncs: they are owed an answer when the shard is
+        """Return the tickets of parked joins and syncs. They still need an answer when the shard is
         dropped.
         """
         parked: list[Ticket] = []
@@ -159,21 +165,23 @@ class Shard(ShardState):
         return parked
 
     def lacks_topic_ids(self, topics: Mapping[str, object]) -> bool:
-        """Whether offsets without a topic id may have to take that of one of these topics."""
+        """Return whether offsets without a topic id may have to get the id of one of these
+        topics.
+        """
         return self.are_topics_stored and not self.names_without_id.isdisjoint(topics)
 
     def group_count(self) -> int:
-        """How many groups there are."""
+        """Return the number of groups."""
         return len(self.groups)
 
     def offset_count(self) -> int:
-        """How many committed offsets there are."""
+        """Return the number of committed offsets."""
         return self.offsets_held
 
     def member_count(self) -> int:
-        """How many members there are."""
+        """Return the number of members."""
         return self.tally.members
 
     def groups_by_state(self) -> dict[GroupState, int]:
-        """How many groups are in each state."""
+        """Return the number of groups in each state."""
         return self.tally.by_state.copy()

@@ -1,4 +1,4 @@
-"""What a shard gives back for one input: replies, records and events, and nothing else."""
+"""What a shard returns for one input: replies, records and events."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from groupkeeper.coordinator.core.events import Event
 from groupkeeper.coordinator.core.records import Record
 
 Ticket: TypeAlias = object
-"""Whose answer it is. The core hands it back untouched and never looks inside."""
+"""The receiver of an answer. The core returns it unchanged and never looks inside."""
 
 SMALL_RECORD_BYTES: Final = 200
-"""About what a record takes that names one thing."""
+"""The estimated size of a record that names one thing."""
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
@@ -23,18 +23,18 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
     ticket: Ticket
     result: Result
     waits: bool = True
-    """Held until every earlier record of the shard is durable; False only where
+    """True if the reply waits until every earlier record of the shard is durable. False only where
     docs/design.md#durable-first allows it.
     """
 
 
 class Step(msgspec.Struct):
-    """The effects of one call. Records were already applied to the shard that made them."""
+    """The effects of one call. The records are already applied to the shard that made them."""
 
     replies: list[Reply] = msgspec.field(default_factory=list)
     records: list[Record] = msgspec.field(default_factory=list)
     events: list[Event] = msgspec.field(default_factory=list)
     record_bytes: int = 0
-    """About what the records take when they are encoded: bounds what waits for a storage."""
+    """The estimated encoded size of the records. It limits what waits for a storage."""
     sets_alarm: bool = False
-    """A deadline was set that may be the earliest."""
+    """True if the step set a deadline that may be the earliest."""

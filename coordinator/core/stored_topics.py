@@ -1,7 +1,7 @@
-"""All that a large group has stored, for an answer that is made a little at a time.
+"""All offsets of a large group, for an answer that is made in slices.
 
-What is stored is copied, without being turned into rows: 100,000 offsets take 2 ms instead of 50,
-and a commit that comes meanwhile shows as a whole in the next answer.
+The stored offsets are copied, but not turned into rows: 100,000 offsets take 2 ms instead of 50. A
+commit during the answer is shown as a whole by the next answer.
 """
 
 from __future__ import annotations
@@ -14,33 +14,30 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import SavedOffset
 
 LARGE_BYTES: Final = 524_288
-"""What an answer must take, by the upper bound of its group's size, to be made in parts: 4,000
-offsets, which hold the loop for 5 ms.
+"""Above this size, by the upper bound of the group's size, an answer is made in slices. It is the
+size of 4,000 offsets, which hold the loop for 5 ms.
 """
 
 _NONE: Final = ErrorCode.NONE
 
 
 class StoredPartitions(Collection[tuple[int, int, int, str, ErrorCode]]):
-    """The rows of one topic, each made when it is asked for."""
+    """The rows of one topic. Each row is made when it is read."""
 
     __slots__ = ("_stored",)
 
     def __init__(self, stored: dict[int, SavedOffset]) -> None:
-        """Show these offsets, which nobody changes any more."""
+        """The offsets must not change any more."""
         self._stored = stored
 
     def __len__(self) -> int:
-        """Count the partitions."""
         return len(self._stored)
 
     def __iter__(self) -> Iterator[tuple[int, int, int, str, ErrorCode]]:
-        """Make the rows."""
         for partition, o in self._stored.items():
             yield partition, o.offset, o.leader_epoch, o.metadata, _NONE
 
     def __contains__(self, row: object) -> bool:
-        """Look through all rows."""
         return any(row == known for known in self)
 
 
@@ -52,8 +49,8 @@ class StoredTopics(Collection[tuple[str, str, StoredPartitions]]):
     def __init__(
         self, image: TopicImage, offsets: dict[str, dict[int, SavedOffset]], *, by_id: bool
     ) -> None:
-        """Keep what is stored now; asked by id, only what is stored of topics that exist."""
-        # Three lists instead of one of tuples: the collector has 100,000 objects less to walk.
+        """Copy the stored offsets. With ``by_id``, copy only those of topics that exist."""
+        # Three lists instead of one of tuples: the garbage collector walks 100,000 fewer objects.
         self._names: list[str] = []
         self._ids: list[str] = []
         self._stored: list[dict[int, SavedOffset]] = []
@@ -73,25 +70,22 @@ class StoredTopics(Collection[tuple[str, str, StoredPartitions]]):
                 self._stored.append(kept)
 
     def __len__(self) -> int:
-        """Count the topics."""
         return len(self._names)
 
     def __iter__(self) -> Iterator[tuple[str, str, StoredPartitions]]:
-        """Show topic after topic."""
         for name, topic_id, stored in zip(self._names, self._ids, self._stored, strict=True):
             yield name, topic_id, StoredPartitions(stored)
 
     def __contains__(self, topic: object) -> bool:
-        """Look through all topics."""
         return any(topic == known for known in self)
 
     def held_bytes(self) -> int:
-        """Say about what keeping this takes until the answer is made."""
+        """Return the estimated memory that the copy holds until the answer is made."""
         return sum([256 + 100 * len(stored) for stored in self._stored])
 
 
 def _of_topic(stored: dict[int, SavedOffset], topic_id: str) -> dict[int, SavedOffset]:
-    """Copy what is not of another topic of the same name."""
+    """Copy the offsets, except those of another topic of the same name."""
     for o in stored.values():
         if o.topic_id and o.topic_id != topic_id:
             return {p: o for p, o in stored.items() if not o.topic_id or o.topic_id == topic_id}

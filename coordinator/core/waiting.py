@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 
 class AwaitedMember(NamedTuple):
-    """A member that has not come back to join, or to sync; without a client: an id that was handed
-    out and has not joined yet.
+    """A member that has not joined again or not synced. Without a client: a member id that was
+    returned to a client and has not joined yet.
     """
 
     member_id: str
@@ -16,10 +16,12 @@ class AwaitedMember(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What is awaited in a group. Times are those of the wall clock; None: nothing is awaited."""
+    """What a group waits for. Times are those of the wall clock. None: the group waits for
+    nothing.
+    """
 
     awaited: tuple[AwaitedMember, ...]
     since_ms: int | None
     until_ms: int | None
     topics: tuple[str, ...]
-    """What the members subscribe to, as far as it can be read."""
+    """The topics that the members subscribe to, if their metadata can be read."""

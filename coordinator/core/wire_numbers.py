@@ -1,4 +1,4 @@
-"""The whole numbers of the wire, as types that say what fits."""
+"""The integers of the wire, as types with their bounds."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=INT32_MIN, le=INT32_MAX)]
 """Partitions, leader epochs, generations, timeouts."""
 
 Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)]
-"""Offsets, and moments in milliseconds."""
+"""Offsets and times in milliseconds."""

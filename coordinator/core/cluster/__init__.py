@@ -1,1 +1,1 @@
-"""Topics and configs in the core: the shard that holds them, and the image of them."""
+"""Topics and configs in the core: the shard that stores them, and the image of the topics."""

@@ -1,6 +1,4 @@
-"""Changing the configs of groups (docs/spec/administration.md#group-configs): what is asked,
-against what is set (pure).
-"""
+"""Changes the configs of groups (docs/spec/administration.md#group-configs). Pure."""
 
 from __future__ import annotations
 
@@ -23,15 +21,17 @@ from groupkeeper.coordinator.core.requests import (
 )
 
 _CONFIG_BYTES = 256
-"""More than a key with its value takes in the record and in the event together."""
+"""An upper bound of a key with its value, in the record and the event together."""
 _BYTES_PER_CHAR = 18
-"""A group id stands in the record and twice in the event; JSON writes some characters with six."""
+"""A group id is in the record once and in the event twice. JSON may use six bytes for a
+character.
+"""
 
 
 def alter_configs(
     configs: Mapping[str, Mapping[str, str]], request: AlterGroupConfigs, limits: CoreLimits
 ) -> tuple[AlterGroupConfigsResult, list[GroupConfigs], list[AdminAction]]:
-    """Judge each group of the request; returns the answer, and what is to be written."""
+    """Check each group of the request. Return the answer, the records and the events to write."""
     changes = _Changes(configs, limits)
     results = tuple(changes.judge(change) for change in request.groups)
     events = [_event(request.client, record.group_id, detail) for record, detail in changes.made]
@@ -42,7 +42,7 @@ def alter_configs(
 class _Changes:
     def __init__(self, configs: Mapping[str, Mapping[str, str]], limits: CoreLimits) -> None:
         self.made: list[tuple[GroupConfigs, str]] = []
-        """Each with what was changed, for the log."""
+        """Each record with the text of its change, for the log."""
         self._configs = configs
         self._count = len(configs)
         self._limits = limits

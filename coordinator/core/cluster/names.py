@@ -1,4 +1,4 @@
-"""Which topic names are legal (Kafka: org.apache.kafka.common.internals.Topic)."""
+"""The rules for topic names (Kafka: org.apache.kafka.common.internals.Topic)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ MAX_TOPIC_NAME_LENGTH = 249
 OFFSETS_TOPIC = "__consumer_offsets"
 CLUSTER_TOPIC = "__cluster_metadata"
 RESERVED_TOPICS = frozenset({OFFSETS_TOPIC, CLUSTER_TOPIC})
-"""What Kafka keeps in topics of these names is in the storage here: neither exists, and a topic of
-such a name would be taken for Kafka's by every tool that knows the name.
+"""Kafka's internal topics. Their data is in the storage here, so the topics do not exist. Every
+tool that knows these names would mistake such a topic for Kafka's.
 """
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def topic_name_error(name: str) -> str | None:
-    """Say what is wrong with a topic name; None where nothing is."""
+    """Return the error of a topic name, or None."""
     if name == "":
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
@@ -31,5 +31,5 @@ def topic_name_error(name: str) -> str | None:
 
 
 def metric_name(name: str) -> str:
-    """A topic's name as metrics print it, which must be its alone (Kafka: Topic.hasCollision)."""
+    """Return a topic's name as metrics print it. It must be unique (Kafka: Topic.hasCollision)."""
     return name.replace(".", "_")

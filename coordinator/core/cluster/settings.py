@@ -1,9 +1,9 @@
-"""Configs that belong to one group (docs/spec/administration.md#group-configs): Kafka's keys, and
-what a classic group needs beside them.
+"""Configs of single groups (docs/spec/administration.md#group-configs): Kafka's keys, and our own
+keys for classic groups.
 
-A group's configs are strings, as an administrator set them. What they mean to the core is
-``GroupOverrides``. Keys of group types that are not served are kept and described, as Kafka does,
-and have no effect.
+The configs of a group are strings, as an administrator set them. ``GroupOverrides`` has their
+meaning for the core. As in Kafka, keys of group types that are not served are kept and described,
+but have no effect.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class ConfigKey(NamedTuple):
     name: str
     kind: ConfigKind
     default: str
-    """What holds where nobody set the key; "" for ours that follow a setting of the daemon."""
+    """The value if nobody set the key. Empty for our keys that follow a setting of the daemon."""
     least: int = 0
     most: int = 2**31 - 1
     kafka_synonym: bool = True
-    """Described with ``group.`` and the key as its broker-wide synonym."""
+    """The key has a broker-wide synonym: the key with the prefix ``group.``."""
     doc: str = ""
 
 
@@ -149,7 +149,7 @@ CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = {key.name: key for key in (*_KAFKA
 
 @dataclass(frozen=True, slots=True)
 class GroupOverrides:
-    """What a group's configs mean to the core; None: the daemon's own setting holds."""
+    """The configs of a group for the core. None: the daemon's setting applies."""
 
     commit_monotonic: bool = False
     rebalance_max_join_ms: int | None = None
@@ -161,7 +161,7 @@ NO_SETTINGS: Final = GroupOverrides()
 
 
 def default_value(key: ConfigKey, limits: CoreLimits) -> str:
-    """What holds for a group that did not set the key."""
+    """Return the value for a group that did not set the key."""
     if key.name == INITIAL_REBALANCE_DELAY_MS:
         return str(limits.initial_rebalance_delay_ms)
     if key.name == OFFSETS_RETENTION_MINUTES:
@@ -170,7 +170,7 @@ def default_value(key: ConfigKey, limits: CoreLimits) -> str:
 
 
 def config_error(configs: Mapping[str, str]) -> str | None:
-    """Say what is wrong with a group's configs as a whole; None where nothing is."""
+    """Return the first error in the configs of a group, or None."""
     for name, value in configs.items():
         key = CONFIG_KEYS.get(name)
         if key is None:
@@ -194,24 +194,26 @@ def _value_error(key: ConfigKey, value: str) -> str | None:
 
 
 def normal_value(key: ConfigKey, value: str) -> str:
-    """Write a value that ``config_error`` has passed as it is shown: " 046000" is 46000."""
+    """Return a value that ``config_error`` has accepted, in its normal form: " 046000" is
+    "46000".
+    """
     return value.strip(_SPACES).lower() if key.kind is ConfigKind.BOOLEAN else str(int(value))
 
 
 def is_boolean(value: str) -> bool:
-    """Tell whether a value is true or false."""
+    """Return whether a value is true or false."""
     return value.strip(_SPACES).lower() in ("true", "false")
 
 
 def whole_number(value: str, bits: int = 32) -> int | None:
-    """Read a number in plain digits; None where it is none, or has too many bits."""
+    """Return a number in plain digits. None if it is not one, or has too many bits."""
     number = int(value) if _WHOLE.fullmatch(value) else None
     fits = number is not None and -(1 << bits - 1) <= number < 1 << bits - 1
     return number if fits else None
 
 
 def to_settings(configs: Mapping[str, str]) -> GroupOverrides:
-    """Read what concerns the core from configs that ``config_error`` has passed."""
+    """Return the overrides from configs that ``config_error`` has accepted."""
     retention = configs.get(OFFSETS_RETENTION_MINUTES)
     delay = configs.get(INITIAL_REBALANCE_DELAY_MS)
     return GroupOverrides(

@@ -1,6 +1,6 @@
 """The cluster shard (-1): topics of static mode with their ids, and the configs of groups.
 
-Same manners as ``Shard``: requests and time in, steps out, hard state changed by ``apply`` alone.
+It works like ``Shard``: requests and time in, steps out. Hard state changes only in ``apply``.
 """
 
 from __future__ import annotations
@@ -49,30 +49,29 @@ Named: TypeAlias = tuple[str | None, str]
 
 
 class ClusterShard:
-    """The topics of static mode, and what is set for single groups."""
+    """The topics of static mode and the configs of single groups."""
 
     def __init__(self, limits: CoreLimits) -> None:
-        """Start with nothing."""
         self.limits = limits
         self.topics: dict[str, TopicInfo] = {}
         self.ids: dict[str, str] = {}
         """Topic id -> name."""
         self.metric_names: Counter[str] = Counter()
-        """A name as metrics print it -> how many topics have it: several that came in one request
-        may (``_Change``).
+        """A name as metrics print it -> how many topics have it. Topics of one request may share
+        one (``_Change``).
         """
         self.partition_count = 0
         self.configs: dict[str, dict[str, str]] = {}
-        """Group id -> key -> value; a group without configs is not there."""
+        """Group id -> key -> value. A group without configs has no entry."""
         self.step: Step
-        """What the request that is taken now says and writes."""
+        """The effects of the current request."""
 
     def image(self) -> TopicImage:
-        """The topics as they are now."""
+        """Return the current topics."""
         return TopicImage.of(*self.topics.values())
 
     def apply(self, record: Record) -> None:
-        """Change topics or configs: the one place that does, live and on load alike."""
+        """Change topics or configs. Live changes and loads both use this method, and no other."""
         if isinstance(record, TopicRecord):
             self._forget(record.name)
             info = TopicInfo(record.name, record.topic_id, record.partitions)
@@ -101,7 +100,9 @@ class ClusterShard:
             self.partition_count -= info.partitions
 
     def handle(self, request: Request, ticket: Ticket, now: Now) -> Step:
-        """Take a request; each topic or group in it is judged on its own, in its order."""
+        """Handle a request. Each topic or group in it is checked on its own, in the request's
+        order.
+        """
         self.step = step = Step()
         HANDLERS[type(request)](self, request, ticket)
         return step
@@ -136,28 +137,30 @@ class ClusterShard:
         self.step.events.extend(events)
 
     def expire(self, now: Now) -> Step:
-        """Nothing of this shard ever falls due."""
+        """Return an empty step: this shard has no deadlines."""
         return Step()
 
     def next_deadline(self) -> int | None:
-        """Nothing of this shard ever falls due."""
+        """Return None: this shard has no deadlines."""
         return None
 
     def loaded(self, now: Now) -> Step:
-        """End a load; there is no live state to make."""
+        """End a load. There is no live state to create."""
         return Step()
 
     def parked_tickets(self) -> list[Ticket]:
-        """Nothing is ever parked here."""
+        """Return no tickets: this shard parks no requests."""
         return []
 
     def saved(self, group_id: str) -> SavedGroup | None:
-        """There are no groups here."""
+        """Return None: this shard has no groups."""
         return None
 
 
 class _Change:
-    """One ChangeTopics under way. Validating works on a copy, so that it sees its own changes."""
+    """One ChangeTopics in progress. A validation works on a copy, so that later topics see earlier
+    changes.
+    """
 
     def __init__(self, shard: ClusterShard, request: ChangeTopics) -> None:
         self.records: list[Record] = []
@@ -169,7 +172,7 @@ class _Change:
                 self._target.apply(TopicRecord(info.name, info.topic_id, info.partitions))
         self._repeated = _repeated(topic.name for topic in request.create)
         self._created: Counter[str] = Counter()
-        """How many topics of this request have a name as metrics print it."""
+        """How many new topics of this request have a name as metrics print it."""
 
     def _apply(self, record: Record) -> None:
         self._target.apply(record)
@@ -194,7 +197,7 @@ class _Change:
         if topic.name in self._target.topics:
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists."
         if topic.name == OFFSETS_TOPIC:
-            # Kafka's answer, with which tools that copy or restore topics pass over it.
+            # Kafka's answer. Tools that copy or restore topics skip the topic then.
             message = f"The name {OFFSETS_TOPIC} is taken: offsets are in the storage here."
             return ErrorCode.TOPIC_ALREADY_EXISTS, message
         in_metrics = metric_name(topic.name)
@@ -208,14 +211,14 @@ class _Change:
         return self._room_error(topic.partitions)
 
     def _collides(self, in_metrics: str) -> bool:
-        """Say whether a topic that was there before the request has this name in metrics. Two of
-        one request may have the same (ReplicationControlManager.validateNewTopicNames).
+        """Return whether a topic from before the request has this name in metrics. Two topics of
+        one request may share a name (ReplicationControlManager.validateNewTopicNames).
         """
         there = self._target.metric_names[in_metrics]
         return in_metrics == OFFSETS_TOPIC or there > self._created[in_metrics]
 
     def _room_error(self, more: int) -> tuple[ErrorCode, str | None]:
-        """Metadata lists every partition, so their number is limited."""
+        """Return the error if the partitions exceed the limit. Metadata lists every partition."""
         limit = self._limits.max_partitions
         if self._target.partition_count + more > limit:
             return ErrorCode.POLICY_VIOLATION, f"More than {limit} partitions in all."
@@ -235,8 +238,8 @@ class _Change:
         return TopicChange(name, info.topic_id, count, ErrorCode.NONE, None)
 
     def delete(self, asked: tuple[Named, ...]) -> tuple[TopicChange, ...]:
-        """Delete what is named once. A topic that is named by name and by id stays, and both get
-        the answer to the name (ControllerApis.deleteTopics).
+        """Delete every topic that is named once. A topic that is named by name and by id is kept,
+        and both entries get the answer for the name (ControllerApis.deleteTopics).
         """
         repeated = _repeated(asked)
         ids = {topic_id for name, topic_id in asked if name is None}
