@@ -1,4 +1,4 @@
-"""What every request to a shard declares about itself, and what every result can do.
+"""The declarations of every request to a shard, and the methods of every result.
 
 The runtime reads these declarations and does not know the single requests. How to add a request:
 docs/how-to/add-an-api.md.

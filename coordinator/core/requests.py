@@ -156,7 +156,7 @@ class Heartbeat(GroupRequest, frozen=True, gc=False):
     reads = True
     waits = False
     while_loading = ErrorCode.NONE  # members survive a coordinator that starts
-    when_full = None  # it writes nothing, and a refusal would let the session expire
+    when_full = None  # it writes nothing, and a refusal could expire the session
 
 
 class LeavingMember(NamedTuple):
@@ -375,7 +375,7 @@ class DescribeGroupResult(AnyResult, frozen=True):
 
 class DescribeGroup(GroupRequest, frozen=True):
     """Describe one classic group (docs/spec/administration.md#describe-groups). ``with_waiting``
-    adds what it waits for.
+    adds the members and topics that it waits for.
     """
 
     with_waiting: bool = False

@@ -39,7 +39,7 @@ def _looped(units: bytes) -> int:
 
 def _folded(units: bytes) -> int:
     """Return the hash of a long text by arithmetic on all of its units at once, which Python does
-    in C. A group id may have 32,767 bytes, and a loop over them takes milliseconds.
+    in C. A group id may have 32,767 bytes, and a loop over them needs milliseconds.
 
     The hash of two concatenated texts is ``hash(first) * 31**len(second) + hash(second)``. All
     units are one integer with 16 bits each. First, neighbours are combined until each value has 64

@@ -45,8 +45,8 @@ class Shard(ShardState):
         return step
 
     def expire(self, now: Now) -> Step:
-        """Expire what is due, as far as it fits into a step. Must be called again while something
-        is due.
+        """Expire due deadlines, as far as they fit into a step. Must be called again while
+        something is due.
         """
         self.now = now
         self.step = step = Step()
@@ -152,7 +152,7 @@ class Shard(ShardState):
         if len(group.members) > self.limits.group_max_size:
             rebalance.prepare(self, group, "group_max_size", "")
 
-    # --- for whoever drives the shard ---
+    # --- called by the owner of the shard ---
 
     def parked_tickets(self) -> list[Ticket]:
         """Return the tickets of parked joins and syncs. They still need an answer when the shard is

@@ -1,4 +1,4 @@
-"""What a shard returns for one input: replies, records and events."""
+"""The result of a shard for one input: replies, records and events."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ class Step(msgspec.Struct):
     records: list[Record] = msgspec.field(default_factory=list)
     events: list[Event] = msgspec.field(default_factory=list)
     record_bytes: int = 0
-    """The estimated encoded size of the records. It limits what waits for a storage."""
+    """The estimated encoded size of the records. It limits the memory of waiting steps."""
     sets_alarm: bool = False
     """True if the step set a deadline that may be the earliest."""

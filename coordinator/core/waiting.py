@@ -1,4 +1,4 @@
-"""What a rebalance waits for, as ``group describe`` shows it."""
+"""The members and topics that a rebalance waits for, as ``group describe`` shows them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class AwaitedMember(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What a group waits for. Times are those of the wall clock. None: the group waits for
-    nothing.
+    """The state of a group's wait. Times are those of the wall clock. None: the group does not
+    wait.
     """
 
     awaited: tuple[AwaitedMember, ...]

@@ -95,7 +95,7 @@ MAX_ROUTED_GROUPS: Final = 100_000
 """How many groups have a remembered shard. The hash of an id costs more than a heartbeat's rest."""
 
 MAX_ROUTED_CHARS: Final = 128
-"""A longer id is hashed each time. At up to 4 bytes per character, the remembered ids take at most
+"""A longer id is hashed each time. At up to 4 bytes per character, the remembered ids need at most
 65 MB.
 """
 
@@ -185,9 +185,10 @@ class GroupCoordinator:
         await self._life.start()
 
     async def stop(self, timeout_ms: int | None = None) -> None:
-        """Stop the coordinator: refuse parked requests, write what waits, fold, release the leases
-        and close the store. This takes at most ``timeout_ms`` (``drain_timeout_ms``), whatever the
-        store does. A ``start`` that is under way raises RuntimeError.
+        """Stop the coordinator: refuse parked requests, make waiting records durable, fold, release
+        the leases and close the store. It ends within ``timeout_ms`` (by default
+        ``drain_timeout_ms``), whatever the store does. A ``start`` that is under way raises
+        RuntimeError.
 
         The first call begins the stop, and every call waits for its end. A call that is cancelled
         does not cancel the stop.
@@ -274,8 +275,9 @@ class GroupCoordinator:
     # --- Requests ---------------------------------------------------------------------------------
 
     def submit(self, request: Request, ticket: Ticket) -> None:
-        """Submit a request. The ticket is resolved exactly once: before this returns if nothing has
-        to wait, else later. Before ``start`` every shard answers as if it were LOADING.
+        """Submit a request. The ticket is resolved exactly once. If nothing has to wait, this
+        happens before ``submit`` returns. Before ``start`` every shard answers as if it were
+        LOADING.
         """
         if request.route is _GROUP:
             try:

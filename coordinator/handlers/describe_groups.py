@@ -85,8 +85,9 @@ def _row(result: DescribeGroupResult, version: int, *, with_operations: bool) ->
 
 
 def waiting_text(waiting: Waiting) -> str:
-    """Encode what a group waits for as JSON, for our command line. Entries that do not fit into a
-    Kafka string are left out and counted: text that is cut is no JSON.
+    """Encode for our command line, as JSON, the members and topics that a group waits for. Entries
+    that do not fit into a Kafka string are left out and counted, because cut text is not valid
+    JSON.
     """
     awaited = list(_fitting(member._asdict() for member in waiting.awaited))
     topics = list(_fitting(waiting.topics))

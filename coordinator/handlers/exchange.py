@@ -47,7 +47,7 @@ topic by id, up to 5 us for anything else).
 
 
 class Channel(Protocol):
-    """What an exchange needs from its connection."""
+    """The connection, as an exchange sees it."""
 
     session: Session
     """The client of this connection."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.services import Services
 
 _BLANKS = "".join(map(chr, range(0x21)))
-"""What Java's String.trim removes: control characters and the ASCII space, but no other space."""
+"""The characters that Java's String.trim removes: control characters and the ASCII space."""
 
 
 def handle(exchange: Exchange, services: Services) -> None:

@@ -28,7 +28,7 @@ Handle: TypeAlias = Callable[[Exchange, Services], None]
 
 
 class Operation(IntEnum):
-    """What is done to a resource (Kafka's AclOperation)."""
+    """The operation on a resource (Kafka's AclOperation)."""
 
     READ = 3
     WRITE = 4

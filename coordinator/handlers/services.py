@@ -1,4 +1,4 @@
-"""What handlers need from the rest of the process, as types. Tests have fakes of them."""
+"""The types through which handlers use the rest of the process. Tests have fakes of them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class BrokerConfig(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What every handler gets with every request."""
+    """The services and settings that every handler gets with every request."""
 
     coordinator: Coordinator
     topics: TopicSource

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SLICE_BYTES = 262_144
 SLICE_ELEMENTS = 2_000
-"""The size of a slice. One takes 1 to 10 ms."""
+"""The size of a slice, which needs 1 to 10 ms."""
 
 REPLY_TOO_LARGE = "reply_too_large"
 

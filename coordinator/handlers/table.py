@@ -65,8 +65,8 @@ HANDLERS: Final[dict[ApiKey, Route]] = {
         list_config_resources.handle, Operation.DESCRIBE_CONFIGS, Resource.CLUSTER
     ),
 }
-"""By API, one file each, with what KafkaApis and ControllerApis ask the authorizer. ApiVersions and
-DescribeCluster need no permission.
+"""By API, one file each. Operation and resource are those that KafkaApis and ControllerApis check.
+ApiVersions and DescribeCluster need no permission.
 """
 
 ROUTES: Final = Routes(HANDLERS)

@@ -36,8 +36,8 @@ def submit(
     judged: Sequence[TopicChange | None],
     render: Callable[[list[TopicChange], Exchange], bytes],
 ) -> None:
-    """Submit the change. ``judged`` has an entry per topic: the refusal made here, or None if the
-    cluster shard decides.
+    """Submit the change. ``judged`` has an entry per topic: a refusal, or None if the cluster shard
+    decides.
     """
 
     def render_all(result: ChangeTopicsResult, exchange: Exchange) -> bytes:

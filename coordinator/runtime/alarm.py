@@ -23,7 +23,7 @@ class Expires(Protocol):
         ...
 
     def expire(self, now: Now) -> None:
-        """Expire one portion of what is due."""
+        """Expire one portion of the due deadlines."""
         ...
 
 

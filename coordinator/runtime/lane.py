@@ -36,7 +36,7 @@ make them six times as long.
 
 
 class LaneHost(Protocol):
-    """What a lane needs of the owner of all lanes."""
+    """The owner of all lanes, as a lane sees it."""
 
     def durable(self, write: Write) -> None:
         """Called when records of a slot are durable, before their replies are released."""
@@ -105,7 +105,7 @@ class Lane:
 
     def gather(self, slot: Slot, batch: Batch, record_bytes: int) -> Write:
         """Add a step with records to the next append. If no append is in flight, the next one
-        starts at the end of this turn of the loop, so that all requests of one turn share it.
+        starts at the end of this turn of the loop. So all requests of one turn share it.
         """
         append = self._gathering
         if append is None:
@@ -177,7 +177,7 @@ class Lane:
 
     async def hold(self) -> None:
         """Wait until nothing is in flight, and start no append before ``let_go``. Requests gather
-        for as long as an append may take.
+        until then, but no longer than ``append_timeout_ms``.
         """
         self._holds += 1
         self._free.clear()
@@ -333,9 +333,9 @@ class Lane:
         self._host.fenced(self, self.slots if everything else slots)
 
     def _check_time(self, append: Append[Slot]) -> None:
-        """Give up an append that takes too long. Called by its timer. Time is measured by our
-        clock, which stands still while the process is stopped: an answer that waits for us is not
-        late.
+        """Abandon an append that exceeds ``append_timeout_ms``. Called by its timer. Time is
+        measured by our clock, which stands still while the process is stopped. So an answer that
+        waits for us is not late.
         """
         elapsed_ms = self._clock.now().monotonic_ms - append.started_ms
         left_ms = self._config.append_timeout_ms - elapsed_ms

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.tickets import Submits, Ticket
 
 SLICE_S: Final = 0.002
-"""How long one turn of the loop may ask shards."""
+"""How long a listing may ask shards in one turn of the loop."""
 
 MAX_ASKED: Final = 32
 """How many questions of one listing may wait for their answers. One append may answer all of them,
@@ -134,8 +134,8 @@ class Listing:
             self._end()
 
     def _took(self, place: Submits, result: ListGroupsResult) -> None:
-        """Process the answer of a shard. A shard that was dropped is skipped, as Kafka skips one
-        that moved, and the result says so. A shard that is loading refuses the whole listing
+        """Process the answer of a shard. As in Kafka, a shard that was dropped is skipped, and the
+        result then has ``is_whole`` False. A shard that is loading refuses the whole listing
         (docs/spec/administration.md#list-groups).
         """
         self._asked -= 1

@@ -122,7 +122,7 @@ class ShardOwner:
         self.before_answers: Callable[[], None] = lambda: None
         """Called after a load of shards, before any of them answers."""
         self.refusal = ""
-        """Why the store must not be used until a person has acted; else empty."""
+        """Why the store must not be used until a person has acted. Empty if it may be used."""
         self.store_taken: Callable[[], None] = lambda: None
         """Called when another process writes to a store of which we are the sole owner."""
         self._known_bugs = KnownBugs()
@@ -157,8 +157,8 @@ class ShardOwner:
             slot.settle(slot.close_parked())
 
     async def finish(self, timeout_ms: int) -> None:
-        """Flush what waits and fold as much as the time allows. Requests that still wait after that
-        are refused.
+        """Write all waiting records and events, and fold as much as the time allows. Requests that
+        still wait after that are refused.
         """
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -292,15 +292,15 @@ class ShardOwner:
         self._lose(lane, slots)
 
     def held_too_long(self, lane: Lane) -> None:
-        """Load the lane again and answer what waits. Nothing was appended, so the leases stay
-        valid.
+        """Load the lane again and refuse its waiting requests. Nothing was appended, so the leases
+        stay valid.
         """
         log.error("append_held_too_long", shards=len(lane.slots))
         self._drop(lane.slots)
         self._begin_recovery(lane)
 
     def expire(self, slot: Slot, now: Now) -> None:
-        """Expire one portion of what is due in a slot."""
+        """Expire one portion of the due deadlines of a slot."""
         self._step(slot, lambda shard: shard.expire(now))
 
     # --- Dropping and loading ---------------------------------------------------------------------
@@ -414,7 +414,7 @@ class ShardOwner:
                 slot.needs_lease = False
 
     def _activate(self, slot: Slot, shard: AnyShard, started: Now) -> None:
-        """Let a loaded shard answer, with the current topics and with new sessions."""
+        """Start to answer with a loaded shard: with the current topics and with new sessions."""
         assert slot.shard is None, "loaded twice at a time"
         now = self._clock.now()
         self._observer.loaded(slot.shard_id, shard)

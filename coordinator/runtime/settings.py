@@ -184,7 +184,7 @@ def _real(name: str, value: object) -> float:
 
 
 def within_limits(limits: CoreLimits, storage: StorageLimits) -> CoreLimits:
-    """Return the limits, lowered to what the storage can store."""
+    """Return the limits, lowered to the limits of the storage."""
     group = limits.max_group_bytes
     if storage.max_group_bytes is not None:
         group = min(group, storage.max_group_bytes)

@@ -28,7 +28,7 @@ class AnyShard(Protocol):
         ...
 
     def expire(self, now: Now) -> Step:
-        """Expire what is due, within the limits of a step."""
+        """Expire due deadlines, within the limits of a step."""
         ...
 
     def topics_changed(self, image: TopicImage, now: Now) -> Step:

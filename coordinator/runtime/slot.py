@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class SlotHost(Protocol):
-    """What a slot needs from the owner of all slots."""
+    """The owner of all slots, as a slot sees it."""
 
     stats: Stats
 
@@ -46,12 +46,12 @@ class SlotHost(Protocol):
         ...
 
     def expire(self, slot: Slot, now: Now) -> None:
-        """Expire one portion of what is due in a slot."""
+        """Expire one portion of the due deadlines of a slot."""
         ...
 
 
 class SlotLane(Protocol):
-    """What a slot needs from the lane that writes it."""
+    """The lane that writes a slot, as the slot sees it."""
 
     is_full: bool
     """True if too much has gathered. Requests that write are refused until the next append begins.
@@ -68,7 +68,9 @@ class SlotLane(Protocol):
         ...
 
     def forget(self, slot: Slot) -> list[Reply]:
-        """Remove a dropped slot from what is not durable. Return the replies that waited."""
+        """Remove the parts of a dropped slot that are not durable. Return the replies that
+        waited.
+        """
         ...
 
     def waiting(self, slot: Slot) -> list[Reply]:
@@ -105,10 +107,10 @@ class Slot:
         """The newest write with records of this shard that is not durable yet."""
         self._host = host
         self._open: dict[int, tuple[Ticket, Callable[[ErrorCode], Result]]] = {}
-        """The requests that the core may park, by the identity of their ticket: the ticket, and a
-        function that makes its refusal. So each is answered exactly once, even if the shard is
-        dropped. The request itself is not kept: its metadata or assignments would stay in memory
-        after its client is gone.
+        """The requests that the core may park, by the identity of their ticket. The value is the
+        ticket with a function that makes its refusal. So each is answered exactly once, even if the
+        shard is dropped. The request itself is not kept, because its metadata or assignments would
+        outlive its client.
         """
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
@@ -149,7 +151,7 @@ class Slot:
         return None if self.shard is None else self.shard.next_deadline()
 
     def expire(self, now: Now) -> None:
-        """Expire one portion of what is due."""
+        """Expire one portion of the due deadlines."""
         self._host.expire(self, now)
 
     def take(self, step: Step) -> None:

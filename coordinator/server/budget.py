@@ -37,17 +37,17 @@ SOFT_SHARE = 0.75
 ROOM_SHARE = 0.9375
 """Above the budget, the largest connections are closed until this share of it is held."""
 TICK_S = 0.25
-"""How often the budget checks who waits for its peer, while much is held."""
+"""How often the budget looks for connections that wait for their peer, while much is held."""
 STALLED_TICKS = 20
 """Less than the least session timeout (6 s): a request that waits for memory is read in time."""
 GRAIN_BYTES = 4_096
-"""Smaller changes of what a connection holds are not reported. They are part of the cost of every
-connection, and each report would cost every commit.
+"""Smaller changes in the memory of a connection are not reported. They are part of the cost of
+every connection, and each report would cost every commit.
 """
 OWED_GRAIN_BYTES = 16_384
 """The same for requests that wait for their answer (pipelined commits), plus a quarter of them."""
 CALL_BYTES = 1_024
-"""What a waiting request holds besides its bytes: the exchange, the ticket, the core's request."""
+"""The memory of a waiting request besides its bytes: exchange, ticket, the core's request."""
 FRAME_BYTES = 64
 """The memory of a frame besides its bytes."""
 DECODED_FACTOR = 16
@@ -68,7 +68,7 @@ _log = structlog.get_logger("groupkeeper.server")
 
 
 def cost_bytes(frame_bytes: int) -> int:
-    """Return what a request holds while it waits. The estimate is rather too high than too low."""
+    """Return the memory of a waiting request. The estimate is rather too high than too low."""
     return CALL_BYTES + frame_bytes + min(DECODED_FACTOR * frame_bytes, MAX_DECODED_BYTES)
 
 
@@ -111,7 +111,7 @@ class MemoryBudget:
         self._timer: asyncio.TimerHandle | None = None
 
     def hold(self, holder: Holder, held_bytes: int) -> None:
-        """Report what a connection holds now. This may close it or another connection."""
+        """Report the current memory of a connection. This may close it or another connection."""
         before = holder.held_bytes
         if before == held_bytes:
             return
@@ -190,7 +190,7 @@ class MemoryBudget:
             self._timer = self._loop.call_later(TICK_S, self._tick)
 
     def _read_on(self) -> None:
-        """Let paused connections read again, the smallest first, as far as there is room."""
+        """Resume reading on paused connections, the smallest first, as far as there is room."""
         room = self.soft_bytes - self.held_bytes
         for holder in sorted(self._paused, key=lambda h: h.held_bytes):
             room -= holder.held_bytes

@@ -67,13 +67,13 @@ class Connection(asyncio.Protocol):
         self._headers = HeaderReader()
         self._sender = LastSender()
         self.peer = ""  # the address
-        self.requests = 0  # begun so far
+        self.requests = 0  # of requests that have begun
         # Frames that have not begun, exchanges that are not written, and replies of the next write.
         self._backlog: deque[bytes] = deque()
         self._owed: deque[Exchange] = deque()
         self._out: list[bytes] = []
         self._backlog_bytes = self._owed_bytes = self._stored_bytes = 0
-        # Bytes written since the peer stopped reading, and what the budget knows.
+        # Bytes written since the peer stopped reading, and the last report to the budget.
         self._unsent_bytes = self.held_bytes = self.stalled_ticks = 0
         self._tell_above, self._tell_below = OWED_GRAIN_BYTES, 0
         # Why we do not begin requests.
@@ -140,7 +140,7 @@ class Connection(asyncio.Protocol):
                 self._continue_later()
             if (
                 self._scheduled
-            ):  # begun when the turn comes; until then frames are read as far as there is room
+            ):  # they begin in a later turn, and frames are read until then as far as there is room
                 self._balance()
             else:
                 self._turn()
@@ -261,7 +261,7 @@ class Connection(asyncio.Protocol):
         Only whole requests count as activity. A peer that sends one byte a minute is idle.
         """
         if self._closed:
-            # We closed it, and the peer does not even read what was written before.
+            # We closed it, and the peer does not even read the bytes that were written before.
             if now_s - self._idle_since >= idle_s:
                 self._transport.abort()
             return
@@ -382,7 +382,7 @@ class Connection(asyncio.Protocol):
         except ProtocolError as error:
             self._drop(exchange)
             self._refuse(error.reason, api_key=key, api_version=version, error=error.message)
-        except Exception as error:  # noqa: BLE001 - a bug in one handler must not affect other connections
+        except Exception as error:  # noqa: BLE001 - it must not affect other connections
             self.failed(exchange, error)
         else:
             if exchange.reply is not None:
@@ -463,7 +463,7 @@ class Connection(asyncio.Protocol):
             self._account()
 
     def _account(self) -> None:
-        """Report to the budget what we hold, if it has changed by more than a little."""
+        """Report the memory of this connection to the budget, unless the change is small."""
         owed = self._owed_bytes
         self._tell_above = owed + (owed >> 2) + OWED_GRAIN_BYTES
         self._tell_below = owed - (owed >> 2) - OWED_GRAIN_BYTES

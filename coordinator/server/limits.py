@@ -23,7 +23,9 @@ class ServerLimits:
     wait for an earlier reply.
     """
     max_waiting_requests: int = 1_000
-    """Per connection: requests that have begun and are not answered (pipelined commits)."""
+    """Per connection: requests that have begun and are not answered (pipelined commits). Reading
+    stops when as many wait to begin.
+    """
     max_buffered_bytes: int = 268_435_456
     """All connections together. See ``server/budget.py``."""
     max_turn_bytes: int = 65_536

@@ -14,7 +14,7 @@ class Listener(NamedTuple):
     name: str
     """Kafka's term: ``PLAINTEXT``, ``INTERNAL``... One for each address."""
     routes: Routes = ROUTES
-    """Which requests are served there, and for whom."""
+    """The requests that are served there, and the check of permissions."""
 
 
 PLAINTEXT: Final = Listener("PLAINTEXT")

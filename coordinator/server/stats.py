@@ -11,8 +11,8 @@ from groupkeeper.coordinator.runtime.histogram import REQUEST_BOUNDS_S, Histogra
 from groupkeeper.protocol.versions import ApiKey
 
 FAST_S = REQUEST_BOUNDS_S[0]
-"""Most requests take no longer than this. ``RequestTimes`` counts only the others. The number of
-the fast ones is the number of all requests minus the others.
+"""Most requests are at least as fast. ``RequestTimes`` has buckets only for the slower ones. The
+number of the fast ones is the number of all requests minus the slower ones.
 """
 
 NOT_ANSWERED: Final = -1
@@ -20,7 +20,7 @@ NOT_ANSWERED: Final = -1
 
 
 class RequestTimes:
-    """How long requests took, by API key, from their begin to their reply."""
+    """The time of requests by API key, from the start of each to its reply."""
 
     __slots__ = ("buckets", "seconds")
 
@@ -107,7 +107,7 @@ class ServerStats:
         """Connections that we closed or refused, by reason. Reasons are a closed set."""
 
     def request_times(self) -> dict[int, Histogram]:
-        """Return how long the answered requests took, by API key."""
+        """Return the times of the answered requests by API key."""
         counts: Counter[int] = Counter()
         for (key, _, _), count in self.requests.items():
             counts[key] += count

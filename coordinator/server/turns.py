@@ -1,8 +1,8 @@
-"""Runs what was left for later turns of the loop: of all connections, a little in each turn.
+"""Runs the work that connections left for later turns of the loop, a little of it in each turn.
 
 One connection's share of a turn is limited, but 10,000 connections may each have one. So all of
-them together get ``max_s`` for what they left, and as much for incoming bytes. Bytes that come in
-after that are only read. Everything else on the loop (the HTTP port, the store, timers) waits no
+them together get ``max_s`` for work that they left, and as much for incoming bytes. Bytes that come
+in after that are only read. Other users of the loop (the HTTP port, the store, timers) wait no
 longer than that.
 """
 

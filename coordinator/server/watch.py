@@ -19,7 +19,7 @@ from groupkeeper.coordinator.runtime.histogram import CALLBACK_BOUNDS_S, Histogr
 SLOW_S = 0.1
 """From this CPU time on a callback is slow. Clients notice a loop that stands still for so long."""
 LOOK_ABOVE_S = 0.001
-"""A callback that took no longer is neither slow nor counted."""
+"""A callback within this time is neither slow nor counted."""
 SAMPLE_S = 0.005
 """The greatest age of the CPU reading from which a callback is measured. The result may be too high
 by this much, but never too low.
@@ -44,8 +44,8 @@ class CallbackWatch:
         self.cpu_seconds = Histogram(CALLBACK_BOUNDS_S)
         """The CPU time of the callbacks that took longer than ``LOOK_ABOVE_S``."""
         self.look_above_s = LOOK_ABOVE_S
-        """A callback that took no longer needs no call of ``end``. Very frequent callbacks then
-        call only ``read_s``, at their begin.
+        """A callback within this time needs no call of ``end``. Very frequent callbacks call only
+        ``read_s``, when they begin.
         """
         self.read_s = read_s
         self._tell = tell

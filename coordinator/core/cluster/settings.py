@@ -37,7 +37,7 @@ class ConfigKey(NamedTuple):
     name: str
     kind: ConfigKind
     default: str
-    """The value if nobody set the key. Empty for our keys that follow a setting of the daemon."""
+    """The value of an unset key. Empty for our keys that follow a setting of the daemon."""
     least: int = 0
     most: int = 2**31 - 1
     kafka_synonym: bool = True

@@ -73,7 +73,7 @@ class Entry(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What the request asks of a resource."""
+    """The keys and details that a request wants for a resource."""
 
     keys: frozenset[str]
     """Empty: all."""
