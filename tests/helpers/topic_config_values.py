@@ -6,7 +6,10 @@ _RATIO = "min.cleanable.dirty.ratio"
 _THROTTLED = "leader.replication.throttled.replicas"
 
 TAKEN = [
-    *[("retention.ms", value) for value in ("-1", "+1", " 7 ", "01", "9223372036854775807")],
+    *[
+        ("retention.ms", value)
+        for value in ("-1", "+1", " 7 ", "\0\x1f7\0", "01", "9223372036854775807")
+    ],
     *[("cleanup.policy", value) for value in ("", "delete", " delete ", "delete, compact")],
     *[(_RATIO, value) for value in ("0", "1.", ".5", "1e-1", "1e-99999999999", "-0.0", " 0.5 ")],
     *[("preallocate", value) for value in ("true", "FALSE", " true ")],
@@ -52,7 +55,7 @@ OURS_ALONE = [
 ]
 """Taken here alone: a bound or a choice, of what has no effect."""
 KAFKAS_ALONE = [
-    *[("retention.ms", value) for value in ("\0\x1f7\0", "\uff11", "0" * 5_000)],
+    *[("retention.ms", value) for value in ("\uff11", "0" * 5_000)],
     *[(_RATIO, value) for value in ("NaN", "0.5d", "1F", "0x1p-1", "\0000.5\x1f")],
 ]
 """Taken by Kafka alone: numbers as only Java reads them."""

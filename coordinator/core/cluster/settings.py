@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 
 from groupkeeper.coordinator.core.limits import CoreLimits
 
-_SPACES: Final = " \t\r\n"
-_WHOLE: Final = re.compile(r"[ \t\r\n]*[+-]?[0-9]{1,40}[ \t\r\n]*")
+_SPACES: Final = "".join(map(chr, range(0x21)))
+"""What Java's ``String.trim`` removes: every control character and the space."""
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,40}")
 
 
 class ConfigKind(Enum):
@@ -197,7 +198,8 @@ def normal_value(key: ConfigKey, value: str) -> str:
     """Return a value that ``config_error`` has accepted, in its normal form: " 046000" is
     "46000".
     """
-    return value.strip(_SPACES).lower() if key.kind is ConfigKind.BOOLEAN else str(int(value))
+    plain = value.strip(_SPACES)
+    return plain.lower() if key.kind is ConfigKind.BOOLEAN else str(int(plain))
 
 
 def is_boolean(value: str) -> bool:
@@ -207,7 +209,8 @@ def is_boolean(value: str) -> bool:
 
 def whole_number(value: str, bits: int = 32) -> int | None:
     """Return a number in plain digits. None if it is not one, or has too many bits."""
-    number = int(value) if _WHOLE.fullmatch(value) else None
+    plain = value.strip(_SPACES)
+    number = int(plain) if _WHOLE.fullmatch(plain) else None
     fits = number is not None and -(1 << bits - 1) <= number < 1 << bits - 1
     return number if fits else None
 
@@ -217,7 +220,7 @@ def to_settings(configs: Mapping[str, str]) -> GroupOverrides:
     retention = configs.get(OFFSETS_RETENTION_MINUTES)
     delay = configs.get(INITIAL_REBALANCE_DELAY_MS)
     return GroupOverrides(
-        commit_monotonic=configs.get(COMMIT_MONOTONIC, "").strip().lower() == "true",
+        commit_monotonic=configs.get(COMMIT_MONOTONIC, "").strip(_SPACES).lower() == "true",
         rebalance_max_join_ms=int(configs.get(REBALANCE_MAX_JOIN_MS, "0")) or None,
         initial_rebalance_delay_ms=None if delay is None else int(delay),
         offsets_retention_ms=None if retention is None else int(retention) * 60_000,

@@ -385,12 +385,13 @@ DECISIONS: tuple[Decision, ...] = (
                 r"(coordinators\.)?(node_id|host|port)",
                 _kafkas_alone,
             ),
-            _rule(
-                "lookups_with_keys_that_no_share_group_has",
-                "find_coordinator",
-                "coordinators.error_code",
-                _is(42, 15),
-            ),
+            *[
+                _rule(case, "find_coordinator", "coordinators.error_code", _is(42, 15))
+                for case in (
+                    "lookups_with_keys_that_no_share_group_has",
+                    "odd_bodies_of_find_coordinator",
+                )
+            ],
         ),
     ),
     Decision(
