@@ -1,4 +1,4 @@
-"""Looking a SQLite file over after an unclean end, beside the work."""
+"""Check a SQLite file in the background after an unclean end."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from groupkeeper.storage.job_thread import JobThread
 
 
 class SqliteCheck:
-    """``PRAGMA quick_check`` on a connection and a thread of its own."""
+    """Runs ``PRAGMA quick_check`` on its own connection and thread."""
 
     def __init__(self, path: Path, busy_timeout_s: float) -> None:
-        """Open nothing yet."""
         self._path = path
         self._busy_timeout_s = busy_timeout_s
         self._connection: sqlite3.Connection | None = None
 
     async def run(self) -> str | None:
-        """Return a line on what is wrong with the file, or None."""
+        """Return one line that says what is wrong with the file; None if it is sound."""
         thread = JobThread("sqlite-check")
         try:
             return await thread.submit(self._check)
@@ -28,9 +27,9 @@ class SqliteCheck:
             thread.stop()
 
     def interrupt(self) -> None:
-        """End a check that is running, as one that found nothing."""
+        """Interrupt a running check. Its ``run`` then returns None."""
         if (connection := self._connection) is not None:
-            with suppress(sqlite3.ProgrammingError):  # it may end by itself at this moment
+            with suppress(sqlite3.ProgrammingError):  # it may have just ended by itself
                 connection.interrupt()
 
     def _check(self) -> str | None:
@@ -39,7 +38,7 @@ class SqliteCheck:
             found = [text for (text,) in connection.execute("PRAGMA quick_check(5)").fetchall()]
         except sqlite3.DatabaseError as error:
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-                return None  # closed meanwhile
+                return None  # interrupted, as the store is closing
             found = [str(error)]
         finally:
             self._connection = None

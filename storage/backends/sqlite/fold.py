@@ -1,12 +1,12 @@
-"""Which groups the SQLite backend writes into its folded tables, and when (pure;
+"""Choose which groups the SQLite backend writes into its folded tables, and when (pure;
 docs/design.md#fold).
 
-The log alone would be enough; the fold bounds how much of it a load has to read. It costs an append
-little and nothing is ever rewritten as a whole: each append beyond a threshold takes a slice of the
-groups whose row has been out of date for longest. A large group goes in parts, one an append.
+The log alone holds all data. The fold limits how much of the log a load has to read. Beyond a
+threshold, each append also writes a few groups: those whose rows are out of date for the longest
+time. A large group is written in parts, one for each append.
 
-What was taken counts as folded once the thread has said so, and not before. What could not be
-written is put off: it holds ``folded_row``, and is tried again after a while. No append fails.
+A group counts as folded only after the writer's thread has reported it. If a write fails, the group
+is retried later, and ``folded_row`` stays below its oldest change. The append does not fail.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from groupkeeper.storage.base import ShardAppend, ShardId
 from groupkeeper.storage.codec.records import Payload, encode_record, encode_saved, group_of
 
 FOLD_AFTER_REQUESTS = 50_000
-"""Requests that may stand in the log unfolded: about what a load reads in a second."""
+"""Requests that may be unfolded in the log: about as many as a load reads in a second."""
 
 MIN_SLICE_GROUPS = 8
 MAX_SLICE_BYTES = 1024 * 1024
 MAX_SLICE_GROUPS = 1_000
-"""SQLite takes 32,766 parameters in a statement; a group needs three."""
+"""SQLite allows 32,766 parameters in a statement, and a group needs three."""
 
 IDLE_SLICE_GROUPS = 64
-"""For an append that only folds: nobody waits for it, but the loop still does the encoding."""
+"""Minimum for an append that only folds. No request waits for it, but the loop encodes it."""
 
 MIN_RETRY_SLICES = 8
 MAX_RETRY_SLICES = 1_024
-"""Slices between two attempts at what could not be written, doubling."""
+"""Slices between two retries of groups that could not be written. The number doubles each time."""
 
 GroupKey: TypeAlias = tuple[ShardId, str]
 
@@ -42,7 +42,7 @@ _Saved: TypeAlias = Mapping[ShardId, Callable[[str], SavedGroup | None]]
 
 
 class FoldedGroup(NamedTuple):
-    """A group's row to write; without a state, to remove."""
+    """A group whose row is written; deleted if ``state`` is None."""
 
     shard: ShardId
     group_id: str
@@ -55,14 +55,14 @@ class FoldedPart(NamedTuple):
     shard: ShardId
     group_id: str
     number: int
-    """From 0; what an earlier attempt has left is cleared with the first."""
+    """Counts from 0. Part 0 also deletes the parts that an earlier attempt left."""
     state: bytes
     head: bytes | None
-    """With the last part: the group's row, which makes this set of parts the one that counts."""
+    """The group's row, only in the last part. It makes this set of parts the valid one."""
 
 
 class FoldWork:
-    """What one append folds besides. The thread writes into it what became of it."""
+    """The groups that one append folds. The writer's thread stores the result in it."""
 
     __slots__ = (
         "clears",
@@ -78,36 +78,35 @@ class FoldWork:
     )
 
     def __init__(self, row: int, has_keyed: bool) -> None:
-        """Start without a group."""
         self.row = row
-        """The row that it is written behind."""
+        """The row of the append, which is written before the groups."""
         self.has_keyed = has_keyed
-        """There are records with keys of their own to write; in the end: some are left."""
+        """True if there are keyed records to write; afterwards, if some could not be written."""
         self.groups: list[FoldedGroup] = []
         self.clears: list[GroupKey] = []
-        """Those of the groups that may have parts from before, which count no more."""
+        """The groups that may still have parts, which are not valid any more."""
         self.part: FoldedPart | None = None
         self.taken: dict[GroupKey, int] = {}
-        """The groups, and the row of the oldest change of each that was not folded."""
+        """The row of the oldest change of each group that was not folded."""
         self.least_row = 0
-        """The least of these rows."""
+        """The smallest row in ``taken``."""
         self.is_retry = False
         self.error: Exception | None = None
         """Why the groups could not be written."""
         self.is_done = False
-        """Set last."""
+        """The thread sets this last."""
 
 
 class Changes(NamedTuple):
-    """What an append changes, as far as the fold cares."""
+    """The changes of an append that concern the fold."""
 
     groups: list[GroupKey]
     requests: int
-    """Steps that changed a group: what a load would have to apply again."""
+    """Steps that changed a group, which a load would have to apply again."""
 
 
 def changes_of(items: Sequence[ShardAppend]) -> Changes:
-    """Find the groups that the records of an append set or clear, each once."""
+    """Return the groups that the records of an append set or clear, each once."""
     groups: dict[GroupKey, None] = {}
     requests = 0
     for item in items:
@@ -117,7 +116,7 @@ def changes_of(items: Sequence[ShardAppend]) -> Changes:
 
 
 def changes_in(payload: Payload) -> Changes:
-    """Find the groups that a row of the log changes, each once."""
+    """Return the groups that a row of the log changes, each once."""
     groups: dict[GroupKey, None] = {}
     requests = 0
     for item in payload.items:
@@ -127,7 +126,7 @@ def changes_in(payload: Payload) -> Changes:
 
 
 def note_groups(groups: dict[GroupKey, None], shard: ShardId, records: Sequence[Record]) -> bool:
-    """Add the groups that the records of one step change; tell whether there are any."""
+    """Add the groups that the records of one step change. Return True if there are any."""
     found = False
     for record in records:
         group_id = group_of(record)
@@ -138,28 +137,28 @@ def note_groups(groups: dict[GroupKey, None], shard: ShardId, records: Sequence[
 
 
 class _LargeGroup:
-    """A group that is folded in parts, over several appends."""
+    """A group that is folded in parts over several appends."""
 
     __slots__ = ("is_waiting", "key", "parts", "row", "walk")
 
     def __init__(self, key: GroupKey, row: int) -> None:
         self.key = key
         self.row = row
-        """The oldest change that is folded once all parts are written; what changes meanwhile is a
-        change of its own."""
+        """The oldest change that is folded when all parts are written. Changes after the first part
+        was encoded are new changes."""
         self.walk = GroupWalk()
         self.parts = 0
         self.is_waiting = False
-        """For what became of its last part: none follows one that is lost."""
+        """True while its last part is being written. The next part waits for the result."""
 
 
 class FoldMap:
-    """The groups that changed since their row was written, oldest change first."""
+    """The groups that changed after their row was written, oldest change first."""
 
     def __init__(
         self, fold_after: int = FOLD_AFTER_REQUESTS, part_bytes: int = MAX_PART_BYTES
     ) -> None:
-        """Start with everything folded; a load calls ``note`` for each row that is not."""
+        """Start with everything folded. A load calls ``note`` for each row that is not."""
         self._fold_after = fold_after
         self._part_bytes = part_bytes
         self._dirty: dict[ShardId, OrderedDict[str, int]] = {}
@@ -169,14 +168,14 @@ class FoldMap:
         self.has_parts: set[GroupKey] = set()
         """Groups that may have parts in their table."""
         self._works: deque[FoldWork] = deque()
-        """What was taken and is not known to be written, oldest first."""
+        """Works whose results are not known yet, oldest first."""
         self._large: _LargeGroup | None = None
         self._keyed_row: int | None = None
-        """The oldest row with records of their own keys that could not be written."""
+        """The oldest row with keyed records that could not be written."""
         self._put_off: dict[GroupKey, int] = {}
-        """Groups that could not be written, and the oldest row with a change that is not folded."""
+        """Groups that could not be written, each with the row of its oldest unfolded change."""
         self.failures = 0
-        """Works that failed."""
+        """The number of works that failed."""
         self.failures_in_a_row = 0
         self._slices = 0
         self._retry_at = 0
@@ -184,7 +183,7 @@ class FoldMap:
         self._retry_groups = MAX_SLICE_GROUPS
 
     def note(self, row: int, changes: Changes) -> int:
-        """A log row is written; returns how many groups it makes dirty that were not."""
+        """Add the changes of a log row. Return how many groups it makes dirty that were clean."""
         made_dirty = 0
         for shard, group_id in changes.groups:
             dirty = self._dirty.get(shard)
@@ -199,7 +198,7 @@ class FoldMap:
         return made_dirty
 
     def folded_row(self, last_row: int) -> int:
-        """The row just below the oldest change that is not folded: what a load may start above."""
+        """Return the row below the oldest unfolded change. A load reads the rows above it."""
         rows = [next(iter(dirty.values())) for dirty in self._dirty.values()]
         for work in self._works:
             if work.taken:
@@ -215,7 +214,7 @@ class FoldMap:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something was taken that is not known to be written."""
+        """True if a work has no known result yet."""
         return bool(self._works)
 
     # --- what an append folds besides -------------------------------------------------------------
@@ -223,11 +222,11 @@ class FoldMap:
     def work(
         self, items: Sequence[ShardAppend], row: int, changes: Changes, has_keyed: bool
     ) -> FoldWork:
-        """Note the row of an append; choose and encode what it folds besides, oldest first.
+        """Add the row of an append; choose and encode the groups that it folds, oldest first.
 
-        As many groups as the append makes dirty, so that the map does not grow, and some more, so
-        that it shrinks. Must run in the same turn of the loop as the encoding of the payload: the
-        states then hold exactly what this and earlier appends hold.
+        It chooses as many groups as the append makes dirty, but at least a minimum, so that the map
+        shrinks. Call it in the same turn of the loop as the encoding of the payload. The states
+        then contain exactly this and all earlier appends.
         """
         made_dirty = self.note(row, changes)
         work = FoldWork(row, has_keyed or self._keyed_row is not None)
@@ -257,7 +256,7 @@ class FoldMap:
             shard, group_id = key
             group = saved[shard](group_id)
             if group is not None and not is_one_part(group, self._part_bytes):
-                if self._large is None and not size:  # one at a time, and none beside others
+                if self._large is None and not size:  # only one at a time, and in a work of its own
                     begun = _LargeGroup(key, row)
                 break
             state = None if group is None else encode_saved(group)
@@ -282,7 +281,7 @@ class FoldMap:
             work.clears.append(key)
 
     def _forget(self, key: GroupKey, is_put_off: bool) -> None:
-        """A change of the group from now on is a new one."""
+        """Remove the group, so that its next change is a new one."""
         if is_put_off:
             del self._put_off[key]
             return
@@ -292,10 +291,11 @@ class FoldMap:
             del self._dirty[key[0]]
 
     def _go_on(self, work: FoldWork, saved: _Saved) -> int:
-        """Take the next part of the group that is folded in parts, as it is now; returns its size.
+        """Encode the next part of the large group from its present state. Return the part's size.
 
-        What changes after the first part was taken is dirty again, whichever part has it: until all
-        parts are written the row of the oldest change is held, and a load applies them all again.
+        A change after the first part makes the group dirty again, whichever part contains it. Until
+        all parts are written, ``folded_row`` stays below the oldest change, and a load applies all
+        later changes again.
         """
         large = self._large
         if large is None or large.is_waiting or large.key[0] not in saved:
@@ -330,9 +330,7 @@ class FoldMap:
     # --- what became of it ------------------------------------------------------------------------
 
     def settle(self) -> Exception | None:
-        """Take in what became of earlier works, in their order; returns why the last one that
-        failed did.
-        """
+        """Process the results of earlier works, in order. Return the error of the last failure."""
         failure: Exception | None = None
         if not self._works or not self._works[0].is_done:
             return failure
@@ -354,7 +352,7 @@ class FoldMap:
 
     def _succeeded(self, work: FoldWork) -> None:
         self.failures_in_a_row = 0
-        # What had failed before is older than what was written now.
+        # A state that failed before is older than the one that was written now.
         for key in work.taken:
             self._put_off.pop(key, None)
         large = self._large
@@ -372,7 +370,7 @@ class FoldMap:
             self._retry_groups = min(2 * self._retry_groups, MAX_SLICE_GROUPS)
 
     def _failed(self, work: FoldWork) -> None:
-        """Put the groups off, behind those that wait already."""
+        """Queue the groups for a retry, behind those that wait already."""
         self.failures += 1
         self.failures_in_a_row += 1
         failed = dict(work.taken)

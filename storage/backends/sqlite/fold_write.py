@@ -1,7 +1,7 @@
-"""Writing the fold of a SQLite store: what the writer's thread does behind an append's row.
+"""Write the fold of a SQLite store, on the writer's thread after the row of an append.
 
-Nobody waits for it. What fails is told in the work itself, and whoever made the work decides what
-comes of it; no append fails because of it.
+No request waits for it. A failure is stored in the ``FoldWork``, and ``FoldMap.settle`` handles it.
+No append fails because of it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from groupkeeper.storage.base import LeaseEpoch
 
 
 class FoldWriter:
-    """Writes works in their order. Used on the thread alone."""
+    """Writes works in their order. Used only on the writer's thread."""
 
     def __init__(self) -> None:
-        """Start with nothing left over."""
         self._left: dict[tuple[int, str], KeyedRow] = {}
-        """Records with keys of their own that could not be written: the next work does."""
+        """Keyed records that could not be written. The next work retries them."""
 
     def forget(self) -> None:
-        """Drop what is left: a load comes, which finds what is missing."""
+        """Drop unwritten records before a load, which finds what is missing in the table."""
         self._left.clear()
 
     def write(
@@ -34,13 +33,13 @@ class FoldWriter:
         keyed: list[KeyedRow],
         epoch: LeaseEpoch,
     ) -> None:
-        """Write a work. Never raises; the work says whether it failed."""
+        """Write a work. Never raises: a failure is stored in ``work.error``."""
         try:
             self._write_keyed(writer, keyed, epoch)
             _write_groups(writer, work, epoch)
             if work.part is not None:
                 _write_part(writer, work.part, epoch)
-        except Exception as error:  # noqa: BLE001 - told by the work
+        except Exception as error:  # noqa: BLE001 - the work has it
             work.error = error
         work.has_keyed = bool(self._left)
         work.is_done = True
@@ -56,7 +55,7 @@ class FoldWriter:
 
 
 def save_folded_row(writer: sqlite3.Connection, folded_row: int, epoch: LeaseEpoch) -> None:
-    """Note up to which row everything is folded, unless more is noted."""
+    """Record the row up to which everything is folded, unless a later row is recorded."""
     writer.execute(schema.SAVE_FOLDED_ROW, (folded_row, folded_row, epoch))
 
 
@@ -73,7 +72,7 @@ def _write_groups(writer: sqlite3.Connection, work: FoldWork, epoch: LeaseEpoch)
 
 
 def _write_part(writer: sqlite3.Connection, part: FoldedPart, epoch: LeaseEpoch) -> None:
-    """Write one part into a set that does not count yet; with the last one it does, at once."""
+    """Write one part into the next set of parts. The last part makes this set the valid one."""
     key = (part.shard, part.group_id)
     if part.number == 0:
         writer.execute(schema.REMOVE_OTHER_PARTS, (*key, *key, epoch))

@@ -1,7 +1,8 @@
-"""Whether SQLite failed because the disk is full, which it tells under several names.
+"""Find out if SQLite failed because the disk is full. It has several error codes for that.
 
-A write that finds no room is SQLITE_FULL. But a write-ahead log or its index that cannot be made is
-SQLITE_CANTOPEN or SQLITE_IOERR, and so is a sync that finds no room for what was written before.
+A write without room fails with SQLITE_FULL. If SQLite cannot create the write-ahead log or its
+index, the code is SQLITE_CANTOPEN or SQLITE_IOERR. The same is true if a sync has no room for
+earlier writes.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from groupkeeper.storage.file_lock import FULL
 _T = TypeVar("_T")
 
 _BUSY_CODES: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL)
-"""Primary result codes of what goes by without us."""
+"""Primary result codes of failures that may end without a change to the store."""
 _MAYBE_FULL_CODES: Final = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 
 _DAMAGED_CODES: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-"""Primary result codes of what trying again does not mend."""
+"""Primary result codes of failures that a retry does not repair."""
 
 PROBE_BYTES: Final = 256 * 1024
-"""More than what a start makes: an index of 32 KB, and a write-ahead log of some pages."""
+"""More than a start writes: an index of 32 KB, and a write-ahead log of some pages."""
 
 
 def explained(work: Callable[[], _T], path: Path) -> _T:
-    """Do it; what SQLite raises becomes StoreBusy where trying again helps, StoreRefused where a
-    person has to mend the file, else StorageError.
+    """Do the work, and return its result. Blocks: it may write a file to see if there is room.
 
-    Blocks: it may have to try whether there is room.
+    An error of SQLite is raised as StoreBusy if a retry may help, as StoreRefused if an operator
+    has to repair the file, and otherwise as StorageError.
     """
     try:
         return work()
@@ -50,7 +51,7 @@ def explained(work: Callable[[], _T], path: Path) -> _T:
 
 
 def is_full(directory: Path) -> bool:
-    """Tell whether a file of a few pages finds no room, or the quota does not allow it."""
+    """Return True if there is no room, or no quota, for a file of a few pages."""
     try:
         with tempfile.TemporaryFile(dir=directory, buffering=0) as probe:
             written = probe.write(bytes(PROBE_BYTES))

@@ -1,4 +1,4 @@
-"""A large group's saved state, in parts that are each quick to encode (pure)."""
+"""Split the saved state of a large group into parts that are quick to encode (pure)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from groupkeeper.coordinator.core.groups.group_bytes import offset_bytes, topic_
 from groupkeeper.coordinator.core.records import SavedGroup, SavedOffset
 
 MAX_PART_BYTES: Final = 512 * 1024
-"""Encoding as much takes the loop up to 5 ms."""
+"""The loop needs up to 5 ms to encode this much."""
 
 _MEMBER_BYTES: Final = 4_096
-"""More than most members take: a group with this many goes in parts for nothing at worst."""
+"""More than most members need. If a member needs less, a group may be split without need."""
 
 Offsets: TypeAlias = dict[str, dict[int, SavedOffset]]
 
 
 def is_one_part(group: SavedGroup, part_bytes: int) -> bool:
-    """Whether a group fits into one part for certain; found out without encoding it."""
+    """Return True if a group certainly fits into one part. It is estimated without encoding."""
     members = () if group.metadata is None else group.metadata.members
     left = part_bytes - _MEMBER_BYTES * len(members)
     for topic, partitions in group.offsets.items():
@@ -32,19 +32,22 @@ def is_one_part(group: SavedGroup, part_bytes: int) -> bool:
 
 
 class GroupWalk:
-    """A walk over the offsets of one group, which may change and even be made anew on the way.
+    """A walk over the offsets of one group.
 
-    Every offset that is there from the beginning of the walk to its end is taken, once.
+    The group may change during the walk, and may even be deleted and created again. The walk
+    returns every offset that exists from its beginning to its end exactly once.
     """
 
     def __init__(self) -> None:
-        """Begin before the first offset."""
         self._offsets: Mapping[str, Mapping[int, SavedOffset]] = {}
         self._keys: Iterator[tuple[str, int]] | None = None
         self.is_done = False
 
     def take(self, group: SavedGroup, part_bytes: int) -> Offsets:
-        """Return the next offsets as they are now, up to about so many bytes, and at least one."""
+        """Return the next offsets with their present values, up to about ``part_bytes``.
+
+        It returns at least one offset, unless none is left.
+        """
         self._offsets = group.offsets
         if self._keys is None:
             self._keys = self._walk()
@@ -53,7 +56,7 @@ class GroupWalk:
         for topic, partition in self._keys:
             stored = self._offsets.get(topic, {}).get(partition)
             if stored is None:
-                continue  # it was removed since
+                continue  # it was removed during the walk
             if topic not in taken:
                 taken[topic] = {}
                 size += topic_bytes(topic)

@@ -1,8 +1,8 @@
-"""The table of the SQLite backend for records with a key of their own: topics, configs, ends.
+"""The table ``keyed`` of the SQLite backend, for keyed records: topics, configs, ends.
 
-It is written behind the row of the log that sets them, by a statement of its own: a crash between
-the two, or a disk that is full, leaves the row alone. What is known of the fold is about groups, so
-the next row would tell that all below it is folded. A load therefore writes what the table lacks.
+A second statement writes them, after the row of the log that has them. A crash or a full disk
+between both leaves only the row. After a load, ``folded_row`` could then move past that row: a new
+fold map knows only the groups. A load therefore writes what the table lacks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from groupkeeper.storage.base import Batch, LeaseEpoch, ShardAppend, ShardId
 from groupkeeper.storage.codec.records import WITH_OWN_KEY, encode_record, own_key
 
 KeyedRow: TypeAlias = tuple[ShardId, str, bytes | None]
-"""A row to write; without a record, to remove."""
+"""A row to write; deleted if its record is None."""
 
 _ROWS_PER_STATEMENT = 1_000
 
@@ -26,9 +26,9 @@ _Changes: TypeAlias = dict[tuple[ShardId, str], Record | None]
 
 
 def keyed_changes(items: Sequence[ShardAppend]) -> list[KeyedRow]:
-    """Find the last record of each key of its own; None where it was cleared.
+    """Return the last record of each key in an append; None if the key was cleared.
 
-    They are few, so they go into their table with the append itself and are never waited for.
+    There are few of them, so each append writes all of its own, and no request waits for them.
     """
     changes: _Changes = {}
     for item in items:
@@ -40,23 +40,22 @@ def keyed_changes(items: Sequence[ShardAppend]) -> list[KeyedRow]:
 
 
 class LoadedKeys:
-    """What a load has read of the table, and of the log above it."""
+    """The keyed records that a load has read from the table, and from the log."""
 
     def __init__(self) -> None:
-        """Start with an empty table."""
         self._table: dict[tuple[ShardId, str], bytes] = {}
         self._changes: _Changes = {}
 
     def in_table(self, shard: ShardId, key: str, data: bytes) -> None:
-        """A row of the table."""
+        """Add a row of the table."""
         self._table[shard, key] = data
 
     def in_log(self, shard: ShardId, batches: Sequence[Batch]) -> None:
-        """What the log says later."""
+        """Add the records of a row of the log."""
         _note(self._changes, shard, batches)
 
     def missing(self) -> list[KeyedRow]:
-        """The rows by which the table falls short of the log."""
+        """Return the rows of the table that differ from the log."""
         found: list[KeyedRow] = []
         for (shard, key), record in self._changes.items():
             data = None if record is None else encode_record(record)
@@ -66,7 +65,7 @@ class LoadedKeys:
 
 
 def write_keyed(writer: sqlite3.Connection, keyed: Sequence[KeyedRow], epoch: LeaseEpoch) -> None:
-    """Write and remove rows, a thousand a statement; changes nothing under an older lease."""
+    """Write and delete rows, a thousand a statement. Changes nothing under an older lease."""
     set_ = [row for row in keyed if row[2] is not None]
     cleared = [row[:2] for row in keyed if row[2] is None]
     for part in _parts(set_):

@@ -1,4 +1,4 @@
-"""Reading what a SQLite store holds: the folded tables, then the rows of the log above them."""
+"""Load a SQLite store: read the folded tables, then the rows of the log above them."""
 
 from __future__ import annotations
 
@@ -25,23 +25,25 @@ from groupkeeper.storage.codec.records import (
 
 LOAD_CHUNK_ROWS = 256
 LOAD_CHUNK_BYTES = 128 * 1024
-"""What is read and decoded in one job of the thread, in one or two milliseconds: the loop gets the
-lock between two. A job for every few rows cost a load of 20,000 rows more than the rows did.
+"""The thread reads and decodes this much in one job of one or two milliseconds. Between two jobs
+the loop gets the interpreter lock. With only a few rows a job, a load of 20,000 rows spent more
+time on jobs than on rows.
 """
 
 _T = TypeVar("_T")
 
 
 class Run(Protocol):
-    """Does work on the thread of a store; raises StorageError where SQLite fails."""
+    """Does work on the thread of a store, and returns its result.
 
-    async def __call__(self, work: Callable[[], _T], /) -> _T:
-        """Return what the work returns."""
-        ...
+    Raises StorageError if SQLite fails.
+    """
+
+    async def __call__(self, work: Callable[[], _T], /) -> _T: ...
 
 
 class LogEnd(NamedTuple):
-    """Where the log stands."""
+    """The last row of the log, and where the fold is."""
 
     row: int
     next_seq: int
@@ -50,7 +52,7 @@ class LogEnd(NamedTuple):
 
 
 def read_log_end(connection: sqlite3.Connection, path: Path) -> LogEnd:
-    """Read where the log stands. Raises StoreRefused where its last row cannot be read."""
+    """Read the end of the log. Raises StoreRefused if its last row cannot be read."""
     ((row, next_seq, head, folded_row),) = connection.execute(
         'SELECT "row", first_seq + count, CAST(payload AS BLOB), folded_row FROM log, fold '
         'ORDER BY "row" DESC LIMIT 1'
@@ -63,8 +65,9 @@ def read_log_end(connection: sqlite3.Connection, path: Path) -> LogEnd:
 
 
 def _unreadable(path: Path, where: str, error: StorageError) -> StoreRefused:
-    """Refuse the store over a row that cannot be read: it will not be another one next time, and
-    to go on without it would take back what was acknowledged.
+    """Return the error for a row that cannot be read.
+
+    A retry would read the same row, and a load without it would lose acknowledged changes.
     """
     return StoreRefused(
         f"{path}: {where}: {error}; a newer groupkeeper wrote it, or it is damaged: "
@@ -77,12 +80,12 @@ def _text(name: bytes) -> str:
 
 
 class SqliteLoad:
-    """One load, in one read transaction. What it found out stands in it once ``read`` has ended."""
+    """One load in one read transaction. Its attributes are complete after ``read`` has ended."""
 
     end: LogEnd
 
     def __init__(self, run: Run, path: Path, busy_timeout_s: float, fold: FoldMap) -> None:
-        """Read nothing yet. ``fold``: without changes; each row that is not folded is noted."""
+        """Use ``fold``, a map without changes, to collect each row that is not folded."""
         self._run = run
         self._path = path
         self._busy_timeout_s = busy_timeout_s
@@ -92,7 +95,7 @@ class SqliteLoad:
     async def read(
         self, wanted: Collection[ShardId]
     ) -> AsyncGenerator[tuple[ShardId, Sequence[Record]], None]:
-        """Yield the records of the shards that are wanted."""
+        """Yield the records of the wanted shards, in order within a shard."""
         reader = await self._run(partial(schema.connect_reader, self._path, self._busy_timeout_s))
         try:
             await self._run(partial(reader.execute, "BEGIN"))
@@ -110,7 +113,7 @@ class SqliteLoad:
     def _by_shard(
         self, chunk: Sequence[tuple[int, Payload]], wanted: Collection[ShardId]
     ) -> dict[ShardId, list[Record]]:
-        """Note rows of the log; return the records that are wanted, in order within a shard."""
+        """Add rows to the fold map. Return their records by shard, for the wanted shards."""
         found: dict[ShardId, list[Record]] = {}
         for row, payload in chunk:
             self.fold.note(row, changes_in(payload))
@@ -155,7 +158,7 @@ class SqliteLoad:
         try:
             await self._run(reader.close)
         except StorageError:
-            reader.close()  # the storage was closed during the load, so the thread is through
+            reader.close()  # the storage was closed during the load, so the thread has ended
 
 
 _SELECT_PARTS = """SELECT shard, CAST(p.state AS BLOB), CAST(group_id AS BLOB)
@@ -174,7 +177,7 @@ def _select_rows(reader: sqlite3.Connection, folded_row: int) -> sqlite3.Cursor:
 
 
 def _fetch_rows(rows: sqlite3.Cursor, path: Path) -> list[tuple[int, Payload]]:
-    """Read and decode the next rows of the log: many small ones, or one that is large."""
+    """Read and decode the next rows of the log: many small ones, or one large one."""
     chunk: list[tuple[int, Payload]] = []
     left = LOAD_CHUNK_BYTES
     for number, data in rows:

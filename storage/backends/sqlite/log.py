@@ -1,6 +1,4 @@
-"""The door to a SQLite store's events: what it notes and deletes goes through the writer's thread,
-in small portions.
-"""
+"""The event source of a SQLite store. The writer's thread does its writes, in small portions."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from groupkeeper.storage.event_log.clock import LogClock
 from groupkeeper.storage.event_log.source import Address, LogHead
 
 TRIM_ROWS: Final = 32
-"""Rows that one statement deletes: an append that comes meanwhile waits for no more."""
+"""Rows that one statement deletes. An append waits for one such statement at most."""
 
 
 _TRIM: Final = """DELETE FROM log WHERE "row" IN (
@@ -31,15 +29,13 @@ _T = TypeVar("_T")
 
 
 class OnWriter(Protocol):
-    """Does something short on the writer's thread and connection, between two appends."""
+    """Does short work on the writer's thread and connection, and returns its result."""
 
-    async def __call__(self, work: Callable[[sqlite3.Connection], _T], /) -> _T:
-        """Return what the work returns."""
-        ...
+    async def __call__(self, work: Callable[[sqlite3.Connection], _T], /) -> _T: ...
 
 
 class SqliteEvents:
-    """The events of a SQLite store that is open."""
+    """The events of an open SQLite store."""
 
     def __init__(
         self,
@@ -48,7 +44,7 @@ class SqliteEvents:
         clock: LogClock,
         known_folded_row: Callable[[], int],
     ) -> None:
-        """Touch nothing yet. ``known_folded_row`` may lag behind; it is asked on the loop."""
+        """Open nothing yet. ``known_folded_row`` is called on the loop, and may lag behind."""
         self.clock = clock
         self.address: Address | None = Address(
             f"sqlite:///{path}", path.with_name(f"{path.name}.sealing")
@@ -57,28 +53,24 @@ class SqliteEvents:
         self._on_writer = on_writer
         self._known_folded_row = known_folded_row
         self._first_row = 0
-        """No older row is left; may lag behind."""
+        """No row before this one is left to delete. May lag behind."""
 
     def open_rows(self) -> SqliteRows:
-        """Open the rows, for the thread that asks."""
         return SqliteRows(self._path)
 
     async def head(self) -> LogHead:
-        """Tell the last event."""
         return await self._on_writer(
             lambda c: LogHead(last_log_id(c), read_log_end(c, self._path).next_seq - 1)
         )
 
     async def note_place(self, log_dir: str) -> None:
-        """Note where the files are, for readers that know the store alone."""
         await self._on_writer(lambda c: _note_place(c, log_dir))
 
     async def note_sealed(self, seq: int, new: Collection[str], gone: Collection[str]) -> None:
-        """Note up to where files hold the events, and in which logs; forget logs that are gone."""
         await self._on_writer(lambda c: _note_sealed(c, seq, new, gone))
 
     async def trim(self, sealed_row: int) -> int:
-        """Delete the oldest rows that are folded and noted as sealed, never the newest."""
+        """Delete the oldest rows that are folded and recorded as sealed, never the newest row."""
         if self._first_row > min(sealed_row, self._known_folded_row()):
             return 0
         deleted, folded_row = await self._on_writer(self._trim)
@@ -93,7 +85,7 @@ class SqliteEvents:
 
 
 def last_log_id(connection: sqlite3.Connection) -> str | None:
-    """The log of the last event; None before the first, and where no row has events any more."""
+    """Return the log of the last event; None if no row has events."""
     found = connection.execute(
         'SELECT CAST(payload AS BLOB) FROM log WHERE count > 0 ORDER BY "row" DESC LIMIT 1'
     ).fetchall()
@@ -119,9 +111,10 @@ def _note_sealed(
 
 @contextmanager
 def _without_waiting(connection: sqlite3.Connection) -> Iterator[None]:
-    """Let what is written meanwhile become durable with the next append, and not by itself: the
-    append behind it would wait as well. Order is kept: the log of SQLite is synced as a whole. What
-    a power cut takes back is found out, or done, again.
+    """Write without a sync, so that the writes become durable with the next append.
+
+    A sync here would delay the next append. The order of writes is kept, because SQLite syncs its
+    write-ahead log as a whole. After a power cut, lost writes are repeated.
     """
     connection.execute("PRAGMA synchronous = NORMAL")
     try:

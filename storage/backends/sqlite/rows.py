@@ -1,6 +1,6 @@
-"""The rows of a SQLite store's event log, read from any process of the same user, at any time.
+"""Read the rows of a SQLite store's event log, from any process of the same user, at any time.
 
-A row is found by its seq in a few steps, and nothing is scanned.
+A row is found by its seq in a few steps, without a scan.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from groupkeeper.storage.event_log.source import LogEnds, LogNote
 from groupkeeper.storage.segment_lines import EventDict
 
 READ_ROWS: Final = 8
-"""Rows that are read at once: unless they are held, no transaction stays open."""
+"""Rows that are read at once. Only ``hold`` keeps a transaction open between two reads."""
 
 _BUSY_TIMEOUT_S: Final = 5.0
 
 
 class SqliteRow(NamedTuple):
-    """One append."""
+    """The events of one append."""
 
     row: int
     first_seq: int
@@ -32,21 +32,19 @@ class SqliteRow(NamedTuple):
     data: bytes
 
     def lines(self) -> RowLines:
-        """Render the events as lines of a segment."""
         return row_lines(self.first_seq, self.data)
 
     def events(self, since_ms: int = 0) -> Iterator[EventDict]:
-        """Render the events; none of them if they are older than a moment."""
         payload = decode_payload(self.data)
         if payload.ts_ms >= since_ms:
             yield from payload_events(self.first_seq, payload)
 
 
 class SqliteRows:
-    """The rows of one store, on a connection of its own."""
+    """The rows of one store, read on their own connection."""
 
     def __init__(self, path: Path) -> None:
-        """Open it. Raises StoreRefused: SQLite's own words for what is no store help nobody."""
+        """Open the file. Raises StoreRefused with a clear message if it is not a store."""
         if path.is_dir():
             raise StoreRefused(f"{path}: is a directory, and not the SQLite file of a store")
         if not path.exists():
@@ -64,19 +62,16 @@ class SqliteRows:
             self._connection.close()
             raise StoreRefused(f"{path}: is empty, no daemon has written to it yet")
         self._last: SqliteRow | None = None
-        """The row that was read last: whoever goes on behind it finds the next at once."""
+        """The row that was read last. A reader that continues after it needs no search."""
 
     def hold(self) -> None:
-        """Show what stands now, and go on showing it."""
         self._fetch("BEGIN")
 
     def close(self) -> None:
-        """Let go of the store."""
         self._connection.close()
 
     def note(self) -> LogNote:
-        """Tell what the store has noted of sealing."""
-        # a store that was made before there was any sealing, and was not opened since, has no table
+        # a store from before sealing has no such table until a newer version opens it
         if not self._fetch("SELECT 1 FROM sqlite_schema WHERE name = 'sealed_logs'"):
             return LogNote(frozenset(), None)
         log_ids = self._fetch("SELECT log_id FROM sealed_logs")
@@ -86,13 +81,11 @@ class SqliteRows:
         )
 
     def ends(self) -> LogEnds:
-        """Tell where the rows begin and end."""
         ((first,),) = self._fetch('SELECT first_seq FROM log ORDER BY "row" LIMIT 1')
         _, last = self._newest()
         return LogEnds(first, last)
 
     def log_id_at(self, seq: int) -> str | None:
-        """Tell the log that an event belongs to; None where its row has gone."""
         ((first, last, data),) = self._fetch(
             "SELECT first_seq, first_seq + count - 1, CAST(payload AS BLOB) FROM log "
             'WHERE "row" <= ? ORDER BY "row" DESC LIMIT 1',
@@ -101,7 +94,6 @@ class SqliteRows:
         return decode_head(data).log_id if first <= seq <= last else None
 
     def rows(self, after_seq: int, containing: bytes = b"") -> Iterator[SqliteRow]:
-        """Yield the rows above a seq, in order, but those without the bytes given."""
         last = self._last
         if last is not None and last.last_seq == after_seq:
             at = last.row
@@ -120,14 +112,14 @@ class SqliteRows:
             at = row.row
 
     def _newest(self) -> tuple[int, int]:
-        """The newest row, which is never deleted, and the last seq."""
+        """Return the newest row, which is never deleted, and the last seq."""
         ((row, last_seq),) = self._fetch(
             'SELECT "row", first_seq + count - 1 FROM log ORDER BY "row" DESC LIMIT 1'
         )
         return row, last_seq
 
     def _row_of(self, seq: int) -> int:
-        """The last row that begins at or below a seq: the one that holds it, if any does."""
+        """Return the last row that begins at or below a seq. If any row holds the seq, it does."""
         ((low,),) = self._fetch('SELECT "row" FROM log ORDER BY "row" LIMIT 1')
         high, _ = self._newest()
         while low < high:

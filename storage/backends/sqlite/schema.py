@@ -1,4 +1,4 @@
-"""The tables of the SQLite backend, how they came to be, and whom they may be opened by."""
+"""The tables of the SQLite backend, their migrations, and the checks of who may open them."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from groupkeeper.storage.codec.records import encode_payload
 from groupkeeper.storage.file_lock import connect_reading
 
 APPLICATION_ID: Final = 0x67726B70
-""""grkp" in the header of the file: tells our databases from others (``PRAGMA application_id``)."""
+""""grkp" in the header of the file, which marks our databases (``PRAGMA application_id``)."""
 
 Migration: TypeAlias = Sequence[str]
-"""The statements that lead from one schema version to the next, in one transaction."""
+"""The statements from one schema version to the next, which run in one transaction."""
 
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     (
-        # What the store is, and whether its last user closed it: cluster_id, shards, running.
+        # The identity of the store (cluster_id, shards), and whether it is open (running).
         "CREATE TABLE store (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID",
-        # One lane, one lease: every append names the epoch and is refused when it is not this one.
+        # One lane, one lease: an append with another epoch is refused.
         """CREATE TABLE lease (
             id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL, owner TEXT NOT NULL
         )""",
         "INSERT INTO lease VALUES (1, 0, '')",
         # One row an append; payload: storage/codec/records.py. The newest row is never deleted,
-        # because row and seq are counted on from it.
+        # because the next row and seq are computed from it.
         """CREATE TABLE log (
             "row" INTEGER PRIMARY KEY, first_seq INTEGER NOT NULL, count INTEGER NOT NULL,
             payload TEXT NOT NULL
         )""",
-        # The folded state: what the log came to up to some row at or above fold.folded_row. A
-        # payload's head tells folded_row too; the larger of the two holds.
+        # The folded state: the result of the log up to some row at or above fold.folded_row. A
+        # payload's head has folded_row too; the larger of the two is valid.
         """CREATE TABLE groups (
             shard INTEGER NOT NULL, group_id TEXT NOT NULL, state TEXT NOT NULL,
             PRIMARY KEY (shard, group_id)
@@ -48,7 +48,7 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
             id INTEGER PRIMARY KEY CHECK (id = 1), folded_row INTEGER NOT NULL
         )""",
         "INSERT INTO fold VALUES (1, 0)",
-        # For people. As of the last fold, so it lags behind what is committed.
+        # For operators. It shows the last fold, so newer commits may be missing.
         """CREATE VIEW offsets AS
             SELECT g.shard, g.group_id, topic.key AS topic,
                    CAST(part.key AS INTEGER) AS "partition",
@@ -62,17 +62,17 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
                  json_each(topic.value) AS part""",
     ),
     (
-        # Follows the files of sealed segments (event_log/settling.py); rows are deleted by it.
+        # How far segments are sealed (event_log/settling.py). Rows up to there may be deleted.
         """CREATE TABLE sealed (
             id INTEGER PRIMARY KEY CHECK (id = 1), sealed_seq INTEGER NOT NULL
         )""",
         "INSERT INTO sealed VALUES (1, 0)",
-        # Whose files they are: a directory may be shared, and rows of older logs have gone.
+        # Which logs are this store's: stores may share a directory, and old rows are deleted.
         "CREATE TABLE sealed_logs (log_id TEXT PRIMARY KEY) WITHOUT ROWID",
     ),
     (
-        # A large group's state stands in parts, so that none of its rows is ever large: its row
-        # here has its metadata alone, and names the set of parts that counts. 0: it is whole.
+        # A large group is stored in parts, so that no row is large. Its row here has only its
+        # metadata, and the number of the valid set of parts. 0: it is not split.
         "ALTER TABLE groups ADD COLUMN part_set INTEGER NOT NULL DEFAULT 0",
         """CREATE TABLE group_parts (
             shard INTEGER NOT NULL, group_id TEXT NOT NULL, part_set INTEGER NOT NULL,
@@ -103,8 +103,8 @@ APPEND: Final = """INSERT INTO log ("row", first_seq, count, payload)
     SELECT last."row" + 1, last.first_seq + last.count, ?, CAST(? AS TEXT)
     FROM (SELECT "row", first_seq, count FROM log ORDER BY "row" DESC LIMIT 1) AS last, lease
     WHERE lease.epoch = ?"""
-"""One append: row and seq follow the last durable ones, and the epoch is checked, all in one
-statement that is its own transaction. (count, payload, epoch)"""
+"""One append. One statement, which is its own transaction, computes row and seq from the last row
+and checks the epoch. (count, payload, epoch)"""
 
 _SAVE_GROUPS = """INSERT INTO groups (shard, group_id, state)
     SELECT column1, column2, CAST(column3 AS TEXT) FROM (VALUES {rows})
@@ -121,20 +121,20 @@ REMOVE_OTHER_PARTS: Final = """DELETE FROM group_parts
     WHERE shard = ? AND group_id = ? AND part_set IS NOT
         (SELECT part_set FROM groups WHERE shard = ? AND group_id = ?)
     AND (SELECT epoch FROM lease) = ?"""
-"""Clear the parts of a group that do not count. (shard, group_id, the same again, epoch)"""
+"""Delete the parts of a group that are not valid. (shard, group_id, the same again, epoch)"""
 
 SAVE_PART: Final = """INSERT INTO group_parts (shard, group_id, part_set, part, state)
     SELECT ?, ?, 1 + coalesce(
         (SELECT part_set FROM groups WHERE shard = ? AND group_id = ?), 0), ?, CAST(? AS TEXT)
     WHERE (SELECT epoch FROM lease) = ?"""
-"""Write a part of a group into the set behind the one that counts.
+"""Write a part of a group into the set after the valid one.
 (shard, group_id, the same again, part, state, epoch)"""
 
 END_PARTS: Final = """INSERT INTO groups (shard, group_id, state, part_set)
     SELECT ?, ?, CAST(? AS TEXT), 1 WHERE (SELECT epoch FROM lease) = ?
     ON CONFLICT (shard, group_id)
     DO UPDATE SET state = excluded.state, part_set = part_set + 1"""
-"""Let the next set of parts of a group count, from now on. (shard, group_id, state, epoch)"""
+"""Make the next set of parts of a group the valid one. (shard, group_id, state, epoch)"""
 
 _SAVE_KEYED = """INSERT INTO keyed (shard, key, record)
     SELECT column1, column2, CAST(column3 AS TEXT) FROM (VALUES {rows})
@@ -149,27 +149,27 @@ SAVE_FOLDED_ROW: Final = """UPDATE fold SET folded_row = ?
 
 
 def save_groups(count: int) -> str:
-    """Write so many groups: (shard, group_id, state) each, then the epoch."""
+    """Return the SQL that writes groups: (shard, group_id, state) each, then the epoch."""
     return _SAVE_GROUPS.format(rows=_rows("(?,?,?)", count))
 
 
 def remove_groups(count: int) -> str:
-    """Remove so many groups: (shard, group_id) each, then the epoch."""
+    """Return the SQL that deletes groups: (shard, group_id) each, then the epoch."""
     return _REMOVE_GROUPS.format(rows=_rows("(?,?)", count))
 
 
 def remove_parts(count: int) -> str:
-    """Remove all parts of so many groups: (shard, group_id) each, then the epoch."""
+    """Return the SQL that deletes the parts of groups: (shard, group_id) each, then the epoch."""
     return _REMOVE_PARTS.format(rows=_rows("(?,?)", count))
 
 
 def save_keyed(count: int) -> str:
-    """Write so many records with a key of their own: (shard, key, record) each, then the epoch."""
+    """Return the SQL that writes keyed records: (shard, key, record) each, then the epoch."""
     return _SAVE_KEYED.format(rows=_rows("(?,?,?)", count))
 
 
 def remove_keyed(count: int) -> str:
-    """Remove so many records with a key of their own: (shard, key) each, then the epoch."""
+    """Return the SQL that deletes keyed records: (shard, key) each, then the epoch."""
     return _REMOVE_KEYED.format(rows=_rows("(?,?)", count))
 
 
@@ -180,12 +180,12 @@ def _rows(row: str, count: int) -> str:
 # --- connections ---------------------------------------------------------------------------------
 
 Connect: TypeAlias = Callable[[Path, float], sqlite3.Connection]
-"""Opens the writer's connection: (path, busy timeout in seconds). Tests put one of their own here
-to kill the process inside a statement; ``execute`` is the one method that the writer calls."""
+"""Opens the writer's connection: (path, busy timeout in seconds). Tests pass their own, to kill the
+process inside a statement."""
 
 
 def connect_writer(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
-    """Open a connection for one thread that sees every statement as a transaction of its own."""
+    """Open a connection on which every statement is its own transaction. One thread uses it."""
     return sqlite3.connect(
         path,
         timeout=busy_timeout_s,
@@ -196,7 +196,7 @@ def connect_writer(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
 
 
 def connect_reader(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
-    """Open a connection that cannot write; any process of the same user may, at any time."""
+    """Open a read-only connection. Any process of the same user may do so at any time."""
     return connect_reading(
         path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
     )
@@ -205,11 +205,11 @@ def connect_reader(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
 # --- opening -------------------------------------------------------------------------------------
 
 JOURNAL_SIZE_LIMIT_BYTES: Final = 64 * 1024 * 1024
-"""A WAL that a long reader has let grow is cut back to this once it has been copied."""
+"""If a long read has made the WAL grow, it is cut to this size after a checkpoint."""
 
 
 def refuse_other(connection: sqlite3.Connection, path: Path) -> bool:
-    """Raise StoreRefused for a file that is not ours; return whether it is an empty one."""
+    """Raise StoreRefused if the file is not ours. Return True if it is empty."""
     try:
         application_id = _pragma(connection, "application_id")
         is_empty = not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
@@ -223,7 +223,7 @@ def refuse_other(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Set up the connection of the writer. Raises StoreRefused for a file that is not ours."""
+    """Configure the writer's connection. Raises StoreRefused if the file is not ours."""
     is_empty = refuse_other(connection, path)
     refuse_newer(connection, path, len(MIGRATIONS))
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -236,7 +236,7 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def refuse_newer(connection: sqlite3.Connection, path: Path, known: int) -> None:
-    """Raise StoreRefused where a newer version has changed the tables beyond what is known here."""
+    """Raise StoreRefused if the schema version is newer than ``known``."""
     found = _pragma(connection, "user_version")
     if found > known:
         raise StoreRefused(
@@ -248,7 +248,7 @@ def refuse_newer(connection: sqlite3.Connection, path: Path, known: int) -> None
 def migrate(
     connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS
 ) -> None:
-    """Bring the tables to the last version, one transaction a version."""
+    """Migrate the tables to the last version, in one transaction a version."""
     refuse_newer(connection, path, len(migrations))
     for version in range(_pragma(connection, "user_version"), len(migrations)):
         connection.execute("BEGIN IMMEDIATE")
@@ -265,13 +265,13 @@ def migrate(
 def identify(
     connection: sqlite3.Connection, path: Path, identity: StoreIdentity, stamp: Stamp
 ) -> bool:
-    """Name a new store, or check that an old one is the one wanted; mark it as running.
+    """Write the identity into a new store, or check that of an old one. Mark the store as running.
 
-    Returns whether its last user ended without closing it.
+    Returns True if its last user did not close it. Raises StoreRefused for another identity.
     """
     found = dict(connection.execute("SELECT key, value FROM store").fetchall())
     if not found:
-        # Row 0 holds no append: it is what row 1 and seq 1 are counted on from.
+        # Row 0 holds no append: row 1 and seq 1 are computed from it.
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("INSERT INTO store VALUES ('shards', ?)", (identity.shards,))
         connection.execute("INSERT INTO store VALUES ('cluster_id', ?)", (identity.cluster_id,))
@@ -286,7 +286,7 @@ def identify(
 
 
 def file_bytes(path: Path) -> int:
-    """Tell the size of a file; 0 where there is none."""
+    """Return the size of a file; 0 if it does not exist."""
     try:
         return os.stat(path).st_size
     except FileNotFoundError:

@@ -1,9 +1,9 @@
 """The default backend: one SQLite file, one writer thread, one row an append
 (docs/design.md#atomic).
 
-Every statement of the writer thread is a fight with the loop for the interpreter lock, so an append
-is one statement, a fold one more behind it, and both were encoded on the loop. Reading happens on
-connections of its own: a WAL lets them be, in this process and in others.
+For every statement the writer thread competes with the loop for the interpreter lock. So an append
+is one statement, its fold a few more, and the loop encodes both. Readers in this and in other
+processes have their own connections, which a WAL allows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from groupkeeper.storage.job_thread import JobThread
 from groupkeeper.storage.segment_lines import EventDict
 
 MAX_STEP_BYTES = 16 * 1024 * 1024
-"""Far below SQLite's limit of a value (1 GB); what a step above it would cost the loop decides."""
+"""Far below SQLite's limit for a value (1 GB). A larger step would keep the loop busy too long."""
 
 _T = TypeVar("_T")
 
@@ -61,19 +61,19 @@ _log = structlog.get_logger(__name__)
 
 
 class _Append(NamedTuple):
-    """Everything that the thread needs for one append, encoded on the loop."""
+    """One append as the loop has encoded it for the thread."""
 
     epoch: LeaseEpoch
     event_count: int
     payload: bytes | None
-    """None: only folds."""
+    """None if the append only folds."""
     keyed: list[KeyedRow]
     work: FoldWork
     folded_row: int
 
 
 class SqliteOffsetStorage:
-    """One file, one lane: all shards are written in one transaction under one epoch."""
+    """Stores all shards in one file: one transaction an append, under one epoch."""
 
     def __init__(  # noqa: PLR0913 - seams for tests
         self,
@@ -86,8 +86,8 @@ class SqliteOffsetStorage:
         part_bytes: int = MAX_PART_BYTES,
         connect: schema.Connect = schema.connect_writer,
     ) -> None:
-        """Touch nothing yet. A group with more than ``part_bytes`` is folded in parts. ``connect``
-        opens the writer's connection: a seam for tests.
+        """Open nothing yet. A group with more than ``part_bytes`` is folded in parts. ``connect``
+        opens the writer's connection; tests replace it.
         """
         self.limits = StorageLimits(
             max_step_bytes=MAX_STEP_BYTES,
@@ -95,9 +95,9 @@ class SqliteOffsetStorage:
             fold_after_requests=fold_after,
             sole_owner=True,
         )
-        # Two names of one file must be one lock.
+        # Two names of one file must lead to one lock.
         self.path = Path(path).resolve()
-        # Waiting for another process's write lock must end before the caller gives the append up.
+        # The wait for another process's write lock must end before the append times out.
         self._busy_timeout_s = append_timeout_ms / 2 / 1000
         self._make_fold_map = partial(FoldMap, fold_after, part_bytes)
         self._connect = connect
@@ -107,14 +107,14 @@ class SqliteOffsetStorage:
         self._connection: sqlite3.Connection | None = None
         self._check = SqliteCheck(self.path, self._busy_timeout_s)
         self._is_marked = False
-        """The store says that it is running: it was not refused, and is ours to close."""
+        """True if the store is marked as running, so that ``close`` has to mark its end."""
         self.ended_uncleanly = False
-        """The last user of the store did not close it; known once it is open."""
+        """True if the last user of the store did not close it. ``open`` sets it."""
         self._epoch: LeaseEpoch = 0
         self._may_append = False
-        """A load went before, and no append since has failed, been given up or is in flight."""
+        """True after a load, until an append starts, fails or is cancelled."""
         self._is_released = False
-        """The leases were given back, and nothing was in doubt."""
+        """True if the leases were released while the last append was known to be durable."""
         self._fold = self._make_fold_map()
         self._fold_writer = FoldWriter()
         self._fold_failures = 0
@@ -125,7 +125,7 @@ class SqliteOffsetStorage:
     # --- opening and closing -------------------------------------------------------------------
 
     async def open(self, identity: StoreIdentity) -> None:
-        """Lock the file, create or migrate its tables, check whose it is."""
+        """Lock the file, create or migrate its tables, and check its identity."""
         if self._lock is not None:
             raise StoreRefused(f"{self.path}: is in use by another coordinator of this process")
         if not self.path.parent.is_dir():
@@ -151,7 +151,10 @@ class SqliteOffsetStorage:
         return unclean
 
     async def close(self) -> None:
-        """Note the clean end, copy the WAL into the file, give the lock back."""
+        """Mark the clean end, copy the WAL into the database, and release the lock.
+
+        If the call is cancelled, the thread finishes this in the background.
+        """
         if self._lock is None:
             return
         assert self._thread is not None
@@ -160,14 +163,14 @@ class SqliteOffsetStorage:
         is_known, self._may_append = self._may_append or self._is_released, False
         closing = self._thread.submit(partial(self._close, is_known, lock))
         self._thread.stop()
-        # Who does not wait for a disk that hangs must not let another daemon in before it is done.
+        # The lock is released only after the close, even if a caller stops waiting for the disk.
         await asyncio.shield(closing)
 
     def _close(self, is_known: bool, lock: StoreFiles) -> None:
         if lock.is_lost:
-            self._is_marked = False  # the next start looks it over
+            self._is_marked = False  # the next start checks the file
         try:
-            # Behind the last fold, and nobody on the loop has to do with the map any more.
+            # This runs after the last fold, and the loop does not use the map any more.
             self._fold.settle()
             self._close_connection(self._fold.folded_row(self._last_row) if is_known else 0)
         finally:
@@ -183,17 +186,17 @@ class SqliteOffsetStorage:
                 connection.execute("UPDATE store SET value = 0 WHERE key = 'running'")
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except sqlite3.Error:
-            pass  # what was acknowledged is in the WAL; the next start sees an unclean end
+            pass  # the WAL has the acknowledged changes; the next start sees an unclean end
         finally:
             connection.close()
 
     # --- the lease -------------------------------------------------------------------------------
 
     async def acquire(self, shards: Collection[ShardId], owner: str) -> dict[ShardId, Lease]:
-        """Write a new epoch, which holds for every shard; the lock on the file is the lease."""
+        """Write a new epoch, which is valid for every shard. The lock on the file is the lease."""
         self._may_append = self._is_released = False
         self._epoch = epoch = await self._run(partial(self._raise_epoch, owner))
-        self._may_append = False  # an append that was in flight may have ended meanwhile
+        self._may_append = False  # an append in flight may have ended and set it
         return {shard: Lease(shard, owner, epoch) for shard in shards}
 
     def _raise_epoch(self, owner: str) -> LeaseEpoch:
@@ -206,17 +209,17 @@ class SqliteOffsetStorage:
         return int(epoch)
 
     async def renew(self, leases: Collection[Lease]) -> Collection[ShardId]:
-        """Return the shards of older epochs; the lock lasts as long as the process."""
+        """Return the shards of older epochs. A lease does not expire while the file is locked."""
         return [lease.shard for lease in leases if lease.epoch != self._epoch]
 
     async def release(self, leases: Collection[Lease]) -> None:
-        """Append nothing more under these leases; ``close`` notes how far the fold has come."""
+        """Refuse further appends under these leases. ``close`` writes ``folded_row``."""
         if any(lease.epoch == self._epoch for lease in leases):
             self._is_released = self._may_append
             self._may_append = False
 
     def _known_folded_row(self) -> int:
-        """The row that a next load may start above; 0 where the last append is in doubt."""
+        """Return the row above which a load would read; 0 if the last append is in doubt."""
         return self._fold.folded_row(self._last_row) if self._may_append else 0
 
     # --- loading ---------------------------------------------------------------------------------
@@ -224,8 +227,9 @@ class SqliteOffsetStorage:
     async def load(
         self, shards: Collection[ShardId]
     ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
-        """Read the folded tables, then every row above ``folded_row``, in one read transaction;
-        write what the table of records with their own key has missed of those rows.
+        """Read the folded tables and every row above ``folded_row``, in one read transaction.
+
+        Then write the keyed records of those rows that are missing in their table.
         """
         load = SqliteLoad(self._run, self.path, self._busy_timeout_s, self._make_fold_map())
         async with aclosing(load.read(frozenset(shards))) as found:
@@ -243,7 +247,7 @@ class SqliteOffsetStorage:
     # --- appending -------------------------------------------------------------------------------
 
     async def append(self, items: Sequence[ShardAppend]) -> Collection[ShardId]:
-        """Write the items as one row, and some groups that are due for it into the fold."""
+        """Write the items as one row, and some groups into the fold. Return the fenced shards."""
         fenced = [item.shard for item in items if item.fence != self._epoch]
         ours = [item for item in items if item.fence == self._epoch]
         if not ours:
@@ -262,7 +266,7 @@ class SqliteOffsetStorage:
         else:
             row = await self._run(partial(self._append, append), partial(self._write_fold, append))
         if row is None:
-            self._is_marked = False  # it runs, but in other hands
+            self._is_marked = False  # another process has the store now
             return [item.shard for item in items]
         if append.payload is None:
             self._settle_fold()
@@ -298,7 +302,7 @@ class SqliteOffsetStorage:
         )
 
     def _append(self, append: _Append) -> int | None:
-        """Run on the thread: the one statement that the replies wait for. None: fenced."""
+        """Write the row, on the thread. The replies wait for it. Returns None if fenced."""
         writer = self._writer()
         if self._lock is not None:
             self._lock.check_after_a_second(writer)
@@ -307,7 +311,7 @@ class SqliteOffsetStorage:
         return cursor.lastrowid if cursor.rowcount == 1 else None
 
     def _append_fold(self, append: _Append) -> int | None:
-        """Run on the thread: an append that only folds, for which nobody waits. None: fenced."""
+        """Do an append that only folds, on the thread. Returns None if fenced."""
         writer = self._writer()
         if self._lock is not None:
             self._lock.check_after_a_second(writer)
@@ -316,38 +320,36 @@ class SqliteOffsetStorage:
             return None
         self._write_fold(append)
         if append.folded_row > self._saved_folded_row:
-            # No payload to tell it in; as of before this fold, as there.
-            with suppress(sqlite3.Error):  # the next one tells it
+            # There is no payload to write it into. As there, this fold does not count yet.
+            with suppress(sqlite3.Error):  # the next append writes it
                 save_folded_row(writer, append.folded_row, append.epoch)
                 self._saved_folded_row = append.folded_row
         return 0
 
     def _write_fold(self, append: _Append) -> None:
-        """Run on the thread, behind the row, while the replies are on their way.
+        """Write the fold, on the thread after the row, while the replies are sent.
 
-        The loop counts the groups as folded when it has seen that the work is done. A crash, or a
-        failure, leaves groups that are merely older than they could be.
+        The loop counts the groups as folded when ``is_done`` is set. After a crash or a failure the
+        rows of some groups are old, and a load applies the log to them.
         """
         self._fold_writer.write(self._writer(), append.work, append.keyed, append.epoch)
 
     def _settle_fold(self) -> None:
-        """Take in what became of earlier folds. What failed is tried again, and fails no append."""
+        """Process the results of earlier folds, and log failures. Failed groups are retried."""
         before = self._fold.failures
         error = self._fold.settle()
         self._fold_failures += self._fold.failures - before
         in_a_row = self._fold.failures_in_a_row
-        if error is not None and in_a_row & (in_a_row - 1) == 0:  # ever more seldom
+        if error is not None and in_a_row & (in_a_row - 1) == 0:  # log the 1st, 2nd, 4th, 8th, ...
             _log.error("fold_failed", path=str(self.path), error=str(error), in_a_row=in_a_row)
 
-    # --- looking after it ------------------------------------------------------------------------
+    # --- figures and checks ----------------------------------------------------------------------
 
     def unfolded(self) -> int:
-        """Tell how many requests a load would have to apply."""
         self._settle_fold()
         return self._fold.unfolded
 
     def stats(self) -> dict[str, float]:
-        """Tell sizes of the files, rows, the last seq, and what waits for the fold."""
         return {
             "database_bytes": schema.file_bytes(self.path),
             "wal_bytes": schema.file_bytes(self.path.with_name(self.path.name + "-wal")),
@@ -358,24 +360,22 @@ class SqliteOffsetStorage:
         }
 
     def history(self, group_id: str, since_ms: int = 0) -> AsyncIterator[EventDict]:
-        """Yield the durable events of a group, oldest first, from a moment on."""
-        from groupkeeper.storage.event_log.reader import group_history  # late: no daemon needs it
+        from groupkeeper.storage.event_log.reader import group_history  # late: rarely needed
 
         return group_history(self.event_source().open_rows, group_id, since_ms=since_ms)
 
     def event_source(self) -> SqliteEvents:
-        """Return the door to the events."""
         known = self._known_folded_row
         return SqliteEvents(self.path, self.on_writer, self._log_clock, known_folded_row=known)
 
     async def check_after_unclean_end(self) -> str | None:
-        """Run ``PRAGMA quick_check`` on a connection and a thread of its own."""
+        """Run ``PRAGMA quick_check`` after an unclean end. Return what is wrong, or None."""
         if not self.ended_uncleanly:
             return None
         return await self._check.run()
 
     async def check_place(self) -> None:
-        """Raise StoreRefused once a file of the store is not the one that was opened."""
+        """Raise StoreRefused if a file of the store is not the one that was opened."""
         await self._run(self._check_files)
 
     def _check_files(self) -> None:
@@ -383,7 +383,7 @@ class SqliteOffsetStorage:
             self._lock.check(self._writer())
 
     async def on_writer(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Do something short on the writer's thread and connection, between two appends."""
+        """Do short work on the writer's thread and connection, between two appends."""
         return await self._run(lambda: work(self._writer()))
 
     def _writer(self) -> sqlite3.Connection:

@@ -1,7 +1,8 @@
-"""The files of a SQLite store while it is open: whose they are, and that they stay what they were.
+"""Lock the files of an open SQLite store, and check that nobody replaces them.
 
-The database file is locked as well as ``<database>.lock``: the one has many names (hard links, bind
-mounts), the other may be removed. Either lock alone would let two processes write one database.
+Both the database file and ``<database>.lock`` are locked. The database may have several names (hard
+links, bind mounts), and the lock file may be deleted. With only one of the locks, two processes
+could write one database.
 """
 
 from __future__ import annotations
@@ -23,22 +24,24 @@ from groupkeeper.storage.file_lock import (
 )
 
 CHECK_EVERY_S: Final = 1.0
-"""How long an append may go by what the last check of the files has found."""
+"""How long an append relies on the last check of the files."""
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
 
 class StoreFiles:
-    """The locks of a store, and the watch over its files."""
+    """The locks of a store, and the checks of its files."""
 
     def __init__(self, path: Path) -> None:
-        """Lock the store. Raises StoreRefused where another process has it, under any name, and
-        where the database has a second name; StoreBusy where the disk is full.
+        """Lock the store.
+
+        Raises StoreRefused if another process uses it under any name, or if the database has a
+        second name. Raises StoreBusy if the disk is full.
         """
         self._path = path
         self._wal = path.with_name(path.name + "-wal")
         self._lost = ""
-        """What has happened to the files; once it is set, nothing is written any more."""
+        """What happened to a file. After it is set, nothing is written any more."""
         self._checked_s = time.monotonic()
         self._lock = FileLock(path)
         try:
@@ -53,27 +56,27 @@ class StoreFiles:
         }
 
     def watch_wal(self) -> None:
-        """Watch what SQLite has made beside the database as well: it stays until the close."""
+        """Also check the files that SQLite has created beside the database, until the close."""
         for path in (self._wal, self._path.with_name(self._path.name + "-shm")):
             self._found[path] = identity_of(os.stat(path))
 
     @property
     def is_lost(self) -> bool:
-        """A file was found to be another one, so the store is not closed as a sound one."""
+        """True if a file was moved or replaced, so that the store is not marked as closed."""
         return bool(self._lost)
 
     def refuse_if_lost(self) -> None:
-        """Raise StoreRefused if any earlier check found that a file was replaced."""
+        """Raise StoreRefused if an earlier check found that a file was moved or replaced."""
         if self._lost:
             raise StoreRefused(self._lost)
 
     def check_after_a_second(self, writer: sqlite3.Connection) -> None:
-        """Check, unless that was done within the last second."""
+        """Call ``check``, unless it ran within the last second."""
         if time.monotonic() - self._checked_s >= CHECK_EVERY_S:
             self.check(writer)
 
     def check(self, writer: sqlite3.Connection) -> None:
-        """Raise StoreRefused if a file is not the one that was opened; later calls raise too."""
+        """Raise StoreRefused if a file is not the one that was opened. Later calls raise too."""
         self.refuse_if_lost()
         self._checked_s = time.monotonic()
         for path, identity in self._found.items():
@@ -84,8 +87,8 @@ class StoreFiles:
                     f"more. Stop this process, put back {self._path.name} and, if it is there, "
                     f"{self._wal.name}, then start again"
                 )
-                # What was acknowledged may be in the write-ahead log alone, which may not be where
-                # the database is: from now on the database has it, wherever it was moved to.
+                # Acknowledged changes may be only in the write-ahead log, which may not be beside
+                # the database any more. So they are copied into the database first.
                 with suppress(sqlite3.Error, OSError):
                     writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
                     if path == self._wal:
@@ -93,8 +96,9 @@ class StoreFiles:
                 raise StoreRefused(self._lost)
 
     def _set_aside_wal(self) -> None:
-        """Rename a write-ahead log that took the place of ours: the next start would apply it, and
-        it may be a copy that is older than the database.
+        """Rename a write-ahead log that has replaced ours.
+
+        The next start would apply it, and it may be older than the database.
         """
         aside = self._wal.with_name(self._wal.name + ".replaced")
         with suppress(FileNotFoundError):  # ours was moved, and nothing is in its place
@@ -102,7 +106,7 @@ class StoreFiles:
             self._lost += f"; what was found as {self._wal.name} is {aside.name} from now on"
 
     def release(self) -> None:
-        """Give the locks back, after the last connection that writes was closed."""
+        """Release the locks. The writer's connection must be closed before."""
         self._database.release()
         self._lock.release()
 
@@ -118,8 +122,9 @@ def _difference(path: Path, identity: FileIdentity) -> str:
 
 
 def _refuse_lone_wal(path: Path, wal: Path) -> None:
-    """Raise StoreRefused for a write-ahead log without its database: SQLite would delete it, and
-    what was acknowledged with it.
+    """Raise StoreRefused for a write-ahead log without its database.
+
+    SQLite would delete it, with the acknowledged changes in it.
     """
     with suppress(FileNotFoundError):
         if os.stat(path).st_size:
@@ -151,8 +156,10 @@ def _lock_database(path: Path) -> LockedFile:
 
 
 def _refuse_second_name(path: Path, status: os.stat_result) -> None:
-    """Raise StoreRefused where the database can be reached by another name: the write-ahead log has
-    its name from the database, so each would have one of its own.
+    """Raise StoreRefused if the database has a second name.
+
+    The name of the write-ahead log comes from that of the database, so each name would have its
+    own log.
     """
     if status.st_nlink > 1:
         raise StoreRefused(
