@@ -319,7 +319,7 @@ class GroupCoordinator:
         if len(group_id) > MAX_ROUTED_CHARS:
             return
         if len(self._routed) >= MAX_ROUTED_GROUPS:
-            self._routed.clear()  # requests for live groups bring them back
+            self._routed.clear()  # groups in use are added again by their next request
         self._routed[group_id] = place
 
     def _group_read(self, group_id: str, slot: Slot | None) -> None:

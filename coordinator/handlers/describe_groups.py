@@ -39,7 +39,7 @@ FIRST_WITH_MESSAGE = 6
 
 
 def handle(exchange: Exchange, services: Services) -> None:
-    """Ask for each group. The answers have the order of the request."""
+    """Ask the coordinator for each group. The answers have the order of the request."""
     wire = exchange.read(services)
     version = exchange.version
     with_operations = version >= 3 and wire.include_authorized_operations

@@ -54,7 +54,7 @@ FULL_EPOCHS = frozenset({0, -1})
 _ZERO_ID = ("", "")
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 CONSUMER, DEBUGGING_CONSUMER = -1, -2
-"""Replica ids of clients that are no replica."""
+"""The replica ids of clients."""
 NO_EPOCH = -1
 
 

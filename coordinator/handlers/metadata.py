@@ -319,9 +319,9 @@ def _kept_partitions(version: int, node_id: int, count: int) -> Written:
 def _written_partitions(version: int, node_id: int, count: int) -> Written:
     """Write the partitions of a topic: we are leader, at epoch 0, and the only replica.
 
-    All rows are equal except for the index. They are made at once, and then the indexes are written
-    into them, one byte position of all indexes at a time. 100,000 partitions must not hold the
-    loop.
+    All rows are equal except for the index. They are made at once, without indexes. Then the
+    indexes are written into them, one byte position of all indexes at a time. 100,000 partitions
+    must not hold the loop.
     """
     only_us = (node_id,)
     first = Row(

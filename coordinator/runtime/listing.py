@@ -42,8 +42,8 @@ class TakesGroups(Protocol):
         ...
 
     def resolve(self, result: ListGroupsResult) -> None:
-        """Receive the end. Its ``groups`` are empty, since ``take`` got them all. If it has an
-        error, discard them.
+        """Receive the end of the listing. Its ``groups`` are empty, since ``take`` got them all. If
+        it has an error, the received groups are invalid.
         """
         ...
 

@@ -1,7 +1,8 @@
 """The owner of all shards of this process: lanes, leases, loading, deadlines and shutdown.
 
-There is one recovery path (docs/design.md#loading). After any failure the owner drops the shards,
-answers every waiting request, and loads the shards again with back-off until that succeeds.
+There is one recovery path (docs/design.md#loading). After any failure the owner drops the shards
+and answers every waiting request. Then it loads the shards again, with back-off, until that
+succeeds.
 
 Long because starting, losing and loading the shards are one state machine.
 """
@@ -223,8 +224,8 @@ class ShardOwner:
                 self._step(slot, lambda shard: shard.topics_changed(image, now))
 
     def load_group(self, slot: Slot, group_id: str, records: Sequence[Record]) -> bool:
-        """Add a group that was loaded by itself. Return False if its shard is LOADING, if a load of
-        the shard has already brought the group, or if the records are unusable.
+        """Add a group that was loaded by itself. Return False if its shard is LOADING or already
+        has the group, or if the records are unusable.
         """
         shard = slot.shard
         if shard is None or shard.saved(group_id) is not None:
@@ -268,7 +269,7 @@ class ShardOwner:
             slot.settle([(ticket, request.refused(ErrorCode.UNKNOWN_SERVER_ERROR))])
 
     def ticket_failed(self, error: Exception) -> None:
-        """Count and log a ticket that raised in ``resolve``. Serve the others."""
+        """Count and log a ticket that raised in ``resolve``. Its exception is not raised again."""
         self.stats.tickets_failed += 1
         log.error("ticket_failed", exc_info=error)
 

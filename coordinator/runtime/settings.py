@@ -75,7 +75,7 @@ class CoordinatorConfig(CoreLimits):
     """
     default_session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS
     """For a JoinGroupRequest without a session timeout. Kafka's consumers send this value by
-    default. A value that is set must lie within the two bounds. The default is moved into them.
+    default. Any other value must lie within the two bounds. The default itself is moved into them.
     """
     default_rebalance_timeout_ms: int = 60_000
     """For a JoinGroupRequest without a rebalance timeout. Kafka Connect's workers send this by
@@ -129,7 +129,7 @@ class CoordinatorConfig(CoreLimits):
     """How often leases are renewed, if they expire in the store."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value that cannot work. It names field and bounds."""
+        """Raise ValueError for a value out of bounds, with the field and its bounds."""
         for name, least in LEAST.items():
             if name not in _MAY_BE_BROKEN:
                 value = whole_number(name, getattr(self, name), least=least, most=MOST.get(name))

@@ -58,8 +58,8 @@ memory. The limit on the elements of a frame (kafka.max_request_elements) limits
 
 UNCOUNTED_BYTES = 1_024
 REQUEST_BYTES = 256
-"""Waiting requests up to this size, and this much for each of them, are part of the cost of a
-connection, like ``GRAIN_BYTES``. A member's commit nearly always waits alone.
+"""Waiting requests up to this size, plus this much for each of them, are not counted. They are part
+of the cost of a connection, like ``GRAIN_BYTES``. A member's commit nearly always waits alone.
 """
 
 _NO_LIMIT = 1 << 62

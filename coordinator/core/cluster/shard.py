@@ -238,8 +238,8 @@ class _Change:
         return TopicChange(name, info.topic_id, count, ErrorCode.NONE, None)
 
     def delete(self, asked: tuple[Named, ...]) -> tuple[TopicChange, ...]:
-        """Delete every topic that is named once. A topic that is named by name and by id is kept,
-        and both entries get the answer for the name (ControllerApis.deleteTopics).
+        """Delete every topic that is named once. If a topic is named by name and by id, it is kept.
+        Both entries then get the answer for the name (ControllerApis.deleteTopics).
         """
         repeated = _repeated(asked)
         ids = {topic_id for name, topic_id in asked if name is None}

@@ -19,7 +19,7 @@ class ResourceType(IntEnum):
 
 
 class Refusal(NamedTuple):
-    """The answer for a resource that is refused, or whose change needs no decision."""
+    """The answer to a resource without the cluster shard: an error, or NONE for an empty change."""
 
     error: ErrorCode
     message: str | None

@@ -1,7 +1,7 @@
 """Kafka's topic configs. CreateTopics accepts them as Kafka does, but they have no effect.
 
 Topics of static mode have no messages, so no config applies to them. A name that Kafka does not
-have is refused, and so is a value of the wrong type, since both are mistakes anywhere. Other limits
+have is refused, and so is a value of the wrong type. Both are mistakes on any server. Other limits
 of a value are not checked
 (docs/understand/differences.md#configs-without-effect-have-a-plain-check).
 """
