@@ -43,15 +43,16 @@ AdvertisedText = Annotated[str, AfterValidator(_check_advertised)]
 
 
 def _coordinators(name: str, *, description: str, **own: int) -> Any:
-    """Declare a setting of the coordinator's, which has its default and bounds
-    (``runtime/settings``), but for what a daemon does otherwise.
+    """Declare a setting of the coordinator with the default and bounds of ``runtime/settings``.
+
+    ``own`` replaces those that are different in a daemon.
     """
     bounds = {"default": DEFAULTS[name], "ge": LEAST[name], "le": MOST.get(name), **own}
     return Field(description=description, **bounds)
 
 
 class _Section(BaseModel):
-    # built where it is first used, within Settings: else a start pays for it twice
+    # built on first use, as a part of Settings: otherwise a start builds it twice
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
@@ -242,7 +243,7 @@ class LogSettings(_Section):
 
 
 class StaticTopic(_Section):
-    """A topic that must exist."""
+    """A topic of the configuration file."""
 
     name: str = Field(
         min_length=1,
@@ -399,7 +400,7 @@ class MetricsSettings(_Section):
 
 
 class Settings(BaseModel):
-    """All settings; ``config_load.load_settings`` makes them."""
+    """All settings. ``config_load.load_settings`` creates them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -447,7 +448,7 @@ def variable_of(name: str) -> str:
 
 
 def absolute_storage_url(url: str) -> str:
-    """Return the URL with a relative SQLite path made whole against the working directory."""
+    """Return the URL with an absolute SQLite path, resolved from the working directory."""
     if not url.startswith(_SQLITE):
         return url
     return _SQLITE + str(Path(url[len(_SQLITE) :]).absolute())
