@@ -1,1 +1,1 @@
-"""Where offsets and groups are kept: the OffsetStorage contract and its backends."""
+"""Storage of offsets and groups: the OffsetStorage contract and its backends."""

@@ -1,4 +1,4 @@
-"""Telling a cancelled task from a call of the store that ends as cancelled by itself."""
+"""Distinguish a cancelled task from a store whose call raises CancelledError by itself."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ _T = TypeVar("_T")
 
 
 def is_cancelled() -> bool:
-    """Whether somebody has cancelled the task at hand."""
+    """Return True if the current task was cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 async def unless_cancelled(call: Awaitable[_T]) -> _T:
-    """Return what a call of the store returns. StorageError where it ends as cancelled and nobody
-    has cancelled us: others waited for the same connection, say, and gave up.
+    """Return the result of a call of the store.
+
+    Raises StorageError if the call raises CancelledError although the current task was not
+    cancelled. This happens, for example, if the call waits for a connection whose opener was
+    cancelled.
     """
     try:
         return await call

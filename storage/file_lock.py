@@ -1,11 +1,11 @@
-"""Exclusive locks on files, held by a process until it ends, however it ends.
+"""Exclusive locks on files. A process holds them until it ends, even if it is killed.
 
 A lock is ``flock`` on a descriptor. Two rules of the kernel shape this file:
 
 - A forked child shares the descriptor, and with it the lock. So the child closes it at once.
-- Closing any descriptor of a file drops all POSIX locks that the process has on it, and SQLite
-  locks its database by those. So no descriptor of a database is closed while this process has a
-  connection to it: it waits in ``_spare`` for the last one to close.
+- If a process closes any descriptor of a file, it loses all its POSIX locks on the file. SQLite
+  locks its database with those. So this process closes no descriptor of a database while it has a
+  connection to it: the descriptor waits in ``_spare`` until the last connection closes.
 """
 
 from __future__ import annotations
@@ -25,54 +25,57 @@ from weakref import WeakSet
 from groupkeeper.storage.base import StorageError, StoreBusy, StoreRefused
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""What a full disk is called, or a used-up quota."""
+"""The errors of a full disk and of a used-up quota."""
 FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-"""What a file is that this user may not write."""
+"""The errors of a file that this user may not write."""
 _HELD_ELSEWHERE: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
 
 
 class FileIdentity(NamedTuple):
-    """What a file is, whatever its name."""
+    """Identifies a file independently of its name."""
 
     device: int
     inode: int
 
 
 def identity_of(status: os.stat_result) -> FileIdentity:
-    """Return what ``os.stat`` or ``os.fstat`` has described."""
+    """Return the identity in a result of ``os.stat`` or ``os.fstat``."""
     return FileIdentity(status.st_dev, status.st_ino)
 
 
 class LockHeld(Exception):
-    """The lock is taken."""
+    """Raised if another process, or this one, holds the lock."""
 
     def __init__(self, holder: str, *, is_ours: bool) -> None:
-        """``holder`` is what the file says, ``is_ours`` that this very process holds it."""
+        """``holder`` is the content of the file; ``is_ours`` is True if this process holds it."""
         super().__init__(holder)
         self.holder = holder
         self.is_ours = is_ours
 
 
 class LockedFile:
-    """A file under ``flock``. Raises LockHeld, or OSError where it cannot be opened or locked."""
+    """A file under ``flock``."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, make it if there is none, and lock it, without waiting."""
+        """Open the file, or create it, and lock it without waiting.
+
+        Raises LockHeld if it is locked, and OSError if it cannot be opened or locked.
+        """
         with _mutex:
             self.status, self._fd = _open_and_lock(path)
             self.identity = identity_of(self.status)
             _held[self.identity] = self
 
     def write(self, text: str) -> None:
-        """Replace what is in it. A disk without room is no reason to fail: it is for people."""
+        """Replace the content. Errors are ignored, because only operators read it."""
         data = text.encode()
         with suppress(OSError):
-            # In this order the block that an earlier holder has left is enough.
+            # In this order no new block is needed if an earlier holder has left one.
             os.pwrite(self._fd, data, 0)
             os.ftruncate(self._fd, len(data))
 
     def release(self) -> None:
-        """Give the lock back. Does nothing the second time, and in a forked child."""
+        """Release the lock. Does nothing the second time, and in a forked child."""
         with _mutex:
             fd, self._fd = self._fd, -1
             if fd >= 0:
@@ -81,16 +84,16 @@ class LockedFile:
                 _close_unless_in_use(fd, self.identity)
 
     def forget(self) -> None:
-        """Close the descriptor and leave the lock to whoever shares it."""
+        """Close the descriptor without releasing the lock, which the parent process keeps."""
         fd, self._fd = self._fd, -1
         os.close(fd)
 
 
 class FileLock:
-    """The lock on ``<file>.lock``, with the holder's pid and host in it for whoever is refused."""
+    """The lock on ``<file>.lock``. The file has the holder's pid and host for error messages."""
 
     def __init__(self, path: Path) -> None:
-        """Take the lock for ``path`` at once. Raises StoreRefused while another process has it."""
+        """Acquire the lock for ``path`` without waiting. Raises StoreRefused if it is held."""
         lock_path = path.with_name(path.name + ".lock")
 
         def whose(holder: str) -> str:
@@ -104,13 +107,14 @@ class FileLock:
         self.identity = self._file.identity
 
     def release(self) -> None:
-        """Give the lock back. The file stays: to remove it would let two processes hold it."""
+        """Release the lock. The file is not deleted: otherwise two processes could hold it."""
         self._file.release()
 
 
 def lock_for_store(path: Path, store: Path, whose: Callable[[str], str]) -> LockedFile:
-    """Lock a file for a store. Raises StoreRefused where the lock is taken; ``whose`` says that
-    another process has it, given what the file says of that one.
+    """Lock a file for a store. Raises StoreRefused if the lock is held.
+
+    ``whose`` makes the message for a lock of another process, from the content of the file.
     """
     try:
         return LockedFile(path)
@@ -124,7 +128,7 @@ def lock_for_store(path: Path, store: Path, whose: Callable[[str], str]) -> Lock
 
 
 def cannot_open(path: Path, error: OSError) -> StorageError:
-    """Say that a file of the store cannot be opened or locked, and whether that goes by."""
+    """Return the error for a file that cannot be opened or locked; StoreBusy if it may pass."""
     if error.errno in FULL:
         return StoreBusy(f"{path}: cannot be made ({error.strerror}); make room")
     if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
@@ -146,7 +150,7 @@ def _described(holder: str) -> str:
         return "a process that left no name"
     if not host:
         return f"process {pid}"
-    # In containers both may be process 1, each in a numbering of its own.
+    # In containers both may be process 1, because each container numbers its own processes.
     own = pid == str(os.getpid()) and host == socket.gethostname()
     return f"process {pid} of host {host}" + (", in another container" if own else "")
 
@@ -155,12 +159,12 @@ def _described(holder: str) -> str:
 
 
 class ReadConnection(sqlite3.Connection):
-    """A connection of SQLite whose locks are kept until it closes."""
+    """A connection to SQLite. No descriptor of its file is closed before it."""
 
     identity: FileIdentity | None = None
 
     def close(self) -> None:
-        """Close it, and what had to wait for that."""
+        """Close the connection, and the descriptors that waited for it."""
         super().close()
         with _mutex:
             _readers.discard(self)
@@ -169,7 +173,7 @@ class ReadConnection(sqlite3.Connection):
 
 
 def connect_reading(path: Path, **options: Any) -> ReadConnection:
-    """Open a connection that cannot write."""
+    """Open a read-only connection."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, factory=ReadConnection, **options)
     with suppress(OSError), _mutex:
@@ -178,10 +182,10 @@ def connect_reading(path: Path, **options: Any) -> ReadConnection:
     return connection
 
 
-# --- what this process has ------------------------------------------------------------------------
+# --- the locks and connections of this process ----------------------------------------------------
 
 _mutex = threading.Lock()
-"""Held while any of these change, and during a fork."""
+"""Held while one of the three collections below changes, and during a fork."""
 _held: dict[FileIdentity, LockedFile] = {}
 _readers: WeakSet[ReadConnection] = WeakSet()
 _spare: dict[FileIdentity, list[int]] = {}
@@ -190,7 +194,7 @@ _spare: dict[FileIdentity, list[int]] = {}
 
 def _open_and_lock(path: Path) -> tuple[os.stat_result, int]:
     with suppress(FileNotFoundError):
-        if identity_of(os.stat(path)) in _held:  # told before a descriptor is there to be closed
+        if identity_of(os.stat(path)) in _held:  # checked before a descriptor exists
             raise LockHeld("", is_ours=True)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     status = os.fstat(fd)
@@ -226,7 +230,7 @@ def _close_spare(identity: FileIdentity) -> None:
 
 
 def _forget_all() -> None:
-    """Run in a forked child: the locks are its parent's."""
+    """Close all descriptors in a forked child. Its parent keeps the locks."""
     for file in _held.values():
         file.forget()
     for fds in _spare.values():

@@ -1,8 +1,7 @@
-"""What a number and a text of the wire may be, for what a host hands in.
+"""Check that values from a host fit into Kafka's protocol.
 
-What comes over the wire is so by its encoding, and nothing here is in its way. What a host passes
-may be anything that Python has; what does not fit would be stored, and no client could ever be
-answered with it.
+Values from a client fit because of their encoding, so they are not checked here. A host may pass
+any Python object. If one that does not fit were stored, no reply to a client could contain it.
 """
 
 from __future__ import annotations
@@ -17,19 +16,20 @@ import msgspec
 from groupkeeper.coordinator.core.wire_numbers import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 
 MAX_TEXT_BYTES: Final = 32_767
-"""Of a text on the wire, in UTF-8: what its length can say."""
+"""The largest length of a string in Kafka's protocol, in bytes of UTF-8."""
 
 _T = TypeVar("_T")
 
 _UNFIT: Final = (msgspec.ValidationError, UnicodeEncodeError)
 _BYTES: Final = (bytes, bytearray, memoryview)
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
-"""Of a place in msgspec's words: `$.offsets[...][0]`."""
+"""One step of a path in msgspec's messages, such as `$.offsets[...][0]`."""
 
 
 def whole_number(name: str, value: object, *, least: int, most: int | None = None) -> int:
-    """Return an argument that counts something, also where it is a number of numpy's; TypeError or
-    ValueError says what may be given.
+    """Return an argument as an int. Numbers of numpy are accepted.
+
+    Raises TypeError if it is not a whole number, and ValueError if it is out of bounds.
     """
     if not hasattr(value, "__index__") or isinstance(value, bool):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
@@ -42,19 +42,20 @@ def whole_number(name: str, value: object, *, least: int, most: int | None = Non
 
 
 def int32(name: str, value: object) -> int:
-    """Return an argument that goes into 32 bits with a sign."""
+    """Return an argument that fits into 32 bits with a sign."""
     return whole_number(name, value, least=INT32_MIN, most=INT32_MAX)
 
 
 def int64(name: str, value: object) -> int:
-    """Return an argument that goes into 64 bits with a sign."""
+    """Return an argument that fits into 64 bits with a sign."""
     return whole_number(name, value, least=INT64_MIN, most=INT64_MAX)
 
 
 def text(name: str, value: object, *, most_bytes: int | None = MAX_TEXT_BYTES) -> str:
-    """Return an argument that is a text; TypeError or ValueError says so where it is none, or
-    longer than any client could say it, or half of a surrogate pair, which no file and no client
-    can be given.
+    """Return an argument that is a string.
+
+    Raises TypeError if it is not a string. Raises ValueError if it is too long for the protocol, or
+    has half of a surrogate pair, which UTF-8 cannot encode.
     """
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a string, not {value!r}")
@@ -68,11 +69,11 @@ def text(name: str, value: object, *, most_bytes: int | None = MAX_TEXT_BYTES) -
 
 
 def checked(value: object, kind: type[_T], name: str = "") -> _T:
-    """Return a value of a type that msgspec knows, with bytes where buffers were given, plain
-    numbers for numpy's, and lists for other collections.
+    """Return a value as a type that msgspec knows.
 
-    Raises TypeError for what has another type, ValueError for a number or a text that the wire does
-    not take; both say where in the value it stands.
+    Buffers become bytes, numbers of numpy become plain numbers, other collections become lists.
+    Raises TypeError for a part of another type, and ValueError for a number or a text that does not
+    fit into the protocol. The message says which part it is.
     """
     name = name or kind.__name__
     try:
@@ -80,7 +81,7 @@ def checked(value: object, kind: type[_T], name: str = "") -> _T:
         found = msgspec.msgpack.decode(data, type=kind)
     except (*_UNFIT, OverflowError, TypeError) as error:
         raise _misfit(name, value, kind) or _error(f"{name}: {error}") from None
-    if len(data) > MAX_TEXT_BYTES:  # else none of its texts is
+    if len(data) > MAX_TEXT_BYTES:  # otherwise no text in it is too long
         for each in _texts(msgspec.msgpack.decode(data)):
             text(f"each text of {name}", each)
     return found
@@ -97,7 +98,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _plain(value: Any) -> object:
-    """Say a number of numpy's, and a collection that is no list, as msgspec knows them."""
+    """Return a number of numpy, or a collection that is no list, as a type that msgspec knows."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Iterable):
@@ -106,18 +107,19 @@ def _plain(value: Any) -> object:
 
 
 def collection_of_texts(name: str, value: object) -> list[str]:
-    """Return an argument that is some texts, and not one, whose letters would be taken for them."""
+    """Return an argument that is a collection of strings. Raises TypeError for a single string."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeError(f"{name} must be a collection of strings, not {value!r}")
     return [text(f"each of {name}", each) for each in value]
 
 
-# --- What to say of a value that does not fit -----------------------------------------------------
+# --- The message for a value that does not fit ----------------------------------------------------
 
 
 def _misfit(name: str, value: object, kind: Any) -> Exception | None:
-    """Say where in a value what msgspec does not take stands; None for an iterator's, which is used
-    up.
+    """Return the error that names the part which msgspec refuses; None if it is not found again.
+
+    An iterator in the value was consumed before, so a problem in it is not found.
     """
     plain = msgspec.to_builtins(value, builtin_types=_BYTES, enc_hook=_shown)
     told = _problem(plain, kind)

@@ -1,4 +1,4 @@
-"""A thread that does blocking work in order and reports to the loop."""
+"""A thread that does blocking work in order, and returns the results to the event loop."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ _Job = tuple[Callable[[], Any], "asyncio.Future[Any]", Callable[[], None] | None
 
 
 class JobThread:
-    """One thread, one queue. A job whose caller gave up before it began is skipped."""
+    """One thread with one queue. A job that is cancelled before it begins is skipped."""
 
     def __init__(self, name: str) -> None:
-        """Start the thread; it serves the loop that is running now."""
+        """Start the thread for the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        # A daemon thread, so that a disk that hangs does not keep the process from ending.
+        # A daemon thread, so that the process can end while a disk hangs.
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     def submit(
         self, work: Callable[[], _T], then: Callable[[], None] | None = None
     ) -> asyncio.Future[_T]:
-        """Queue a job; the future tells how it ended.
+        """Queue a job. The future gets its result or its exception.
 
-        ``then`` is run straight after a job that did not raise, while its result is already on the
-        way; it must not raise.
+        ``then`` runs on the thread after a job that did not raise, once its result was sent to the
+        loop. It must not raise.
         """
         future: asyncio.Future[_T] = self._loop.create_future()
         self._jobs.put((work, future, then))
         return future
 
     def stop(self) -> None:
-        """End the thread once the jobs before this are done; does not wait."""
+        """End the thread after the queued jobs. Does not wait."""
         self._jobs.put(None)
 
     def _work(self) -> None:
@@ -48,9 +48,9 @@ class JobThread:
             result, error = None, None
             try:
                 result = work()
-            except Exception as raised:  # noqa: BLE001 - handed to whoever waits
+            except Exception as raised:  # noqa: BLE001 - the future gets it
                 error = raised
-            # Where the loop is closed nobody is left to tell, and what comes may give back a lock.
+            # If the loop is closed, nobody waits. The next jobs still run: one may release a lock.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(_settle, future, result, error)
             if then is not None and error is None:
@@ -60,7 +60,7 @@ class JobThread:
 
 def _settle(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
     if future.done():
-        return  # the caller gave up
+        return  # the caller has cancelled it
     if error is not None:
         future.set_exception(error)
     else:

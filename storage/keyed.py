@@ -1,7 +1,7 @@
-"""What a sequence of records comes to: their keys, each with its last value (pure).
+"""The result of a sequence of records: each key with its last value (pure).
 
-Records are keyed and the last write wins (``coordinator.core.records``), so a backend that does not
-want to keep history can keep this instead, and every other must load to the same.
+Records have keys, and the last write wins (``coordinator.core.records``). A backend without history
+can keep only this. A load of any other backend must lead to the same state.
 """
 
 from __future__ import annotations
@@ -41,14 +41,13 @@ class KeyedRecords:
     """The records of one shard, compacted."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._groups: dict[str, _Group] = {}
         self._ends: dict[tuple[str, int], PartitionEnd] = {}
         self._topics: dict[str, TopicRecord] = {}
         self._configs: dict[str, GroupConfigs] = {}
 
     def apply(self, record: Record) -> None:  # noqa: C901 - one case a type
-        """Set or clear what the record names."""
+        """Set or clear the keys of a record."""
         match record:
             case OffsetsCommitted():
                 self._commit(record)
@@ -79,7 +78,7 @@ class KeyedRecords:
                 _set(self._configs, record.group_id, record if record.configs else None)
 
     def records(self) -> Iterator[Record]:
-        """Yield the least sequence of records that makes this state."""
+        """Yield the smallest sequence of records that leads to this state."""
         yield from self._topics.values()
         yield from self._configs.values()
         yield from self._ends.values()
@@ -89,7 +88,7 @@ class KeyedRecords:
             yield saved
 
     def saved(self, group_id: str) -> SavedGroup | None:
-        """Return a copy of a group's state, None where there is no such group."""
+        """Return a copy of a group's state; None if the group does not exist."""
         group = self._groups.get(group_id)
         if group is None:
             return None
@@ -97,7 +96,7 @@ class KeyedRecords:
         return SavedGroup(group_id, group.metadata, offsets)
 
     def offset(self, group_id: str, topic: str, partition: int) -> SavedOffset | None:
-        """Return the committed offset of one partition."""
+        """Return the committed offset of one partition; None if there is none."""
         group = self._groups.get(group_id)
         return None if group is None else group.offsets.get(topic, {}).get(partition)
 
@@ -118,7 +117,7 @@ class KeyedRecords:
                 )
 
     def topic_id(self, name: str) -> str:
-        """Return the id of a topic, "" where there is no topic of that name."""
+        """Return the id of a topic; "" if there is no topic of that name."""
         topic = self._topics.get(name)
         return "" if topic is None else topic.topic_id
 

@@ -1,8 +1,8 @@
-"""Offsets without a coordinator: the plain calls, over any backend.
+"""Store and fetch offsets without a coordinator, over any backend.
 
-For programs of their own and for tools. It takes the lease like any owner, so it cannot run beside
-a coordinator on the same store; what it writes is a commit like any other, so the event log has it.
-A store that cannot list its groups (``LoadsGroups``) is asked for each when it is first named.
+This is for programs without Kafka clients, and for tools. It acquires the lease like any owner, so
+it cannot run beside a coordinator on the same store. Its writes are ordinary commits, so the event
+log has them. If a store cannot list its groups (``LoadsGroups``), a group is loaded on first use.
 
     async with OffsetStore(SqliteOffsetStorage("groups.db")) as offsets:
         await offsets.store_offset("billing", "orders", 0, OffsetAndMetadata(17, leader_epoch=3))
@@ -52,10 +52,10 @@ _Named: TypeAlias = tuple[str, Int32]
 NO_OFFSET = -1
 
 NO_GENERATION = -1
-"""Whoever commits is no member."""
+"""The generation of a commit that no member makes."""
 
 DEFAULT_IDENTITY: Final = StoreIdentity("groupkeeper", 50)
-"""Of every store that was made with the default settings, by the daemon or by a host."""
+"""The identity of every store that a daemon or a host creates with default settings."""
 
 
 class OffsetStore:
@@ -69,9 +69,11 @@ class OffsetStore:
         owner: str = "offset-store",
         clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        """Touch nothing yet. ``identity`` is what the store was made with (cluster id and number of
-        shards); ``clock`` tells commit times, in wall-clock milliseconds. TypeError for what is no
-        storage.
+        """Open nothing yet.
+
+        ``identity`` is the cluster id and the number of shards with which the store was created.
+        ``clock`` returns wall-clock milliseconds for commit times. Raises TypeError if ``storage``
+        is not an OffsetStorage.
         """
         if not isinstance(storage, OffsetStorage) or isinstance(storage, type):
             raise TypeError(
@@ -85,13 +87,14 @@ class OffsetStore:
         self._turn = asyncio.Lock()
         self._shards: dict[ShardId, KeyedRecords] = {}
         self._named: set[str] = set()
-        """Groups that were read by name since the last load."""
+        """Groups that were loaded by name since the last load of the store."""
         self._epoch: LeaseEpoch | None = None
-        """None: to be loaded (again) before the next call."""
+        """None if the store has to be loaded before the next call."""
 
     async def open(self) -> None:
-        """Open the store and read it. Raises StoreRefused while a coordinator uses it. One that
-        fails or is cancelled holds nothing, and may be tried again.
+        """Open the store and load it. Raises StoreRefused while a coordinator uses it.
+
+        If the call fails or is cancelled, the store is closed, and ``open`` may be called again.
         """
         await self._storage.open(self._identity)
         try:
@@ -102,11 +105,10 @@ class OffsetStore:
             raise
 
     async def close(self) -> None:
-        """Give the store back."""
+        """Close the store, so that others can open it."""
         await self._storage.close()
 
     async def __aenter__(self) -> Self:
-        """Open."""
         await self.open()
         return self
 
@@ -116,7 +118,6 @@ class OffsetStore:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close."""
         await self.close()
 
     async def store_offset(
@@ -127,11 +128,11 @@ class OffsetStore:
         offset: int | OffsetAndMetadata,
         metadata: str = "",
     ) -> None:
-        """Commit one offset; durable on return.
+        """Commit one offset. It is durable on return.
 
-        An ``OffsetAndMetadata`` brings its leader epoch and expire time along, and its commit time
-        where it has one (-1: now). Raises TypeError for anything that is neither it nor a number,
-        ValueError for a number that no client could be answered with.
+        An ``OffsetAndMetadata`` also sets the leader epoch, the expire time and the commit time. A
+        commit time of -1 means now. Raises TypeError if the offset is neither that nor a number.
+        Raises ValueError if a number or a text does not fit into Kafka's protocol.
         """
         told = _told(offset, metadata)
         group_id, topic, partition = _place(group_id, topic, partition)
@@ -159,16 +160,14 @@ class OffsetStore:
             await self._write(group_id, commit)
 
     async def fetch_offset(self, group_id: str, topic: str, partition: int) -> SavedOffset | None:
-        """Return the committed offset of one partition, None where there is none."""
+        """Return the committed offset of one partition; None if there is none."""
         topic = text("topic", topic, most_bytes=None)
         partition = whole_number("partition", partition, least=0, most=INT32_MAX)
         async with self._turn:
             return (await self._shard(group_id)).offset(group_id, topic, partition)
 
     async def fetch_offsets(self, group_id: str) -> dict[TopicPartition, SavedOffset]:
-        """Return all committed offsets of a group by (topic, partition); empty where there is no
-        such group.
-        """
+        """Return all committed offsets of a group by (topic, partition); empty for no group."""
         return {
             (topic, partition): offset
             for topic, rows in (await self.fetch_group(group_id)).items()
@@ -184,8 +183,10 @@ class OffsetStore:
     async def delete_offsets(
         self, group_id: str, partitions: Collection[TopicPartition] | None = None
     ) -> None:
-        """Delete offsets of a group, all of them where no partitions are named; one that is not
-        there is no error. Durable on return. TypeError for what is no (topic, partition).
+        """Delete offsets of a group: all, or those of ``partitions``. It is durable on return.
+
+        An offset that does not exist is no error. Raises TypeError if an element of ``partitions``
+        is not a (topic, partition).
         """
         named = None if partitions is None else set(checked(partitions, list[_Named], "partitions"))
         async with self._turn:
@@ -194,7 +195,7 @@ class OffsetStore:
             if saved is None:
                 return
             there = [(t, p, o) for t, rows in saved.offsets.items() for p, o in rows.items()]
-            # A group that has nothing but offsets goes as a whole.
+            # A group that has only offsets is deleted with them.
             is_all = named is None and saved.metadata is None
             if named is not None:
                 there = [each for each in there if each[:2] in named]
@@ -207,7 +208,7 @@ class OffsetStore:
                 )
 
     def _deleted(self, group_id: str, lost: Sequence[StoredOffset], is_all: bool) -> list[Event]:
-        """What the log says of it, as of a deletion through a coordinator."""
+        """Return the events of a deletion, the same as of a deletion through a coordinator."""
         who: dict[str, Any] = {
             "group_id": group_id,
             "generation_id": NO_GENERATION,
@@ -251,7 +252,7 @@ class OffsetStore:
         shard = shard_of(group_id, self._identity.shards)
         keyed, epoch = self._shards[shard], self._epoch
         keyed.apply(record)
-        # What became of an append that fails is not known: the next call loads.
+        # If the append fails, its result is unknown, so the next call loads the store again.
         self._epoch = None
         item = ShardAppend(shard, epoch, [Batch([record], events)], keyed.saved)
         if await self._storage.append([item]):
@@ -260,7 +261,7 @@ class OffsetStore:
 
 
 def _told(offset: Any, metadata: str) -> OffsetAndMetadata:
-    """What is to be stored; a store that took anything would give it back to who asks next."""
+    """Return the offset to store. Invalid values are refused, because fetches would return them."""
     if isinstance(offset, OffsetAndMetadata):
         if metadata:
             raise TypeError("metadata is named twice: the OffsetAndMetadata has its own")

@@ -1,4 +1,4 @@
-"""From the setting ``storage.url`` to a backend, which is imported when it is named."""
+"""Create the backend for the setting ``storage.url``. Only that backend is imported."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ def open_storage(
     seal: SealSettings | None = None,
     seal_in_process: bool = True,
 ) -> OffsetStorage:
-    """Make the backend that the URL names; it still has to be opened. ``seal`` says what becomes of
-    its events; without it they stay in the store. Not ``seal_in_process``: a store on disk has them
-    sealed by a process of its own.
+    """Create the backend of a URL. The caller still has to open it.
+
+    ``seal`` has the settings of sealing; without it all events stay in the store. With
+    ``seal_in_process`` a thread of this process seals. Otherwise a separate process seals a store
+    on disk.
 
     ``sqlite:///PATH`` is relative to the working directory, ``sqlite:////PATH`` is absolute. Raises
-    StoreRefused, in one line, for a URL that names none.
+    StoreRefused with a message of one line if the URL has no backend.
     """
     store = _store(url, append_timeout_ms, clock)
     if seal is None:
@@ -58,10 +60,10 @@ def _store(url: str, append_timeout_ms: int, clock: Callable[[], int]) -> Sealab
 
 
 def rows_of(store: str | Path) -> OpenRows:
-    """Return what opens the rows of a store that may be in the hands of another process: of the
-    file, or of the URL as in ``storage.url``.
+    """Return a function that opens the rows of a store, which another process may have open.
 
-    Raises StoreRefused for a URL whose rows nobody else can read.
+    ``store`` is a path, or a URL as in ``storage.url``. Raises StoreRefused for a URL whose rows no
+    other process can read.
     """
     url = f"{_SQLITE}{store}" if isinstance(store, Path) or ":" not in store else store
     if problem := url_error(url):
@@ -76,9 +78,10 @@ def rows_of(store: str | Path) -> OpenRows:
 def read_events(
     store: str | Path, after_seq: int = 0, **asked: Unpack[Asked]
 ) -> Generator[EventDict, None, None]:
-    """Yield the events of a store above a seq, oldest first, as one moment shows them; from any
-    process of the same user, at any time. Blocks. ``storage.event_log.reader`` says what may be
-    asked for besides, and what is raised.
+    """Yield the events of a store above a seq, oldest first, from one consistent view. Blocks.
+
+    Any process of the same user may call this at any time. ``storage.event_log.reader.read_events``
+    describes the other arguments and the errors.
     """
     from groupkeeper.storage.event_log import reader
 
@@ -86,7 +89,7 @@ def read_events(
 
 
 def url_error(url: str) -> str | None:
-    """Say why no backend has this URL; None where one has."""
+    """Return why a URL has no backend; None if it has one."""
     if url == _MEMORY or (url.startswith(_SQLITE) and len(url) > len(_SQLITE)):
         return None
     known = "use sqlite:///PATH or memory:"

@@ -1,4 +1,4 @@
-"""The process that seals beside a daemon (``storage.event_log.sealing_process``), as a command:
+"""The command of the process that seals for a daemon (``storage.event_log.sealing_process``):
 
 python -m groupkeeper.storage.seal
 """

@@ -1,10 +1,10 @@
-"""An event as one line of a segment, and back (pure).
+"""Encode an event as one line of a segment, and decode it (pure).
 
-As the flat dict of ``docs/reference/events.md``, but for commits, which are most of what there is:
-a topic's partitions stand there as ``rows``, lists without names, in the order of ``ROW_FIELDS``.
-They are half as long so, and the very bytes that the loop encoded for the store can be copied into
-the file (``storage.event_log.lines``). Files of schema version 1 have ``partitions`` with names
-there as well.
+A line is the flat dict of ``docs/reference/events.md`` as JSON, except for commits. In a commit the
+partitions of a topic are ``rows``: lists without names, in the order of ``ROW_FIELDS``. That halves
+the length of a line. It also lets ``storage.event_log.lines`` copy the bytes that the loop encoded
+for the store. Most events are commits. In files of schema version 1, commits too have
+``partitions`` with names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EventLine: TypeAlias = tuple[str, bytes]
 COMMIT_KIND: Final = "commit"
 
 ROW_FIELDS: Final = ("partition", "offset", "previous_offset", "leader_epoch", "metadata")
-"""What a row of a commit holds."""
+"""The fields of a row of a commit, in order."""
 
 _COMMIT: Final = b'"kind":"commit"'
 _NAMED_PARTITIONS: Final = b'"partitions":['
@@ -31,14 +31,14 @@ _decode: Final = msgspec.json.Decoder(EventDict).decode
 
 
 def encode_line(event: EventDict) -> bytes:
-    """Write an event as a segment holds it, with its newline."""
+    """Return an event as a line of a segment, with its newline."""
     if event["kind"] == COMMIT_KIND:
         event = event | {"topics": [_with_rows(topic) for topic in event["topics"]]}
     return _encode(event) + b"\n"
 
 
 def decode_line(line: bytes) -> EventDict:
-    """Read a line of any version. Raises ``msgspec.DecodeError`` for what is no event."""
+    """Decode a line of any version. Raises ``msgspec.DecodeError`` if it is not an event."""
     event = _decode(line)
     if not _is_event(event):
         raise msgspec.ValidationError("a field that every event has is missing, or of another type")
@@ -53,15 +53,16 @@ def decode_line(line: bytes) -> EventDict:
 
 
 def is_line_of_version_1(line: bytes) -> bool:
-    """Whether a line is a commit of schema version 1, whose partitions have named fields.
+    """Return True for a commit of schema version 1, whose partitions have named fields.
+
     All other lines are the same in versions 1 and 2.
     """
-    # in a text each quote has a backslash before it, so no text holds either
+    # no JSON string contains these bytes: a quote in a string has a backslash before it
     return _COMMIT in line and _NAMED_PARTITIONS in line
 
 
 def _is_event(line: EventDict) -> bool:
-    """Whether it has what every reader rests on."""
+    """Return True if a line has the fields that every reader needs."""
     get = line.get
     return (
         isinstance(get("seq"), int)
