@@ -1,8 +1,8 @@
-"""What an assignment costs, and how many partitions it moves; the peer is aiokafka's assignors.
+"""Measure what an assignment costs and how many partitions it moves, beside aiokafka's assignors.
 
     python -m bench.assignors_bench
 
-CPU time, so that a busy neighbour does not count.
+It measures CPU time, so that other load on the machine does not count.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ PEERS: Mapping[str, Any] = {
 
 
 class Group:
-    """So many members, topics and partitions; members share so many subscriptions."""
+    """A group of some members, topics and partitions. The members share some subscriptions."""
 
     def __init__(self, members: int, topics: int, partitions: int, subscriptions: int = 1) -> None:
-        """One subscription names all topics, several a random choice each, the same every run."""
+        """Subscribe to all topics, or to random choices that are the same in every run."""
         draw = random.Random(partitions)
         names = [f"topic-{n}" for n in range(topics)]
         each = partitions // topics
@@ -54,16 +54,16 @@ class Group:
         self.title = f"{members} x {partitions}, {topics} topics, {subscriptions} subscriptions"
 
     def topics(self) -> set[str]:
-        """What aiokafka's assignors ask of a cluster."""
+        """Return all topics, for aiokafka's assignors."""
         return set(self._numbers)
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """The other thing that they ask."""
+        """Return the partitions of a topic, for aiokafka's assignors."""
         return self._numbers.get(topic)
 
 
 def timed(label: str, work: Callable[[], T]) -> T:
-    """Run it once and print what it took."""
+    """Run it once, and print the CPU time."""
     start = time.process_time()
     result = work()
     print(f"  {label:<40} {(time.process_time() - start) * 1000:9.1f} ms", end="")
@@ -71,12 +71,12 @@ def timed(label: str, work: Callable[[], T]) -> T:
 
 
 def moved(assignment: Assignment, previous: Mapping[str, Sequence[TopicPartition]]) -> int:
-    """How many partitions are with a member that did not have them."""
+    """Return how many partitions have a new member."""
     return sum(len(set(has).difference(previous.get(name, ()))) for name, has in assignment.items())
 
 
 def bench_fresh(group: Group, peers: Sequence[str]) -> None:
-    """Assign from nothing."""
+    """Assign without a previous assignment."""
     for name, assignor in ASSIGNORS.items():
         timed(name, partial(assignor.assign, group.members, group.partitions))
         print()
@@ -93,7 +93,7 @@ def bench_fresh(group: Group, peers: Sequence[str]) -> None:
 
 
 def bench_rebalances(group: Group, *, with_peer: bool = False) -> None:
-    """Assign again after members left and joined, and from a past that is no use at all."""
+    """Assign again after members left and joined, and from a useless previous assignment."""
     sticky = StickyAssignor()
     members, partitions = group.members, group.partitions
     tenth, half = len(members) // 10, len(members) // 2
@@ -126,7 +126,7 @@ def bench_peer(
     now: Sequence[MemberSubscription],
     previous: Mapping[str, Sequence[TopicPartition]],
 ) -> None:
-    """The same rebalance by aiokafka's sticky assignor, which reads the past from user data."""
+    """Run the same rebalance with aiokafka's sticky assignor, which reads user data."""
     peer = PEERS["sticky"]
     metadata = {
         m.member_id: peer._metadata(
@@ -143,7 +143,7 @@ def bench_peer(
 
 
 def figures() -> Iterator[Figure]:
-    """20 members share 200 partitions of ten topics; the peer is aiokafka's assignor."""
+    """Measure 20 members with 200 partitions of ten topics, beside aiokafka's assignor."""
     group = Group(20, 10, 200)
     for name, assignor in ASSIGNORS.items():
         ours = cpu_us(partial(assignor.assign, group.members, group.partitions), 5, 10)
@@ -159,7 +159,7 @@ def figures() -> Iterator[Figure]:
 
 
 def main() -> None:
-    """Small enough for the peer first, then as large as groups become."""
+    """Measure small groups beside aiokafka, then the largest groups."""
     for group in (Group(20, 10, 200), Group(20, 10, 200, subscriptions=5)):
         print(group.title)
         bench_fresh(group, ["range", "roundrobin", "sticky"])

@@ -1,4 +1,4 @@
-"""What the hot requests cost the pure core: one shard, one Stable group, no runtime.
+"""Measure the hot requests in the pure core: one shard, one Stable group, no runtime.
 
 python -m bench.core_bench
 """
@@ -32,7 +32,7 @@ TICKET = object()
 
 
 def stable_shard() -> Shard:
-    """A shard with one group of one member."""
+    """Return a shard with one group of one member."""
     image = TopicImage.of(TopicInfo("orders", "A" * 22, 12))
     shard = Shard(0, CoreLimits(initial_rebalance_delay_ms=0), image)
     protocols = (JoinProtocol("range", b""),)
@@ -48,7 +48,7 @@ def stable_shard() -> Shard:
 
 
 def commit_of(partitions: int, metadata: str = "") -> OffsetCommit:
-    """A member's commit."""
+    """Return a member's commit."""
     rows: list[tuple[int, int, int, str | None]] = [
         (n, 1_000_000, -1, metadata) for n in range(partitions)
     ]
@@ -66,7 +66,7 @@ def commit_of(partitions: int, metadata: str = "") -> OffsetCommit:
 
 
 def fetch_of(partitions: int) -> OffsetFetch:
-    """A member's fetch."""
+    """Return a member's fetch."""
     return OffsetFetch(GROUP, [("orders", "", list(range(partitions)))], False, True)
 
 

@@ -1,4 +1,4 @@
-"""One figure of a benchmark, and the table that all of them go into."""
+"""One figure of a benchmark, and the table of all figures."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 
 class Figure(NamedTuple):
-    """What one thing costs."""
+    """The cost of one operation."""
 
     layer: str
     what: str
     us: float
     """CPU time of one call, in microseconds."""
     beside: str = ""
-    """What others need for the same."""
+    """The cost of the same operation in other software."""
 
 
 def cpu_us(
@@ -24,8 +24,9 @@ def cpu_us(
     rounds: int = 40,
     clock: Callable[[], float] = time.thread_time,
 ) -> float:
-    """The CPU time of a call in microseconds: the best of many short rounds, so that neither a busy
-    neighbour nor a cold cache counts.
+    """Return the CPU time of a call in microseconds, from the best of many short rounds.
+
+    So neither other load on the machine nor a cold cache counts.
     """
     call()
     best = float("inf")
@@ -38,7 +39,7 @@ def cpu_us(
 
 
 def show(figures: Iterable[Figure]) -> None:
-    """Print the table, line by line as the figures come."""
+    """Print the table, one line for each figure as it arrives."""
     print(f"{'layer':10} {'what':44} {'us':>9}  beside")
     for layer, what, us, beside in figures:
         print(f"{layer:10} {what:44} {us:9.2f}  {beside}".rstrip(), flush=True)

@@ -1,12 +1,12 @@
-"""Instructions that one request takes, here and in the commit that ``bench/guard-base`` names.
+"""Count the instructions of one request, in this tree and in the commit in ``bench/guard-base``.
 
     make guard                              callgrind's count, interpreted (a minute)
     python -m bench.guard --compiled        the same with the hot path compiled (some minutes)
     python -m bench.guard --bytecodes       executed bytecodes instead; needs no valgrind
 
-From ``data_received`` to ``transport.write``, with memory as the store, and with fixed inputs: the
-figures stand still on a busy machine. What the kernel and a disk do is not in them
-(docs/understand/performance.md, "Instructions").
+It counts from ``data_received`` to ``transport.write``, with a store in memory and fixed inputs. So
+other load on the machine does not change the figures. The work of the kernel and of a disk is not
+counted (docs/understand/performance.md, "Instructions").
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ LOAD = ROOT / "bench/guard_load.py"
 BASE = ROOT / "bench/guard-base"
 
 MAX_GROWTH = 0.05
-"""More than this beside the base is a failure."""
+"""The check fails if a request needs more than this, compared with the base."""
 
 MARK = "clock_getres*"
-"""The C function that the load calls as a mark: callgrind writes down and forgets its counts."""
+"""The C function that the load calls as a mark. Callgrind then writes and resets its counts."""
 
 PHASES = ("heartbeat", "commit of 1", "commit of 10", "fetch of 10")
 REQUESTS = 20 * 64
-"""In each phase of ``guard_load``."""
+"""The requests in each phase of ``guard_load``."""
 
 
 def main() -> int:
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def take_commit(commit: str, tree: Path) -> None:
-    """Write the files of a commit."""
+    """Write the files of a commit into ``tree``."""
     tree.mkdir()
     archive = tree.with_suffix(".tar")
     git = ["git", "archive", "--output", str(archive), commit]
@@ -80,7 +80,7 @@ def take_commit(commit: str, tree: Path) -> None:
 
 
 def take_working_tree(tree: Path) -> None:
-    """Copy what is in this one, committed or not."""
+    """Copy the files of this tree, committed or not."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in filter(None, names.split("\0")):
@@ -91,7 +91,7 @@ def take_working_tree(tree: Path) -> None:
 
 
 def compile_in_place(tree: Path) -> None:
-    """Put the compiled modules of a tree beside their sources."""
+    """Build the compiled modules of a tree, and put them beside their sources."""
     wheels = tree.with_suffix(".wheels")
     wheel = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(wheels), "."]
     pip = [sys.executable, "-m", "pip", *wheel]
@@ -106,13 +106,13 @@ def compile_in_place(tree: Path) -> None:
 
 
 def instructions(tree: Path) -> dict[str, float]:
-    """Let callgrind count."""
+    """Count instructions with callgrind."""
     counts = tree.with_suffix(".counts")
     counts.mkdir()
     tool = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={counts}/out"]
     run_load(tree, [*tool, f"--dump-before={MARK}"], "marks")
     found = {}
-    for position, phase in enumerate(PHASES):  # what lies between two phases has dumps too
+    for position, phase in enumerate(PHASES):  # there are dumps between two phases too
         dumped = (counts / f"out.{2 * position + 3}").read_text()
         total = re.search(r"^totals: (\d+)", dumped, re.MULTILINE)
         assert total is not None, "callgrind wrote no total"
@@ -121,13 +121,13 @@ def instructions(tree: Path) -> dict[str, float]:
 
 
 def bytecodes(tree: Path) -> dict[str, float]:
-    """Let the interpreter count."""
+    """Count bytecodes with the interpreter."""
     counted: dict[str, float] = json.loads(run_load(tree, [], "bytecodes"))
     return counted
 
 
 def run_load(tree: Path, tool: list[str], how: str) -> str:
-    """Run the load on a tree; return what it printed."""
+    """Run the load on a tree, and return its output."""
     fixed = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(tree)}
     done = subprocess.run(
         [*tool, sys.executable, "-P", str(LOAD), how],
@@ -143,7 +143,7 @@ def run_load(tree: Path, tool: list[str], how: str) -> str:
 
 
 def show(before: dict[str, float], after: dict[str, float]) -> int:
-    """Print the table; return 1 if a request became too dear."""
+    """Print the table. Return 1 if a request became too expensive."""
     print(f"{'a request':14} {'base':>9} {'change':>9}")
     for phase in PHASES:
         growth = after[phase] / before[phase] - 1

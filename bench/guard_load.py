@@ -1,7 +1,7 @@
-"""What ``bench/guard.py`` counts: fixed requests through a tree's Kafka port, without sockets.
+"""Send fixed requests through a tree's Kafka port, without sockets, for ``bench/guard.py``.
 
-It is started by path with a tree on PYTHONPATH, and takes everything else from that tree: so one
-and the same work is done by two commits.
+It is started by path with a tree on PYTHONPATH, and imports everything else from that tree. So two
+commits do the same work.
 
     python -P bench/guard_load.py marks        under callgrind: a mark before and after each phase
     python -P bench/guard_load.py bytecodes    prints the executed bytecodes of one request, as JSON
@@ -21,22 +21,21 @@ from typing import Any
 
 import uvloop
 
-# Before the tree is imported, which keeps these functions: a microsecond passes between two
-# readings. Under callgrind everything is fifty times slower, and what is slow is counted otherwise.
+# Replaced before the import of the tree, which keeps these functions. A microsecond passes between
+# two readings. Callgrind is fifty times slower, and a slow request would take another path.
 time.monotonic = time.perf_counter = itertools.count(1_000.0, 1e-6).__next__
 time.monotonic_ns = itertools.count(10**12, 1_000).__next__
 
 from bench import hot_bench  # noqa: E402
 
 ROUNDS = 20
-"""Of 64 requests each: enough that what comes by time (the clock's tick) does not count."""
+"""Rounds of 64 requests each, enough that periodic work (the clock's tick) does not count."""
 
 
 class Transport:
-    """Keeps what is written, by C code alone: it is not what is counted."""
+    """Keeps the written replies with C code only, so that this is not counted."""
 
     def __init__(self, peer: str) -> None:
-        """Begin without a reply."""
         self.peer = peer
         self.writes: list[bytes] = []
         self.write = self.writes.append
@@ -46,7 +45,7 @@ class Transport:
         return (self.peer, 40_000)
 
     def set_write_buffer_limits(self, **limits: int) -> None:
-        """Take everything."""
+        """Do nothing."""
 
 
 def commit_of_one(wire: Any, member: dict[str, Any]) -> bytes:
@@ -67,7 +66,7 @@ def commit_of_one(wire: Any, member: dict[str, Any]) -> bytes:
 
 
 def check_tree() -> None:
-    """Refuse to count another tree than the one that this was started in."""
+    """Assert that the modules come from the tree in the current directory."""
     used = [hot_bench, sys.modules[hot_bench.GroupCoordinator.__module__]]
     for module in used:
         assert str(module.__file__).startswith(f"{os.getcwd()}/"), module
@@ -77,7 +76,7 @@ Phase = Callable[[], Awaitable[None]]
 
 
 async def phases() -> dict[str, Phase]:
-    """Start a coordinator with its groups, and return what is to be counted."""
+    """Start a coordinator with its groups, and return the phases to count."""
     hot_bench.FakeTransport = Transport  # type: ignore[assignment, misc]
     bench = hot_bench.Bench(hot_bench.MemoryOffsetStorage())
     await bench.coordinator.start()
@@ -98,7 +97,7 @@ async def phases() -> dict[str, Phase]:
 
 
 def phase(wires: list[Any], frames: list[bytes]) -> Phase:
-    """One request of every connection, and its answer."""
+    """Send one request on every connection, and wait for the replies."""
     receivers = [wire.connection.data_received for wire in wires]
     calls = list(zip(receivers, frames, strict=True))
     answers = [wire.transport.writes for wire in wires]
@@ -107,16 +106,16 @@ def phase(wires: list[Any], frames: list[bytes]) -> Phase:
         for receive, frame in calls:
             receive(frame)
         for writes in answers:
-            while not writes:  # noqa: ASYNC110 - a fake transport tells nobody
+            while not writes:  # noqa: ASYNC110 - a fake transport has no event to wait for
                 await asyncio.sleep(0)
             writes.clear()
-        await asyncio.sleep(0)  # a turn of the loop has one instant
+        await asyncio.sleep(0)  # the clock does not move within a turn of the loop
 
     return one_each
 
 
 async def mark() -> None:
-    """Do each phase between two marks: callgrind writes down what it counted at each."""
+    """Run each phase between two marks. Callgrind writes its counts at each mark."""
     for one_each in (await phases()).values():
         for _ in range(5):
             await one_each()
@@ -130,7 +129,7 @@ async def mark() -> None:
 
 
 async def count_bytecodes() -> None:
-    """Count what the interpreter executes, our code and others' alike, without this file."""
+    """Count the bytecodes that the interpreter executes, except those of this file."""
     executed = 0
 
     def trace(frame: Any, event: str, _argument: object) -> Any:

@@ -1,9 +1,9 @@
-"""The way of a hot request through the runtime, and through the Kafka port without a socket.
+"""Measure hot requests in the runtime, and through the Kafka port without a socket.
 
     python -m bench.hot_bench
 
-16 groups of one member each, four connections a group; a round of commits is one request of every
-connection, which share their appends. What the socket costs is not in here.
+There are 16 groups of one member, with four connections a group. In a round of commits every
+connection sends one request, and these share their appends. The cost of a socket is not included.
 """
 
 from __future__ import annotations
@@ -41,32 +41,30 @@ PARTITIONS = 10
 
 
 class Ticket:
-    """Takes the answer, and counts it."""
+    """Counts the answers."""
 
     def __init__(self) -> None:
-        """Nothing was answered."""
         self.answers = 0
 
     def resolve(self, result: Any) -> None:
-        """Count."""
+        """Count the answer."""
         self.answers += 1
 
 
 class Wire:
-    """One connection, and the frames that its member sends."""
+    """One connection, and the frames of its member."""
 
     def __init__(self, server: KafkaServer, group_id: str) -> None:
-        """Connect."""
         self.group_id = group_id
         self.transport = FakeTransport("127.0.0.1")
         self.connection = Connection(server)
         self.connection.connection_made(cast("Any", self.transport))
 
     async def call(self, api: str, version: int, **values: Any) -> dict[str, Any]:
-        """One request and its answer."""
+        """Send one request, and return the reply."""
         self.transport.writes.clear()
         self.connection.data_received(encode_request(api, version, values, 7, "bench"))
-        while not self.transport.writes:  # noqa: ASYNC110 - a fake transport tells nobody
+        while not self.transport.writes:  # noqa: ASYNC110 - a fake transport has no event to wait for
             await asyncio.sleep(0)
         return decode(api, version, self.transport.writes.pop(), 7)
 
@@ -94,7 +92,7 @@ class Wire:
         return member
 
     def prepare(self, member: dict[str, Any]) -> None:
-        """Encode what is measured."""
+        """Encode the measured requests."""
         rows = [
             {
                 "partition_index": n,
@@ -120,7 +118,6 @@ class Bench:
     """A coordinator and its port."""
 
     def __init__(self, storage: OffsetStorage) -> None:
-        """Nothing runs yet."""
         topics = Topics([ConfiguredTopic("orders", 12)])
         self.coordinator = GroupCoordinator(storage, CoordinatorConfig(), topics)
         services = Services(coordinator=self.coordinator, topics=topics)
@@ -128,7 +125,7 @@ class Bench:
         self.wires = [Wire(server, f"orders-{n % GROUPS}") for n in range(CONNECTIONS)]
 
     async def start(self) -> None:
-        """Start, join, commit once."""
+        """Start the coordinator, join all members, and commit once."""
         await self.coordinator.start()
         for wire in self.wires[:GROUPS]:
             member = await wire.join()
@@ -138,12 +135,14 @@ class Bench:
         await self.commits()
 
     async def commits(self) -> None:
-        """One commit of every connection."""
+        """Send one commit on every connection."""
         await self.answered([wire.commit for wire in self.wires])
 
     async def answered(self, frames: list[bytes]) -> None:
-        """One request of every connection, and its answer. The next one comes in another turn of
-        the loop, as requests do: what all connections do in one turn is limited.
+        """Send one request on every connection, and wait for the replies.
+
+        The requests of the next call come in another turn of the loop, as real requests do. The
+        work of all connections in one turn is limited.
         """
         for wire, frame in zip(self.wires, frames, strict=True):
             wire.connection.data_received(frame)
@@ -155,7 +154,7 @@ class Bench:
 
 
 async def _of_rounds(work: Any, rounds: int = 100) -> float:
-    """CPU time of the whole process for one of ``CONNECTIONS`` requests, in the best round."""
+    """Return the CPU time of the process for one of ``CONNECTIONS`` requests, in the best round."""
     took = []
     for _ in range(rounds):
         begin = time.process_time()
@@ -165,7 +164,7 @@ async def _of_rounds(work: Any, rounds: int = 100) -> float:
 
 
 async def figures(directory: Path) -> AsyncIterator[Figure]:
-    """Measure the runtime (``GroupCoordinator.submit``), then bytes to bytes."""
+    """Measure the runtime (``GroupCoordinator.submit``), then requests from bytes to bytes."""
     bench = Bench(MemoryOffsetStorage())
     await bench.start()
     ticket = Ticket()

@@ -1,9 +1,9 @@
-"""How long a start reads a log that was not folded, as ``kill -9`` leaves it.
+"""Measure how long a start reads a log that is not folded, as ``kill -9`` leaves it.
 
     python -m bench.load_bench [ROWS]
 
-A row is one commit of one group, as one append of a quiet machine has it: the smallest rows, of
-which there are most.
+A row is one commit of one group, like an append on an idle machine. These are the smallest rows, so
+a log has the largest number of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOADS = 7
 
 
 async def write(storage: SqliteOffsetStorage, rows: int) -> None:
-    """Write so many rows, none of which is folded."""
+    """Write ``rows`` rows, none of them folded."""
     await storage.open(IDENTITY)
     leases = await storage.acquire(range(SHARDS), "bench")
     async for _ in storage.load(range(SHARDS)):
@@ -41,7 +41,7 @@ async def write(storage: SqliteOffsetStorage, rows: int) -> None:
 
 
 async def load(storage: SqliteOffsetStorage) -> tuple[float, float, float]:
-    """Load as a start does; returns the seconds, those of CPU time, and the loop's longest turn."""
+    """Load as a start does. Return seconds, CPU seconds, and the longest turn of the loop."""
     await storage.acquire(range(SHARDS), "bench")
     shards = {n: Shard(n, CoreLimits(), TopicImage.any()) for n in range(SHARDS)}
     longest, is_over = 0.0, False
@@ -65,7 +65,7 @@ async def load(storage: SqliteOffsetStorage) -> tuple[float, float, float]:
 
 
 async def main(directory: Path, rows: int) -> None:
-    """Print the median of some loads."""
+    """Print the medians of several loads."""
     storage = SqliteOffsetStorage(directory / "load.db", fold_after=10**9)
     await write(storage, rows)
     loads = [await load(storage) for _ in range(LOADS)]

@@ -1,15 +1,16 @@
-"""What the event log costs a commit: the daemon's processor time with it and without, by turns.
+"""Measure what the event log costs a commit: the daemon's CPU time with and without it, by turns.
 
     python -m bench.log_cost [rounds]
 
-The real daemon on SQLite with its defaults, and 64 connections that send the next commit of ten
-partitions as soon as the last one is answered: the load under which sealing weighs most, since what
-everybody pays for (an append, a wake-up) is shared by many. All threads of the daemon are counted,
-and the process that seals for it. The row that a commit is written to is the daemon's own log,
-which it needs with or without events; what is switched off here is all that is done with it later:
-reading, writing files, deleting rows.
+This uses the real daemon on SQLite with its defaults. 64 connections send the next commit of ten
+partitions as soon as the last one is answered. Under this load sealing is the largest share,
+because many commits share an append and a wake-up. All threads of the daemon count, and the process
+that seals for it.
 
-Ends with 1 where the log takes more than 15 % of a commit.
+The daemon needs the row of a commit with or without events. So the comparison only switches off the
+later work: reading rows, writing files, deleting rows.
+
+Exits with 1 if the log needs more than 15 % of a commit.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ CONNECTIONS = 64
 GROUPS = 16
 RUN_S = 10.0
 IDLE_CPU_S = 0.02
-"""A daemon that has nothing left to seal uses less in a second."""
+"""A daemon without work uses less than this in a second."""
 MAX_SHARE = 0.15
 
 
@@ -40,49 +41,48 @@ class Run(NamedTuple):
 
     commits: int
     cpu_us: float
-    """Of a commit, the daemon and the process that seals."""
+    """CPU time of a commit, in the daemon and the process that seals."""
     sealing_us: float
-    """What of it that process took."""
+    """The part of it in the process that seals."""
 
 
 class Client(asyncio.Protocol):
-    """One connection that always has one commit under way."""
+    """One connection that always has one commit in flight."""
 
     def __init__(self, frame: bytes) -> None:
-        """Nothing was sent."""
         self.answers = 0
         self._frame = frame
         self._transport: asyncio.WriteTransport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send the first."""
+        """Send the first commit."""
         self._transport = cast("asyncio.WriteTransport", transport)
         self._transport.write(self._frame)
 
     def data_received(self, data: bytes) -> None:
-        """Send the next: an answer is one small segment of TCP on loopback."""
+        """Send the next commit. An answer is one small TCP segment on loopback."""
         self.answers += 1
         self._transport.write(self._frame)
 
     def close(self) -> None:
-        """Send no more."""
+        """Close the connection."""
         self._transport.close()
 
 
 def cpu_s(pid: int) -> float:
-    """What all threads of a process have used so far."""
+    """Return the CPU time of all threads of a process."""
     files = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(file.read_text().split()[0]) for file in files) / 1e9
 
 
 def children_cpu_s(pid: int) -> float:
-    """What the processes that it started have used so far."""
+    """Return the CPU time of the child processes of a process."""
     files = Path(f"/proc/{pid}/task").glob("*/children")
     return sum(cpu_s(int(child)) for file in files for child in file.read_text().split())
 
 
 async def load(port: int, pid: int) -> Run:
-    """Commit for a while; what is left to be sealed then is waited for and counted as well."""
+    """Commit for some time, then wait for the rest of the sealing. Both count."""
     loop = asyncio.get_running_loop()
     frames = [commit_frame(f"group-{number % GROUPS}") for number in range(CONNECTIONS)]
     before_s, sealing_before_s = cpu_s(pid), children_cpu_s(pid)
@@ -118,7 +118,7 @@ def measure(sealing: str) -> Run:
 
 
 def main() -> int:
-    """Measure by turns, and compare what stands side by side."""
+    """Measure with and without the log by turns, and compare neighbouring runs."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     shares: list[float] = []
     found: dict[str, list[float]] = {"off": [], "auto": []}

@@ -1,9 +1,9 @@
-"""What each layer of the hot path costs: all small benchmarks in one table.
+"""Measure each layer of the hot path: all small benchmarks in one table.
 
     make bench-micro
 
-CPU time, the best of many short rounds, so that the figures stand still beside a busy neighbour.
-docs/understand/performance.md tells what they add up to.
+It measures CPU time in the best of many short rounds, so that other load on the machine changes the
+figures little. docs/understand/performance.md explains them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.figures import show
 
 
 async def main() -> None:
-    """Measure from the inside out, and print once everything is there."""
+    """Measure from the inner layers to the outer ones, and print all figures at the end."""
     figures = [*protocol_bench.figures(), *core_bench.figures(), *assignors_bench.figures()]
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

@@ -2,11 +2,14 @@
 
     python -m bench.pipeline [--events N] [--keep DIR]
 
-Makes a log of N events (1,000,000) and one of a tenth, half of the events commits of 10 partitions,
-all of one day, and for each: ``groupkeeper pipeline run`` on two cores in a process of its own, and
-``bench.pipeline_plain``, one loop over the same files that comes to the same tables in memory. Ends
-with 1 when an event of the larger log costs more than 1.1 times the processor time of one of the
-smaller.
+It writes a log of N events (1,000,000) and one of a tenth of that. Half of the events are commits
+of 10 partitions, and all are of one day. For each log it runs two programs:
+
+- ``groupkeeper pipeline run`` on two cores, in a separate process;
+- ``bench.pipeline_plain``, one loop over the same files that makes the same tables in memory.
+
+Exits with 1 if an event of the larger log costs more than 1.1 times the CPU time of an event of the
+smaller log.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ START_MS: Final = 1_790_000_000_000 // DAY_MS * DAY_MS
 DAY: Final = datetime.fromtimestamp(START_MS / 1000, UTC).strftime("%Y-%m-%d")
 GROUPS: Final = 200
 SEGMENT_EVENTS: Final = 80_000
-"""About 64 MB of JSON, where the daemon closes a segment."""
+"""About 64 MB of JSON, at which the daemon closes a segment."""
 MAX_COST_RATIO: Final = 1.1
 MEMORY: Final = "2g"
 
@@ -40,7 +43,7 @@ MEMORY: Final = "2g"
 
 
 def lines(events: int) -> Iterator[str]:
-    """Yield events as a segment holds them, in order of time."""
+    """Yield events in the form of a segment, in order of time."""
     random = Random(1)
     offsets = [[0] * 10 for _ in range(GROUPS)]
     head = '{"log_id":"bench","seq":%d,"ts_ms":%d,"shard":0,"lease_epoch":1,'
@@ -96,7 +99,7 @@ def _other(seq: int, group: int, offsets: list[int]) -> str:
 
 
 def write_log(folder: Path, events: int) -> int:
-    """Write the segments; returns the bytes of JSON."""
+    """Write the segments. Return the size of their JSON in bytes."""
     day = folder / f"dt={DAY}"
     day.mkdir(parents=True)
     source, size, first = lines(events), 0, 1
@@ -115,7 +118,7 @@ def write_log(folder: Path, events: int) -> int:
 
 
 def measure_spark(log_dir: Path, tables: Path) -> dict[str, Any]:
-    """Run the pipeline in this process, and say what it took."""
+    """Run the pipeline in this process, and return what it needed."""
     from pyspark.sql import functions as F
 
     from groupkeeper.pipeline.spark.session import spark_session
@@ -219,7 +222,7 @@ def compare(events: int, folder: Path) -> dict[str, float]:
 
 
 def main() -> int:
-    """Run; returns the exit code."""
+    """Run the benchmark. Return the exit code."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--keep", type=Path)
@@ -233,7 +236,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=given.keep) as folder:
         small = compare(given.events // 10, Path(folder))
         large = compare(given.events, Path(folder))
-    # of processor time: wall time on a shared machine says more about the neighbours
+    # CPU time, because wall time on a shared machine depends on the other load
     ratio = large["spark cpu"] / small["spark cpu"]
     print(
         f"\nbench-pipeline: {given.events:,} events: Spark {1 / large['spark']:,.0f} events/s on 2 "

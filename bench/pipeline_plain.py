@@ -1,4 +1,4 @@
-"""What ``bench.pipeline`` measures Spark against: the same tables by one loop, in memory."""
+"""Make the pipeline's tables with one loop in memory; ``bench.pipeline`` compares Spark with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ class Tables:
     """The tables of gold, as dicts. Holds every key of the whole log at the same time."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self.offsets: dict[tuple[str, str, int], tuple[int, int, str, int]] = {}
         self.lag: dict[tuple[str, str, int, int], tuple[int, int | None]] = {}
         self.rates: dict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0] * 6)
@@ -37,7 +36,7 @@ class Tables:
                     self.take(decode(line))
 
     def take(self, event: dict[str, Any]) -> None:
-        """Take the next event."""
+        """Apply the next event."""
         match event["kind"]:
             case "commit":
                 self._commit(event)

@@ -1,9 +1,9 @@
-"""What a hot message costs: ours by struct code, ours by the careful reader, and kio beside them.
+"""Measure hot messages: our struct code and our general reader, beside kio.
 
     python -m bench.protocol_bench
 
-CPU time in microseconds. kio's native reader is the bar that Python code cannot reach; it must not
-see bytes from a socket.
+It measures CPU time in microseconds. kio's native reader is faster than Python code can be, but it
+must not read bytes from a socket.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ MEMBER = "consumer-orders-1-01234567-89ab-cdef-0123-456789abcdef"
 
 
 def written(entity: Any) -> bytes:
-    """The entity's bytes, by kio."""
+    """Return the bytes of an entity as kio writes them."""
     buffer = BytesIO()
     entity_writer(type(entity))(buffer, entity)
     return buffer.getvalue()
 
 
 def heartbeat() -> bytes:
-    """A Heartbeat v4."""
+    """Return a Heartbeat v4."""
     return written(
         build(
             request_class(ApiKey.HEARTBEAT, 4),
@@ -49,7 +49,7 @@ def heartbeat() -> bytes:
 
 
 def commit() -> bytes:
-    """An OffsetCommit v8 of ten partitions without metadata."""
+    """Return an OffsetCommit v8 of ten partitions without metadata."""
     partitions = [
         {
             "partition_index": number,
@@ -72,7 +72,7 @@ def commit() -> bytes:
 
 
 def fetch() -> bytes:
-    """An OffsetFetch v7 of ten partitions."""
+    """Return an OffsetFetch v7 of ten partitions."""
     topics = [{"name": "orders", "partition_indexes": range(PARTITIONS)}]
     return written(
         build(
@@ -85,7 +85,7 @@ def fetch() -> bytes:
 
 
 def reading() -> Iterator[Figure]:
-    """Requests, three ways."""
+    """Measure the reading of requests in three ways."""
     rows: list[tuple[str, ApiKey, int, Any, bytes]] = [
         ("Heartbeat v4", ApiKey.HEARTBEAT, 4, packed.read_heartbeat, heartbeat()),
         ("OffsetCommit v8 x10", ApiKey.OFFSET_COMMIT, 8, packed.read_offset_commit, commit()),
@@ -101,7 +101,7 @@ def reading() -> Iterator[Figure]:
 
 
 def packing() -> Iterator[Figure]:
-    """Replies, two ways."""
+    """Measure the writing of replies in two ways."""
     commits = packed.read_offset_commit(8, commit(), 0, LIMIT)[5]
     fetched = [("orders", "", [(n, 1_000_000 + n, 3, "", 0) for n in range(PARTITIONS)])]
     fetch_rows = [
@@ -145,7 +145,7 @@ def packing() -> Iterator[Figure]:
 
 
 def writing() -> Iterator[Figure]:
-    """Replies of the generated writer, and kio's from entities that are ready."""
+    """Measure replies of the generated writer, and of kio from existing entities."""
     member = {"member_id": MEMBER, "group_instance_id": None, "metadata": b"m" * 300}
     join = {
         "error_code": 0,
@@ -186,7 +186,7 @@ def writing() -> Iterator[Figure]:
 
 
 def envelope() -> Iterator[Figure]:
-    """The frame and the header around a Heartbeat."""
+    """Measure the frame and the header around a Heartbeat."""
     body = b"\0\x0c\0\x04\0\0\0\x01\0\x06orders\0" + heartbeat()
     frame = len(body).to_bytes(4, "big") + body
     splitter = FrameSplitter(1_000_000)
@@ -195,7 +195,7 @@ def envelope() -> Iterator[Figure]:
 
 
 def figures() -> Iterator[Figure]:
-    """Measure what surrounds a message, then reading and packing."""
+    """Measure the frame and header of a message, then reading and writing."""
     yield from envelope()
     yield from reading()
     yield from packing()

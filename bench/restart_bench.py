@@ -1,11 +1,11 @@
-"""From `kill -9` under load to the first commit that is acknowledged again.
+"""Measure the time from `kill -9` under load to the next acknowledged commit.
 
     python -m bench.restart_bench [kills] [busy loops]
 
-The real daemon on SQLite; connections commit as fast as they are answered for some seconds, then
-the process is killed and started anew at once, and a client asks again and again. What it waits for
-is the start of an interpreter, its imports, the load of what is not folded, and the first append.
-Busy loops take the processor meanwhile, as other work of the machine would.
+This uses the real daemon on SQLite. Connections commit as fast as they are answered for some
+seconds. Then the process is killed and started again at once, and a client retries a commit. It
+waits for the start of an interpreter, the imports, the load of the unfolded rows, and the first
+append. Busy loops use the processor during this, as other work on the machine would.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BURN = "while True: pass"
 
 
 def load(port: int, number: int, stop: threading.Event, count: list[int]) -> None:
-    """Commit until told to stop, or until the daemon is gone."""
+    """Commit until ``stop`` is set, or until the daemon has ended."""
     frame = commit_frame(f"group-{number}")
     try:
         with RawClient(port) as client:
@@ -44,7 +44,7 @@ def load(port: int, number: int, stop: threading.Event, count: list[int]) -> Non
 
 
 def committed(port: int) -> bool:
-    """Whether a commit over a new connection is acknowledged."""
+    """Return True if a commit over a new connection is acknowledged."""
     try:
         with RawClient(port) as client:
             _, reply = decode_response("offset_commit", 8, _ask(client, commit_frame("group-0")))
@@ -60,7 +60,9 @@ def _ask(client: RawClient, frame: bytes) -> bytes:
 
 
 def one_kill(daemon: Daemon, port: int) -> tuple[float, int]:
-    """Load, kill, start; return the seconds until a commit is acknowledged, and commits before."""
+    """Commit, kill, start. Return the seconds to the next acknowledged commit, and the commits
+    before the kill.
+    """
     stop, count = threading.Event(), [0] * CONNECTIONS
     threads = [
         threading.Thread(target=load, args=(port, number, stop, count))
@@ -85,7 +87,7 @@ def one_kill(daemon: Daemon, port: int) -> tuple[float, int]:
 
 
 def main() -> None:
-    """Kill so many times, print each and the worst."""
+    """Kill the daemon several times, and print each result and the worst."""
     kills = int(sys.argv[1]) if len(sys.argv) > 1 else KILLS
     loops = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     burning = [subprocess.Popen([sys.executable, "-c", BURN]) for _ in range(loops)]

@@ -1,11 +1,12 @@
-"""What sealing costs those who commit: latency of commits with it and without, turn by turn, and
-the CPU time of the thread that seals, which a busy machine does not change much.
+"""Measure what sealing costs clients: the latency of commits with and without it, by turns.
+
+It also measures the CPU time of the thread that seals, which other load changes little.
 
     python -m bench.sealing_bench [rounds]
 
-The real daemon on SQLite, folding early, with segments of 8 MB, so that some are sealed and rows
-are deleted within a run; 16 connections, each a commit of 10 partitions every 20 ms. The runs
-alternate, so that a machine that is busy otherwise is as busy for both.
+This uses the real daemon on SQLite. It folds early and has segments of 8 MB, so that a run seals
+some segments and deletes rows. Each of 16 connections sends a commit of 10 partitions every 20 ms.
+Runs with and without sealing alternate, so that other load on the machine affects both.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ SEGMENT_BYTES = 8 * 1024 * 1024
 
 
 def serve() -> None:
-    """Be the daemon: the normal one, that folds early so that rows can go."""
+    """Run the normal daemon, but fold early so that rows can be deleted."""
     from groupkeeper.__main__ import main
     from groupkeeper.storage.backends.sqlite import store
 
-    # `storage.open` imports a backend when it is asked for one.
+    # `storage.open` imports a backend on first use.
     early = functools.partial(store.SqliteOffsetStorage, fold_after=FOLD_AFTER)
     store.SqliteOffsetStorage = early  # type: ignore[misc,assignment]
     main()
 
 
 async def load(port: int) -> list[float]:
-    """Commit at a steady rate; return how long each took, in ms, after the warm-up."""
+    """Commit at a steady rate. Return the latency of each commit in ms, after the warm-up."""
     took: list[float] = []
     started = time.perf_counter()
     frames = [commit_frame(f"group-{number}") for number in range(CONNECTIONS)]
@@ -66,7 +67,7 @@ async def _commit(port: int, frame: bytes, number: int, started: float, took: li
 
 
 def commit_frame(group_id: str) -> bytes:
-    """A commit of ten partitions by nobody in particular, as it goes over the wire."""
+    """Return the frame of a simple consumer's commit of ten partitions."""
     from tests.helpers.raw_client import encode_request
 
     rows = [
@@ -89,7 +90,7 @@ def commit_frame(group_id: str) -> bytes:
 
 
 def measure(sealing: str) -> tuple[list[float], float]:
-    """Run the daemon once; return the latencies and how many segments it sealed."""
+    """Run the daemon once. Return the latencies and the number of segments that it sealed."""
     from tests.helpers.daemon import Daemon
 
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as directory:
@@ -109,7 +110,7 @@ def measure(sealing: str) -> tuple[list[float], float]:
 
 
 def cpu_of_the_thread() -> str:
-    """Seal rows of 64 commits of ten partitions; CPU time of this thread alone."""
+    """Seal rows of 64 commits of ten partitions. Only this thread's CPU time counts."""
     from groupkeeper.coordinator.core.records import (
         CommittedPartition,
         CommittedTopic,
@@ -167,7 +168,7 @@ def cpu_of_the_thread() -> str:
 
 
 def main() -> None:
-    """Measure by turns and print the quantiles of each."""
+    """Measure by turns, and print the quantiles of each run."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     print(cpu_of_the_thread())
     found: dict[str, list[list[float]]] = {"off": [], "on": []}

@@ -1,9 +1,9 @@
-"""The worst frames within the limits: how long each holds the loop.
+"""Measure how long the largest allowed frames keep the event loop busy.
 
     python -m bench.server_bench
 
-CPU time of the thread, so that a busy neighbour does not count; the coordinator behind it is the
-real one, on memory storage.
+It measures the CPU time of the thread, so that other load on the machine does not count. The
+coordinator is the real one, on memory storage.
 """
 
 from __future__ import annotations
@@ -51,26 +51,25 @@ class Bench:
     """One connection to a server that never listens."""
 
     def __init__(self, server: KafkaServer, coordinator: GroupCoordinator) -> None:
-        """Connect."""
         self.server = server
         self.coordinator = coordinator
         self.connect()
 
     def connect(self) -> None:
-        """Begin anew, as after a refusal."""
+        """Open a new connection, as after a refusal."""
         self.transport = FakeTransport("127.0.0.1")
         self.connection = Connection(self.server)
         self.connection.connection_made(cast("Any", self.transport))
 
     async def call(self, api: str, version: int, **values: Any) -> dict[str, Any]:
-        """One request and its answer."""
+        """Send one request, and return the reply."""
         self.transport.writes.clear()
         self.connection.data_received(encode_request(api, version, values, 7, "bench"))
         await self.answer()
         return decode(api, version, self.transport.writes[-1], 7)
 
     async def answer(self) -> float:
-        """Wait for the answer; return the longest turn that it took, in seconds of CPU."""
+        """Wait for the answer. Return the longest turn of the loop, in seconds of CPU time."""
         longest = 0.0
         while not self.transport.writes and not self.transport.is_closed:
             begin = time.thread_time()
@@ -79,7 +78,7 @@ class Bench:
         return longest
 
     async def hold(self, name: str, api: str, version: int, **values: Any) -> None:
-        """How long one large frame holds the loop."""
+        """Print how long one large frame keeps the loop busy."""
         self.connect()
         frame = encode_request(api, version, values, 7, "bench")
         begin = time.thread_time()
@@ -90,9 +89,7 @@ class Bench:
         self.connection.connection_lost(None)
 
     async def longest_turn(self, name: str, work: Awaitable[T]) -> T:
-        """Print the longest turn of the loop (CPU) while something is done in process, and for a
-        second after it.
-        """
+        """Print the longest turn of the loop (CPU time) during some work and a second after it."""
         task = asyncio.ensure_future(work)
         longest = 0.0
         end = time.monotonic() + 1
@@ -123,7 +120,7 @@ async def join(bench: Bench) -> None:
 
 
 def commit_of(topics: dict[str, int]) -> dict[str, Any]:
-    """A simple consumer's commit."""
+    """Return a simple consumer's commit."""
     offset = {"committed_offset": 5, "committed_metadata": ""}
     return {
         "group_id": "g2",
@@ -136,7 +133,7 @@ def commit_of(topics: dict[str, int]) -> dict[str, Any]:
 
 
 async def large(bench: Bench) -> None:
-    """The largest frames within the limits, by what they make us do."""
+    """Measure the largest allowed frames, by the work that they cause."""
     many = range(ELEMENTS)
     half = [f"n{i}" for i in range(ELEMENTS // 2)]
     await bench.hold(
@@ -171,7 +168,7 @@ async def large(bench: Bench) -> None:
 
 
 async def administration(bench: Bench) -> None:
-    """The largest administrative frames within the limits."""
+    """Measure the largest allowed administrative frames."""
     alterable = ELEMENTS // ELEMENT_WEIGHTS[ApiKey.INCREMENTAL_ALTER_CONFIGS]
     describable = ELEMENTS // ELEMENT_WEIGHTS[ApiKey.DESCRIBE_CONFIGS]
     keys = ["commit.monotonic", "rebalance.max.join.ms", "offsets.retention.minutes"]
@@ -231,7 +228,7 @@ PARTITIONS = 99_880
 
 
 async def fill(bench: Bench) -> None:
-    """10,000 groups of ten offsets, and one of 99,880."""
+    """Create 10,000 groups of ten offsets, and one group of 99,880."""
     coordinator = bench.coordinator
     offsets: list[tuple[int, int, int, str | None]] = [(n, 5, -1, "") for n in range(PARTITIONS)]
     for first in range(0, PARTITIONS, 10_000):
@@ -249,16 +246,14 @@ async def fill(bench: Bench) -> None:
 def plain_commit(
     group_id: str, topic: str, rows: list[tuple[int, int, int, str | None]]
 ) -> OffsetCommit:
-    """A simple consumer's commit, as the core takes it."""
+    """Return a simple consumer's commit as a request of the core."""
     return OffsetCommit(
         group_id, -1, "", None, [(topic, "", rows)], False, -1, ErrorCode.NONE, CLIENT
     )
 
 
 async def rebalanced(bench: Bench, name: str, members: int) -> None:
-    """All members of a group join, and join again; in each of these rounds all are answered at
-    once.
-    """
+    """Measure all members of a group joining twice. Each round answers all of them at once."""
     bench.connect()
     ids: list[str] = []
 
@@ -297,7 +292,7 @@ async def rebalanced(bench: Bench, name: str, members: int) -> None:
 
 
 async def full(bench: Bench) -> None:
-    """Short frames whose answers are long."""
+    """Measure short frames with long answers."""
     await bench.hold("ListGroups, 10,000 groups", "list_groups", 4, states_filter=[])
     everything = [{"group_id": "large", "topics": None}]
     await bench.hold("OffsetFetch, 99,880 offsets", "offset_fetch", 9, groups=everything)
@@ -314,7 +309,7 @@ async def full(bench: Bench) -> None:
 
 
 async def counted(coordinator: GroupCoordinator) -> None:
-    """What the metrics ask of the coordinator."""
+    """Measure the calls that the metrics make to the coordinator."""
     coordinator.groups_by_state()
     coordinator.member_count()
     coordinator.offset_count()
@@ -323,7 +318,7 @@ async def counted(coordinator: GroupCoordinator) -> None:
 async def with_topics(
     *configured: ConfiguredTopic, run: Sequence[Callable[[Bench], Awaitable[None]]]
 ) -> None:
-    """Run against a coordinator of its own."""
+    """Run a benchmark against a new coordinator."""
     topics = Topics(configured)
     coordinator = GroupCoordinator(MemoryOffsetStorage(), CoordinatorConfig(), topics)
     await coordinator.start()

@@ -1,11 +1,11 @@
-"""What a start costs before the daemon's own first line: its imports, and all of it until READY.
+"""Measure what a start costs: the imports of the daemon, and all work until READY.
 
     python -m bench.start_bench [rounds]
 
-Processor time of new processes, medians, beside an interpreter that does nothing. The environment
-should be that of a daemon: where hypothesis is installed kio imports it, and a start costs more.
-Modules are compiled before, as those of an installation are, whatever PYTHONDONTWRITEBYTECODE says:
-to compile them at each start takes half as long again.
+It prints medians of the CPU time of new processes, beside an interpreter that does nothing. Use the
+environment of a daemon: if hypothesis is installed, kio imports it and a start costs more. Modules
+are compiled before, as in an installation, even if PYTHONDONTWRITEBYTECODE is set. Compiling them
+at each start would add half of the time.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ DEFAULT_ROUNDS = 10
 
 
 def keep_bytecode(directory: str) -> None:
-    """Let all children find modules compiled, in a directory that goes with us."""
+    """Make all child processes use compiled modules, in a temporary directory."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = directory
 
 
 def cpu_s(code: str) -> float:
-    """Run a new interpreter; return the processor time that it had used at the end of the code."""
+    """Run code in a new interpreter. Return its CPU time at the end of the code."""
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(done.stdout.split()[-1])
 
 
 def until_ready() -> tuple[float, float]:
-    """Start a daemon on an empty store; return its seconds until READY, and of processor time."""
+    """Start a daemon on an empty store. Return its seconds and CPU seconds until READY."""
     environment = os.environ | {
         "GROUPKEEPER_KAFKA__LISTEN": "127.0.0.1:0",
         "GROUPKEEPER_HTTP__LISTEN": "127.0.0.1:0",
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def measure(rounds: int) -> None:
-    """Print what so many rounds took."""
+    """Print the medians of some rounds."""
     imports, nothing, ready, cpu = [], [], [], []
     for _ in range(rounds):
         nothing.append(cpu_s(NOTHING))

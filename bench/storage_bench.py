@@ -1,8 +1,8 @@
-"""What storage costs: encoding, appends beside an idle and a saturated loop, and a load.
+"""Measure storage: encoding, appends with an idle and with a busy loop, and a load.
 
     python -m bench.storage_bench [DIRECTORY]
 
-The peer is SQLite itself, used without thinking: a transaction of one upsert a partition.
+The comparison is SQLite used in a simple way: a transaction with one upsert a partition.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ IDENTITY = StoreIdentity("bench", SHARDS)
 
 
 def commit(group_id: str, offset: int) -> OffsetsCommitted:
-    """A commit as a consumer sends it."""
+    """Return a consumer's commit."""
     rows = [CommittedPartition(n, offset, offset - 1, 0, "") for n in range(PARTITIONS)]
     return OffsetsCommitted(
         group_id=group_id,
@@ -56,10 +56,10 @@ def commit(group_id: str, offset: int) -> OffsetsCommitted:
 
 
 class Load:
-    """Appends of 64 commits over 8 shards; the states of the fold come from applying them."""
+    """Appends of 64 commits over 8 shards. The fold gets the states after these commits."""
 
     def __init__(self, storage: OffsetStorage, groups: int) -> None:
-        """Start with nothing; each shard has so many groups."""
+        """Use ``groups`` groups in each shard."""
         self.storage = storage
         self.keyed = [KeyedRecords() for _ in range(SHARDS)]
         self.groups = groups
@@ -67,12 +67,12 @@ class Load:
         self._next = 0
 
     async def start(self) -> int:
-        """Open and load; returns the number of records."""
+        """Open and load the store. Return the number of records."""
         await self.storage.open(IDENTITY)
         return await self.load()
 
     async def load(self) -> int:
-        """Take the lease and load; returns the number of records."""
+        """Acquire the leases and load. Return the number of records."""
         leases = await self.storage.acquire(range(SHARDS), "bench")
         self.epoch = leases[0].epoch
         count = 0
@@ -83,7 +83,7 @@ class Load:
         return count
 
     def items(self) -> list[ShardAppend]:
-        """The next append; groups take turns."""
+        """Return the items of the next append. The groups take turns."""
         items = []
         first, self._next = self._next, self._next + COMMITS // SHARDS
         for shard in range(SHARDS):
@@ -96,7 +96,7 @@ class Load:
         return items
 
     async def append(self) -> float:
-        """One append; returns how long it took, without making the records."""
+        """Do one append. Return its time in seconds, without the creation of the records."""
         items = self.items()
         start = time.perf_counter()
         assert not await self.storage.append(items)
@@ -104,7 +104,7 @@ class Load:
 
 
 def cost_of(work: Callable[[], object], times: int = 300) -> float:
-    """Seconds a call, the best of three."""
+    """Return the seconds of a call, the best of three runs."""
     best = float("inf")
     for _ in range(3):
         start = time.perf_counter()
@@ -162,7 +162,7 @@ async def bench_load(path: Path, *, folded: bool) -> None:
 
 
 def bench_codec() -> None:
-    """Measure what a commit costs the loop."""
+    """Measure how long a commit keeps the loop busy."""
     items = Load(MemoryOffsetStorage(), 100).items()
     encode = partial(encode_payload, Stamp("0" * 32, 1, 1), 0, items)
     size = len(encode()) / COMMITS
@@ -172,7 +172,7 @@ def bench_codec() -> None:
 
 
 async def figures(directory: Path) -> AsyncIterator[Figure]:
-    """Measure what one commit of an append of 64 costs, the writer's thread included."""
+    """Measure one commit of an append of 64, including the writer's thread."""
     items = Load(MemoryOffsetStorage(), 100).items()
     encode = partial(encode_payload, Stamp("0" * 32, 1, 1), 0, items)
     what = f"encode a commit x{PARTITIONS}"
@@ -196,7 +196,7 @@ async def figures(directory: Path) -> AsyncIterator[Figure]:
 
 
 def bench_upserts(path: Path) -> None:
-    """Measure the peer: BEGIN, an upsert a partition, COMMIT."""
+    """Measure the comparison: BEGIN, an upsert a partition, COMMIT."""
     sql = "INSERT INTO offsets VALUES (?,?,?,?) ON CONFLICT DO UPDATE SET value = excluded.value"
     took = []
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -220,7 +220,7 @@ def bench_upserts(path: Path) -> None:
 
 
 async def main(directory: Path) -> None:
-    """Run everything."""
+    """Run all benchmarks."""
     bench_codec()
     await bench_appends("memory", MemoryOffsetStorage(), busy=False)
     for busy in (False, True):

@@ -1,10 +1,10 @@
-"""The files that a request passes from its bytes to its answer, in the order in which it does.
+"""List the files that a request passes from its bytes to its answer, in order.
 
     python -m bench.walk            a JoinGroup and an OffsetCommit
     python -P bench/walk.py         the same of the tree that PYTHONPATH names, an older one too
 
-A file counts where a function of it runs. The store is memory: what happens behind it is another
-story. docs/architecture.md tells this one.
+A file is listed if one of its functions runs. The store is in memory, so files of other stores are
+not listed. docs/architecture.md has the result.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-# Before the tree is imported, which keeps these functions. Time passes as it is read: a request is
-# never slow because it is watched, for what is slow is counted in files of its own.
+# Replaced before the import of the tree, which keeps these functions. Time passes only when it is
+# read. So the trace makes no request slow, which would run the code for slow requests.
 time.monotonic = time.perf_counter = itertools.count(1_000.0, 2e-5).__next__
 
 from bench import hot_bench  # noqa: E402
@@ -27,21 +27,18 @@ SOURCES = ("coordinator", "protocol", "storage")
 
 
 class Walk:
-    """Notes which files functions are called in, while it is on."""
+    """Records the files whose functions are called within its ``with`` block."""
 
     def __init__(self) -> None:
-        """Nothing was called."""
         self.files: dict[str, list[str]] = {}
-        """In their order, each with the functions that ran in it."""
+        """The files in order, each with the functions that ran in it."""
         self._known: dict[str, str | None] = {}
 
     def __enter__(self) -> Walk:
-        """Note from here on."""
         sys.setprofile(self._called)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Note no more."""
         sys.setprofile(None)
 
     def _called(self, frame: Any, event: str, _argument: object) -> None:
@@ -58,7 +55,7 @@ class Walk:
 
 
 def _name(filename: str) -> str | None:
-    """Name a source file of the product as it lies in the tree."""
+    """Return the path of a source file of the product in the tree; None for other files."""
     path = Path(filename).resolve()
     if not path.is_relative_to(TREE) or path.relative_to(TREE).parts[0] not in SOURCES:
         return None
@@ -66,19 +63,19 @@ def _name(filename: str) -> str | None:
 
 
 async def walk_of(wire: Any, frame: bytes) -> dict[str, list[str]]:
-    """Send a request, and note the files until its answer is written."""
+    """Send a request, and return the files that run until its answer is written."""
     wire.transport.writes.clear()
-    for _ in range(100):  # what came before has ended
+    for _ in range(100):  # earlier work has ended after this
         await asyncio.sleep(0)
     with Walk() as walk:
         wire.connection.data_received(frame)
-        while not wire.transport.writes:  # noqa: ASYNC110 - a fake transport tells nobody
+        while not wire.transport.writes:  # noqa: ASYNC110 - a fake transport has no event to wait for
             await asyncio.sleep(0)
     return walk.files
 
 
 async def walks() -> dict[str, dict[str, list[str]]]:
-    """Join a group as its first member, and commit ten offsets as one."""
+    """Return the walks of a JoinGroup of a first member, and of a commit of ten offsets."""
     bench = hot_bench.Bench(hot_bench.MemoryOffsetStorage())
     await bench.coordinator.start()
     new, old = bench.wires[:2]
