@@ -21,7 +21,7 @@ async def call(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], **wha
 
 
 async def consume(port: int, name: str, wanted: int, seen: dict[str, list[str]]) -> None:
-    """Read until ``wanted`` messages were seen by all together; join again when told to."""
+    """Read until all consumers together have ``wanted`` messages. Rejoin after a rebalance."""
     streams = await asyncio.open_connection("127.0.0.1", port)
     me = await call(streams, do="join", group="billing", topic="orders")
     while sum(map(len, seen.values())) < wanted:

@@ -2,8 +2,8 @@
 
     python examples/demo.py [SECONDS]      how long it may take at the most; 55
 
-It starts a daemon of its own in a temporary directory and three consumers as processes of their
-own; ends everything that it started, and exits 0 only if everything that it tells was true.
+It starts a daemon in a temporary directory, and three consumers as processes. At the end it stops
+all of them. It exits with 0 only if every fact that it prints was true.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GROUP, TOPIC, PARTITIONS = "billing", "orders", 12
 NAMES = ("ann", "bob", "cat")
 COLOURS = {"ann": "36", "bob": "33", "cat": "35"}
 PATIENCE_S = 55
-"""How long the whole may take: it ends within a minute, one way or the other."""
+"""The time limit of the demo, which ends within a minute in any case."""
 STARTED = time.monotonic()
 
 CONFIG = """\
@@ -53,10 +53,9 @@ partitions = {partitions}
 
 
 class Screen:
-    """Says what happens: coloured on a terminal (unless NO_COLOR), plain elsewhere."""
+    """Prints what happens, with colours on a terminal unless NO_COLOR is set."""
 
     def __init__(self) -> None:
-        """Look at where it is printed."""
         terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
         self.coloured = terminal and not os.environ.get("NO_COLOR")
         try:
@@ -66,37 +65,36 @@ class Screen:
             self.full, self.empty, self.yes, self.no = "#", ".", "ok", "FAILED"
 
     def colour(self, text: str, code: str) -> str:
-        """The text in a colour, where there are colours."""
+        """Return the text in a colour, if colours are on."""
         return f"\033[{code}m{text}\033[0m" if self.coloured else text
 
     def name(self, name: str) -> str:
-        """A consumer's name in its colour."""
+        """Return a consumer's name in its colour."""
         return self.colour(name, COLOURS[name])
 
     def heading(self, text: str) -> None:
-        """A new chapter."""
+        """Print the heading of a chapter."""
         print("\n" + self.colour(text, "1"), flush=True)
 
     def say(self, text: str) -> None:
-        """What just happened, and when."""
+        """Print what just happened, and when."""
         at = self.colour(f"{time.monotonic() - STARTED:5.1f} s", "2")
         print(f"  {at}  {text}", flush=True)
 
     def show(self, owners: dict[str, set[int]]) -> None:
-        """Who owns which partition."""
+        """Print who owns which partition."""
         for name, owned in owners.items():
             strip = " ".join(self.full if n in owned else self.empty for n in range(PARTITIONS))
             print(f"           {self.colour(f'{name}  {strip}', COLOURS[name])}", flush=True)
 
 
 class Consumer:
-    """One consumer process, and what it told."""
+    """One consumer process, and the events that it reported."""
 
     def __init__(self, name: str, bootstrap: str) -> None:
-        """Start it."""
         self.name = name
         self.positions: dict[int, int] = {}
-        """Where it took up what it owns now."""
+        """The offset from which it reads each partition that it owns."""
         self.acknowledged: dict[int, int] = {}
         """The last offset of each partition that the coordinator confirmed to it."""
         self.commits = self.failures = self.assignments = 0
@@ -113,7 +111,7 @@ class Consumer:
 
     @property
     def owned(self) -> set[int]:
-        """The partitions that it owns, by its own account."""
+        """The partitions that it reports as its own."""
         return set(self.positions)
 
     def _read(self) -> None:
@@ -141,10 +139,10 @@ class Consumer:
 
 
 class Daemon:
-    """The daemon, in a directory of its own."""
+    """The daemon, in its own directory."""
 
     def __init__(self, directory: Path) -> None:
-        """Write its settings; ``start`` starts it."""
+        """Write its settings. ``start`` starts it."""
         self.directory = directory
         self.kafka, self.http = free_ports(2)
         self.bootstrap = f"127.0.0.1:{self.kafka}"
@@ -154,7 +152,7 @@ class Daemon:
         )
 
     def start(self) -> None:
-        """Start it and wait until it serves groups."""
+        """Start it, and wait until it serves groups."""
         with (self.directory / "daemon.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "groupkeeper", "serve", "--config", "demo.toml"],
@@ -167,7 +165,7 @@ class Daemon:
         wait_for(lambda: self.get("/readyz") == "ready\n", "the daemon to be ready")
 
     def get(self, path: str) -> str:
-        """A page of its HTTP port; "" while nobody answers."""
+        """Return a page of its HTTP port; "" while it does not answer."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.http}{path}", timeout=5) as answer:
                 return str(answer.read().decode())
@@ -175,12 +173,12 @@ class Daemon:
             return ""
 
     def rebalances(self) -> int:
-        """How often this life of it began a join phase."""
+        """Return how many join phases have begun since its start."""
         pattern = re.compile(r"^groupkeeper_rebalances_total\{.*\} (\S+)$", re.MULTILINE)
         return sum(int(float(count)) for count in pattern.findall(self.get("/metrics")))
 
     def describe(self, *options: str) -> str:
-        """What `groupkeeper group describe` prints."""
+        """Return the output of `groupkeeper group describe`."""
         command = ["-m", "groupkeeper", "group", "describe", GROUP, "--server", self.bootstrap]
         done = subprocess.run(
             [sys.executable, *command, *options],
@@ -193,7 +191,7 @@ class Daemon:
         return done.stdout
 
     def committed(self) -> dict[int, int]:
-        """The committed offsets, asked over the Kafka protocol."""
+        """Return the committed offsets, fetched over the Kafka protocol."""
         offsets = json.loads(self.describe("--output", "json"))["offsets"]
         return {o["partition"]: o["committed"] for o in offsets if o["committed"] is not None}
 
@@ -205,17 +203,16 @@ class Daemon:
 
 
 class Demo:
-    """The story, and whether it was true."""
+    """The chapters of the demo, and whether each fact was true."""
 
     def __init__(self, directory: Path) -> None:
-        """Begin nothing yet."""
         self.screen = Screen()
         self.daemon = Daemon(directory)
         self.consumers: dict[str, Consumer] = {}
         self.facts: list[tuple[str, bool]] = []
 
     def run(self) -> bool:
-        """Tell it; True if every fact held."""
+        """Run all chapters. Return True if every fact was true."""
         self.screen.heading("groupkeeper in half a minute: a group outlives its parts")
         self.share()
         self.lose_a_consumer()
@@ -223,7 +220,7 @@ class Demo:
         return self.sum_up()
 
     def share(self) -> None:
-        """Chapter one."""
+        """Run chapter one: the consumers share the partitions."""
         screen, daemon = self.screen, self.daemon
         screen.heading(f"1. Three consumers share the {PARTITIONS} partitions of {TOPIC}")
         screen.say("a daemon starts ...")
@@ -239,7 +236,7 @@ class Demo:
         self.let_commit(4)
 
     def lose_a_consumer(self) -> None:
-        """Chapter two."""
+        """Run chapter two: a consumer is killed."""
         screen = self.screen
         screen.heading("2. One of them dies, the others take over")
         bob = self.consumers.pop("bob")
@@ -262,7 +259,7 @@ class Demo:
         self.let_commit(4)
 
     def lose_the_daemon(self) -> None:
-        """Chapter three."""
+        """Run chapter three: the daemon is killed."""
         screen, daemon = self.screen, self.daemon
         screen.heading("3. The daemon dies in the middle of the commits")
         assignments = self.assignments()
@@ -294,7 +291,7 @@ class Demo:
         )
 
     def sum_up(self) -> bool:
-        """The end."""
+        """Print the summary. Return True if every fact was true."""
         screen = self.screen
         screen.heading(f"4. groupkeeper group describe {GROUP}")
         width = shutil.get_terminal_size().columns
@@ -310,20 +307,20 @@ class Demo:
     # --- steps ------------------------------------------------------------------------------------
 
     def is_shared(self) -> bool:
-        """Every partition has exactly one owner, every consumer owns some."""
+        """Return True if each partition has one owner and each consumer owns a partition."""
         parts = [consumer.owned for consumer in self.consumers.values()]
         return all(parts) and sorted(n for part in parts for n in part) == list(range(PARTITIONS))
 
     def assignments(self) -> int:
-        """How often the consumers were given partitions."""
+        """Return how many assignments the consumers have received."""
         return sum(consumer.assignments for consumer in self.consumers.values())
 
     def show(self) -> None:
-        """Who owns what now."""
+        """Print who owns which partition now."""
         self.screen.show({name: consumer.owned for name, consumer in self.consumers.items()})
 
     def let_commit(self, rounds: int) -> None:
-        """Wait until each consumer has committed some more."""
+        """Wait until each consumer has committed ``rounds`` more times."""
         before = {name: c.commits for name, c in self.consumers.items()}
         wait_for(
             lambda: all(c.commits >= before[name] + rounds for name, c in self.consumers.items()),
@@ -335,24 +332,24 @@ class Demo:
         )
 
     def note(self, fact: str, held: bool) -> None:
-        """Keep a fact for the end."""
+        """Record a fact for the summary."""
         self.facts.append((fact, held))
 
     def end(self) -> None:
-        """Leave nothing running."""
+        """Stop all processes."""
         for consumer in self.consumers.values():
             consumer.end()
         self.daemon.kill()
 
 
 def environment() -> dict[str, str]:
-    """For the processes: ours, without settings of the person's own daemon."""
+    """Return our environment without settings for another daemon of the user."""
     kept = {name: v for name, v in os.environ.items() if not name.startswith("GROUPKEEPER_")}
     return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that nobody listens on, and that no outgoing connection is given."""
+    """Return free loopback ports outside the range of outgoing connections."""
     with contextlib.ExitStack() as stack:
         ports: list[int] = []
         while len(ports) < count:
@@ -366,7 +363,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def wait_for(happened: Callable[[], bool], what: str) -> None:
-    """Wait for something, not for ever."""
+    """Wait for a condition, with a time limit."""
     patience_s = float(sys.argv[1]) if len(sys.argv) > 1 else PATIENCE_S
     while not happened():
         if time.monotonic() > STARTED + patience_s:
@@ -375,14 +372,14 @@ def wait_for(happened: Callable[[], bool], what: str) -> None:
 
 
 def settle(count: Callable[[], int]) -> None:
-    """Wait until a number has grown, and give the rest a moment."""
+    """Wait until a number has grown, and then one more second."""
     before = count()
     wait_for(lambda: count() > before, "the consumers to notice")
     time.sleep(1)
 
 
 def main() -> int:
-    """Run it; 0 if every fact held."""
+    """Run the demo. Return 0 if every fact was true."""
     with tempfile.TemporaryDirectory(prefix="groupkeeper-demo-") as directory:
         demo = Demo(Path(directory))
         try:

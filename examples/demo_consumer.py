@@ -1,9 +1,9 @@
-"""A consumer of `make demo`: joins, pretends to read, commits, and tells each step as JSON.
+"""A consumer of `make demo`: joins, pretends to read, commits, and prints each step as JSON.
 
     demo_consumer.py NAME BOOTSTRAP GROUP TOPIC
 
-There are no messages to read, since groupkeeper stores none; so every partition that this consumer
-owns moves on by a few each time, as if something had come.
+groupkeeper stores no messages, so there are none to read. Instead, the position of every owned
+partition grows by a few each time, as if messages had arrived.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ COMMIT_EVERY_S = 0.25
 SESSION_TIMEOUT_MS = 3_000
 HEARTBEAT_MS = 300
 COMMIT_LIMIT_S = 2
-"""The library itself would go on trying for as long as it takes; we want to tell that it fails."""
+"""The library would retry without a limit. The demo has to report a failure."""
 
 
 def tell(event: str, **facts: Any) -> None:
-    """Print one line for whoever runs the demo."""
+    """Print one event as a line of JSON, for the demo."""
     print(json.dumps({"event": event, **facts}), flush=True)
 
 
 class Listener(ConsumerRebalanceListener):
-    """Takes up each partition where the group left it."""
+    """Continues each partition at the committed offset of the group."""
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
-        """Own nothing yet."""
         self.consumer = consumer
         self.positions: dict[TopicPartition, int] = {}
 
@@ -45,14 +44,14 @@ class Listener(ConsumerRebalanceListener):
             tell("revoked")
 
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        """The rebalance is over: ask where to go on."""
+        """The rebalance has ended: fetch the committed offsets."""
         positions = {p: await self.consumer.committed(p) or 0 for p in sorted(assigned)}
         tell("assigned", positions={p.partition: at for p, at in positions.items()})
         self.positions = positions
 
 
 async def consume(name: str, bootstrap: str, group: str, topic: str) -> None:
-    """Live until killed."""
+    """Consume until killed."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
         client_id=name,
@@ -79,7 +78,7 @@ async def consume(name: str, bootstrap: str, group: str, topic: str) -> None:
             tell("commit failed", error=type(error).__name__)
             continue
         tell("committed", offsets={p.partition: at for p, at in steps.items()})
-        if listener.positions == owned:  # else they are someone else's by now
+        if listener.positions == owned:  # otherwise other consumers own them now
             listener.positions = steps
 
 

@@ -2,10 +2,10 @@
 
     python -m examples.pipeline_demo [SECONDS] [FOLDER]
 
-Starts a daemon of its own and real consumers, which for SECONDS (150) work, and go back, fall
-silent and come in crowds. Then the daemon is stopped, ``groupkeeper pipeline`` makes tables and
-reports of what it wrote, and this looks whether each misdeed is in them: it exits 0 only if they
-all are. Everything stays in FOLDER (var/pipeline-demo), until the next demo there.
+It starts a daemon and real consumers for SECONDS (150). The consumers work, but they also rewind,
+stop sending heartbeats, and join in large numbers. Then it stops the daemon, and
+``groupkeeper pipeline`` makes tables and reports from the log. It exits with 0 only if all of this
+is in the reports. All files stay in FOLDER (var/pipeline-demo) until the next demo there.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ class Consumer:
     """A consumer process."""
 
     def __init__(self, bootstrap: str, name: str, group: str, topic: str, rate: float) -> None:
-        """Start it."""
         self.name = name
         command = ["-m", "examples.pipeline_demo_consumer", name, bootstrap, group, topic]
         self.process = subprocess.Popen(
@@ -79,7 +78,7 @@ class Consumer:
             self.process.stdin.flush()
 
     def end(self) -> None:
-        """Let it leave, or kill it."""
+        """Make it leave the group, or kill it."""
         self.tell("quit")
         try:
             self.process.wait(8)
@@ -109,7 +108,7 @@ class Life:
 
     @contextlib.contextmanager
     def daemon(self) -> Iterator[None]:
-        """Run the daemon; its clean stop seals what it has written."""
+        """Run the daemon. Its clean stop seals all events."""
         with (self.folder / "daemon.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "groupkeeper", "serve", "--config", "demo.toml"],
@@ -128,7 +127,7 @@ class Life:
             process.wait(30)
 
     def work(self, share: float, what: str) -> None:
-        """Let some of the time pass, and show how far it is."""
+        """Wait for a share of the time, and show the progress."""
         until = time.monotonic() + self.seconds * share
         self.screen.say(what)
         while (left := until - time.monotonic()) > 0:
@@ -149,7 +148,7 @@ class Life:
 
 
 def emptied(folder: Path) -> None:
-    """Make the folder, in the place of what an earlier demo left there."""
+    """Create the folder. Delete the files of an earlier demo."""
     if folder.exists() and any(folder.iterdir()) and not (folder / "demo.toml").exists():
         raise SystemExit(f"{folder} holds something else: choose a folder that is not there yet")
     shutil.rmtree(folder, ignore_errors=True)
@@ -167,7 +166,7 @@ def _answers(url: str) -> bool:
 
 
 def misbehave(life: Life) -> None:
-    """What the consumers do."""
+    """Run the consumers and their mistakes."""
     screen = life.screen
     screen.heading("Three groups at work")
     ann = life.consumer("billing-ann", "billing", "orders", 400)
@@ -197,9 +196,9 @@ def misbehave(life: Life) -> None:
 
 
 def _zombie(life: Life, bob: Consumer) -> None:
-    """Stop a member until its session is over, and wake it up.
+    """Suspend a member until its session has expired, and resume it.
 
-    Its library may notice before it commits, and then there is nothing to refuse: once more.
+    Its library may notice this before it commits. Then no commit is refused, so it is repeated.
     """
     for attempt in range(4):
         os.kill(bob.process.pid, signal.SIGSTOP)
@@ -226,7 +225,7 @@ def _reset(bootstrap: str, offset: int) -> None:
 
 
 def pipeline(life: Life, *command: str) -> None:
-    """Run a command of ``groupkeeper pipeline``, and show what it says."""
+    """Run a command of ``groupkeeper pipeline``, and show its output."""
     process = subprocess.Popen(
         [sys.executable, "-m", "groupkeeper", "pipeline", *command],
         cwd=life.folder,
@@ -243,12 +242,12 @@ def pipeline(life: Life, *command: str) -> None:
 
 def _relay(lines: IO[str], screen: Screen) -> None:
     for line in lines:
-        if line.startswith("  "):  # the rest is what the JVM says of itself
+        if line.startswith("  "):  # the other lines are messages of the JVM
             screen.say(line.strip())
 
 
 def check(folder: Path) -> list[str]:
-    """Return what should be in the reports and is not."""
+    """Return what is missing in the reports."""
 
     def rows(name: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads((folder / f"{name}.json").read_text())
@@ -269,7 +268,7 @@ def check(folder: Path) -> list[str]:
 
 
 def main() -> int:
-    """Tell the story; returns the exit code."""
+    """Run the demo. Return the exit code."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS
     folder = Path(sys.argv[2] if len(sys.argv) > 2 else ROOT / "var" / "pipeline-demo").resolve()
     screen = Screen()

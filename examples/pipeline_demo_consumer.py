@@ -2,9 +2,9 @@
 
     pipeline_demo_consumer.py NAME BOOTSTRAP GROUP TOPIC MESSAGES_PER_SECOND
 
-Reads commands from its standard input: ``rewind N`` takes every partition back by N messages,
-``quit`` leaves the group. There are no messages to read, since groupkeeper stores none; so every
-partition that this consumer owns moves on as if some had come.
+It reads commands from standard input: ``rewind N`` rewinds every partition by N messages, ``quit``
+leaves the group. groupkeeper stores no messages, so there are none to read. Instead, the position
+of every owned partition grows as if messages had arrived.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ class Reader:
     """One member of the group."""
 
     def __init__(self, name: str, bootstrap: str, group: str, topic: str, rate: str) -> None:
-        """Join."""
         self.step = max(1, int(float(rate) * COMMIT_EVERY_S))
         self.positions: dict[int, int] = {}
         self.topic = topic
@@ -50,12 +49,12 @@ class Reader:
         self.positions = {}
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        # a zombie: it commits what is no longer its own, before it comes back as another member
+        # a zombie: it commits for partitions that it lost, before it rejoins as another member
         self._commit(self.positions)
         self.positions = {}
 
     def live(self) -> None:
-        """Work until told to quit."""
+        """Work until the command ``quit``."""
         while True:
             if select.select([sys.stdin], [], [], 0)[0]:
                 word, _, number = sys.stdin.readline().strip().partition(" ")
