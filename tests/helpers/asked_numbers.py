@@ -1,4 +1,4 @@
-"""What a target of the Makefile is asked for: sensible numbers and switches, or a refusal."""
+"""Read the numbers and switches of a Makefile target from the environment, and check them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from math import inf
 
 
 class RefusedError(Exception):
-    """What the environment asks for makes no sense; the message says what to give instead."""
+    """Raised for an invalid value in the environment. The message says what is valid."""
 
 
 def whole_number(name: str, default: int, *, least: int) -> int:
-    """The whole number of that name, ``default`` where there is none; raises RefusedError."""
+    """Return the whole number of that name, or ``default``. Raises RefusedError."""
     text = os.environ.get(name)
     return default if text is None else as_whole_number(name, text, least=least)
 
 
 def as_whole_number(name: str, text: str, *, least: int, most: int | None = None) -> int:
-    """The whole number that was given by that name; raises RefusedError."""
+    """Return a text as a whole number. Raises RefusedError."""
     bound = inf if most is None else most
     if not (text.isascii() and text.isdecimal() and least <= int(text) <= bound):
         end = "on" if most is None else f"to {most}"
@@ -26,7 +26,7 @@ def as_whole_number(name: str, text: str, *, least: int, most: int | None = None
 
 
 def as_minutes(name: str, text: str) -> float:
-    """How many minutes were given by that name; raises RefusedError."""
+    """Return a text as minutes. Raises RefusedError."""
     try:
         minutes = float(text)
     except ValueError:
@@ -37,7 +37,7 @@ def as_minutes(name: str, text: str) -> float:
 
 
 def switch(name: str) -> bool:
-    """Whether the switch of that name is on, off where there is none; raises RefusedError."""
+    """Return True if the switch of that name is on. Raises RefusedError."""
     text = os.environ.get(name, "0")
     if text not in ("0", "1"):
         raise RefusedError(f"{name}={text} is refused: give 0 or 1")

@@ -1,4 +1,4 @@
-"""What the consumers of tests tell their library of themselves, in each library's own names."""
+"""The settings of test consumers, under the names of each client library."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 
 class GroupMember(Protocol):
-    """Who a member of a group is."""
+    """The settings of one member of a group."""
 
     @property
     def bootstrap(self) -> str:
-        """Where its coordinator is, HOST:PORT."""
+        """The address of its coordinator, HOST:PORT."""
 
     @property
     def name(self) -> str:
@@ -26,15 +26,15 @@ class GroupMember(Protocol):
 
     @property
     def session_ms(self) -> int:
-        """Without a heartbeat for so long it is dead."""
+        """The session timeout."""
 
     @property
     def heartbeat_ms(self) -> int:
-        """From one heartbeat to the next."""
+        """The interval between heartbeats."""
 
 
 def python_settings(member: GroupMember) -> dict[str, Any]:
-    """For the constructors of aiokafka and kafka-python, which agree in these."""
+    """Return arguments for the constructors of aiokafka and kafka-python, which share them."""
     return {
         "bootstrap_servers": member.bootstrap,
         "client_id": member.name,
@@ -47,7 +47,7 @@ def python_settings(member: GroupMember) -> dict[str, Any]:
 
 
 def librdkafka_settings(member: GroupMember) -> dict[str, Any]:
-    """For librdkafka, which keeps its log to itself and begins at the start."""
+    """Return settings for librdkafka, with little logging, and a start at the first offset."""
     settings: dict[str, Any] = {
         "bootstrap.servers": member.bootstrap,
         "client.id": member.name,

@@ -1,4 +1,4 @@
-"""Commits at a steady rate to simple groups, one at a time, and what became of each."""
+"""Commit at a steady rate to simple groups, one commit at a time, and record each result."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Key = tuple[str, str, int]
 
 
 class CommitLoader:
-    """Sequential: after a crash each offset is the last acknowledged one or that in flight."""
+    """Commits sequentially. After a crash each offset is the last acknowledged or in flight."""
 
     def __init__(
         self, port: int, groups: Sequence[str], topic: str, partitions: int, rate: float
     ) -> None:
         self.acknowledged: dict[Key, int] = {}
         self.in_flight: dict[Key, int] = {}
-        """What the last request carried, while it has no answer."""
+        """The content of the last request, while it has no answer."""
         self.count = 0
-        """Acknowledged requests."""
+        """The number of acknowledged requests."""
         self._port = port
         self._groups = groups
         self._topic = topic
@@ -38,13 +38,13 @@ class CommitLoader:
         self.failure: BaseException | None = None
 
     def start(self) -> None:
-        """Go on where the last life of the server stopped."""
+        """Continue after a restart of the server."""
         self._stop.clear()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Wait until nothing is in flight, or the connection is gone."""
+        """Wait until nothing is in flight, or the connection is closed."""
         assert self._thread is not None
         self._stop.set()
         self._thread.join()
@@ -52,13 +52,13 @@ class CommitLoader:
             raise AssertionError("a commit was answered with an error") from self.failure
 
     def check(self, found: dict[Key, int]) -> None:
-        """Compare with what the server has now, one by one; an answered request is exact."""
+        """Compare each offset with the server's. An acknowledged one must be exact."""
         for key in self.acknowledged.keys() | self.in_flight.keys():
             allowed = {self.acknowledged.get(key), self.in_flight.get(key)} - {None}
             if key not in self.acknowledged:
-                allowed.add(None)  # the very first commit may be lost, if nobody was told of it
+                allowed.add(None)  # the very first commit may be lost if it was not acknowledged
             assert found.get(key) in allowed, f"{key}: has {found.get(key)}, may have {allowed}"
-        # Whichever it was, it is the truth from here on.
+        # Whichever it was, it counts as acknowledged from now on.
         self.acknowledged.update({key: found[key] for key in self.in_flight if key in found})
         self.in_flight.clear()
 
@@ -67,7 +67,7 @@ class CommitLoader:
             with RawClient(self._port, client_id="loader") as client:
                 self._commit_until_stopped(client)
         except OSError:
-            return  # killed: what was in flight stays written down
+            return  # the server was killed: ``in_flight`` keeps the open request
         except BaseException as error:  # noqa: BLE001 - stop() raises it in the test
             self.failure = error
 

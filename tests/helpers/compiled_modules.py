@@ -1,4 +1,4 @@
-"""What mypyc compiles as the wheel is built."""
+"""The modules that mypyc compiles when the wheel is built."""
 
 from __future__ import annotations
 

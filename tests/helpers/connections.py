@@ -1,4 +1,4 @@
-"""Connections without sockets: a transport that takes notes, a server that never listens."""
+"""Connections without sockets: a transport that records, and a server that never listens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.helpers.raw_client import encode_request
 
 
 class FakeTransport:
-    """What a connection does to its transport."""
+    """Records what a connection does to its transport."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
@@ -27,7 +27,7 @@ class FakeTransport:
         self.is_aborted = False
         self.is_reading = True
         self.takes: Callable[[], None] | None = None
-        """Set by a test whose peer takes nothing: called when more is written than may wait."""
+        """Called when the write buffer is too full. Set by tests whose peer reads nothing."""
 
     def get_extra_info(self, name: str) -> Any:
         return (self.peer, 40_000) if name == "peername" else ("192.0.2.1", 9092)
@@ -71,11 +71,11 @@ class Peer:
         self.connection.connection_made(cast("Any", self.transport))
 
     def send(self, *frames: bytes) -> None:
-        """Everything arrives at once."""
+        """Deliver all frames in one call."""
         self.connection.data_received(b"".join(frames))
 
     def replies(self) -> list[int]:
-        """Correlation ids of the replies so far, in order."""
+        """The correlation ids of all replies, in order."""
         return [struct.unpack_from(">i", frame, 4)[0] for frame in self.frames()]
 
     def frames(self) -> list[bytes]:
@@ -132,17 +132,17 @@ def commit(correlation_id: int, group_id: str = "g") -> bytes:
 
 
 def fake(server: KafkaServer) -> FakeCoordinator:
-    """The coordinator behind a server that ``make_server`` made."""
+    """Return the fake coordinator of a server from ``make_server``."""
     assert isinstance(server.services.coordinator, FakeCoordinator)
     return server.services.coordinator
 
 
 def make_server(answer: Any = None, services: Services | None = None, **limits: int) -> KafkaServer:
-    """A server with fakes behind it, which never listens; to be called inside the loop."""
+    """Return a server with fakes, which never listens. Call it inside the loop."""
     watch = CallbackWatch(read_s=lambda: 0.0)  # nothing depends on how fast the machine is
     return KafkaServer(services or make_services(answer), ServerLimits(**limits), watch=watch)
 
 
 def kinds(requests: list[Request]) -> list[str]:
-    """What was asked, by class."""
+    """Return the class names of requests."""
     return [type(request).__name__ for request in requests]

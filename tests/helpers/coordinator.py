@@ -1,5 +1,6 @@
-"""A coordinator on a virtual loop over a storage with faults, and tickets that remember their
-answers.
+"""A coordinator on a virtual loop, over a storage with faults.
+
+Its tickets record their answers:
 
     async with a_coordinator() as world:
         commit = world.commit("g", 5)
@@ -40,7 +41,7 @@ TOPICS = (ConfiguredTopic("orders", 12), ConfiguredTopic("payments", 4))
 
 
 class RecordingTicket:
-    """Keeps every answer it is given; a test that looks at it fails unless there is exactly one."""
+    """Records its answers. A test that reads the answer fails unless there is exactly one."""
 
     def __init__(self, request: Request | None = None) -> None:
         self.request = request
@@ -58,7 +59,7 @@ class RecordingTicket:
 
     @property
     def is_waiting(self) -> bool:
-        """No answer yet."""
+        """True if there is no answer yet."""
         return not self.answers
 
     @property
@@ -80,7 +81,7 @@ class RecordingTicket:
 
 @dataclass
 class World:
-    """A coordinator, its storage, and everything that was asked."""
+    """A coordinator, its storage, and all requests."""
 
     coordinator: GroupCoordinator
     storage: FaultyStorage
@@ -105,11 +106,11 @@ class World:
         return self.send(a_commit(group_id, offset, partition, **changes))
 
     def fetch(self, group_id: str = "g", *, require_stable: bool = False) -> RecordingTicket:
-        """Fetch everything that a group committed."""
+        """Fetch all offsets of a group."""
         return self.send(OffsetFetch(group_id, None, False, require_stable))
 
     def join(self, group_id: str = "g", member_id: str = "", **changes: Any) -> RecordingTicket:
-        """Join, as a client of the time before KIP-394: with one request."""
+        """Join with one request, like a client from before KIP-394."""
         self.minted += 1
         fields: dict[str, Any] = {
             "group_instance_id": None,
@@ -131,7 +132,7 @@ class World:
         generation_id: int,
         assignments: tuple[tuple[str, bytes], ...] = (),
     ) -> RecordingTicket:
-        """Fetch an assignment, or bring everyone's."""
+        """Send a SyncGroup, with all assignments if the member is the leader."""
         return self.send(
             SyncGroup(
                 group_id, generation_id, member_id, None, "consumer", "range", assignments, CLIENT
@@ -141,7 +142,7 @@ class World:
     def heartbeat(
         self, group_id: str = "g", member_id: str = "", generation_id: int = 1
     ) -> RecordingTicket:
-        """Say that a member is alive."""
+        """Send a Heartbeat."""
         return self.send(Heartbeat(group_id, generation_id, member_id, None, CLIENT))
 
     def leave(self, group_id: str, member_id: str) -> RecordingTicket:
@@ -149,7 +150,7 @@ class World:
         return self.send(LeaveGroup(group_id, (LeavingMember(member_id, None),), CLIENT))
 
     async def a_stable_group(self, group_id: str = "g", members: int = 2) -> list[str]:
-        """Let members join and sync; returns their ids, the leader first."""
+        """Let members join and sync. Return their ids, the leader first."""
         joins = [self.join(group_id) for _ in range(members)]
         await self.until(*joins)
         generation_id = joins[-1].result.generation_id
@@ -167,27 +168,27 @@ class World:
         return ids
 
     async def until(self, *tickets: RecordingTicket) -> None:
-        """Let time pass until all of these are answered."""
-        # Polled: tickets of tests have no event to wait for, and time costs nothing.
+        """Let time pass until all tickets are answered."""
+        # Polled, because these tickets have no event to wait for, and virtual time costs nothing.
         async with asyncio.timeout(600):
             while any(ticket.is_waiting for ticket in tickets):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     async def until_ready(self) -> None:
-        """Let time pass until every shard answers."""
+        """Let time pass until every shard is loaded."""
         async with asyncio.timeout(600):
             while not self.coordinator.is_ready:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        """The durable events of a kind."""
+        """Return the durable events of a kind."""
         return [event for event in self.storage.inner.events() if event["kind"] == kind]
 
 
 def a_commit(
     group_id: str = "g", offset: int = 5, partition: int = 0, **changes: Any
 ) -> OffsetCommit:
-    """A commit of one partition of ``orders``."""
+    """Return a commit of one partition of ``orders``."""
     fields: dict[str, Any] = {
         "generation_id": -1,
         "member_id": "",
@@ -202,7 +203,7 @@ def a_commit(
 
 
 def a_config(**changes: Any) -> CoordinatorConfig:
-    """A config with four shards."""
+    """Return a config with four shards."""
     return CoordinatorConfig(**{"shards": 4, **changes})
 
 
@@ -210,8 +211,9 @@ def a_config(**changes: Any) -> CoordinatorConfig:
 async def a_world(
     storage: OffsetStorage, topics: Topics | None = None, **config: Any
 ) -> AsyncIterator[World]:
-    """Start a coordinator over any store, and stop it at the end; each ticket must then have
-    exactly one answer.
+    """Start a coordinator over a store, and stop it at the end.
+
+    Each ticket must then have exactly one answer.
     """
     clock = VirtualClock()
     coordinator = GroupCoordinator(
@@ -240,5 +242,5 @@ async def a_coordinator(
     if topics is None and not without_topics:
         topics = Topics(TOPICS)
     async with a_world(storage or FaultyStorage(), topics, **config) as world:
-        await asyncio.sleep(0.2)  # what the start wrote is durable, events included
+        await asyncio.sleep(0.2)  # all writes of the start are durable after this, events too
         yield world

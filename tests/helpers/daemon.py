@@ -1,8 +1,7 @@
-"""The real daemon as a process of its own: started, asked, stopped and killed by tests.
+"""The real daemon as a process that tests start, query, stop and kill.
 
-It writes its own settings into ``directory`` and keeps its ports, its store and its log file over
-restarts, so a client need not notice more than the outage. Whoever makes one calls ``stop`` in the
-end.
+It writes its settings into ``directory``. Its ports, store and log file stay the same over
+restarts, so a client sees only an outage. The creator has to call ``stop`` at the end.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ _DEFAULTS: Mapping[str, Any] = {
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on, from below the range that outgoing connections take.
+    """Return a free loopback port below the range of outgoing connections.
 
-    A port of that range could be lost to any client of this machine while the daemon is down.
+    Any client on this machine could get a port of that range while the daemon is down.
     """
     while True:
         port = random.randrange(20_000, 32_000)
@@ -52,7 +51,7 @@ class Daemon:
     """``python -m groupkeeper serve`` on free loopback ports."""
 
     entry: tuple[str, ...] = ("-m", "groupkeeper")
-    """What python runs; a test with failpoints puts its own entry here."""
+    """The arguments of python. A test with failpoints replaces them."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class Daemon:
         settings: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Keep what to start; ``settings`` maps ``section.key`` to a value."""
+        """Start nothing yet. ``settings`` maps ``section.key`` to a value."""
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.config_file = directory / "groupkeeper.toml"
@@ -81,7 +80,7 @@ class Daemon:
         self.max_files: int | None = None
 
     def limit_files(self, count: int) -> None:
-        """Start it with no more file descriptors than these."""
+        """Limit the number of its file descriptors at the next start."""
         self.max_files = count
 
     @property
@@ -101,11 +100,11 @@ class Daemon:
 
     @property
     def log(self) -> str:
-        """Everything that all its lives have said."""
+        """The log of all its runs."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def write_config(self) -> None:
-        """Write the settings file; ``start`` does, a test of SIGHUP does again."""
+        """Write the settings file. ``start`` calls this, and so does a test of SIGHUP."""
         lines: list[str] = []
         for section in dict.fromkeys(name.split(".")[0] for name in self.settings):
             lines.append(f"[{section}]")
@@ -140,7 +139,7 @@ class Daemon:
         return self
 
     def wait_ready(self) -> None:
-        """Poll /readyz. Bounded, and how long it took is nobody's assertion."""
+        """Poll /readyz, with a time limit that is no assertion."""
         assert self.process is not None
         for _ in range(START_LIMIT_S * 50):
             if self.process.poll() is not None:
@@ -151,7 +150,7 @@ class Daemon:
         raise AssertionError(f"not ready in {START_LIMIT_S} s:\n{self.log}")
 
     def get(self, path: str) -> tuple[int, str]:
-        """GET from the HTTP port: status and body; status 0 when nobody answers."""
+        """GET from the HTTP port. Return status and body; status 0 if there is no answer."""
         try:
             with urllib.request.urlopen(self.http + path, timeout=10) as answer:
                 return answer.status, answer.read().decode()
@@ -162,7 +161,7 @@ class Daemon:
             return 0, ""
 
     def metric(self, sample: str) -> float:
-        """One sample of /metrics by its name, labels included; 0.0 where it is not there."""
+        """Return a sample of /metrics by its name with labels; 0.0 if it does not exist."""
         for line in self.get("/metrics")[1].splitlines():
             name, _, value = line.rpartition(" ")
             if name == sample:
@@ -199,6 +198,6 @@ class Daemon:
         self.start()
 
     def stop(self) -> None:
-        """End it whatever state it is in; for the end of a test."""
+        """End it in any state, at the end of a test."""
         if self.process is not None and self.process.poll() is None:
             self.kill()

@@ -12,13 +12,13 @@ from tests.helpers.faulty_storage import Gate
 
 
 class DictStore:
-    """Synchronous, as simple as it gets."""
+    """A synchronous store."""
 
     def __init__(self) -> None:
         self.groups: dict[str, dict[str, dict[int, OffsetAndMetadata]]] = {}
         self.calls: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
-        """How often each method has still to fail."""
+        """How many more times each method fails."""
 
     def store(self, group_id: str, topic: str, partition: int, offset: OffsetAndMetadata) -> None:
         self.called("store")
@@ -44,7 +44,7 @@ class DictStore:
 
 
 class AsyncDictStore:
-    """The same over ``async`` methods; each call takes a turn, and reads may be held."""
+    """The same with ``async`` methods. Each call takes a turn of the loop, and reads may wait."""
 
     def __init__(self) -> None:
         self.inner = DictStore()
@@ -73,8 +73,9 @@ class AsyncDictStore:
 
 
 class ThreadedDictStore(AsyncDictStore):
-    """Writes as in threads (``asyncio.to_thread``): who cancels a call does not stop what it does,
-    and any write may be held.
+    """Writes as threads do (``asyncio.to_thread``): a cancelled call still finishes its work.
+
+    Any write may wait for a gate.
     """
 
     def __init__(self) -> None:

@@ -36,15 +36,15 @@ CALLS = ("open", "close", "acquire", "renew", "release", "load", "append")
 
 
 class Gate:
-    """Holds a call until the test lets it go on."""
+    """Blocks a call until the test opens the gate."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
-        """Set once a call waits here."""
+        """Set when a call waits here."""
         self._opened = asyncio.Event()
 
     def open(self) -> None:
-        """Let the call go on."""
+        """Let the call continue."""
         self._opened.set()
 
     async def wait(self) -> None:
@@ -57,30 +57,30 @@ class Fault:
     """What one call does instead of behaving."""
 
     before: Gate | None = None
-    """Waits here with nothing done yet."""
+    """The call waits here before it does anything."""
     fence: Collection[ShardId] | None = None
-    """Another owner takes these shards before the call does its work, and gives them back."""
+    """Another owner acquires and releases these shards before the call does its work."""
     stores: bool = True
     after: Gate | None = None
-    """Waits here with everything done."""
+    """The call waits here after its work."""
     error: BaseException | None = None
     """Raised at the end."""
     survives_cancel: bool = False
-    """The work goes on when the caller gives up: a late append."""
+    """The work continues if the call is cancelled, as in a late append."""
 
 
 def slow(gate: Gate) -> Fault:
-    """Do nothing before the gate opens; a cancelled call does nothing at all."""
+    """Do nothing before the gate opens. A cancelled call does nothing."""
     return Fault(before=gate)
 
 
 def slow_reply(gate: Gate) -> Fault:
-    """Do the work, but tell of it only when the gate opens."""
+    """Do the work, but return only when the gate opens."""
     return Fault(after=gate)
 
 
 def late(gate: Gate) -> Fault:
-    """Do the work when the gate opens, even if the caller has given up long before."""
+    """Do the work when the gate opens, even if the call was cancelled before."""
     return Fault(before=gate, survives_cancel=True)
 
 
@@ -90,38 +90,38 @@ def fail(message: str = "disk full") -> Fault:
 
 
 def busy(message: str = "database is locked") -> Fault:
-    """Do nothing and say that it is a matter of time."""
+    """Do nothing and raise StoreBusy."""
     return Fault(stores=False, error=StoreBusy(message))
 
 
 def lie(message: str = "connection lost") -> Fault:
-    """Do the work, then report failure."""
+    """Do the work, then raise."""
     return Fault(error=StorageError(message))
 
 
 def fence(*shards: ShardId) -> Fault:
-    """Find that another owner had these shards meanwhile."""
+    """Behave as if another owner had acquired these shards."""
     return Fault(fence=shards)
 
 
 class FaultyStorage:
-    """Memory storage with a script of faults, and a record of what it was asked to do."""
+    """Memory storage with a script of faults, and a record of its calls."""
 
     def __init__(self, inner: MemoryOffsetStorage | None = None) -> None:
         self.inner = inner if inner is not None else MemoryOffsetStorage()
         self.limits = self.inner.limits
         self.appends: list[list[ShardAppend]] = []
-        """The items of every append that was begun, failed ones included."""
+        """The items of every append that began, including failed ones."""
         self.calls: list[str] = []
         """The names of all calls, in order."""
         self.in_flight = 0
-        """Appends begun and not ended."""
+        """The number of appends in flight."""
         self.most_in_flight = 0
         self._faults: dict[str, deque[Fault]] = defaultdict(deque)
         self._late: set[asyncio.Task[Any]] = set()
 
     def script(self, call: str, *faults: Fault | None) -> None:
-        """Append to what the next calls of this name do; None stands for a call that behaves."""
+        """Add faults for the next calls of this name; None is a call without a fault."""
         assert call in CALLS, call
         self._faults[call].extend(fault or Fault() for fault in faults)
 
@@ -132,11 +132,11 @@ class FaultyStorage:
         return gate
 
     def fence(self, *shards: ShardId) -> None:
-        """Let another owner write to these shards at once: the leases in use are void."""
+        """Let another owner acquire these shards, which makes the present leases invalid."""
         self.inner.give_back(self.inner.take_over(shards, "thief").values())
 
     async def late_calls_ended(self) -> None:
-        """Wait until the calls that outlived their caller are through."""
+        """Wait for the calls that continue after their cancellation."""
         await asyncio.gather(*self._late, return_exceptions=True)
 
     async def open(self, identity: StoreIdentity) -> None:
@@ -157,7 +157,7 @@ class FaultyStorage:
     async def load(
         self, shards: Collection[ShardId]
     ) -> AsyncIterator[tuple[ShardId, Sequence[Record]]]:
-        """A failing load fails after the first slice, where half a state has been read."""
+        """Load; a failing load fails after the first slice, with half of the state read."""
         self.calls.append("load")
         fault = self._next_fault("load")
         await _wait(fault.before)
