@@ -1,6 +1,6 @@
-"""What records mean, as plainly as it can be said: a flat dict of keys, the last write wins.
+"""The meaning of records in the simplest form: a flat dict of keys, where the last write wins.
 
-Written apart from ``storage.keyed`` and the core's ``apply``, so that tests can hold both to it.
+It is independent of ``storage.keyed`` and the core's ``apply``, so that tests can check both.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class RecordModel:
             self.apply(shard, record)
 
     def saved(self, shard: int, group_id: str) -> SavedGroup | None:
-        """The state of a group as a fold writes it."""
+        """Return the state of a group as a fold writes it."""
         if ("group", shard, group_id) not in self.keys:
             return None
         offsets: dict[str, dict[int, SavedOffset]] = {}

@@ -1,4 +1,4 @@
-"""A SQLite store that seals, in the hands of a test: its clock, its files, its crashes."""
+"""A SQLite store that seals. A test controls its clock and its crashes, and reads its files."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ DAY_MS = 86_400_000
 
 
 class Crash(BaseException):
-    """What a test raises where the process is to end; nothing of ours may catch it."""
+    """Raised by a test to simulate the end of the process. No code of ours may catch it."""
 
 
 async def on_writer(storage: OffsetStorage, work: Callable[[sqlite3.Connection], Any]) -> Any:
-    """Do something on the writer's thread and connection of a SQLite store that may be sealed."""
+    """Do work on the writer's thread and connection of a SQLite store, sealed or not."""
     store = storage.store if isinstance(storage, SealedStorage) else storage
     assert isinstance(store, SqliteOffsetStorage)
     return await store.on_writer(work)
@@ -42,7 +42,7 @@ class SealedStore:
         self.log_dir = directory / "log"
         self.now_ms = NOON_MS
         self.steps: list[str] = []
-        """Steps of sealing that were done."""
+        """The steps of sealing so far."""
         self.at_step: Callable[[str], None] = lambda step: None
         self.settings = SealSettings(directory=self.log_dir, **settings)
         self.fold_after = 0
@@ -72,10 +72,10 @@ class SealedStore:
     async def append(
         self, owner: Owner, shard: int, records: Sequence[Record] = (), events: Sequence[Event] = ()
     ) -> None:
-        """Append, and remember the events as the row tells them.
+        """Append, and record the events of the row.
 
-        The next row is to tell that this one is folded. A fold is written behind its append, and
-        who appends does not wait for it: a job of the same thread does.
+        Then wait for the fold, so that the next row records this one as folded. An append does not
+        wait for its fold, but a later job of the same thread does.
         """
         last = self.appended[-1]["seq"] if self.appended else 0
         await owner.append(shard, records, events)
@@ -83,7 +83,7 @@ class SealedStore:
         self.appended += read_events(self.path, last, live_only=True)
 
     def read(self, **wanted: Any) -> list[EventDict]:
-        """All events that a reader gets."""
+        """Return all events that a reader gets."""
         return list(read_events(self.path, log_dir=self.log_dir, **wanted))
 
     def files(self) -> list[str]:
@@ -95,7 +95,7 @@ class SealedStore:
         return [event["seq"] for event in read_events(self.path, live_only=True)]
 
     def image(self, target: Path) -> SealedStore:
-        """What a kill would leave at this moment, as a store of its own."""
+        """Return a copy of the store as a kill at this moment would leave it."""
         target.mkdir()
         for suffix in ("", "-wal"):
             if (file := self.path.with_name(self.path.name + suffix)).exists():
@@ -116,7 +116,7 @@ class SealedStore:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the other threads work until it is so. Bounded; how long it took is nobody's business."""
+    """Let other threads work until the condition is true, with a time limit."""
     for _ in range(5_000):
         if condition():
             return

@@ -1,4 +1,4 @@
-"""A SQLite store on a bench: what its writer is given can be seen, and stepped into."""
+"""A SQLite store whose statements a test can see and interrupt."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Bench:
         return self.owners[-1]
 
     async def copied(self) -> Owner:
-        """A store as a kill at this moment would leave it."""
+        """Return a copy of the store as a kill at this moment would leave it."""
         self.copies += 1
         path = self.path.with_name(f"copy-{self.copies}.db")
         for suffix in ("", "-wal"):
@@ -72,7 +72,7 @@ class Bench:
         return owner
 
     def folded_row(self) -> int:
-        """What the store knows by itself of the fold."""
+        """Return the ``folded_row`` that the store holds."""
         with closing(sqlite3.connect(self.path)) as connection:
             return read_log_end(connection, self.path).folded_row
 

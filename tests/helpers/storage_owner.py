@@ -1,4 +1,4 @@
-"""The owner of a store, cut down to what the storage contract is about: lease, load, append."""
+"""The owner of a store, reduced to the storage contract: lease, load, append."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ class Owner:
         self.epoch: LeaseEpoch = 0
 
     async def start(self) -> Owner:
-        """Open the store and take over what is in it."""
+        """Open the store and load it."""
         await self.storage.open(IDENTITY)
         await self.reload()
         return self
 
     async def reload(self) -> None:
-        """A new lease, then a load: what follows a failed append."""
+        """Acquire the leases again and load, as after a failed append."""
         leases = await self.storage.acquire(SHARDS, self.name)
         assert set(leases) == set(SHARDS)
         self.epoch = leases[0].epoch
         self.model = await self.read()
 
     async def read(self, shards: Collection[ShardId] = SHARDS) -> RecordModel:
-        """What a load yields, as a model."""
+        """Return the records of a load as a model."""
         model = RecordModel()
         async for shard, records in self.storage.load(shards):
             model.apply_all(shard, records)
         return model
 
     def item(self, shard: ShardId, *batches: Batch, fence: LeaseEpoch | None = None) -> ShardAppend:
-        """An item for one shard, with the model's states for the fold."""
+        """Return an item for one shard, with the model's states for the fold."""
         epoch = self.epoch if fence is None else fence
         return ShardAppend(shard, epoch, batches, partial(self.model.saved, shard))
 
     async def append(
         self, shard: ShardId, records: Sequence[Record] = (), events: Sequence[Event] = ()
     ) -> None:
-        """Apply a step, as a shard does, then write it; it must not be fenced."""
+        """Apply a step as a shard does, then write it. It must not be fenced."""
         self.model.apply_all(shard, records)
         assert not await self.storage.append([self.item(shard, Batch(records, events))])
 

@@ -1,4 +1,4 @@
-"""What a SQLite store holds, read from the file alone: the fold, then the log above it."""
+"""Read the offsets of a SQLite store from its file alone: the fold, then the log above it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from groupkeeper.storage.codec.records import decode_head, decode_payload, decod
 
 
 def stored_offsets(database: Path) -> dict[tuple[str, str, int], int]:
-    """By group, topic and partition. Shares the codecs with the storage, not the code."""
+    """Return the offsets by group, topic and partition. Uses the codecs, but not the storage."""
     connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)
     try:
         connection.execute("BEGIN")
