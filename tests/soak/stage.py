@@ -245,13 +245,16 @@ class Stage:
         logged = len(self.observer.log_lines())
         self.volume.fill()
 
+        def is_felt() -> bool:
+            return self.observer.store_was_away(logged)
+
         def make_room() -> None:
-            if self.observer.store_was_away(logged):
+            if is_felt():
                 self.felt.add("fill disk")
             self.volume.make_room()
             self.screen.better("the disk has room again")
 
-        self._for_a_while(for_s, make_room)
+        self._for_a_while(for_s, make_room, is_felt)
 
     def _restart_on_full_disk(self, for_s: float) -> None:
         self.screen.fault(f"a clean stop, and a start on a disk that is full for {for_s:.0f} s")
