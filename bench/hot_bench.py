@@ -31,9 +31,9 @@ from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import OffsetStorage
-from tests.helpers.connections import FakeTransport
-from tests.helpers.handling import decode
-from tests.helpers.raw_client import encode_request
+from tests.helpers.wire.connections import FakeTransport
+from tests.helpers.wire.handling import decode
+from tests.helpers.wire.raw_client import encode_request
 
 GROUPS = 16
 CONNECTIONS = 64

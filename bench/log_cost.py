@@ -26,7 +26,7 @@ from typing import NamedTuple, cast
 import uvloop
 
 from bench.sealing_bench import PARTITIONS, commit_frame
-from tests.helpers.daemon import Daemon
+from tests.helpers.daemon.daemon import Daemon
 
 CONNECTIONS = 64
 GROUPS = 16

@@ -21,7 +21,7 @@ from groupkeeper.protocol.frames import FrameSplitter
 from groupkeeper.protocol.headers import read_request_header
 from groupkeeper.protocol.versions import ApiKey
 from groupkeeper.protocol.writer import Row
-from tests.helpers.kio_replies import build
+from tests.helpers.wire.kio_replies import build
 
 PARTITIONS = 10
 LIMIT = 20_000

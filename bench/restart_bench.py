@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 
 from bench.sealing_bench import commit_frame
-from tests.helpers.daemon import Daemon
-from tests.helpers.raw_client import RawClient, decode_response
+from tests.helpers.daemon.daemon import Daemon
+from tests.helpers.wire.raw_client import RawClient, decode_response
 
 KILLS = 20
 CONNECTIONS = 8

@@ -68,7 +68,7 @@ async def _commit(port: int, frame: bytes, number: int, started: float, took: li
 
 def commit_frame(group_id: str) -> bytes:
     """Return the frame of a simple consumer's commit of ten partitions."""
-    from tests.helpers.raw_client import encode_request
+    from tests.helpers.wire.raw_client import encode_request
 
     rows = [
         {
@@ -91,7 +91,7 @@ def commit_frame(group_id: str) -> bytes:
 
 def measure(sealing: str) -> tuple[list[float], float]:
     """Run the daemon once. Return the latencies and the number of segments that it sealed."""
-    from tests.helpers.daemon import Daemon
+    from tests.helpers.daemon.daemon import Daemon
 
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as directory:
         daemon = Daemon(

@@ -38,9 +38,9 @@ from groupkeeper.coordinator.server.limits import ServerLimits
 from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.protocol.versions import ApiKey
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
-from tests.helpers.connections import FakeTransport
-from tests.helpers.handling import decode
-from tests.helpers.raw_client import encode_request
+from tests.helpers.wire.connections import FakeTransport
+from tests.helpers.wire.handling import decode
+from tests.helpers.wire.raw_client import encode_request
 
 T = TypeVar("T")
 ELEMENTS = 19_900

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import groupkeeper.coordinator.testkit.pytest_plugin
-from tests.helpers import compatibility_run
+from tests.helpers.clients import compatibility_run
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import compatibility
-from tests.helpers.ecosystem import TOOLCHAINS, Host, Unavailable
-from tests.helpers.members import Hosts, hosts_for
-from tests.helpers.raw_client import RawClient
-from tests.helpers.servers import Server, a_server
+from tests.helpers.clients import compatibility
+from tests.helpers.clients.ecosystem import TOOLCHAINS, Host, Unavailable
+from tests.helpers.clients.members import Hosts, hosts_for
+from tests.helpers.daemon.servers import Server, a_server
+from tests.helpers.wire.raw_client import RawClient
 
 TOPIC = "orders"
 PARTITIONS = 12
@@ -114,7 +114,7 @@ def found(record_property: Callable[[str, object], None]) -> Found:
 
     def tell(scenario: str, version: str) -> None:
         known = {row.name for row in compatibility.scenarios()}
-        assert scenario in known, f"{scenario}: name it in tests/helpers/compatibility.py"
+        assert scenario in known, f"{scenario}: name it in tests/helpers/clients/compatibility.py"
         record_property("scenario", scenario)
         record_property("version", version)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.group_view import describe, view
-from tests.helpers.members import (
+from tests.helpers.clients.members import (
     ALL_CLIENTS,
     COOPERATIVE_CLIENTS,
     Hosts,
@@ -13,7 +12,8 @@ from tests.helpers.members import (
     wait_shared,
     wait_until,
 )
-from tests.helpers.raw_client import RawClient
+from tests.helpers.core.group_view import describe, view
+from tests.helpers.wire.raw_client import RawClient
 
 TOPIC, PARTITIONS = "orders", 12
 

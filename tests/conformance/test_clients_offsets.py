@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.group_view import ILLEGAL_GENERATION, commit, committed, view
-from tests.helpers.members import ALL_CLIENTS, Hosts, wait_shared
-from tests.helpers.raw_client import RawClient
-from tests.helpers.servers import Server
+from tests.helpers.clients.members import ALL_CLIENTS, Hosts, wait_shared
+from tests.helpers.core.group_view import ILLEGAL_GENERATION, commit, committed, view
+from tests.helpers.daemon.servers import Server
+from tests.helpers.wire.raw_client import RawClient
 
 TOPIC, PARTITIONS = "orders", 12
 

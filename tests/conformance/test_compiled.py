@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.compiled_modules import COMPILED
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.daemon.compiled_modules import COMPILED
+from tests.helpers.printed.printed_docs import ROOT
 
 NEEDED = (
     "groupkeeper",

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.conformance.conftest import Found, group_of
-from tests.helpers.compatibility import OURS_ALONE, OWN_SERVER, Scenario, of_host, package
-from tests.helpers.ecosystem import Host
+from tests.helpers.clients.compatibility import OURS_ALONE, OWN_SERVER, Scenario, of_host, package
+from tests.helpers.clients.ecosystem import Host
 
 pytestmark = pytest.mark.clients
 

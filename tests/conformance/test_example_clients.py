@@ -17,12 +17,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.helpers.ecosystem import BUILD_LIMIT_S, CLIENTS, EXAMPLES, PROGRAMS, Unavailable
-from tests.helpers.group_view import committed
-from tests.helpers.printed_docs import ROOT
-from tests.helpers.raw_client import RawClient
-from tests.helpers.servers import Server
-from tests.helpers.stranger import commands
+from tests.helpers.clients.ecosystem import BUILD_LIMIT_S, CLIENTS, EXAMPLES, PROGRAMS, Unavailable
+from tests.helpers.core.group_view import committed
+from tests.helpers.daemon.servers import Server
+from tests.helpers.daemon.stranger import commands
+from tests.helpers.printed.printed_docs import ROOT
+from tests.helpers.wire.raw_client import RawClient
 
 IN_PYTHON = sorted(path.name for path in CLIENTS.glob("*.py"))
 SAID = "orders 0: 42\n"

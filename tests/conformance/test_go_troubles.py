@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers.compatibility import OWN_SERVER, package
-from tests.helpers.ecosystem import Host, Unavailable
-from tests.helpers.faulty_server import FaultyDaemon, wait_until
-from tests.helpers.servers import Groupkeeper
+from tests.helpers.clients.compatibility import OWN_SERVER, package
+from tests.helpers.clients.ecosystem import Host, Unavailable
+from tests.helpers.daemon.faulty_server import FaultyDaemon, wait_until
+from tests.helpers.daemon.servers import Groupkeeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.conftest import Found
-from tests.helpers.ecosystem import Host
-from tests.helpers.group_view import commit, committed
-from tests.helpers.raw_client import RawClient
-from tests.helpers.servers import Server
+from tests.helpers.clients.ecosystem import Host
+from tests.helpers.core.group_view import commit, committed
+from tests.helpers.daemon.servers import Server
+from tests.helpers.wire.raw_client import RawClient
 
 pytestmark = [pytest.mark.clients, pytest.mark.java]
 

@@ -10,10 +10,10 @@ import subprocess
 import pytest
 
 from tests.conformance.conftest import PARTITIONS, TOPIC, Found
-from tests.helpers import ecosystem
-from tests.helpers.group_view import commit, describe
-from tests.helpers.raw_client import RawClient
-from tests.helpers.servers import Server
+from tests.helpers.clients import ecosystem
+from tests.helpers.core.group_view import commit, describe
+from tests.helpers.daemon.servers import Server
+from tests.helpers.wire.raw_client import RawClient
 
 pytestmark = pytest.mark.clients
 

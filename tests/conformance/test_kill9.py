@@ -15,9 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers.commit_loader import CommitLoader
-from tests.helpers.failpoint_daemon import POINTS
-from tests.helpers.group_view import (
+from tests.helpers.clients.members import (
+    ALL_CLIENTS,
+    Hosts,
+    Member,
+    hosts_for,
+    wait_shared,
+    wait_until,
+)
+from tests.helpers.core.group_view import (
     NONE,
     REBALANCE_IN_PROGRESS,
     GroupView,
@@ -26,17 +32,11 @@ from tests.helpers.group_view import (
     heartbeat,
     view,
 )
-from tests.helpers.members import (
-    ALL_CLIENTS,
-    Hosts,
-    Member,
-    hosts_for,
-    wait_shared,
-    wait_until,
-)
-from tests.helpers.raw_client import RawClient
-from tests.helpers.servers import Groupkeeper
-from tests.helpers.stored_offsets import stored_offsets
+from tests.helpers.daemon.commit_loader import CommitLoader
+from tests.helpers.daemon.failpoint_daemon import POINTS
+from tests.helpers.daemon.servers import Groupkeeper
+from tests.helpers.storage.stored_offsets import stored_offsets
+from tests.helpers.wire.raw_client import RawClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,7 @@ pytestmark = [pytest.mark.conformance, pytest.mark.slow]
 class FailpointDaemon(Groupkeeper):
     """The daemon with a connection that can kill it at a chosen point."""
 
-    entry = ("-m", "tests.helpers.failpoint_daemon")
+    entry = ("-m", "tests.helpers.daemon.failpoint_daemon")
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, topics={TOPIC: PARTITIONS})

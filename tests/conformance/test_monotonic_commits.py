@@ -10,9 +10,9 @@ import os
 
 import pytest
 
-from tests.helpers.group_view import commit, view
-from tests.helpers.members import ALL_CLIENTS, Hosts, wait_shared
-from tests.helpers.raw_client import RawClient
+from tests.helpers.clients.members import ALL_CLIENTS, Hosts, wait_shared
+from tests.helpers.core.group_view import commit, view
+from tests.helpers.wire.raw_client import RawClient
 
 TOPIC, PARTITIONS = "orders", 12
 GROUP_RESOURCE = 32

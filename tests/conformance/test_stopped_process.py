@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers.group_view import NONE, UNKNOWN_MEMBER_ID, describe, heartbeat
-from tests.helpers.members import Hosts, hosts_for, wait_shared
-from tests.helpers.raw_client import RawClient
-from tests.helpers.servers import Groupkeeper
+from tests.helpers.clients.members import Hosts, hosts_for, wait_shared
+from tests.helpers.core.group_view import NONE, UNKNOWN_MEMBER_ID, describe, heartbeat
+from tests.helpers.daemon.servers import Groupkeeper
+from tests.helpers.wire.raw_client import RawClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

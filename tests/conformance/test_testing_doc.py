@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.printed.printed_docs import ROOT
 
 pytestmark = pytest.mark.conformance
 

@@ -12,7 +12,7 @@ from groupkeeper.storage.backends.host import PersistentOffsetStorage
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import OffsetStorage
-from tests.helpers.dict_store import AsyncDictStore, DictStore
+from tests.helpers.storage.dict_store import AsyncDictStore, DictStore
 
 MakeStorage = Callable[[], OffsetStorage]
 

@@ -20,11 +20,11 @@ from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import KeepsEvents, LoadsGroups, OffsetStorage, StorageError
 from groupkeeper.storage.offset_store import OffsetStore
-from tests.helpers.coordinator import a_commit as a_core_commit
-from tests.helpers.coordinator import a_config
-from tests.helpers.dict_store import DictStore
-from tests.helpers.embedded import a_commit, join, sync
-from tests.helpers.virtual_loop import VirtualClock, virtual_time, virtual_timer
+from tests.helpers.runtime.coordinator import a_commit as a_core_commit
+from tests.helpers.runtime.coordinator import a_config
+from tests.helpers.runtime.embedded import a_commit, join, sync
+from tests.helpers.runtime.virtual_loop import VirtualClock, virtual_time, virtual_timer
+from tests.helpers.storage.dict_store import DictStore
 
 
 class HandSetClock:

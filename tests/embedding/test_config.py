@@ -11,9 +11,9 @@ import pytest
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import GroupState
 from groupkeeper.coordinator.runtime.settings import LEAST, CoordinatorConfig
-from tests.helpers.coordinator import a_coordinator
-from tests.helpers.embedded import join, sync
-from tests.helpers.virtual_loop import run_virtual, virtual_time
+from tests.helpers.runtime.coordinator import a_coordinator
+from tests.helpers.runtime.embedded import join, sync
+from tests.helpers.runtime.virtual_loop import run_virtual, virtual_time
 
 
 @pytest.mark.parametrize(

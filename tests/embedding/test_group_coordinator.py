@@ -34,8 +34,16 @@ from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import StoreRefused
 from tests.embedding.conftest import MakeStorage
-from tests.helpers.dict_store import DictStore
-from tests.helpers.embedded import ORDERS, a_commit, beat, join, sync, told_to_rejoin, two_members
+from tests.helpers.runtime.embedded import (
+    ORDERS,
+    a_commit,
+    beat,
+    join,
+    sync,
+    told_to_rejoin,
+    two_members,
+)
+from tests.helpers.storage.dict_store import DictStore
 
 
 async def test_a_member_joins_syncs_and_lives(coordinator: GroupCoordinator) -> None:

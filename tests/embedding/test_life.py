@@ -18,9 +18,9 @@ from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import OffsetStorage, ShardId, StoreBusy, StoreIdentity, StoreRefused
 from tests.embedding.conftest import MakeStorage
-from tests.helpers.embedded import a_commit
-from tests.helpers.faulty_storage import Fault, FaultyStorage, Gate, slow
-from tests.helpers.virtual_loop import run_virtual, turns, virtual_time
+from tests.helpers.runtime.embedded import a_commit
+from tests.helpers.runtime.virtual_loop import run_virtual, turns, virtual_time
+from tests.helpers.storage.faulty_storage import Fault, FaultyStorage, Gate, slow
 
 
 class BusyStorage(MemoryOffsetStorage):

@@ -9,7 +9,7 @@ from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, G
 from groupkeeper.coordinator.embed.messages import OffsetFetchRequest
 from groupkeeper.coordinator.embed.offset_manager import OffsetManager
 from tests.embedding.conftest import MakeStorage
-from tests.helpers.embedded import join, sync
+from tests.helpers.runtime.embedded import join, sync
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import OffsetStorage, StorageError, StorageLimits
 from groupkeeper.storage.offset_store import OffsetStore
-from tests.helpers.coordinator import CLIENT
-from tests.helpers.dict_store import DictStore
-from tests.helpers.faulty_storage import Fault, FaultyStorage, Gate
+from tests.helpers.runtime.coordinator import CLIENT
+from tests.helpers.storage.dict_store import DictStore
+from tests.helpers.storage.faulty_storage import Fault, FaultyStorage, Gate
 
 TOPICS = {"orders": 3, "payments": 2}
 OFFSETS = {("orders", 0): 17, ("orders", 2): 4, ("unknown", 0): 3}

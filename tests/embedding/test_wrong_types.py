@@ -28,9 +28,9 @@ from groupkeeper.coordinator.embed.offset_manager import OffsetManager
 from groupkeeper.coordinator.testkit.server import GroupkeeperServer
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
-from tests.helpers.coordinator import RecordingTicket, a_commit
-from tests.helpers.raw_client import RawClient
-from tests.helpers.virtual_loop import turns
+from tests.helpers.runtime.coordinator import RecordingTicket, a_commit
+from tests.helpers.runtime.virtual_loop import turns
+from tests.helpers.wire.raw_client import RawClient
 
 
 @pytest.mark.parametrize("offset", [42.0, 1.5, True, "12"])

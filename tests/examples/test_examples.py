@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.printed.printed_docs import ROOT
 
 EXAMPLES = ROOT / "examples"
 

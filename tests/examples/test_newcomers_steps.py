@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.helpers.printed_docs import ROOT
-from tests.helpers.stranger import Checkout, Terminal, commands
+from tests.helpers.daemon.stranger import Checkout, Terminal, commands
+from tests.helpers.printed.printed_docs import ROOT
 
 pytestmark = pytest.mark.slow
 

@@ -24,7 +24,7 @@ from tests.fuzz.judge import complaints, line
 from tests.fuzz.onslaught import Onslaught
 from tests.fuzz.seeds import CORPUS, name_of
 from tests.fuzz.target import TARGETS
-from tests.helpers.asked_numbers import RefusedError, as_minutes, switch, whole_number
+from tests.helpers.daemon.asked_numbers import RefusedError, as_minutes, switch, whole_number
 
 ROOT = Path(__file__).parent.parent.parent
 WORK = ROOT / "var" / "fuzz"

@@ -18,8 +18,8 @@ from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
 from tests.fuzz.judge import Figures
 from tests.fuzz.mutations import changed
 from tests.fuzz.target import PARKING, split
-from tests.helpers.raw_client import API_KEYS, encode_request
-from tests.helpers.wire_entities import INTEGERS, encode, served, shapes
+from tests.helpers.wire.raw_client import API_KEYS, encode_request
+from tests.helpers.wire.wire_entities import INTEGERS, encode, served, shapes
 
 PATIENCE_S = 60.0
 """A Fetch may wait 30 s, an idle connection is closed after 10: who then knows nothing is stuck."""

@@ -9,7 +9,7 @@ from typing import Any
 import confluent_kafka
 
 from tests.fuzz.judge import Figures
-from tests.helpers.raw_client import RawClient
+from tests.helpers.wire.raw_client import RawClient
 
 TOPIC = "quiet"
 PARTITIONS = 4

@@ -16,8 +16,8 @@ from tests.fuzz.attack import Attack
 from tests.fuzz.beside import PARTITIONS, TOPIC, Beside, start_beside
 from tests.fuzz.judge import Figures
 from tests.fuzz.seeds import seeds
-from tests.helpers.daemon import Daemon
-from tests.helpers.raw_client import RawClient
+from tests.helpers.daemon.daemon import Daemon
+from tests.helpers.wire.raw_client import RawClient
 
 CONNECTIONS = 48
 WARM_UP_S = 20.0

@@ -37,7 +37,7 @@ from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.watch import CallbackWatch
 from groupkeeper.protocol.packing import printed_topic_id
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
-from tests.helpers.connections import Peer
+from tests.helpers.wire.connections import Peer
 
 TOPIC_ID: Final = uuid.UUID(int=1)
 ORDERS: Final = 20_000

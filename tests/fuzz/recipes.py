@@ -24,7 +24,7 @@ from groupkeeper.protocol.consumer_protocol import (
 )
 from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
 from tests.fuzz.prepared import MEMBER, TOPIC_ID, WORDS
-from tests.helpers.wire_entities import INTEGERS, MILLISECONDS, Shape, served, shapes
+from tests.helpers.wire.wire_entities import INTEGERS, MILLISECONDS, Shape, served, shapes
 
 MAX_FRAME_BYTES: Final = 8_388_608
 """The default of kafka.max_frame_bytes."""

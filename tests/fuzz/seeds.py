@@ -17,8 +17,8 @@ from typing import Any
 from groupkeeper.protocol.codec import request_class
 from groupkeeper.protocol.versions import API_BY_KEY, APIS
 from tests.fuzz.target import split
-from tests.helpers.raw_client import API_KEYS, encode_request
-from tests.helpers.wire_entities import encode, sample, served
+from tests.helpers.wire.raw_client import API_KEYS, encode_request
+from tests.helpers.wire.wire_entities import encode, sample, served
 
 CORPUS = Path(__file__).with_name("corpus")
 VECTORS = Path(__file__).parent.parent / "wire" / "vectors"
@@ -106,7 +106,7 @@ def every_request() -> Iterator[bytes]:
 
 
 def _empty(key: int, version: int) -> Any:
-    from tests.helpers.raw_client import from_plain
+    from tests.helpers.wire.raw_client import from_plain
 
     return from_plain(request_class(key, version), {})
 

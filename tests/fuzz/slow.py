@@ -28,7 +28,7 @@ from groupkeeper.coordinator.server.watch import SLOW_S
 from groupkeeper.protocol.versions import APIS, ApiKey
 from tests.fuzz.prepared import ExactWatch, Prepared, new_loop
 from tests.fuzz.recipes import Recipe, changed, extremes
-from tests.helpers.asked_numbers import switch
+from tests.helpers.daemon.asked_numbers import switch
 
 SEEDS: Final = Path(__file__).with_name("slow_recipes.json")
 KEPT_AN_API: Final = 6

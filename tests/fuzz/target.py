@@ -34,10 +34,10 @@ from groupkeeper.protocol.packed import read_heartbeat, read_offset_commit, read
 from groupkeeper.protocol.packing import printed_topic_id
 from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
-from tests.helpers.connections import Peer
-from tests.helpers.handling import decode
-from tests.helpers.raw_client import API_KEYS
-from tests.helpers.virtual_loop import VirtualClock, VirtualLoop, turns, virtual_timer
+from tests.helpers.runtime.virtual_loop import VirtualClock, VirtualLoop, turns, virtual_timer
+from tests.helpers.wire.connections import Peer
+from tests.helpers.wire.handling import decode
+from tests.helpers.wire.raw_client import API_KEYS
 
 MAX_FRAME_BYTES = 65_536
 MAX_ELEMENTS = 2_000

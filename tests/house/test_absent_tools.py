@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers import ecosystem
+from tests.helpers.clients import ecosystem
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from groupkeeper.coordinator.daemon.config import setting_names
-from tests.helpers import compatibility, go_group_package
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.clients import compatibility, go_group_package
+from tests.helpers.printed.printed_docs import ROOT
 
 TEXT = (ROOT / "docs" / "reference" / "coming-from.md").read_text()
 

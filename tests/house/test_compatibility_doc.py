@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from tests.helpers import compatibility
-from tests.helpers.compatibility import DOCUMENT, WORKS
-from tests.helpers.ecosystem import PROGRAMS
+from tests.helpers.clients import compatibility
+from tests.helpers.clients.compatibility import DOCUMENT, WORKS
+from tests.helpers.clients.ecosystem import PROGRAMS
 
 ROWS = compatibility.parse(DOCUMENT.read_text())
 

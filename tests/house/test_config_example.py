@@ -7,7 +7,7 @@ import tomllib
 from groupkeeper.coordinator.daemon.config import Settings, setting_names
 from groupkeeper.coordinator.daemon.config_load import load_settings
 from groupkeeper.coordinator.daemon.metrics import DEFINITIONS
-from tests.helpers.printed_docs import (
+from tests.helpers.printed.printed_docs import (
     EXAMPLE,
     REFERENCE,
     ROOT,

@@ -10,7 +10,7 @@ import subprocess
 from groupkeeper.coordinator.daemon.config import Settings
 from groupkeeper.coordinator.daemon.config_load import load_settings
 from groupkeeper.coordinator.daemon.process import SPARE_FILES
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.printed.printed_docs import ROOT
 
 UNIT = ROOT / "deploy" / "groupkeeper.service"
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

@@ -10,7 +10,7 @@ from tests.conformance.kafka.allowed import DECISIONS, MOST, OUR_KEYS, decision_
 from tests.conformance.kafka.case import SCRIPTED
 from tests.conformance.kafka.comparison import Difference
 from tests.conformance.kafka.test_cases import SUITES
-from tests.helpers.printed_docs import DIFFERENCES, with_printed_sections
+from tests.helpers.printed.printed_docs import DIFFERENCES, with_printed_sections
 
 TEXT = DIFFERENCES.read_text()
 CONFIGS = TEXT.partition("## Configs of a group")[2].partition("\n## ")[0]

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tests.helpers.printed_docs import ROOT, SECTIONS, with_printed_sections
-from tests.helpers.printed_states import CAUSES, DEAD, PREDECESSORS
+from tests.helpers.printed.printed_docs import ROOT, SECTIONS, with_printed_sections
+from tests.helpers.printed.printed_states import CAUSES, DEAD, PREDECESSORS
 
 DOCUMENTS = sorted(
     str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]

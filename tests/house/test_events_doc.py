@@ -17,8 +17,8 @@ from groupkeeper.storage.event_log.schema import (
     kind_of,
 )
 from groupkeeper.storage.segment_lines import EventDict
-from tests.helpers.printed_docs import EVENTS, named_fields, with_printed_sections
-from tests.helpers.sample_events import rendered, rendered_snapshot
+from tests.helpers.core.sample_events import rendered, rendered_snapshot
+from tests.helpers.printed.printed_docs import EVENTS, named_fields, with_printed_sections
 
 TEXT = EVENTS.read_text()
 SAMPLES = [*rendered(), *rendered_snapshot()]

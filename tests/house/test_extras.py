@@ -10,7 +10,7 @@ import tomllib
 import pytest
 
 from groupkeeper.coordinator.cli.extras import BRINGS
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.printed.printed_docs import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]

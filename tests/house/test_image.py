@@ -28,8 +28,8 @@ import pytest
 
 from groupkeeper.coordinator.cli.failing import FAILED
 from groupkeeper.coordinator.version import VERSION
-from tests.helpers.compiled_modules import COMPILED
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.daemon.compiled_modules import COMPILED
+from tests.helpers.printed.printed_docs import ROOT
 from tests.house.test_tidy import FOLDERS
 
 pytestmark = pytest.mark.slow

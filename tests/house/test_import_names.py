@@ -21,7 +21,7 @@ import pytest
 
 from groupkeeper.coordinator.cli.extras import BRINGS
 from groupkeeper.coordinator.version import VERSION
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.printed.printed_docs import ROOT
 from tests.house.test_tidy import FOLDERS
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.printed.printed_docs import ROOT
 
 FOLDERS = ("coordinator", "protocol", "storage", "pipeline")
 

@@ -15,7 +15,7 @@ from groupkeeper.coordinator.testkit.server import (
     ServerOptions,
     SyncGroupkeeperServer,
 )
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.printed.printed_docs import ROOT
 
 QUICKSTART = (ROOT / "docs" / "start" / "quickstart.md").read_text()
 TROUBLES = (ROOT / "docs" / "operate" / "troubleshooting.md").read_text()

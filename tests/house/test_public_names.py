@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import groupkeeper as package
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.printed.printed_docs import ROOT
 from tests.house.test_tidy import FILES, FOLDERS
 
 INIT = ROOT / "groupkeeper" / "__init__.py"

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.printed.printed_docs import ROOT
 
 # built from pieces, for a test of this project that skips is refused by test_tidy
 SKIPPING = "import pytest\n\ndef test_it():\n    pytest." + "skip('no such server here')\n"

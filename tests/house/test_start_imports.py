@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.printed.printed_docs import ROOT
 
 NOT_NEEDED = {
     "aiokafka": "its codecs are for versions that hardly any client speaks",

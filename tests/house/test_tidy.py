@@ -10,7 +10,7 @@ import tomllib
 import pytest
 
 from groupkeeper.coordinator.version import VERSION
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.printed.printed_docs import ROOT
 
 PUBLIC = "groupkeeper/__init__.py"
 """Tells the public names."""
@@ -102,7 +102,7 @@ def _runs_on_the_virtual_loop(text: str) -> bool:
     used = re.findall(r"^from (tests\.[\w.]+) import", text, re.MULTILINE)
     paths = [ROOT / (module.replace(".", "/") + ".py") for module in used]
     texts = [text, *(path.read_text() for path in paths if path.is_file())]
-    return any("from tests.helpers.virtual_loop import" in each for each in texts)
+    return any("from tests.helpers.runtime.virtual_loop import" in each for each in texts)
 
 
 def test_the_version_is_said_once_in_two_places():

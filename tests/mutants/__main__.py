@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from tests.helpers.asked_numbers import RefusedError, whole_number
+from tests.helpers.daemon.asked_numbers import RefusedError, whole_number
 from tests.mutants.check import Plan, check
 from tests.mutants.chosen_tests import chosen_tests
 from tests.mutants.equivalents import EQUIVALENTS

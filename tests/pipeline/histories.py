@@ -24,9 +24,9 @@ from groupkeeper.coordinator.core.requests import (
 )
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.segment_lines import EventDict
-from tests.helpers.coordinator import World, a_coordinator
-from tests.helpers.faulty_storage import FaultyStorage
-from tests.helpers.virtual_loop import START_WALL_MS, VirtualClock, run_virtual
+from tests.helpers.runtime.coordinator import World, a_coordinator
+from tests.helpers.runtime.virtual_loop import START_WALL_MS, VirtualClock, run_virtual
+from tests.helpers.storage.faulty_storage import FaultyStorage
 
 DAY_MS = 24 * 60 * 60 * 1000
 GROUPS = ("billing", "audit", "search")

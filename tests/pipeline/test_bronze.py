@@ -12,7 +12,7 @@ import pytest
 from groupkeeper.pipeline.log.schema import EVENT_SCHEMA
 from groupkeeper.pipeline.tables.bronze import read_events, read_segments
 from groupkeeper.storage.event_log.segments import read_segment
-from tests.helpers.released_data import DATA
+from tests.helpers.storage.released_data import DATA
 from tests.pipeline.events import commit
 
 ODD_METADATA = (

@@ -13,10 +13,10 @@ from groupkeeper import read_events
 from groupkeeper.pipeline.log.schema import BRONZE_SCHEMA
 from groupkeeper.pipeline.log.source import FORMAT, SOURCE_SCHEMA, EventLogSource, MissingEvents
 from groupkeeper.pipeline.tables.offsets import offsets_as_of
-from tests.helpers.daemon import Daemon
-from tests.helpers.printed_docs import ROOT
-from tests.helpers.records import commit
-from tests.helpers.sealed_store import DAY_MS, SealedStore, until
+from tests.helpers.core.records import commit
+from tests.helpers.daemon.daemon import Daemon
+from tests.helpers.printed.printed_docs import ROOT
+from tests.helpers.storage.sealed_store import DAY_MS, SealedStore, until
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from groupkeeper.pipeline.tables.bronze import (
     with_store,
 )
 from groupkeeper.pipeline.tables.offsets import offsets_as_of
-from tests.helpers.sample_events import rendered
+from tests.helpers.core.sample_events import rendered
 from tests.pipeline.conftest import a_site
 from tests.pipeline.events import at, commit
 from tests.pipeline.histories import a_history, told

@@ -27,7 +27,7 @@ from groupkeeper.pipeline.reports.schema import GOLD_SCHEMAS, MEMBER_SESSIONS_SC
 from groupkeeper.pipeline.run import told
 from groupkeeper.pipeline.tables.lake import Lake
 from groupkeeper.pipeline.tables.publish import GOLD_TABLES, HELD_BACK, UNDER_WAY
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.printed.printed_docs import ROOT
 from tests.pipeline.conftest import a_site
 from tests.pipeline.events import DAY_MS, at, commit
 from tests.pipeline.test_silver_gold import STORY, end_of

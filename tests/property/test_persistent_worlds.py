@@ -16,10 +16,10 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import DeleteGroup, OffsetFetch
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.storage.backends.host import OffsetAndMetadata, PersistentOffsetStorage
-from tests.helpers.coordinator import CLIENT, a_commit, a_config
-from tests.helpers.dict_store import ThreadedDictStore
-from tests.helpers.faulty_storage import Gate
-from tests.helpers.virtual_loop import VirtualClock, run_virtual, virtual_timer
+from tests.helpers.runtime.coordinator import CLIENT, a_commit, a_config
+from tests.helpers.runtime.virtual_loop import VirtualClock, run_virtual, virtual_timer
+from tests.helpers.storage.dict_store import ThreadedDictStore
+from tests.helpers.storage.faulty_storage import Gate
 
 SEEDS = 40
 RETRIABLE = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}

@@ -14,8 +14,8 @@ from kio.schema.errors import ErrorCode
 
 from groupkeeper.protocol.codec import read_request, request_class, response_class, write_response
 from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
-from tests.helpers.kafka_python import message_class
-from tests.helpers.wire_entities import (
+from tests.helpers.clients.kafka_python import message_class
+from tests.helpers.wire.wire_entities import (
     FEW,
     entities,
     kio_bytes,

@@ -14,8 +14,8 @@ from groupkeeper.protocol.codec import read_request, request_class, response_cla
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.packing import printed_topic_id
 from groupkeeper.protocol.versions import ApiKey
-from tests.helpers.kio_replies import build, write_response
-from tests.helpers.wire_entities import entities, kio_bytes
+from tests.helpers.wire.kio_replies import build, write_response
+from tests.helpers.wire.wire_entities import entities, kio_bytes
 
 SOME = settings(max_examples=15, derandomize=True, deadline=None, database=None)
 LIMIT = 10_000

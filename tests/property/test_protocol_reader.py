@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kio.serial import entity_reader
 
 from groupkeeper.protocol.codec import read_request, request_class
-from tests.helpers.wire_entities import (
+from tests.helpers.wire.wire_entities import (
     FEW,
     encode,
     entities,

@@ -14,8 +14,8 @@ from groupkeeper.protocol.codec import request_class, response_class, write_resp
 from groupkeeper.protocol.reader import read_entity
 from groupkeeper.protocol.versions import API_BY_KEY
 from groupkeeper.protocol.writer import Row, Written, element_class, entities_writer, write_entity
-from tests.helpers import kio_replies
-from tests.helpers.wire_entities import (
+from tests.helpers.wire import kio_replies
+from tests.helpers.wire.wire_entities import (
     FEW,
     entities,
     kio_bytes,

@@ -26,7 +26,7 @@ from groupkeeper.coordinator.core.requests import (
     OffsetCommitResult,
     SyncGroup,
 )
-from tests.helpers.shard_driver import (
+from tests.helpers.core.shard_driver import (
     PAYMENTS,
     SESSION_MS,
     Call,

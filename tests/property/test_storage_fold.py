@@ -45,9 +45,9 @@ from groupkeeper.storage.codec.records import (
     encode_saved,
 )
 from groupkeeper.storage.keyed import KeyedRecords
-from tests.helpers.record_model import RecordModel
-from tests.helpers.storage_owner import SHARDS, Owner
-from tests.helpers.writer_connection import connecting
+from tests.helpers.core.record_model import RecordModel
+from tests.helpers.storage.storage_owner import SHARDS, Owner
+from tests.helpers.storage.writer_connection import connecting
 
 # Few names, so that records meet.
 group_ids = st.sampled_from(["", "a", "b\u0000'\"", "\U0001f600"])

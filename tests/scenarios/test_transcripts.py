@@ -1,4 +1,4 @@
-"""Every transcript still says what it said; see tests/helpers/transcript.py for the language."""
+"""Every transcript still says what it said (language: tests/helpers/core/transcript.py)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.transcript import run
+from tests.helpers.core.transcript import run
 
 FILES = sorted(Path(__file__).parent.glob("*.txt"))
 

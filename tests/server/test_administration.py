@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from groupkeeper import read_events
-from tests.helpers.daemon import Daemon
-from tests.helpers.raw_client import RawClient
+from tests.helpers.daemon.daemon import Daemon
+from tests.helpers.wire.raw_client import RawClient
 
 SESSION = "consumer.session.timeout.ms"
 TOPIC, BROKER, GROUP = 2, 4, 32

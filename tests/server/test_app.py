@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from tests.helpers.daemon import ROOT, Daemon
-from tests.helpers.raw_client import RawClient
+from tests.helpers.daemon.daemon import ROOT, Daemon
+from tests.helpers.wire.raw_client import RawClient
 
 pytestmark = pytest.mark.slow
 

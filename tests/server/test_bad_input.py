@@ -18,9 +18,9 @@ from groupkeeper.coordinator.core.requests import Heartbeat, OffsetCommitResult
 from groupkeeper.coordinator.server.refusals import LINES_PER_WINDOW, WINDOW_S, RefusalLog
 from groupkeeper.coordinator.server.stats import CloseReason
 from groupkeeper.protocol.frames import FrameError
-from tests.helpers.connections import Peer, commit, fake, heartbeat, make_server
-from tests.helpers.handling import make_services
-from tests.helpers.raw_client import encode_request
+from tests.helpers.wire.connections import Peer, commit, fake, heartbeat, make_server
+from tests.helpers.wire.handling import make_services
+from tests.helpers.wire.raw_client import encode_request
 
 
 def framed(body: bytes) -> bytes:

@@ -13,9 +13,9 @@ import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.daemon.app import IMPATIENT_AFTER_S
-from tests.helpers.faulty_server import FaultyDaemon, wait_until
-from tests.helpers.group_view import commit, committed
-from tests.helpers.raw_client import RawClient
+from tests.helpers.core.group_view import commit, committed
+from tests.helpers.daemon.faulty_server import FaultyDaemon, wait_until
+from tests.helpers.wire.raw_client import RawClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,10 +23,10 @@ from groupkeeper.coordinator.server.budget import STALLED_TICKS, TICK_S, cost_by
 from groupkeeper.coordinator.server.connection import Connection
 from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.stats import CloseReason
-from tests.helpers.connections import Peer, commit, heartbeat, join, make_server
-from tests.helpers.handling import make_services
-from tests.helpers.raw_client import encode_request
-from tests.helpers.virtual_loop import turns, virtual_time
+from tests.helpers.runtime.virtual_loop import turns, virtual_time
+from tests.helpers.wire.connections import Peer, commit, heartbeat, join, make_server
+from tests.helpers.wire.handling import make_services
+from tests.helpers.wire.raw_client import encode_request
 
 MIB = 1_048_576
 BUDGET = 8 * MIB

@@ -21,9 +21,9 @@ from groupkeeper.protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from tests.helpers.daemon import Daemon, free_port
-from tests.helpers.printed_docs import ROOT
-from tests.helpers.raw_client import RawClient
+from tests.helpers.daemon.daemon import Daemon, free_port
+from tests.helpers.printed.printed_docs import ROOT
+from tests.helpers.wire.raw_client import RawClient
 
 NO_TOPICS = b"\0\0\0\0\0\0\xff\xff\xff\xff"
 

@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 from typer.testing import CliRunner
 
 from groupkeeper.coordinator.cli.main import app
-from tests.helpers.scripted_broker import ScriptedBroker
+from tests.helpers.wire.scripted_broker import ScriptedBroker
 
 LIST_OFFSETS, METADATA, OFFSET_FETCH, FIND_COORDINATOR = 2, 3, 9, 10
 DESCRIBE_GROUPS, LIST_GROUPS, CONSUMER_GROUP_DESCRIBE = 15, 16, 69

@@ -15,7 +15,7 @@ from groupkeeper.coordinator.core.requests import (
     OffsetCommitResult,
     Request,
 )
-from tests.helpers.connections import (
+from tests.helpers.wire.connections import (
     Peer,
     commit,
     fake,
@@ -24,8 +24,8 @@ from tests.helpers.connections import (
     kinds,
     make_server,
 )
-from tests.helpers.handling import make_services
-from tests.helpers.raw_client import encode_request
+from tests.helpers.wire.handling import make_services
+from tests.helpers.wire.raw_client import encode_request
 
 JOINED = JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID, "m")
 COMMITTED = OffsetCommitResult(ErrorCode.NONE)

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from examples.demo import Screen
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.printed.printed_docs import ROOT
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.daemon import Daemon
-from tests.helpers.raw_client import RawClient
+from tests.helpers.daemon.daemon import Daemon
+from tests.helpers.wire.raw_client import RawClient
 
 pytestmark = pytest.mark.slow
 

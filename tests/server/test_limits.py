@@ -6,7 +6,7 @@ import asyncio
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import JoinGroupResult
-from tests.helpers.connections import Peer, fake, heartbeat, join, make_server
+from tests.helpers.wire.connections import Peer, fake, heartbeat, join, make_server
 
 JOINED = JoinGroupResult(ErrorCode.NOT_COORDINATOR, "m")
 IDLE_S = 600.0

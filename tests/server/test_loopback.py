@@ -23,9 +23,9 @@ from groupkeeper.coordinator.server.limits import ServerLimits
 from groupkeeper.coordinator.server.listener import Listener
 from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
-from tests.helpers.connections import commit, heartbeat
-from tests.helpers.handling import decode
-from tests.helpers.raw_client import encode_request
+from tests.helpers.wire.connections import commit, heartbeat
+from tests.helpers.wire.handling import decode
+from tests.helpers.wire.raw_client import encode_request
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 

@@ -7,8 +7,8 @@ import socket
 import struct
 from pathlib import Path
 
-from tests.helpers.daemon import Daemon
-from tests.helpers.raw_client import RawClient
+from tests.helpers.daemon.daemon import Daemon
+from tests.helpers.wire.raw_client import RawClient
 
 PARTITIONS = 65_539
 BUDGET_BYTES = 33_554_432

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from tests.helpers.group_view import commit, committed
-from tests.helpers.raw_client import RawClient
-from tests.helpers.servers import Groupkeeper
+from tests.helpers.core.group_view import commit, committed
+from tests.helpers.daemon.servers import Groupkeeper
+from tests.helpers.wire.raw_client import RawClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,9 +13,9 @@ from groupkeeper.coordinator.server.limits import ServerLimits
 from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.watch import CallbackWatch
 from groupkeeper.protocol.versions import ApiKey
-from tests.helpers.connections import Peer, commit, fake, heartbeat, join
-from tests.helpers.handling import make_services
-from tests.helpers.virtual_loop import turns
+from tests.helpers.runtime.virtual_loop import turns
+from tests.helpers.wire.connections import Peer, commit, fake, heartbeat, join
+from tests.helpers.wire.handling import make_services
 
 
 class Timed:

@@ -16,9 +16,9 @@ import pytest
 
 from groupkeeper import read_events
 from groupkeeper.storage.event_log.check import verify
-from tests.helpers.daemon import ROOT, Daemon
-from tests.helpers.failpoint_daemon import SEALING_POINTS
-from tests.helpers.raw_client import RawClient
+from tests.helpers.daemon.daemon import ROOT, Daemon
+from tests.helpers.daemon.failpoint_daemon import SEALING_POINTS
+from tests.helpers.wire.raw_client import RawClient
 
 TOPIC = "orders"
 
@@ -26,7 +26,7 @@ TOPIC = "orders"
 class SealingDaemon(Daemon):
     """The daemon with small segments, which can be killed between two steps of sealing."""
 
-    entry = ("-m", "tests.helpers.failpoint_daemon")
+    entry = ("-m", "tests.helpers.daemon.failpoint_daemon")
 
     def __init__(self, directory: Path) -> None:
         super().__init__(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.daemon import Daemon
+from tests.helpers.daemon.daemon import Daemon
 
 pytestmark = pytest.mark.slow
 

@@ -16,8 +16,8 @@ from groupkeeper.coordinator.testkit.server import (
     SyncGroupkeeperServer,
     TestingError,
 )
-from tests.helpers.printed_docs import ROOT
-from tests.helpers.raw_client import RawClient
+from tests.helpers.printed.printed_docs import ROOT
+from tests.helpers.wire.raw_client import RawClient
 
 COMMAND_LINE = ("typer", "click", "groupkeeper.coordinator.cli", "pydantic", "uvloop")
 HTTP = (

@@ -14,7 +14,7 @@ from groupkeeper.coordinator.testkit.server import (
     SyncGroupkeeperServer,
     TestingError,
 )
-from tests.helpers.raw_client import RawClient
+from tests.helpers.wire.raw_client import RawClient
 
 SESSION_MS = 10_000
 UNKNOWN_MEMBER_ID = 25

@@ -9,8 +9,8 @@ from typing import Any
 
 from groupkeeper.coordinator.testkit.faults import Delays, FaultGate, FaultyConnection
 from groupkeeper.coordinator.testkit.server import GroupkeeperServer
-from tests.helpers.connections import Peer, heartbeat, make_server
-from tests.helpers.raw_client import decode_response, encode_request
+from tests.helpers.wire.connections import Peer, heartbeat, make_server
+from tests.helpers.wire.raw_client import decode_response, encode_request
 
 SESSION_MS = 10_000
 DAY_MS = 24 * 3600 * 1000

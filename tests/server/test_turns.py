@@ -8,10 +8,10 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.server.limits import ServerLimits
 from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.watch import CallbackWatch
-from tests.helpers.connections import Peer
-from tests.helpers.handling import make_services
-from tests.helpers.raw_client import encode_request
-from tests.helpers.virtual_loop import run_virtual
+from tests.helpers.runtime.virtual_loop import run_virtual
+from tests.helpers.wire.connections import Peer
+from tests.helpers.wire.handling import make_services
+from tests.helpers.wire.raw_client import encode_request
 
 WORK_S = 0.004
 CONNECTIONS = 50

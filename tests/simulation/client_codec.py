@@ -27,7 +27,7 @@ from groupkeeper.coordinator.core.requests import (
     SyncGroup,
     SyncGroupResult,
 )
-from tests.helpers.raw_client import API_KEYS, encode_request
+from tests.helpers.wire.raw_client import API_KEYS, encode_request
 
 Versions = Mapping[str, int]
 

@@ -15,7 +15,7 @@ from groupkeeper.coordinator.runtime.slot import Slot
 from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.watch import CallbackWatch
 from groupkeeper.storage.base import CLUSTER_SHARD
-from tests.helpers.virtual_loop import virtual_timer
+from tests.helpers.runtime.virtual_loop import virtual_timer
 from tests.simulation.checked_shard import CheckedShard, checked_makers
 from tests.simulation.history import Durable
 from tests.simulation.store import Misfortune, NamedSimStore, SimStore

@@ -21,7 +21,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from itertools import count
 from typing import NamedTuple
 
-from tests.helpers.asked_numbers import RefusedError, as_minutes, whole_number
+from tests.helpers.daemon.asked_numbers import RefusedError, as_minutes, whole_number
 from tests.simulation.seeds import IN_TESTS
 from tests.simulation.worlds import Figures, be_quiet, run_world
 

@@ -7,7 +7,7 @@ import pytest
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.requests import Client, Heartbeat, Now
 from groupkeeper.coordinator.core.shard import Shard
-from tests.helpers.virtual_loop import virtual_time
+from tests.helpers.runtime.virtual_loop import virtual_time
 from tests.simulation.checked_shard import CheckedShard
 from tests.simulation.node import SHARDS
 from tests.simulation.world import World

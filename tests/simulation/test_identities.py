@@ -8,7 +8,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.offsets import commit as offset_commit
 from groupkeeper.coordinator.core.requests import JoinProtocol
-from tests.helpers.shard_driver import a_member, stable
+from tests.helpers.core.shard_driver import a_member, stable
 from tests.simulation.world_shard_driver import WorldShardDriver
 
 CALLS = ["heartbeat", "sync", "commit", "join"]

@@ -22,7 +22,7 @@ from groupkeeper.coordinator.core.requests import (
 )
 from groupkeeper.coordinator.core.step import Reply, Step
 from groupkeeper.storage.base import Batch
-from tests.helpers.shard_driver import CLIENT, a_join
+from tests.helpers.core.shard_driver import CLIENT, a_join
 from tests.simulation.history import Durable
 from tests.simulation.tickets import OpenTickets, WatchedTicket
 

@@ -10,7 +10,7 @@ from groupkeeper.coordinator.core.cluster.settings import GroupOverrides
 from groupkeeper.coordinator.core.offsets import retention
 from groupkeeper.coordinator.core.requests import JoinProtocol, Now
 from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
-from tests.helpers.shard_driver import a_member, a_stable_group, stable
+from tests.helpers.core.shard_driver import a_member, a_stable_group, stable
 from tests.simulation.patience import LATE_MS
 from tests.simulation.world_shard_driver import WorldShardDriver
 

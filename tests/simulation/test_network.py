@@ -10,7 +10,7 @@ import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import Client, OffsetCommit
-from tests.helpers.virtual_loop import virtual_time
+from tests.helpers.runtime.virtual_loop import virtual_time
 from tests.simulation.call import Disconnected
 from tests.simulation.client_codec import NEW, encode
 from tests.simulation.network import Wire

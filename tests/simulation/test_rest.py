@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
-from tests.helpers.shard_driver import a_member, a_stable_group, protocols, stable
+from tests.helpers.core.shard_driver import a_member, a_stable_group, protocols, stable
 from tests.simulation.checked_shard import CheckedShard
 from tests.simulation.world_shard_driver import WorldShardDriver
 

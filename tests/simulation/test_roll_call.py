@@ -19,7 +19,7 @@ from groupkeeper.coordinator.core.requests import (
 )
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.core.step import Reply, Step
-from tests.helpers.shard_driver import (
+from tests.helpers.core.shard_driver import (
     CLIENT,
     SESSION_MS,
     a_member,

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from groupkeeper.storage.base import StorageError
-from tests.helpers.virtual_loop import START_WALL_MS, virtual_time
+from tests.helpers.runtime.virtual_loop import START_WALL_MS, virtual_time
 from tests.simulation.history import Durable
 from tests.simulation.store import Misfortune, SharedMemory, SimStore
 

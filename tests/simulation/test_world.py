@@ -9,7 +9,7 @@ import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import Client, OffsetCommit
-from tests.helpers.virtual_loop import virtual_time
+from tests.helpers.runtime.virtual_loop import virtual_time
 from tests.simulation.network import Direct
 from tests.simulation.node import TOPIC
 from tests.simulation.world import KINDS, World

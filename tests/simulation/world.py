@@ -33,7 +33,7 @@ from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.runtime.slot import Slot
 from groupkeeper.coordinator.server.limits import ServerLimits
 from groupkeeper.storage.base import CLUSTER_SHARD
-from tests.helpers.virtual_loop import START_WALL_MS, VirtualLoop
+from tests.helpers.runtime.virtual_loop import START_WALL_MS, VirtualLoop
 from tests.simulation.backends import Backend, MemoryBackend, SqliteBackend
 from tests.simulation.call import Call
 from tests.simulation.checked_shard import CheckedShard

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.helpers.shard_driver import ShardDriver
+from tests.helpers.core.shard_driver import ShardDriver
 from tests.simulation.checked_shard import CheckedShard
 from tests.simulation.history import Durable
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
-from tests.helpers.virtual_loop import run_virtual
+from tests.helpers.runtime.virtual_loop import run_virtual
 from tests.simulation.administrator import Administrator, rush
 from tests.simulation.checker import check_history
 from tests.simulation.clients import Member

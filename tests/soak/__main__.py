@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from groupkeeper import read_events
-from tests.helpers.asked_numbers import RefusedError, as_minutes, as_whole_number
+from tests.helpers.daemon.asked_numbers import RefusedError, as_minutes, as_whole_number
 from tests.soak import judge
 from tests.soak.faults import CannotMount
 from tests.soak.ledger import MEMBERS_MAX

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from tests.helpers.raw_client import RawClient
+from tests.helpers.wire.raw_client import RawClient
 from tests.soak.ledger import Ledger, Writer
 from tests.soak.raw_members import LARGE_NOTE, MEMBER_ID_REQUIRED, NONE, NOT_READY
 

@@ -14,14 +14,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from groupkeeper import read_events
 from groupkeeper.coordinator.runtime.histogram import CALLBACK_BOUNDS_S
-from tests.helpers.raw_client import RawClient
+from tests.helpers.wire.raw_client import RawClient
 from tests.soak import greedy
 from tests.soak.cast import TOPIC
 from tests.soak.judge import STORE_IS_AWAY
 from tests.soak.ledger import Key
 
 if TYPE_CHECKING:
-    from tests.helpers.servers import Groupkeeper
+    from tests.helpers.daemon.servers import Groupkeeper
 
 RETRIABLE = (14, 15, 16)
 LEAST_BOUND_MS = CALLBACK_BOUNDS_S[0] * 1000

@@ -19,7 +19,7 @@ from groupkeeper.protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from tests.helpers.raw_client import decode_response, encode_request
+from tests.helpers.wire.raw_client import decode_response, encode_request
 
 if TYPE_CHECKING:
     from tests.soak.client_host import Part

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tests.helpers.client_settings import librdkafka_settings, python_settings
+from tests.helpers.clients.client_settings import librdkafka_settings, python_settings
 
 if TYPE_CHECKING:
     from tests.soak.client_host import Part

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.helpers.servers import Groupkeeper
+from tests.helpers.daemon.servers import Groupkeeper
 from tests.soak import greedy
 from tests.soak.cast import PARTITIONS, TOPIC, Cast, Host
 from tests.soak.faults import (

@@ -15,8 +15,8 @@ from groupkeeper.storage.base import OffsetStorage
 from groupkeeper.storage.event_log.sealed import SealedStorage
 from groupkeeper.storage.event_log.sealing import SealSettings
 from groupkeeper.storage.segment_lines import EventDict
-from tests.helpers.sqlite_bench import Bench
-from tests.helpers.storage_owner import Owner
+from tests.helpers.storage.sqlite_bench import Bench
+from tests.helpers.storage.storage_owner import Owner
 
 
 class WallClock:

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 from groupkeeper.coordinator.cli.event_view import colour_of, line_of
 from groupkeeper.coordinator.cli.main import app
 from groupkeeper.storage.event_log.manifest import MANIFEST, reconcile, remove, write_segments
-from tests.helpers.printed_docs import ROOT
-from tests.helpers.records import commit
-from tests.helpers.sample_events import rendered, rendered_snapshot
-from tests.helpers.sealed_store import DAY_MS, SealedStore
+from tests.helpers.core.records import commit
+from tests.helpers.core.sample_events import rendered, rendered_snapshot
+from tests.helpers.printed.printed_docs import ROOT
+from tests.helpers.storage.sealed_store import DAY_MS, SealedStore
 
 
 def run(*arguments: object) -> Any:

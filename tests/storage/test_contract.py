@@ -18,8 +18,8 @@ from groupkeeper.coordinator.core.records import (
     TopicRemoved,
 )
 from groupkeeper.storage.base import Batch, StorageError, StoreIdentity, StoreRefused
-from tests.helpers.records import TOPIC_ID, commit, group_record
-from tests.helpers.storage_owner import IDENTITY, SHARDS
+from tests.helpers.core.records import TOPIC_ID, commit, group_record
+from tests.helpers.storage.storage_owner import IDENTITY, SHARDS
 from tests.storage.conftest import Store
 
 EVERY_KIND_OF_RECORD: list[tuple[int, list[Record]]] = [

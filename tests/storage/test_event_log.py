@@ -15,8 +15,8 @@ from groupkeeper import read_events
 from groupkeeper.coordinator.cli.main import app
 from groupkeeper.storage.event_log.manifest import MANIFEST
 from groupkeeper.storage.event_log.segments import SegmentError
-from tests.helpers.records import commit
-from tests.helpers.sealed_store import DAY_MS, SealedStore, until
+from tests.helpers.core.records import commit
+from tests.helpers.storage.sealed_store import DAY_MS, SealedStore, until
 
 
 @pytest.fixture

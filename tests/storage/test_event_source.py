@@ -20,9 +20,9 @@ from groupkeeper.storage.event_log.reader import group_history
 from groupkeeper.storage.event_log.sealed import SealedStorage
 from groupkeeper.storage.event_log.sealing import SealSettings
 from groupkeeper.storage.event_log.source import EventSource, SealableStorage
-from tests.helpers.records import commit
-from tests.helpers.sealed_store import until
-from tests.helpers.storage_owner import Owner
+from tests.helpers.core.records import commit
+from tests.helpers.storage.sealed_store import until
+from tests.helpers.storage.storage_owner import Owner
 
 NOW_MS = 1_700_000_000_000
 

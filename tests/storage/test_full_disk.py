@@ -15,8 +15,8 @@ from groupkeeper.storage.backends.sqlite.full_disk import explained, is_full
 from groupkeeper.storage.base import StorageError, StoreBusy
 from groupkeeper.storage.event_log.check import verify
 from groupkeeper.storage.event_log.sealing import SealSettings
-from tests.helpers.records import commit
-from tests.helpers.sealed_store import DAY_MS, SealedStore, until
+from tests.helpers.core.records import commit
+from tests.helpers.storage.sealed_store import DAY_MS, SealedStore, until
 
 
 def no_room() -> None:

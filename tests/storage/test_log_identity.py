@@ -18,8 +18,8 @@ from groupkeeper.storage.event_log.retention import LogRetention
 from groupkeeper.storage.event_log.sealing import SealSettings
 from groupkeeper.storage.event_log.segment_digest import digest_holds
 from groupkeeper.storage.event_log.segments import BROKEN_PREFIX, LogBegin
-from tests.helpers.records import commit
-from tests.helpers.sealed_store import DAY_MS, SealedStore
+from tests.helpers.core.records import commit
+from tests.helpers.storage.sealed_store import DAY_MS, SealedStore
 
 FIVE = 5
 

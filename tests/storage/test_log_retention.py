@@ -31,9 +31,9 @@ from groupkeeper.storage.event_log.snapshots import (
     parse_snapshot_log,
 )
 from groupkeeper.storage.segment_lines import EventDict
-from tests.helpers.records import TOPIC_ID, commit
-from tests.helpers.sealed_store import DAY_MS, NOON_MS, Crash, SealedStore, until
-from tests.helpers.storage_owner import Owner
+from tests.helpers.core.records import TOPIC_ID, commit
+from tests.helpers.storage.sealed_store import DAY_MS, NOON_MS, Crash, SealedStore, until
+from tests.helpers.storage.storage_owner import Owner
 
 KEEP_MS = 2 * DAY_MS
 

@@ -19,10 +19,10 @@ from groupkeeper.storage.backends.host import OffsetAndMetadata, PersistentOffse
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.base import StorageError, StoreIdentity, StoreRefused
 from groupkeeper.storage.offset_store import DEFAULT_IDENTITY, OffsetStore
-from tests.helpers.dict_store import DictStore
-from tests.helpers.faulty_storage import FaultyStorage, Gate, fail, fence, lie, slow
-from tests.helpers.printed_docs import ROOT
-from tests.helpers.storage_owner import IDENTITY, SHARDS
+from tests.helpers.printed.printed_docs import ROOT
+from tests.helpers.storage.dict_store import DictStore
+from tests.helpers.storage.faulty_storage import FaultyStorage, Gate, fail, fence, lie, slow
+from tests.helpers.storage.storage_owner import IDENTITY, SHARDS
 from tests.storage.conftest import Store, WallClock
 
 TOO_LONG = "g" * 32_768

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from groupkeeper.storage.event_log.check import verify
-from tests.helpers.released_data import DATA, opened, told
+from tests.helpers.storage.released_data import DATA, opened, told
 
 VERSIONS = sorted(path.name for path in DATA.iterdir())
 STORES = [(version, how) for version in VERSIONS for how in ("killed", "stopped")]

@@ -18,9 +18,9 @@ from groupkeeper.storage.event_log.manifest import MANIFEST, read_manifest
 from groupkeeper.storage.event_log.reader import group_history
 from groupkeeper.storage.event_log.segments import SegmentError
 from groupkeeper.storage.open import rows_of
-from tests.helpers.records import commit, group_record
-from tests.helpers.sealed_store import DAY_MS, NOON_MS, SealedStore, on_writer, until
-from tests.helpers.storage_owner import Owner
+from tests.helpers.core.records import commit, group_record
+from tests.helpers.storage.sealed_store import DAY_MS, NOON_MS, SealedStore, on_writer, until
+from tests.helpers.storage.storage_owner import Owner
 
 AGE_MS = 300_000
 

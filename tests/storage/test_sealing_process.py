@@ -26,9 +26,9 @@ from groupkeeper.storage.event_log.sealing_process import (
 from groupkeeper.storage.event_log.source import Address
 from groupkeeper.storage.file_lock import FileLock
 from groupkeeper.storage.open import rows_of
-from tests.helpers.records import commit
-from tests.helpers.sealed_store import SealedStore, until
-from tests.helpers.storage_owner import Owner
+from tests.helpers.core.records import commit
+from tests.helpers.storage.sealed_store import SealedStore, until
+from tests.helpers.storage.storage_owner import Owner
 
 
 async def store_with_rows(directory: Path) -> SealedStore:

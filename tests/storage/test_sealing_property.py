@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.storage.event_log.check import verify
-from tests.helpers.records import commit
-from tests.helpers.sealed_store import DAY_MS, SealedStore, until
-from tests.helpers.storage_owner import Owner
+from tests.helpers.core.records import commit
+from tests.helpers.storage.sealed_store import DAY_MS, SealedStore, until
+from tests.helpers.storage.storage_owner import Owner
 
 STEPS = st.one_of(
     st.tuples(st.just("append"), st.integers(1, 4)),

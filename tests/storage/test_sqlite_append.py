@@ -18,8 +18,8 @@ from groupkeeper.coordinator.core.records import (
 )
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import Batch, StorageError
-from tests.helpers.records import commit, group_record
-from tests.helpers.sqlite_bench import (
+from tests.helpers.core.records import commit, group_record
+from tests.helpers.storage.sqlite_bench import (
     DELETE_GROUPS,
     INSERT_GROUPS,
     INSERT_KEYED,
@@ -27,7 +27,7 @@ from tests.helpers.sqlite_bench import (
     Bench,
     seqs,
 )
-from tests.helpers.storage_owner import IDENTITY, SHARDS
+from tests.helpers.storage.storage_owner import IDENTITY, SHARDS
 
 # --- the shape of an append ----------------------------------------------------------------------
 

@@ -17,9 +17,9 @@ from groupkeeper.coordinator.core.records import (
     TopicRemoved,
 )
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
-from tests.helpers.records import commit, group_record
-from tests.helpers.spying_connection import Spy
-from tests.helpers.storage_owner import Owner
+from tests.helpers.core.records import commit, group_record
+from tests.helpers.storage.spying_connection import Spy
+from tests.helpers.storage.storage_owner import Owner
 
 WAL_HEADER_BYTES = 32
 FRAME_BYTES = 24 + 4096

@@ -14,8 +14,8 @@ from groupkeeper.coordinator.core.records import (
     TopicRemoved,
 )
 from groupkeeper.storage.base import Batch, Lease
-from tests.helpers.records import commit
-from tests.helpers.sqlite_bench import (
+from tests.helpers.core.records import commit
+from tests.helpers.storage.sqlite_bench import (
     INSERT_GROUPS,
     INSERT_KEYED,
     INSERT_PART,

@@ -14,14 +14,14 @@ import pytest
 
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import StoreRefused
-from tests.helpers.records import commit
-from tests.helpers.storage_owner import IDENTITY, Owner
+from tests.helpers.core.records import commit
+from tests.helpers.storage.storage_owner import IDENTITY, Owner
 
 HOLDER = """
 import asyncio, sys
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
-from tests.helpers.records import commit
-from tests.helpers.storage_owner import Owner
+from tests.helpers.core.records import commit
+from tests.helpers.storage.storage_owner import Owner
 
 async def hold():
     owner = await Owner(SqliteOffsetStorage(sys.argv[1])).start()

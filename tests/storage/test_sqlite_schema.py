@@ -12,10 +12,10 @@ import pytest
 from groupkeeper.storage.backends.sqlite.schema import MIGRATIONS, connect_writer, migrate, prepare
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import StorageError, StoreBusy, StoreIdentity, StoreRefused
-from tests.helpers.record_model import Key
-from tests.helpers.records import commit
-from tests.helpers.storage_owner import IDENTITY, Owner
-from tests.helpers.writer_connection import connecting
+from tests.helpers.core.record_model import Key
+from tests.helpers.core.records import commit
+from tests.helpers.storage.storage_owner import IDENTITY, Owner
+from tests.helpers.storage.writer_connection import connecting
 
 
 async def written_store(path: Path) -> Owner:

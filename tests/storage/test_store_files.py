@@ -24,8 +24,8 @@ from groupkeeper.storage.backends.sqlite import store_files
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import Batch, StorageError, StoreBusy, StoreRefused
 from groupkeeper.storage.file_lock import FileLock
-from tests.helpers.records import commit
-from tests.helpers.storage_owner import IDENTITY, SHARDS, Owner
+from tests.helpers.core.records import commit
+from tests.helpers.storage.storage_owner import IDENTITY, SHARDS, Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ connection.close()
 FORKER = """
 import asyncio, os, sys
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
-from tests.helpers.storage_owner import Owner
+from tests.helpers.storage.storage_owner import Owner
 
 async def hold():
     await Owner(SqliteOffsetStorage(sys.argv[1])).start()

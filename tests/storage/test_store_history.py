@@ -19,8 +19,8 @@ from groupkeeper.storage.event_log.retention import LogRetention
 from groupkeeper.storage.event_log.sealing import SealSettings
 from groupkeeper.storage.event_log.segments import read_segment, segment_names
 from groupkeeper.storage.open import rows_of
-from tests.helpers.records import commit
-from tests.helpers.sealed_store import DAY_MS, NOON_MS, SealedStore, until
+from tests.helpers.core.records import commit
+from tests.helpers.storage.sealed_store import DAY_MS, NOON_MS, SealedStore, until
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.embed.messages import OffsetCommitData, OffsetCommitRequest
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import StoreRefused
-from tests.helpers.coordinator import a_config
+from tests.helpers.runtime.coordinator import a_config
 
 COPY = """INSERT INTO log (first_seq, count, payload)
     SELECT (SELECT max(first_seq + count) FROM log), 0, {payload} FROM log WHERE "row" = {row}"""

@@ -17,9 +17,9 @@ from groupkeeper.storage.event_log.manifest import MANIFEST
 from groupkeeper.storage.event_log.retention import LogRetention
 from groupkeeper.storage.event_log.sealing import SealSettings
 from groupkeeper.storage.event_log.segments import segment_names
-from tests.helpers.power_cut import PowerCut
-from tests.helpers.records import commit
-from tests.helpers.sealed_store import DAY_MS, SealedStore, on_writer, until
+from tests.helpers.core.records import commit
+from tests.helpers.storage.power_cut import PowerCut
+from tests.helpers.storage.sealed_store import DAY_MS, SealedStore, on_writer, until
 
 SEALED = (
     ("sync", "log.dir"),  # a new day's directory

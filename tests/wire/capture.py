@@ -21,11 +21,11 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.helpers.daemon import free_port
-from tests.helpers.members import Hosts, wait_shared, wait_until
-from tests.helpers.raw_client import API_KEYS
-from tests.helpers.recording_proxy import Frame, RecordingProxy
-from tests.helpers.servers import Kafka
+from tests.helpers.clients.members import Hosts, wait_shared, wait_until
+from tests.helpers.daemon.daemon import free_port
+from tests.helpers.daemon.servers import Kafka
+from tests.helpers.wire.raw_client import API_KEYS
+from tests.helpers.wire.recording_proxy import Frame, RecordingProxy
 
 VECTORS = Path(__file__).with_name("vectors")
 TOPIC = "orders"

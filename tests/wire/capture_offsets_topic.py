@@ -20,9 +20,9 @@ from typing import Any
 from groupkeeper.pipeline.kafka_history.dump import dump, read_partition
 from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
 from groupkeeper.pipeline.restore.plan import Committed, Partition
-from tests.helpers.ecosystem import JDK, kafka_jars, need
-from tests.helpers.kafka_life import a_static_member, a_transaction, members_come_and_go
-from tests.helpers.real_kafka import RealKafka
+from tests.helpers.clients.ecosystem import JDK, kafka_jars, need
+from tests.helpers.clients.kafka_life import a_static_member, a_transaction, members_come_and_go
+from tests.helpers.clients.real_kafka import RealKafka
 
 PLACE = Path(__file__).with_name("offsets_topic")
 READ_BY_KAFKA = (1, 2)

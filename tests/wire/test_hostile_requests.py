@@ -17,7 +17,7 @@ from groupkeeper.protocol.codec import read_request, request_class
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.packed import read_heartbeat, read_offset_commit, read_offset_fetch
 from groupkeeper.protocol.versions import ApiKey
-from tests.helpers.wire_entities import (
+from tests.helpers.wire.wire_entities import (
     Mark,
     encode,
     kio_bytes,

@@ -17,7 +17,7 @@ from groupkeeper.protocol.headers import has_flexible_response_header, read_requ
 from groupkeeper.protocol.packed import read_heartbeat, read_offset_commit, read_offset_fetch
 from groupkeeper.protocol.reader import read_entity
 from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
-from tests.helpers.wire_entities import plain, response_values
+from tests.helpers.wire.wire_entities import plain, response_values
 
 LIMIT = 1000
 FILES = sorted(Path(__file__).with_name("vectors").glob("*.json"))

@@ -1,8 +1,8 @@
 """The decisions of docs/understand/differences.md: what may differ from Apache Kafka, and where.
 
-The page's table is printed from here (``python -m tests.helpers.printed_docs``), and this is the
-comparison's allow-list: a difference that no rule covers fails the target, and so does a rule that
-its case does not need. A decision without rules says why no comparison can meet it.
+The page's table is printed from here (``python -m tests.helpers.printed.printed_docs``), and this
+is the comparison's allow-list: a difference that no rule covers fails the target, and so does a
+rule that its case does not need. A decision without rules says why no comparison can meet it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.helpers.asked_numbers import RefusedError, switch, whole_number
+from tests.helpers.daemon.asked_numbers import RefusedError, switch, whole_number
 
 
 class Asked(NamedTuple):

@@ -24,7 +24,7 @@ from tests.conformance.kafka.asked import ASKED
 from tests.conformance.kafka.case import Case, edge, versions_of
 from tests.conformance.kafka.pair import BY_NAME, SIDES, resolved
 from tests.conformance.kafka.settings import TOPIC
-from tests.helpers.raw_client import API_KEYS, encode_request, to_plain
+from tests.helpers.wire.raw_client import API_KEYS, encode_request, to_plain
 
 GROUP_APIS = (
     "offset_commit",

@@ -11,7 +11,7 @@ from tests.conformance.kafka import settings
 from tests.conformance.kafka.asked import ASKED
 from tests.conformance.kafka.pair import BY_NAME, Pair, Person, Ref
 from tests.conformance.kafka.sent import Answer
-from tests.helpers.raw_client import RawClient
+from tests.helpers.wire.raw_client import RawClient
 
 LEVELS: Sequence[int] = range(11) if ASKED.all_versions else range(3)
 """At level n each API is asked with the nth of its versions, and at the last with its highest. No

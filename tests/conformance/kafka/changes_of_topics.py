@@ -9,7 +9,7 @@ from tests.conformance.kafka.case import Case, edge
 from tests.conformance.kafka.configs import APPEND, DELETE, SET, SUBTRACT, TOPIC_KIND, change
 from tests.conformance.kafka.settings import TOPIC
 from tests.conformance.kafka.topics import BATCH
-from tests.helpers.topic_config_values import KAFKAS_ALONE, OURS_ALONE, REFUSED, TAKEN
+from tests.helpers.wire.topic_config_values import KAFKAS_ALONE, OURS_ALONE, REFUSED, TAKEN
 
 INTERNAL = "__consumer_offsets"
 

@@ -8,7 +8,7 @@ from groupkeeper.coordinator.core.cluster.settings import CONFIG_KEYS, ConfigKin
 from tests.conformance.kafka.allowed import OUR_KEYS
 from tests.conformance.kafka.case import Case, edge
 from tests.conformance.kafka.settings import TOPIC
-from tests.helpers.raw_client import RawClient
+from tests.helpers.wire.raw_client import RawClient
 
 SESSION = "consumer.session.timeout.ms"
 TOPIC_KIND, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

@@ -14,7 +14,7 @@ from tests.conformance.kafka.asked import ASKED
 from tests.conformance.kafka.case import LEVELS, Case, Scripted
 from tests.conformance.kafka.pair import Pair
 from tests.conformance.kafka.runner import Bench, Figures, Outcome, run
-from tests.helpers.ecosystem import Unavailable
+from tests.helpers.clients.ecosystem import Unavailable
 
 IN_FLIGHT = 24
 """Cases at once. They mostly wait: for timers, and for whether somebody is parked."""

@@ -9,7 +9,7 @@ import uuid
 from tests.conformance.kafka.case import SUBSCRIPTION, Case, edge
 from tests.conformance.kafka.pair import PARKED, Ref
 from tests.conformance.kafka.settings import INITIAL_DELAY_MS, PARTITIONS, SHORT_MS, TOPIC
-from tests.helpers.raw_client import RawClient
+from tests.helpers.wire.raw_client import RawClient
 
 ABSENT = "absent"
 

@@ -19,7 +19,7 @@ from tests.conformance.kafka import settings
 from tests.conformance.kafka.allowed import decision_of
 from tests.conformance.kafka.comparison import CLOSED, ON_TIME, PARKED, Comparison
 from tests.conformance.kafka.sent import Answer, Received, Sent
-from tests.helpers.raw_client import API_KEYS, RawClient
+from tests.helpers.wire.raw_client import API_KEYS, RawClient
 
 BY_NAME: dict[str, Api] = {
     name: next(api for api in APIS if api.key == key) for name, key in API_KEYS.items()

@@ -16,7 +16,7 @@ from tests.conformance.kafka.comparison import Difference
 from tests.conformance.kafka.pair import Arbitrary, Diverged, Pair, TooSlow
 from tests.conformance.kafka.servers import Servers
 from tests.conformance.kafka.settings import TOPIC
-from tests.helpers.raw_client import RawClient
+from tests.helpers.wire.raw_client import RawClient
 
 ALIKE = 2
 """A case that differed, and was then alike so often in a row, differed by chance: on a busy machine

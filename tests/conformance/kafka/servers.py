@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conformance.kafka import settings
-from tests.helpers import ecosystem
-from tests.helpers.servers import Groupkeeper, Kafka
+from tests.helpers.clients import ecosystem
+from tests.helpers.daemon.servers import Groupkeeper, Kafka
 
 PROPERTIES = """\
 process.roles=broker,controller

@@ -15,7 +15,7 @@ from tests.conformance.kafka.arrays import (
     our_features,
     served_keys,
 )
-from tests.helpers.raw_client import API_KEYS
+from tests.helpers.wire.raw_client import API_KEYS
 
 
 def key(number: int, most: int = 4) -> dict[str, int]:

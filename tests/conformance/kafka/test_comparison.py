@@ -22,7 +22,7 @@ from tests.conformance.kafka.case import versions_of
 from tests.conformance.kafka.comparison import CLOSED, PARKED, Comparison
 from tests.conformance.kafka.sent import Answer, Sent
 from tests.conformance.kafka.settings import TOPIC
-from tests.helpers.raw_client import API_KEYS, to_plain
+from tests.helpers.wire.raw_client import API_KEYS, to_plain
 
 OWN = "case-a1b2c3"
 A, B, C = (f"x-{n * 8}-0000-0000-0000-000000000000" for n in "abc")

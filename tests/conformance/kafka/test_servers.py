@@ -17,7 +17,7 @@ import pytest
 
 from tests.conformance.kafka.asked import Asked, asked
 from tests.conformance.kafka.servers import stopped_in_the_end
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.printed.printed_docs import ROOT
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import Any
 from tests.conformance.kafka.case import UNKNOWN_TOPIC, Case, edge
 from tests.conformance.kafka.pair import SIDES
 from tests.conformance.kafka.settings import TOPIC
-from tests.helpers.raw_client import API_KEYS
+from tests.helpers.wire.raw_client import API_KEYS
 
 BATCH = bytes.fromhex(
     "0000000000000000 00000039 ffffffff 02 156266bb 0000 00000000 0000000000000001"

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.helpers.daemon import free_port
-from tests.helpers.ecosystem import Unavailable
-from tests.helpers.servers import Groupkeeper
+from tests.helpers.clients.ecosystem import Unavailable
+from tests.helpers.daemon.daemon import free_port
+from tests.helpers.daemon.servers import Groupkeeper
 
 if TYPE_CHECKING:
     from groupkeeper.pipeline.restore.cluster import Cluster
-    from tests.helpers.real_kafka import RealKafka
+    from tests.helpers.clients.real_kafka import RealKafka
 
 if importlib.util.find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]
@@ -35,8 +35,8 @@ RECORDS = 100
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
     """A broker with records in every partition."""
-    from tests.helpers.kafka_life import produce
-    from tests.helpers.real_kafka import RealKafka, with_sasl
+    from tests.helpers.clients.kafka_life import produce
+    from tests.helpers.clients.real_kafka import RealKafka, with_sasl
 
     try:
         server = RealKafka(tmp_path_factory.mktemp("kafka"), TOPICS)

@@ -15,7 +15,7 @@ from groupkeeper.pipeline.kafka_history.dump import DumpError, dump, open_dump
 from groupkeeper.pipeline.kafka_history.history import decode_file
 from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
 from groupkeeper.pipeline.restore.plan import Committed, Partition
-from tests.helpers.kafka_life import OpenTransaction, a_consumer
+from tests.helpers.clients.kafka_life import OpenTransaction, a_consumer
 from tests.pipeline.restore.conftest import SASL_PORT, a_moment, command, open_cluster
 
 ORDERS = [Partition("orders", number) for number in range(4)]

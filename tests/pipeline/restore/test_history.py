@@ -31,8 +31,8 @@ from groupkeeper.storage.event_log.manifest import MANIFEST
 from groupkeeper.storage.event_log.retention import LogRetention
 from groupkeeper.storage.event_log.sealing import SealSettings
 from groupkeeper.storage.event_log.snapshots import OffsetsAsOf, SnapshotLog
-from tests.helpers.records import commit
-from tests.helpers.sealed_store import DAY_MS, SealedStore, until
+from tests.helpers.core.records import commit
+from tests.helpers.storage.sealed_store import DAY_MS, SealedStore, until
 from tests.pipeline.restore.conftest import command, open_cluster
 
 

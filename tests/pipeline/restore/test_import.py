@@ -13,7 +13,7 @@ from groupkeeper.pipeline.tables.bronze import read_coverage, read_events
 from groupkeeper.pipeline.tables.lake import Lake
 from groupkeeper.pipeline.tables.offsets import offsets_as_of
 from groupkeeper.protocol.offsets_topic import ENTITIES, encode
-from tests.helpers.kafka_life import (
+from tests.helpers.clients.kafka_life import (
     a_new_consumer,
     a_static_member,
     a_transaction,

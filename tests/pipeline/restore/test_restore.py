@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from groupkeeper import read_events
 from groupkeeper.pipeline.restore.apply import Purpose, clamped, make_plan
 from groupkeeper.pipeline.restore.plan import Clamp, Committed, Log, Partition, PlanKind
-from tests.helpers.kafka_life import a_consumer, a_new_consumer, commit, join, produce
+from tests.helpers.clients.kafka_life import a_consumer, a_new_consumer, commit, join, produce
 from tests.pipeline.restore.conftest import (
     SASL_PORT,
     a_moment,

@@ -6,8 +6,8 @@ import pytest
 
 from groupkeeper.protocol.asking import read_response, write_request
 from groupkeeper.protocol.errors import ProtocolError
-from tests.helpers.kio_replies import respond
-from tests.helpers.raw_client import encode_request
+from tests.helpers.wire.kio_replies import respond
+from tests.helpers.wire.raw_client import encode_request
 
 LIST_GROUPS, FIND_COORDINATOR = 16, 10
 VALUES = {

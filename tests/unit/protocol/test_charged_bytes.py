@@ -10,7 +10,7 @@ from groupkeeper.protocol.headers import read_request_header
 from groupkeeper.protocol.packed import read_offset_commit, read_offset_fetch
 from groupkeeper.protocol.reader import BYTES_AN_ELEMENT, FREE_BYTES
 from groupkeeper.protocol.versions import ApiKey
-from tests.helpers.raw_client import encode_request
+from tests.helpers.wire.raw_client import encode_request
 
 ALLOWED = 1_000
 

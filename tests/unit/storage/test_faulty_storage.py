@@ -15,7 +15,15 @@ from groupkeeper.storage.base import (
     StorageError,
     StoreIdentity,
 )
-from tests.helpers.faulty_storage import FaultyStorage, Gate, fail, fence, late, lie, slow_reply
+from tests.helpers.storage.faulty_storage import (
+    FaultyStorage,
+    Gate,
+    fail,
+    fence,
+    late,
+    lie,
+    slow_reply,
+)
 
 
 async def opened() -> FaultyStorage:

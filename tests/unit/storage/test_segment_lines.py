@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupkeeper.storage.segment_lines import decode_line, encode_line
-from tests.helpers.sample_events import rendered, rendered_snapshot
+from tests.helpers.core.sample_events import rendered, rendered_snapshot
 
 EVENTS = [*rendered(), *rendered_snapshot()]
 COMMIT = next(event for event in EVENTS if event["kind"] == "commit")

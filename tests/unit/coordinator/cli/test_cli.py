@@ -17,7 +17,7 @@ from groupkeeper.coordinator.cli.extras import BRINGS, lacking
 from groupkeeper.coordinator.cli.main import app
 from groupkeeper.coordinator.daemon.config import setting_names
 from groupkeeper.coordinator.version import VERSION
-from tests.helpers.printed_docs import ROOT
+from tests.helpers.printed.printed_docs import ROOT
 
 
 @pytest.fixture(autouse=True)

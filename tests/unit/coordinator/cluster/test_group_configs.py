@@ -9,9 +9,9 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import GroupConfigs
 from groupkeeper.coordinator.core.requests import AlterGroupConfigs, DeleteGroup, GroupConfigChange
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
-from tests.helpers.coordinator import CLIENT, RecordingTicket, World, a_coordinator
-from tests.helpers.faulty_storage import FaultyStorage, fail
-from tests.helpers.virtual_loop import turns, virtual_time
+from tests.helpers.runtime.coordinator import CLIENT, RecordingTicket, World, a_coordinator
+from tests.helpers.runtime.virtual_loop import turns, virtual_time
+from tests.helpers.storage.faulty_storage import FaultyStorage, fail
 
 MONOTONIC = {"commit.monotonic": "true"}
 

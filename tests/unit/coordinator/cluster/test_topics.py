@@ -11,9 +11,15 @@ from structlog.testing import capture_logs
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics, mint_topic_id
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import ChangeTopics, NewTopic, OffsetFetch
-from tests.helpers.coordinator import CLIENT, RecordingTicket, World, a_commit, a_coordinator
-from tests.helpers.faulty_storage import FaultyStorage, Gate, fail, lie, slow
-from tests.helpers.virtual_loop import turns, virtual_time
+from tests.helpers.runtime.coordinator import (
+    CLIENT,
+    RecordingTicket,
+    World,
+    a_commit,
+    a_coordinator,
+)
+from tests.helpers.runtime.virtual_loop import turns, virtual_time
+from tests.helpers.storage.faulty_storage import FaultyStorage, Gate, fail, lie, slow
 
 
 def topics_of(world: World) -> Topics:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers.shard_driver import ShardDriver
+from tests.helpers.core.shard_driver import ShardDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,7 +8,7 @@ from groupkeeper.coordinator.core.groups.census import (
     SMALL_ASSIGNMENT_BYTES,
 )
 from groupkeeper.coordinator.core.invariants import check
-from tests.helpers.shard_driver import Call, ShardDriver, a_member, completing
+from tests.helpers.core.shard_driver import Call, ShardDriver, a_member, completing
 
 BOUND = 2 * LARGE_ASSIGNMENT_BYTES
 USUAL = 3 * LARGE_ASSIGNMENT_BYTES // 8

@@ -11,7 +11,13 @@ from groupkeeper.coordinator.core.groups.group import MAX_GENERATION, Group
 from groupkeeper.coordinator.core.invariants import check
 from groupkeeper.coordinator.core.requests import GroupState
 from groupkeeper.coordinator.core.shard import Shard
-from tests.helpers.shard_driver import ShardDriver, a_member, a_stable_group, completing, protocols
+from tests.helpers.core.shard_driver import (
+    ShardDriver,
+    a_member,
+    a_stable_group,
+    completing,
+    protocols,
+)
 
 Break = Callable[[Group], object]
 

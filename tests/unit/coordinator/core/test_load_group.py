@@ -8,7 +8,7 @@ import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import GroupRecord, SavedGroup, SavedMember, SavedOffset
-from tests.helpers.shard_driver import IMAGE, ShardDriver
+from tests.helpers.core.shard_driver import IMAGE, ShardDriver
 
 if TYPE_CHECKING:
     pass

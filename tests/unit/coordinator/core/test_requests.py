@@ -18,7 +18,7 @@ from groupkeeper.coordinator.core.requests import (
     Request,
     SyncGroupResult,
 )
-from tests.helpers.sample_requests import REQUESTS
+from tests.helpers.core.sample_requests import REQUESTS
 
 each_request = pytest.mark.parametrize(
     "request_", REQUESTS.values(), ids=lambda request: type(request).__name__

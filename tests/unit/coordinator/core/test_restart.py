@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from tests.helpers.shard_driver import (
+from tests.helpers.core.shard_driver import (
     REBALANCE_MS,
     SESSION_MS,
     a_member,

@@ -14,7 +14,7 @@ from groupkeeper.coordinator.daemon.group_metrics import (
     MetricsWalk,
     Snapshot,
 )
-from tests.helpers.shard_driver import ShardDriver, a_stable_group
+from tests.helpers.core.shard_driver import ShardDriver, a_stable_group
 
 ROOT = Path(__file__).parents[4]
 ENDS = {("orders-id", 0): 10, ("orders-id", 1): 100}

@@ -24,7 +24,7 @@ from groupkeeper.coordinator.daemon.process import (
     listen,
     raise_file_limit,
 )
-from tests.helpers.virtual_loop import virtual_time
+from tests.helpers.runtime.virtual_loop import virtual_time
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from groupkeeper.coordinator.daemon.systemd import READY, Systemd, reloading
-from tests.helpers.virtual_loop import run_virtual
+from tests.helpers.runtime.virtual_loop import run_virtual
 
 
 @pytest.fixture

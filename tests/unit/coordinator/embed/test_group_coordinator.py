@@ -17,10 +17,16 @@ from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.coordinator.embed import group_coordinator as service
 from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
 from groupkeeper.storage.base import StorageLimits
-from tests.helpers.coordinator import CLIENT, RecordingTicket, a_commit, a_config, a_coordinator
-from tests.helpers.faulty_storage import FaultyStorage, Gate, fail, slow
-from tests.helpers.shard_driver import a_join
-from tests.helpers.virtual_loop import VirtualClock, turns, virtual_time
+from tests.helpers.core.shard_driver import a_join
+from tests.helpers.runtime.coordinator import (
+    CLIENT,
+    RecordingTicket,
+    a_commit,
+    a_config,
+    a_coordinator,
+)
+from tests.helpers.runtime.virtual_loop import VirtualClock, turns, virtual_time
+from tests.helpers.storage.faulty_storage import FaultyStorage, Gate, fail, slow
 
 
 def group_in(shard: int, shards: int = 4) -> str:

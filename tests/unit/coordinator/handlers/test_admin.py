@@ -26,7 +26,7 @@ from groupkeeper.coordinator.core.requests import (
 )
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.packing import printed_topic_id
-from tests.helpers.handling import (
+from tests.helpers.wire.handling import (
     NEW_UUID,
     ORDERS,
     ORDERS_UUID,

@@ -23,7 +23,7 @@ from groupkeeper.coordinator.handlers import api_versions
 from groupkeeper.coordinator.handlers.exchange import Exchange
 from groupkeeper.coordinator.handlers.services import Endpoint
 from groupkeeper.protocol.versions import API_BY_KEY, APIS
-from tests.helpers.handling import (
+from tests.helpers.wire.handling import (
     NEW_UUID,
     ORDERS,
     ORDERS_UUID,
@@ -35,7 +35,7 @@ from tests.helpers.handling import (
     make_services,
     versions_of,
 )
-from tests.helpers.raw_client import encode_request
+from tests.helpers.wire.raw_client import encode_request
 
 SOFTWARE = {"client_software_name": "apache-kafka-java", "client_software_version": "4.3.1"}
 NO_OPERATIONS = -(2**31)

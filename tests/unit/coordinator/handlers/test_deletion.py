@@ -10,7 +10,7 @@ import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import DeleteGroup, OffsetDelete, OffsetDeleteResult
-from tests.helpers.handling import (
+from tests.helpers.wire.handling import (
     CLIENT_HOST,
     CLIENT_ID,
     FakeCoordinator,

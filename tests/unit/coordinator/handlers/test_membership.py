@@ -21,7 +21,7 @@ from groupkeeper.coordinator.core.requests import (
     SyncGroup,
     SyncGroupResult,
 )
-from tests.helpers.handling import (
+from tests.helpers.wire.handling import (
     CLIENT_HOST,
     CLIENT_ID,
     NEW_UUID,

@@ -17,7 +17,7 @@ from groupkeeper.coordinator.core.requests import (
     OffsetFetch,
     OffsetFetchResult,
 )
-from tests.helpers.handling import (
+from tests.helpers.wire.handling import (
     CLIENT_HOST,
     CLIENT_ID,
     ORDERS,

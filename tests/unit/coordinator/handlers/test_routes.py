@@ -17,7 +17,7 @@ from groupkeeper.coordinator.handlers.session import Session
 from groupkeeper.coordinator.handlers.table import HANDLERS, ROUTES
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.versions import ApiKey
-from tests.helpers.handling import (
+from tests.helpers.wire.handling import (
     ORDERS_UUID,
     FakeCoordinator,
     begin_frame,
@@ -25,8 +25,8 @@ from tests.helpers.handling import (
     errors_in,
     make_services,
 )
-from tests.helpers.raw_client import API_KEYS
-from tests.helpers.wire_entities import kio_bytes, sample, served, served_id
+from tests.helpers.wire.raw_client import API_KEYS
+from tests.helpers.wire.wire_entities import kio_bytes, sample, served, served_id
 
 NAMES = {key: name for name, key in API_KEYS.items()}
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from groupkeeper.coordinator.handlers.session import MAX_SOFTWARE_CHARS, Session
-from tests.helpers.handling import begin, make_services
+from tests.helpers.wire.handling import begin, make_services
 
 
 def test_a_client_is_who_speaks_under_the_name_of_its_request() -> None:

@@ -13,7 +13,7 @@ from groupkeeper.coordinator.core.requests import ListedGroup, ListGroupsResult,
 from groupkeeper.coordinator.core.stored_topics import StoredTopics
 from groupkeeper.coordinator.handlers.slices import SLICE_BYTES
 from groupkeeper.protocol.packing import printed_topic_id
-from tests.helpers.handling import FakeChannel, FakeTopics, begin, make_services, versions_of
+from tests.helpers.wire.handling import FakeChannel, FakeTopics, begin, make_services, versions_of
 
 WIDE = 7_000
 NARROW = 3_000

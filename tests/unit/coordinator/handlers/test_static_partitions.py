@@ -10,7 +10,7 @@ import pytest
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.handlers.fetch import MAX_WAIT_MS
-from tests.helpers.handling import (
+from tests.helpers.wire.handling import (
     ORDERS,
     ORDERS_UUID,
     FakeTopics,

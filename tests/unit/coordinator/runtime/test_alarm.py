@@ -5,8 +5,13 @@ import asyncio
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import Now
 from groupkeeper.coordinator.runtime.alarm import BUDGET_S, Alarm
-from tests.helpers.coordinator import a_coordinator
-from tests.helpers.virtual_loop import VirtualClock, VirtualLoop, virtual_time, virtual_timer
+from tests.helpers.runtime.coordinator import a_coordinator
+from tests.helpers.runtime.virtual_loop import (
+    VirtualClock,
+    VirtualLoop,
+    virtual_time,
+    virtual_timer,
+)
 
 
 class Watched:

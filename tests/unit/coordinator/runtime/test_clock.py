@@ -5,9 +5,9 @@ import asyncio
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.runtime.clock import LoopClock
-from tests.helpers.coordinator import World, a_config
-from tests.helpers.faulty_storage import FaultyStorage
-from tests.helpers.virtual_loop import VirtualClock, VirtualLoop, turns, virtual_time
+from tests.helpers.runtime.coordinator import World, a_config
+from tests.helpers.runtime.virtual_loop import VirtualClock, VirtualLoop, turns, virtual_time
+from tests.helpers.storage.faulty_storage import FaultyStorage
 
 
 class Time:

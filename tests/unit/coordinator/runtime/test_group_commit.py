@@ -11,10 +11,10 @@ import pytest
 
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
-from tests.helpers.coordinator import RecordingTicket, a_commit
-from tests.helpers.faulty_storage import Gate, fail, slow
-from tests.helpers.pipeline import a_pipeline
-from tests.helpers.virtual_loop import VirtualLoop, run_virtual, turns, virtual_time
+from tests.helpers.runtime.coordinator import RecordingTicket, a_commit
+from tests.helpers.runtime.pipeline import a_pipeline
+from tests.helpers.runtime.virtual_loop import VirtualLoop, run_virtual, turns, virtual_time
+from tests.helpers.storage.faulty_storage import Gate, fail, slow
 
 
 @virtual_time

@@ -12,7 +12,7 @@ from groupkeeper.coordinator.embed.messages import OffsetCommitRequest
 from groupkeeper.coordinator.runtime.group_limit import WINDOW_S, GroupLimit
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
-from tests.helpers.embedded import a_commit
+from tests.helpers.runtime.embedded import a_commit
 
 FULL = ErrorCode.COORDINATOR_NOT_AVAILABLE
 

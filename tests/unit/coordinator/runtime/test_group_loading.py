@@ -15,11 +15,11 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import Record
 from groupkeeper.coordinator.core.requests import ChangeTopics, DeleteGroup, Heartbeat, OffsetFetch
 from groupkeeper.storage.backends.host import OffsetAndMetadata, PersistentOffsetStorage
-from tests.helpers.coordinator import CLIENT, RecordingTicket, World
-from tests.helpers.coordinator import a_world as a_world_over
-from tests.helpers.dict_store import AsyncDictStore
-from tests.helpers.faulty_storage import Gate
-from tests.helpers.virtual_loop import run_virtual, turns, virtual_time
+from tests.helpers.runtime.coordinator import CLIENT, RecordingTicket, World
+from tests.helpers.runtime.coordinator import a_world as a_world_over
+from tests.helpers.runtime.virtual_loop import run_virtual, turns, virtual_time
+from tests.helpers.storage.dict_store import AsyncDictStore
+from tests.helpers.storage.faulty_storage import Gate
 
 TURNS = 30
 

@@ -9,10 +9,10 @@ import asyncio
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from tests.helpers.coordinator import RecordingTicket
-from tests.helpers.faulty_storage import Gate, fail, fence, slow
-from tests.helpers.pipeline import Pipeline, a_pipeline
-from tests.helpers.virtual_loop import turns, virtual_time
+from tests.helpers.runtime.coordinator import RecordingTicket
+from tests.helpers.runtime.pipeline import Pipeline, a_pipeline
+from tests.helpers.runtime.virtual_loop import turns, virtual_time
+from tests.helpers.storage.faulty_storage import Gate, fail, fence, slow
 
 LOST, KEPT = 0, 1
 """Two shards of one lane."""

@@ -11,9 +11,9 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberFenced
 from groupkeeper.coordinator.runtime.lane import RIDING_CHARS_AN_EVENT
 from groupkeeper.storage.base import ShardAppend, ShardId
-from tests.helpers.faulty_storage import FaultyStorage, Gate, fail, slow
-from tests.helpers.pipeline import Pipeline, a_pipeline
-from tests.helpers.virtual_loop import turns, virtual_time
+from tests.helpers.runtime.pipeline import Pipeline, a_pipeline
+from tests.helpers.runtime.virtual_loop import turns, virtual_time
+from tests.helpers.storage.faulty_storage import FaultyStorage, Gate, fail, slow
 
 
 class FoldingStorage(FaultyStorage):

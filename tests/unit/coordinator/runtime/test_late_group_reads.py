@@ -10,10 +10,10 @@ from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import SavedGroup, SavedOffset, TopicRecord
 from groupkeeper.storage.base import StorageError
-from tests.helpers.coordinator import World, a_world
-from tests.helpers.faulty_storage import Gate
-from tests.helpers.named_groups import NamedGroups
-from tests.helpers.virtual_loop import turns, virtual_time
+from tests.helpers.runtime.coordinator import World, a_world
+from tests.helpers.runtime.virtual_loop import turns, virtual_time
+from tests.helpers.storage.faulty_storage import Gate
+from tests.helpers.storage.named_groups import NamedGroups
 
 
 async def with_an_offset(storage: NamedGroups, offset: int = 7) -> None:

@@ -22,8 +22,14 @@ from groupkeeper.coordinator.core.requests import (
 from groupkeeper.coordinator.runtime import listing
 from groupkeeper.coordinator.runtime.listing import Collected, Listing, Listings
 from groupkeeper.coordinator.runtime.tickets import Ticket
-from tests.helpers.coordinator import RecordingTicket, a_coordinator
-from tests.helpers.virtual_loop import VirtualClock, VirtualLoop, turns, virtual_time, virtual_timer
+from tests.helpers.runtime.coordinator import RecordingTicket, a_coordinator
+from tests.helpers.runtime.virtual_loop import (
+    VirtualClock,
+    VirtualLoop,
+    turns,
+    virtual_time,
+    virtual_timer,
+)
 
 GROUPS = 60
 

@@ -19,11 +19,17 @@ from groupkeeper.coordinator.core.requests import (
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.runtime.loading import Slicer, load_records
 from groupkeeper.storage.base import StorageError, StoreRefused
-from tests.helpers.coordinator import a_config, a_coordinator
-from tests.helpers.faulty_storage import Fault, FaultyStorage, Gate, busy, fail, slow
-from tests.helpers.pipeline import a_pipeline
-from tests.helpers.sample_requests import REQUESTS
-from tests.helpers.virtual_loop import VirtualClock, VirtualLoop, turns, virtual_time, virtual_timer
+from tests.helpers.core.sample_requests import REQUESTS
+from tests.helpers.runtime.coordinator import a_config, a_coordinator
+from tests.helpers.runtime.pipeline import a_pipeline
+from tests.helpers.runtime.virtual_loop import (
+    VirtualClock,
+    VirtualLoop,
+    turns,
+    virtual_time,
+    virtual_timer,
+)
+from tests.helpers.storage.faulty_storage import Fault, FaultyStorage, Gate, busy, fail, slow
 
 
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=lambda r: type(r).__name__)

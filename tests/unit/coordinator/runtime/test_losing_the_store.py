@@ -12,8 +12,9 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import OffsetFetch
 from groupkeeper.coordinator.core.routing import shard_of
 from groupkeeper.storage.base import ShardAppend, ShardId, StoreRefused
-from tests.helpers.coordinator import RecordingTicket, World, a_coordinator
-from tests.helpers.faulty_storage import (
+from tests.helpers.runtime.coordinator import RecordingTicket, World, a_coordinator
+from tests.helpers.runtime.virtual_loop import turns, virtual_time
+from tests.helpers.storage.faulty_storage import (
     Fault,
     FaultyStorage,
     Gate,
@@ -24,7 +25,6 @@ from tests.helpers.faulty_storage import (
     slow,
     slow_reply,
 )
-from tests.helpers.virtual_loop import turns, virtual_time
 
 LOST: dict[str, Callable[[], Fault]] = {
     "fails": fail,

@@ -8,9 +8,9 @@ import msgspec
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.storage.base import StorageError, StoreRefused
-from tests.helpers.coordinator import a_coordinator
-from tests.helpers.faulty_storage import Fault, FaultyStorage, Gate, fence, slow
-from tests.helpers.virtual_loop import virtual_time
+from tests.helpers.runtime.coordinator import a_coordinator
+from tests.helpers.runtime.virtual_loop import virtual_time
+from tests.helpers.storage.faulty_storage import Fault, FaultyStorage, Gate, fence, slow
 
 SHARDS = (-1, 0, 1, 2, 3)
 

@@ -18,7 +18,7 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from groupkeeper.pipeline.kafka_history.fetch import FetchStalledError, fetch_batches
-from tests.helpers.virtual_loop import virtual_time
+from tests.helpers.runtime.virtual_loop import virtual_time
 
 TOPIC = "t"
 WAIT_S = 0.5

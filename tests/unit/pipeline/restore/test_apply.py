@@ -13,7 +13,7 @@ from groupkeeper.pipeline.restore.apply import (
     verify,
 )
 from groupkeeper.pipeline.restore.plan import Clamp, Committed, Log, Partition, Plan, PlanKind
-from tests.helpers.fake_cluster import FakeCluster
+from tests.helpers.daemon.fake_cluster import FakeCluster
 
 P0, P1, P2 = (Partition("orders", number) for number in range(3))
 LOGS = dict.fromkeys((P0, P1, P2), Log(0, 100))

@@ -13,9 +13,9 @@ from groupkeeper.coordinator.core.records import SavedGroup, SavedOffset
 from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
 from groupkeeper.storage.backends.host import OffsetAndMetadata, PersistentOffsetStorage
 from groupkeeper.storage.base import StorageError, StoreIdentity, StoreRefused
-from tests.helpers.coordinator import a_commit as a_core_commit
-from tests.helpers.dict_store import DictStore
-from tests.helpers.embedded import a_commit, join, sync
+from tests.helpers.runtime.coordinator import a_commit as a_core_commit
+from tests.helpers.runtime.embedded import a_commit, join, sync
+from tests.helpers.storage.dict_store import DictStore
 
 IDENTITY = StoreIdentity("groupkeeper", 4)
 

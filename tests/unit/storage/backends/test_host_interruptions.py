@@ -12,9 +12,9 @@ import pytest
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
 from groupkeeper.storage.backends.host import PersistentOffsetStorage
-from tests.helpers.dict_store import DictStore
-from tests.helpers.embedded import a_commit
-from tests.helpers.virtual_loop import VirtualClock, virtual_time, virtual_timer
+from tests.helpers.runtime.embedded import a_commit
+from tests.helpers.runtime.virtual_loop import VirtualClock, virtual_time, virtual_timer
+from tests.helpers.storage.dict_store import DictStore
 
 METHODS = ["store", "fetch_all", "delete"]
 

@@ -14,11 +14,11 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
 from groupkeeper.storage.backends.host import MAX_CALLS, PersistentOffsetStorage
 from groupkeeper.storage.base import Batch, ShardAppend, StorageError, StoreIdentity
-from tests.helpers.dict_store import AsyncDictStore, ThreadedDictStore
-from tests.helpers.embedded import a_commit, join, sync
-from tests.helpers.faulty_storage import Gate
-from tests.helpers.records import commit as a_record
-from tests.helpers.virtual_loop import VirtualClock, turns, virtual_time, virtual_timer
+from tests.helpers.core.records import commit as a_record
+from tests.helpers.runtime.embedded import a_commit, join, sync
+from tests.helpers.runtime.virtual_loop import VirtualClock, turns, virtual_time, virtual_timer
+from tests.helpers.storage.dict_store import AsyncDictStore, ThreadedDictStore
+from tests.helpers.storage.faulty_storage import Gate
 
 CONFIG = CoordinatorConfig(shards=4, append_timeout_ms=1_000)
 AWAY = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}

@@ -12,10 +12,10 @@ import pytest
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
 from groupkeeper.storage.backends.host import MAX_CALLS, GroupOffsets, PersistentOffsetStorage
-from tests.helpers.dict_store import DictStore
-from tests.helpers.embedded import a_commit
-from tests.helpers.faulty_storage import Gate
-from tests.helpers.virtual_loop import VirtualClock, virtual_time, virtual_timer
+from tests.helpers.runtime.embedded import a_commit
+from tests.helpers.runtime.virtual_loop import VirtualClock, virtual_time, virtual_timer
+from tests.helpers.storage.dict_store import DictStore
+from tests.helpers.storage.faulty_storage import Gate
 
 CONFIG = CoordinatorConfig(shards=4, append_timeout_ms=1_000)
 PLACE = ("orders", 0)

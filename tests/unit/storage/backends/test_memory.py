@@ -5,7 +5,7 @@ from __future__ import annotations
 from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.base import Batch, ShardAppend, StoreIdentity
-from tests.helpers.records import commit
+from tests.helpers.core.records import commit
 
 
 async def test_the_ring_keeps_the_newest_events_and_seq_goes_on() -> None:

@@ -16,8 +16,8 @@ from groupkeeper.storage.codec.records import (
     encode_payload,
     payload_events,
 )
-from tests.helpers.records import commit, group_record
-from tests.helpers.sample_events import SAMPLES, encoded_kinds, rendered
+from tests.helpers.core.records import commit, group_record
+from tests.helpers.core.sample_events import SAMPLES, encoded_kinds, rendered
 
 STAMP = Stamp("log", 2_000, 1_000)
 

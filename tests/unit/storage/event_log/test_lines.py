@@ -18,7 +18,7 @@ from groupkeeper.storage.codec.records import decode_payload, encode_payload, pa
 from groupkeeper.storage.event_log import lines as event_lines
 from groupkeeper.storage.event_log.lines import KEPT_ID_BYTES, row_lines
 from groupkeeper.storage.segment_lines import decode_line, encode_line
-from tests.helpers.sample_events import SAMPLES
+from tests.helpers.core.sample_events import SAMPLES
 
 INTEGERS = st.integers(-1, 2**63 - 1)
 TEXTS = st.text(max_size=20)

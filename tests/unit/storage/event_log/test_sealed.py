@@ -14,10 +14,10 @@ from groupkeeper.storage.event_log.sealed import SealedStorage
 from groupkeeper.storage.event_log.sealing import SealSettings
 from groupkeeper.storage.event_log.segments import read_segment
 from groupkeeper.storage.segment_lines import EventDict
-from tests.helpers.records import commit
-from tests.helpers.sealed_store import NOON_MS, until
-from tests.helpers.storage_owner import Owner
-from tests.helpers.virtual_loop import turns
+from tests.helpers.core.records import commit
+from tests.helpers.runtime.virtual_loop import turns
+from tests.helpers.storage.sealed_store import NOON_MS, until
+from tests.helpers.storage.storage_owner import Owner
 
 
 def sealed(directory: Path) -> list[EventDict]:

@@ -40,7 +40,7 @@ from groupkeeper.pipeline.restore.plan import Committed, Log, Partition, Plan, P
 from groupkeeper.storage.codec.events import Stamp, event_dict
 from groupkeeper.storage.event_log.manifest import MANIFEST, add, write_segments
 from groupkeeper.storage.event_log.segments import Segment
-from tests.helpers.fake_cluster import FakeCluster
+from tests.helpers.daemon.fake_cluster import FakeCluster
 
 NOW = 1_795_291_200_000  # 2026-11-21T20:00:00Z
 

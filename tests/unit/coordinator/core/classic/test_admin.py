@@ -8,7 +8,7 @@ import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import DescribedMember, GroupState
-from tests.helpers.shard_driver import (
+from tests.helpers.core.shard_driver import (
     a_member,
     a_stable_group,
     completing,

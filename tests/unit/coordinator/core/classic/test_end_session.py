@@ -5,7 +5,7 @@ from __future__ import annotations
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, RebalanceStart
 from groupkeeper.coordinator.core.requests import EndSession
-from tests.helpers.shard_driver import a_join, a_member, a_stable_group
+from tests.helpers.core.shard_driver import a_join, a_member, a_stable_group
 
 
 def test_the_member_goes_as_if_its_session_had_ended(driver):

@@ -6,7 +6,7 @@ import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, RebalanceStart
-from tests.helpers.shard_driver import (
+from tests.helpers.core.shard_driver import (
     REBALANCE_MS,
     a_member,
     a_stable_group,

@@ -8,7 +8,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import GroupState, GroupView, ReadGroup
 
 if TYPE_CHECKING:
-    from tests.helpers.shard_driver import ShardDriver
+    from tests.helpers.core.shard_driver import ShardDriver
 
 
 def view(driver: ShardDriver, group_id: str = "g") -> GroupView:

@@ -15,7 +15,7 @@ from groupkeeper.coordinator.core.events import (
 )
 from groupkeeper.coordinator.core.records import GroupRecord
 from groupkeeper.coordinator.core.requests import JoinedMember, JoinProtocol
-from tests.helpers.shard_driver import (
+from tests.helpers.core.shard_driver import (
     CLIENT,
     REBALANCE_MS,
     SESSION_MS,

@@ -10,7 +10,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberLeave, RebalanceStart
 from groupkeeper.coordinator.core.records import GroupRecord
 from groupkeeper.coordinator.core.requests import LeavingMember, LeftMember
-from tests.helpers.shard_driver import (
+from tests.helpers.core.shard_driver import (
     a_member,
     a_stable_group,
     assignment_for,

@@ -9,7 +9,7 @@ import pytest
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, RebalanceEnd, RebalanceStart
 from groupkeeper.coordinator.core.records import GroupRecord
-from tests.helpers.shard_driver import (
+from tests.helpers.core.shard_driver import (
     NEW_MEMBER_MS,
     REBALANCE_MS,
     SESSION_MS,

@@ -12,7 +12,7 @@ from groupkeeper.coordinator.core.events import (
     RebalanceStart,
 )
 from groupkeeper.coordinator.core.records import GroupRecord
-from tests.helpers.shard_driver import (
+from tests.helpers.core.shard_driver import (
     REBALANCE_MS,
     SESSION_MS,
     a_member,

@@ -16,7 +16,7 @@ from groupkeeper.coordinator.core.cluster.settings import (
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted
 from groupkeeper.coordinator.core.limits import CoreLimits
-from tests.helpers.shard_driver import REBALANCE_MS, SESSION_MS, ShardDriver
+from tests.helpers.core.shard_driver import REBALANCE_MS, SESSION_MS, ShardDriver
 
 HOUR_MS = 3_600_000
 

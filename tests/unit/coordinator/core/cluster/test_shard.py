@@ -13,7 +13,7 @@ from groupkeeper.coordinator.core.events import AdminAction
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.records import TopicRecord, TopicRemoved
 from groupkeeper.coordinator.core.requests import ChangeTopics, Client, NewTopic, Now
-from tests.helpers.shard_driver import ORDERS, PAYMENTS
+from tests.helpers.core.shard_driver import ORDERS, PAYMENTS
 
 ADMIN = Client("admin", "/10.0.0.9", "User:admin")
 NOW = Now(1_000, 1_700_000_000_000)

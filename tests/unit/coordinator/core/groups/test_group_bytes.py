@@ -18,7 +18,7 @@ from groupkeeper.coordinator.core.records import (
     SavedOffsets,
 )
 from groupkeeper.coordinator.core.requests import OffsetDelete
-from tests.helpers.shard_driver import (
+from tests.helpers.core.shard_driver import (
     CLIENT,
     SESSION_MS,
     a_member,

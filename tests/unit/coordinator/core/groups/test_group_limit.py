@@ -10,7 +10,7 @@ from groupkeeper.coordinator.core.invariants import check
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.requests import Client, DeleteGroup, Now
 from groupkeeper.coordinator.core.shard import Shard
-from tests.helpers.shard_driver import IMAGE, ShardDriver
+from tests.helpers.core.shard_driver import IMAGE, ShardDriver
 
 CLIENT = Client("c", "/127.0.0.1")
 FULL = ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -29,7 +29,7 @@ from groupkeeper.coordinator.core.groups.transitions import (
     SyncAction,
 )
 from groupkeeper.coordinator.core.requests import GroupState
-from tests.helpers.shard_driver import (
+from tests.helpers.core.shard_driver import (
     SESSION_MS,
     a_member,
     a_stable_group,

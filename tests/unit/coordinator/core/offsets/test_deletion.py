@@ -18,7 +18,7 @@ from groupkeeper.coordinator.core.offsets import deletion
 from groupkeeper.coordinator.core.records import GroupRemoved, OffsetsRemoved, PartitionEnd
 from groupkeeper.coordinator.core.requests import DeleteGroup, JoinProtocol, OffsetDelete
 from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription
-from tests.helpers.shard_driver import CLIENT, ORDERS, ShardDriver, protocols
+from tests.helpers.core.shard_driver import CLIENT, ORDERS, ShardDriver, protocols
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
-from tests.helpers.shard_driver import ORDERS, PAYMENTS, a_member, a_stable_group, completing
+from tests.helpers.core.shard_driver import ORDERS, PAYMENTS, a_member, a_stable_group, completing
 
 OK = ErrorCode.NONE
 NOTHING = (-1, -1, "", OK)

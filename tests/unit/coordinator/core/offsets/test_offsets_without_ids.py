@@ -17,7 +17,7 @@ from groupkeeper.coordinator.core.records import (
     OffsetsRemoved,
     PartitionEnd,
 )
-from tests.helpers.shard_driver import ORDERS, PAYMENTS, ShardDriver
+from tests.helpers.core.shard_driver import ORDERS, PAYMENTS, ShardDriver
 
 NEW_ORDERS = TopicInfo("orders", "CCCCCCCCCCCCCCCCCCCCCA", 12)
 

@@ -11,7 +11,7 @@ import pytest
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import GroupDeleted, OffsetExpired
 from groupkeeper.coordinator.core.records import GroupRemoved, OffsetsRemoved
-from tests.helpers.shard_driver import (
+from tests.helpers.core.shard_driver import (
     ORDERS,
     SESSION_MS,
     a_member,

@@ -6,7 +6,7 @@ import pytest
 
 from groupkeeper.coordinator.core.offsets import retention
 from groupkeeper.coordinator.core.records import PartitionEnd
-from tests.helpers.shard_driver import ORDERS, ShardDriver
+from tests.helpers.core.shard_driver import ORDERS, ShardDriver
 
 CHECK_MS = 600_000
 RETENTION_MS = 3_600_000

@@ -24,7 +24,7 @@ from groupkeeper.coordinator.daemon.config import GroupSettings, Settings
 from groupkeeper.coordinator.handlers.configs.describe_configs import TOPIC_ENTRIES, Wanted
 from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.protocol.errors import ProtocolError
-from tests.helpers.handling import (
+from tests.helpers.wire.handling import (
     CLIENT_ID,
     FakeCoordinator,
     ask,

@@ -8,7 +8,7 @@ from groupkeeper.coordinator.handlers.configs.topic_configs import (
     TOPIC_CONFIGS,
     topic_config_error,
 )
-from tests.helpers.topic_config_values import KAFKAS_ALONE, OURS_ALONE, REFUSED, TAKEN
+from tests.helpers.wire.topic_config_values import KAFKAS_ALONE, OURS_ALONE, REFUSED, TAKEN
 
 
 def test_there_are_as_many_topic_configs_as_kafka_has() -> None:

@@ -17,7 +17,7 @@ from groupkeeper.storage.backends.sqlite.fold import (
 from groupkeeper.storage.backends.sqlite.group_parts import MAX_PART_BYTES
 from groupkeeper.storage.base import Batch, ShardAppend
 from groupkeeper.storage.codec.records import decode_record, decode_saved
-from tests.helpers.records import commit
+from tests.helpers.core.records import commit
 
 
 def saved(group_id: str, size: int = 10) -> SavedGroup:

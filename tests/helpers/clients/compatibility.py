@@ -1,0 +1,378 @@
+"""What is shown with which client: the scenarios, and docs/use/compatibility.md made of them.
+
+The test run writes the document: every test of a scenario tells its outcome and the version of its
+client, and the end of the session puts them into the table. Rows of clients that did not run keep
+what the table says already. ``tests/house`` holds the document complete.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tests.helpers.printed.printed_docs import ROOT
+
+DOCUMENT = ROOT / "docs" / "use" / "compatibility.md"
+WORKS, FAILS, UNKNOWN = "works", "fails", "not run"
+
+
+class Scenario(NamedTuple):
+    """One row."""
+
+    name: str
+    client: str
+    shows: str
+
+
+class Outcome(NamedTuple):
+    """What came of it."""
+
+    version: str
+    outcome: str
+
+
+class Section(NamedTuple):
+    """The scenarios of one program, and where it names its versions."""
+
+    title: str
+    host: str
+    """The key of ``ecosystem.TOOLCHAINS``, or "python" or "kcat"."""
+    packages: Mapping[str, str]
+    """By the first part of a scenario's name: what to look up among the versions."""
+    scenarios: tuple[Scenario, ...]
+
+
+def _rows(client: str, prefix: str, /, **shows: str) -> tuple[Scenario, ...]:
+    return tuple(
+        Scenario(f"{prefix}/{name.replace('_', '-')}", client, text) for name, text in shows.items()
+    )
+
+
+TOOL = Section(
+    "Apache Kafka's command line",
+    "java",
+    {"tool": "kafka-clients"},
+    _rows(
+        "kafka-consumer-groups",
+        "tool",
+        list="--list names every group",
+        list_state="--list --state, with and without a filter",
+        list_type="--list --type, with and without a filter",
+        describe_offsets="--describe --offsets: committed, end, lag, with members and without",
+        describe_members="--describe --members; with --verbose the assignment",
+        describe_state="--describe --state: coordinator, assignor, state, count of members",
+        describe_absent="--describe of a group that is not there",
+        reset_to_offset="--reset-offsets --to-offset: dry run, export, execute; clamped to the end",
+        reset_to_earliest="--reset-offsets --to-earliest",
+        reset_to_latest="--reset-offsets --to-latest",
+        reset_to_current="--reset-offsets --to-current",
+        reset_shift_by="--reset-offsets --shift-by, forwards and back",
+        reset_from_file="--reset-offsets --from-file, of what --export wrote",
+        reset_active="--reset-offsets of a group with members is refused",
+        delete_offsets="--delete-offsets; refused while a member subscribes",
+        delete="--delete; refused while there are members",
+    )
+    + _rows("kafka-groups", "tool", groups="--list, all and by type")
+    + _rows("kafka-get-offsets", "tool", get_offsets="--time latest and earliest")
+    + _rows("kafka-topics", "tool", topics="--create, --describe, --alter, --list, --delete")
+    + _rows("kafka-configs", "tool", configs="--alter and --describe of a group"),
+)
+
+JAVA = Section(
+    "Java",
+    "java",
+    dict.fromkeys(("java-consumer", "java-producer", "java-admin"), "kafka-clients"),
+    _rows(
+        "KafkaConsumer, classic",
+        "java-consumer",
+        range="range: alone, shared, left, and on from the commit",
+        cooperative_sticky="cooperative-sticky: only what moves is revoked",
+        static_member="a static member comes back: same partitions, no rebalance",
+        fenced_instance="a second process with the same instance id fences the first",
+        pattern="subscribe by pattern, a topic created later included",
+        commits="commitSync, commitAsync, committed, metadata, a rewind",
+        evicted="a member thrown out learns it from its commit, and joins again",
+        offsets_of_topics="beginningOffsets, endOffsets, position, poll of an empty topic",
+        monotonic_commit="`commit.monotonic`: a rewind is a failed commit, the member stays",
+    )
+    + _rows(
+        "KafkaProducer",
+        "java-producer",
+        refused="a record is refused with POLICY_VIOLATION (static mode)",
+    )
+    + _rows(
+        "Admin",
+        "java-admin",
+        list_groups="listGroups, by state and by type",
+        describe_groups="describeConsumerGroups, describeClassicGroups",
+        offsets="alterConsumerGroupOffsets, listConsumerGroupOffsets of many groups",
+        delete_offsets="deleteConsumerGroupOffsets, refused while subscribed",
+        delete_groups="deleteConsumerGroups, refused while there are members",
+        remove_members="removeMembersFromConsumerGroup by instance id",
+        group_configs="incrementalAlterConfigs, describeConfigs, listConfigResources of a group",
+        read_only_configs="describeConfigs of the broker and of a topic",
+        topics="create, grow, describe, list offsets, delete; offsets go with the topic",
+        cluster="describeCluster, describeFeatures",
+    ),
+)
+
+_SARAMA = "IBM/sarama"
+_AT = {"sarama-0.8.2": "V0_8_2_0", "sarama-0.11": "V0_11_0_0", "sarama-2.4": "V2_4_0_0"}
+
+GO = Section(
+    "Go",
+    "go",
+    {
+        "kafka-go": "github.com/segmentio/kafka-go",
+        "shopify-1.8": "github.com/Shopify/sarama",
+        **dict.fromkeys((*_AT, "sarama-newest"), "github.com/IBM/sarama"),
+        "franz-go": "github.com/twmb/franz-go",
+        "kadm": "github.com/twmb/franz-go/pkg/kadm",
+    },
+    _rows(
+        "segmentio/kafka-go",
+        "kafka-go",
+        life_cycle="ConsumerGroup: generation, commit, leave, on from the commit",
+        heartbeats="ConsumerGroup: a member lives longer than its session",
+        partition_watcher="ConsumerGroup: new partitions end the generation",
+        range="ConsumerGroup: two members, range balancer",
+        round_robin="ConsumerGroup: two members, round-robin balancer",
+        leave="ConsumerGroup: a leave hands over at once",
+        stale_commit="OffsetCommit of an old generation is refused",
+        reader="Reader with a group: waits, commits, leaves",
+        client="Client: OffsetCommit, OffsetFetch, groups, OffsetDelete, DeleteGroups",
+        start_offset="ConsumerGroup: StartOffset where nothing was committed",
+        two_topics="ConsumerGroup: two topics in one generation",
+        absent_topic="ConsumerGroup: nothing is assigned while one topic is missing",
+        auto_create="ConsumerGroup: a topic that is made when it is asked for",
+        first_join="ConsumerGroup: two members within the initial delay share generation 1",
+        rebalance_timeout="ConsumerGroup: who is not back in time is out, and joins anew",
+        generation_ended="ConsumerGroup: ErrGenerationEnded, ErrGroupClosed, a function returns",
+        retention_time="ConsumerGroup: RetentionTime is kept to",
+        user_data="ConsumerGroup: a balancer's user data reaches the leader",
+        errors="errors 22, 23, 25 and 26 by the client's own names",
+    )
+    + _rows(
+        "Shopify/sarama",
+        "shopify-1.8",
+        offset_manager="OffsetManager: marked, committed, closed, come back",
+        group_requests="a member by single requests: join to leave, describe, list, commit 0 to 2",
+        group_errors="errors 12 and 22 to 27 by the client's own names",
+        closed_versions="ListOffsets 0, Fetch 0 and Produce 0 are closed; its groups go on",
+        store_away="errors 14 and 16 while the store fails, and none afterwards",
+        group_limit="error 15 where one group more would be too many",
+        large_group="error 28 where a group would hold too much",
+        timestamp="the timestamp of OffsetCommit 1 is no commit time",
+    )
+    + _rows(
+        f"{_SARAMA} at V0_8_2_0",
+        "sarama-0.8.2",
+        offset_manager="OffsetManager: OffsetCommit v1, which Kafka 4.3 closes on",
+    )
+    + _rows(
+        f"{_SARAMA} at V0_11_0_0",
+        "sarama-0.11",
+        consumer_group="ConsumerGroup, range: shared, committed, left, come back",
+    )
+    + _rows(
+        f"{_SARAMA} at V2_4_0_0",
+        "sarama-2.4",
+        consumer_group="ConsumerGroup, round-robin: shared, committed, left, come back",
+    )
+    + _rows(
+        f"{_SARAMA} at its newest",
+        "sarama-newest",
+        consumer_group="ConsumerGroup, sticky: shared, committed, left, come back",
+        cooperative_sticky="ConsumerGroup, cooperative-sticky: shared, committed, left, come back",
+        static_member="static member: comes back in its generation; removed by ClusterAdmin",
+        offset_manager="OffsetManager without a group of members",
+        cluster_admin="ClusterAdmin: topics, groups, offsets, deletions",
+        group_configs="ClusterAdmin: configs of a group",
+        consumer="Consumer: the ends of a partition, high watermark, out of range, async close",
+        producer="SyncProducer: a record is refused with POLICY_VIOLATION (static mode)",
+    )
+    + _rows(
+        "franz-go kgo",
+        "franz-go",
+        life_cycle="range: alone, shared, committed, left, come back",
+        cooperative_sticky="cooperative-sticky: only what moves is revoked",
+        static_member="a static member comes back in its generation",
+        regex="topics by regular expression, one created later included",
+        monotonic_commit="`commit.monotonic`: a rewind is a failed commit, the member stays",
+    )
+    + _rows(
+        "franz-go kadm",
+        "kadm",
+        groups="list by state, describe, delete",
+        offsets="commit, fetch of many groups, lag, delete",
+        leave="an administrator removes a static member",
+        topics="create, grow, list offsets, delete; offsets go with the topic",
+    ),
+)
+
+NODE = Section(
+    "JavaScript",
+    "node",
+    {"kafkajs": "kafkajs", "kafkajs-admin": "kafkajs"},
+    _rows(
+        "kafkajs consumer",
+        "kafkajs",
+        life_cycle="alone, shared, committed, left, come back",
+        heartbeats="a member lives longer than its session",
+        own_assigner="an assigner of the user's own, its user data carried through",
+        pattern="topics by regular expression",
+    )
+    + _rows(
+        "kafkajs admin",
+        "kafkajs-admin",
+        groups="list, describe, delete; refused while there are members",
+        offsets="setOffsets, fetchOffsets, resetOffsets",
+        topics="create, grow, describeCluster, delete",
+    ),
+)
+
+KCAT = Section(
+    "kcat",
+    "kcat",
+    {"kcat": "kcat"},
+    _rows(
+        "kcat",
+        "kcat",
+        metadata="-L lists broker and topics",
+        group="-G joins, is assigned, reaches the end, leaves",
+        offsets="-Q asks for earliest and latest offsets",
+    ),
+)
+
+PYTHON_CLIENTS: Mapping[str, str] = {
+    "aiokafka": "aiokafka",
+    "librdkafka": "confluent-kafka",
+    "kafka-python": "kafka-python",
+}
+"""By the name that ``tests/helpers/clients/members.py`` has for it: its distribution."""
+
+_COOPERATIVE = ("librdkafka", "kafka-python")
+_PYTHON_LIVES: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("a_member_alone_gets_every_partition", (*PYTHON_CLIENTS,), "join alone"),
+    ("three_members_share_and_a_leave_hands_over", (*PYTHON_CLIENTS,), "join, share, leave"),
+    ("a_killed_members_partitions_go_to_the_others", (*PYTHON_CLIENTS,), "kill -9 of a member"),
+    (
+        "cooperative_members_keep_what_they_need_not_give_up",
+        _COOPERATIVE,
+        "cooperative-sticky: only what moves is revoked",
+    ),
+    (
+        "a_static_member_comes_back_without_a_rebalance",
+        (*PYTHON_CLIENTS,),
+        "a static member comes back: no rebalance",
+    ),
+    (
+        "a_commit_of_a_stale_generation_is_refused",
+        (*PYTHON_CLIENTS,),
+        "a commit of an old generation is refused",
+    ),
+    (
+        "a_rewind_is_a_failed_commit_and_the_member_stays",
+        (*PYTHON_CLIENTS,),
+        "`commit.monotonic`: a rewind is a failed commit, the member stays",
+    ),
+)
+
+PYTHON = Section(
+    "Python",
+    "python",
+    PYTHON_CLIENTS,
+    tuple(
+        Scenario(f"{client}/{name.replace('_', '-')}", PYTHON_CLIENTS[client], shows)
+        for client in PYTHON_CLIENTS
+        for name, clients, shows in _PYTHON_LIVES
+        if client in clients
+    ),
+)
+
+SECTIONS = (TOOL, JAVA, GO, NODE, KCAT, PYTHON)
+
+OURS_ALONE = frozenset(
+    {
+        "sarama-0.8.2/offset-manager",
+        "sarama-newest/producer",
+        "shopify-1.8/offset-manager",
+        "shopify-1.8/group-requests",
+        "shopify-1.8/closed-versions",
+        "java-producer/refused",
+        "java-consumer/monotonic-commit",
+        "franz-go/monotonic-commit",
+    }
+)
+"""What fails against a real Apache Kafka, and must."""
+
+OWN_SERVER = frozenset(
+    {
+        "kafka-go/auto-create",
+        "kafka-go/first-join",
+        "kafka-go/retention-time",
+        "shopify-1.8/group-limit",
+        "shopify-1.8/large-group",
+        "shopify-1.8/store-away",
+        "shopify-1.8/timestamp",
+    }
+)
+"""What needs a server that is set up for it, and not the one that all others share."""
+
+_HEAD = """\
+# Compatibility
+
+What is shown against the running daemon with which client of which version. Written by the test
+run, not by hand: `make test-clients` runs the other languages' clients and Kafka's command line,
+`make test` those of Python. Only a run in which every scenario ran writes it, from what it found.
+confluent-kafka is librdkafka, which many other languages' clients are made of.
+
+Clients read no records here: in static mode there are none, and Fetch 0-3, ListOffsets 0 and
+Produce 0-2 are closed as Kafka 4.3 closes them.
+"""
+_LINE = re.compile(
+    r"^\| [^|]+ \| (?P<version>[^|]+) \| `(?P<name>[^`]+)` \| .* \| (?P<outcome>[^|]+) \|$"
+)
+
+
+def scenarios() -> list[Scenario]:
+    """All of them, in the order of the document."""
+    return [scenario for section in SECTIONS for scenario in section.scenarios]
+
+
+def of_host(host: str) -> list[Scenario]:
+    """The lives that a program of ``tests/conformance`` holds; the tool's are tests beside it."""
+    return [s for section in (JAVA, GO, NODE) if section.host == host for s in section.scenarios]
+
+
+def package(name: str) -> str:
+    """What a scenario's client is called among its host's versions."""
+    prefix = name.partition("/")[0]
+    return next(s.packages[prefix] for s in SECTIONS if prefix in s.packages)
+
+
+def parse(text: str) -> dict[str, Outcome]:
+    """What a rendered document says."""
+    found = (_LINE.match(line) for line in text.splitlines())
+    return {m["name"]: Outcome(m["version"], m["outcome"]) for m in found if m}
+
+
+def render(outcomes: Mapping[str, Outcome]) -> str:
+    """The whole document."""
+    parts = [_HEAD]
+    for section in SECTIONS:
+        parts.append(f"## {section.title}\n")
+        parts.append(_table(section.scenarios, outcomes))
+    return "\n".join(parts)
+
+
+def _table(rows: Iterable[Scenario], outcomes: Mapping[str, Outcome]) -> str:
+    lines = [
+        "| client | version | scenario | what it shows | outcome |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        version, outcome = outcomes.get(row.name, Outcome("-", UNKNOWN))
+        lines.append(f"| {row.client} | {version} | `{row.name}` | {row.shows} | {outcome} |")
+    return "\n".join(lines) + "\n"

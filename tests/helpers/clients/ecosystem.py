@@ -1,0 +1,320 @@
+"""Clients of other languages as processes: built once into a cache, started, given orders.
+
+``tests/conformance/{java,go,node}`` hold the programs. Each takes HOST:PORT as its argument, says
+first which versions it holds, then answers each order, one JSON object a line, by one line with the
+order's id. Orders run side by side. What a machine lacks is told by ``Unavailable``.
+
+``EXAMPLES`` are the clients of ``examples/clients``, from the same libraries in the same caches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+PROGRAMS = Path(__file__).parents[2] / "conformance"
+CLIENTS = Path(__file__).parents[3] / "examples" / "clients"
+JDK = "a JDK of version 17 or later (Debian: default-jdk-headless)"
+JAVA_FLAGS = ("-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""It lives for a minute: the quick compiler alone, and little memory."""
+BUILD_LIMIT_S = 900
+"""A first build compiles Go's own library as well; four minutes were too few at a load of 25."""
+ANSWER_LIMIT_S = 150
+"""A life that waits in vain ends itself before this, and says for what."""
+
+
+class Unavailable(Exception):
+    """This machine lacks something; the message says what to install."""
+
+
+def cache() -> Path:
+    """Where what was built or downloaded stays between runs."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "groupkeeper"
+
+
+def need(program: str, what: str) -> str:
+    """The path of a program, or what to install to get it."""
+    found = shutil.which(program)
+    if found is None:
+        raise Unavailable(f"no {program} here: install {what}")
+    return found
+
+
+def once(name: str, sources: Iterable[Path], build: Callable[[Path], None]) -> Path:
+    """The directory in the cache that ``build`` filled from exactly these sources, at some time."""
+    digest = hashlib.sha256()
+    for source in sorted(sources):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    place = cache() / f"{name}-{digest.hexdigest()[:16]}"
+    if not place.is_dir():
+        cache().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache(), prefix=f".{name}-") as scratch:
+            filled = Path(scratch) / "filled"
+            filled.mkdir()
+            build(filled)
+            try:
+                filled.rename(place)
+            except OSError:
+                assert place.is_dir(), "another run was faster"
+    return place
+
+
+def run(command: list[str], **options: Any) -> None:
+    """Run one step of a build; what it printed is in the error."""
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=BUILD_LIMIT_S,
+        **options,
+    )
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(command)}: {done.returncode}\n{done.stdout[-4000:]}")
+
+
+def java() -> list[str]:
+    """Every Java client in one program."""
+    return _java("java-clients", PROGRAMS / "java", "Host")
+
+
+def java_example() -> list[str]:
+    """The Java client of the quick start."""
+    return _java("java-example", CLIENTS / "java", "Billing")
+
+
+def kafka_jars() -> Path:
+    """Kafka's own jars by Maven: clients, command line, and the broker."""
+    pom = PROGRAMS / "java" / "pom.xml"
+    maven = need("mvn", "Maven (Debian: maven)")
+
+    def resolve(place: Path) -> None:
+        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={place}"]
+        run([maven, "-q", "-B", "-f", str(pom), *goal])
+
+    return once("kafka-jars", [pom], resolve)
+
+
+def _java(name: str, folder: Path, main: str) -> list[str]:
+    """Kafka's jars by Maven, our own few classes by javac."""
+    machine = need("java", JDK)
+    compiler = need("javac", JDK)
+    pom = PROGRAMS / "java" / "pom.xml"
+    sources = sorted(folder.glob("*.java"))
+    jars = kafka_jars()
+
+    def compile_all(place: Path) -> None:
+        run([compiler, "-cp", f"{jars}/*", "-d", str(place), *map(str, sources)])
+
+    classes = once(name, [pom, *sources], compile_all)
+    return [machine, *JAVA_FLAGS, "-cp", f"{classes}:{jars}/*", main]
+
+
+def go() -> list[str]:
+    """One binary with every Go client in it."""
+    return _go("go-clients", PROGRAMS / "go")
+
+
+def go_example() -> list[str]:
+    """The Go client of the quick start."""
+    return _go("go-example", CLIENTS / "go")
+
+
+def _go(name: str, folder: Path) -> list[str]:
+    compiler = need("go", "Go 1.26 or later")
+    sources = [*folder.glob("*.go"), folder / "go.mod", folder / "go.sum"]
+
+    def build(place: Path) -> None:
+        run([compiler, "build", "-o", str(place / "conformance"), "."], cwd=folder)
+
+    return [str(once(name, sources, build) / "conformance")]
+
+
+def node() -> list[str]:
+    """The JavaScript client."""
+    return _node(PROGRAMS / "node" / "host.js")
+
+
+def node_example() -> list[str]:
+    """The JavaScript client of the quick start."""
+    return _node(CLIENTS / "node" / "billing.js")
+
+
+def _node(program: Path) -> list[str]:
+    """kafkajs by npm."""
+    machine = need("node", "Node.js 18 or later (Debian: nodejs)")
+    installer = need("npm", "npm (Debian: npm)")
+    sources = [PROGRAMS / "node" / name for name in ("package.json", "package-lock.json")]
+
+    def install(place: Path) -> None:
+        for source in sources:
+            shutil.copy(source, place)
+        run([installer, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=place)
+
+    modules = once("node-clients", sources, install) / "node_modules"
+    need("env", "coreutils")
+    return ["env", f"NODE_PATH={modules}", machine, str(program)]
+
+
+def kcat() -> tuple[list[str], dict[str, str]]:
+    """Debian's kcat and its environment; unpacked into the cache where it is not installed."""
+    installed = shutil.which("kcat")
+    if installed is not None:
+        return [installed], {}
+    advice = "kcat (Debian: kcat)"
+    packages = ["kcat", "libyajl2", "librdkafka1"]
+    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+        raise Unavailable(f"no kcat here, and no apt-get to fetch it with: install {advice}")
+
+    def unpack(place: Path) -> None:
+        # with lists of its own: those of a bare machine are empty, and only root may fill them
+        lists = [f"Dir::State::lists={place}/lists", f"Dir::Cache={place}/cache"]
+        options = [part for each in (*lists, "APT::Sandbox::User=root") for part in ("-o", each)]
+        for folder in ("lists/partial", "cache/archives/partial"):
+            (place / folder).mkdir(parents=True)
+        run(["apt-get", "-qq", *options, "update"])
+        run(["apt-get", "-qq", *options, "download", *packages], cwd=place)
+        for folder in ("lists", "cache"):
+            shutil.rmtree(place / folder)
+        for package in place.glob("*.deb"):
+            run(["dpkg", "-x", str(package), str(place)])
+
+    try:
+        place = once("kcat", [], unpack)
+    except AssertionError as failed:
+        raise Unavailable(f"kcat cannot be fetched, install {advice}: {failed}") from failed
+    libraries = ":".join(str(path) for path in (place / "usr" / "lib").iterdir() if path.is_dir())
+    return [str(place / "usr" / "bin" / "kcat")], {"LD_LIBRARY_PATH": libraries}
+
+
+TOOLCHAINS: Mapping[str, Callable[[], list[str]]] = {"java": java, "go": go, "node": node}
+EXAMPLES: Mapping[str, Callable[[], list[str]]] = {
+    "java": java_example,
+    "go": go_example,
+    "node": node_example,
+}
+
+
+class Host:
+    """The program of one language at work. Everything but making it waits."""
+
+    def __init__(self, kind: str, bootstrap: str, lives: Iterable[tuple[str, str]]) -> None:
+        """Build and start it beside whatever else goes on; begin with these lives of groups."""
+        self.kind = kind
+        self._bootstrap = bootstrap
+        self._changed = threading.Condition()
+        self._process: subprocess.Popen[str] | None = None
+        self._versions: dict[str, str] | None = None
+        self._trouble: BaseException | None = None
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._orders = 0
+        self._lives: dict[str, int] = {}
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed by end
+        self._thread = threading.Thread(target=self._serve, args=(list(lives),), daemon=True)
+        self._thread.start()
+
+    def _serve(self, lives: list[tuple[str, str]]) -> None:
+        try:
+            command = TOOLCHAINS[self.kind]()
+            process = subprocess.Popen(
+                [*command, self._bootstrap],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                text=True,
+                start_new_session=True,
+            )
+            with self._changed:
+                self._process = process
+            assert process.stdout is not None
+            versions = json.loads(process.stdout.readline())["versions"]
+            self._lives = {name: self._order(scenario=name, group=group) for name, group in lives}
+            with self._changed:
+                self._versions = versions
+                self._changed.notify_all()
+            for line in process.stdout:
+                answer = json.loads(line)
+                with self._changed:
+                    self._answers[answer["id"]] = answer
+                    self._changed.notify_all()
+        except BaseException as trouble:  # noqa: BLE001  handed to whoever waits
+            with self._changed:
+                self._trouble = trouble
+        finally:
+            with self._changed:
+                self._trouble = self._trouble or AssertionError(f"the {self.kind} program ended")
+                self._changed.notify_all()
+
+    def _order(self, **order: Any) -> int:
+        with self._changed:
+            self._orders += 1
+            assert self._process is not None
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps({"id": self._orders, **order}) + "\n")
+            self._process.stdin.flush()
+            return self._orders
+
+    def _wait(self, there: Callable[[], bool], limit_s: float, what: str) -> None:
+        with self._changed:
+            done = self._changed.wait_for(lambda: there() or self._trouble is not None, limit_s)
+            if there():
+                return
+            if isinstance(self._trouble, Unavailable):
+                raise self._trouble
+            raise AssertionError(f"{what}: {self._complaint()}") from (
+                self._trouble if done else None
+            )
+
+    def _complaint(self) -> str:
+        self._stderr.seek(0)
+        return f"no answer from the {self.kind} program\n{self._stderr.read().decode()[-3000:]}"
+
+    def versions(self) -> dict[str, str]:
+        """Which versions it holds; waits until it runs, raises Unavailable where it cannot."""
+        self._wait(lambda: self._versions is not None, 2 * BUILD_LIMIT_S, "start")
+        assert self._versions is not None
+        return self._versions
+
+    def do(self, **order: Any) -> dict[str, Any]:
+        """Give an order and wait for its answer."""
+        self.versions()
+        return self._answer(self._order(**order), str(order))
+
+    def live(self, name: str, group: str) -> None:
+        """Wait for the end of a life, which began with the program; raise what went wrong in it."""
+        self.versions()
+        number = self._lives.get(name) or self._order(scenario=name, group=group)
+        self._answer(number, name)
+
+    def _answer(self, number: int, what: str) -> dict[str, Any]:
+        self._wait(lambda: number in self._answers, ANSWER_LIMIT_S, what)
+        answer = self._answers[number]
+        assert answer["ok"], f"{what}:\n{answer['error']}"
+        return answer
+
+    def end(self) -> None:
+        """For fixtures: leave nothing behind, whatever state it is in."""
+        if self._process is None:
+            self._thread.join(2 * BUILD_LIMIT_S)  # it may still be building
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._thread.join(10)
+            for pipe in (self._process.stdin, self._process.stdout):
+                assert pipe is not None
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    continue
+        self._stderr.close()

@@ -1,0 +1,442 @@
+"""A process that hosts group members of one client library, for tests with real clients.
+
+    member_host.py CLIENT BOOTSTRAP      CLIENT is aiokafka, librdkafka or kafka-python
+
+Commands come in as one JSON object a line, events go out the same way, so that a test can wait for
+what it needs and a member can die with its process. Each member runs in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import json
+import logging
+import queue
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from tests.helpers.clients.client_settings import librdkafka_settings, python_settings
+
+Partitions = set[tuple[str, int]]
+Offsets = dict[tuple[str, int], int]
+
+_OUT = threading.Lock()
+
+
+def emit(name: str, event: str, **values: Any) -> None:
+    line = json.dumps({"name": name, "event": event, **values})
+    with _OUT:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+class Member:
+    """What the three have in common: the set of partitions held, and the commands."""
+
+    def __init__(self, bootstrap: str, command: dict[str, Any]) -> None:
+        self.bootstrap = bootstrap
+        self.name: str = command["name"]
+        self.group: str = command["group"]
+        self.topics: list[str] = command["topics"]
+        self.assignor: str = command.get("assignor", "range")
+        self.instance: str | None = command.get("instance")
+        self.session_ms: int = command.get("session_ms", 10_000)
+        self.heartbeat_ms: int = command.get("heartbeat_ms", 500)
+        self.cooperative = self.assignor == "cooperative-sticky"
+        self.held: Partitions = set()
+        self.calls: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.closing = threading.Event()
+        self.load: Load | None = None
+        self.thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self.thread.start()
+
+    def identity(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def gained(self, partitions: Partitions) -> None:
+        self.held = self.held | partitions if self.cooperative else set(partitions)
+        emit(
+            self.name,
+            "assigned",
+            partitions=sorted(self.held),
+            gained=sorted(partitions),
+            **self.identity(),
+        )
+
+    def gave_up(self, partitions: Partitions) -> None:
+        self.held -= partitions
+        emit(self.name, "revoked", partitions=sorted(self.held), revoked=sorted(partitions))
+
+    def lost(self, partitions: Partitions) -> None:
+        self.held -= partitions
+        emit(self.name, "lost", partitions=sorted(self.held), lost=sorted(partitions))
+
+    def _run(self) -> None:
+        try:
+            self.run()
+        except Exception as error:  # noqa: BLE001 - the test decides what it means
+            emit(self.name, "failed", error=type(error).__name__, message=str(error))
+        emit(self.name, "ended")
+
+    def run(self) -> None:
+        raise NotImplementedError
+
+    def answer(self, command: dict[str, Any], result: Any) -> None:
+        """Report the outcome of a command."""
+        emit(self.name, command["op"], ok=True, tag=command.get("tag"), result=result)
+
+    def refuse(self, command: dict[str, Any], error: BaseException) -> None:
+        emit(
+            self.name,
+            command["op"],
+            ok=False,
+            tag=command.get("tag"),
+            error=type(error).__name__,
+            message=str(error),
+        )
+
+
+class Load:
+    """Commits growing offsets for whatever a member holds, and tells which were acknowledged.
+
+    One counter a member, so a later commit of it is always larger.
+    """
+
+    def __init__(self, rate: float, base: int) -> None:
+        self.period = 1 / rate
+        self.next = base
+        self.due = time.monotonic()
+
+    def take(self, held: Partitions) -> Offsets | None:
+        now = time.monotonic()
+        if not held or now < self.due:
+            return None
+        self.due = max(self.due + self.period, now - 1)
+        self.next += 1
+        return dict.fromkeys(held, self.next)
+
+
+def pairs(values: dict[str, int]) -> Offsets:
+    """{"topic:3": 7} -> {("topic", 3): 7}"""
+    out: Offsets = {}
+    for key, offset in values.items():
+        topic, _, partition = key.rpartition(":")
+        out[(topic, int(partition))] = offset
+    return out
+
+
+def named(offsets: Offsets) -> dict[str, int]:
+    return {
+        f"{topic}:{partition}": offset for (topic, partition), offset in sorted(offsets.items())
+    }
+
+
+class LibrdkafkaMember(Member):
+    def identity(self) -> dict[str, Any]:
+        return {"member_id": self.consumer.memberid()}
+
+    def run(self) -> None:
+        from confluent_kafka import Consumer
+
+        settings: dict[str, Any] = {
+            **librdkafka_settings(self),
+            "partition.assignment.strategy": self.assignor,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 500,
+            "topic.metadata.refresh.interval.ms": 30_000,
+        }
+        self.consumer = Consumer(settings)
+
+        def as_set(partitions: list[Any]) -> Partitions:
+            return {(p.topic, p.partition) for p in partitions}
+
+        self.consumer.subscribe(
+            self.topics,
+            on_assign=lambda _, ps: self.gained(as_set(ps)),
+            on_revoke=lambda _, ps: self.gave_up(as_set(ps)),
+            on_lost=lambda _, ps: self.lost(as_set(ps)),
+        )
+        while not self.closing.is_set():
+            message = self.consumer.poll(0.02)
+            if message is not None and message.error():
+                emit(
+                    self.name, "error", error=message.error().name(), message=message.error().str()
+                )
+            self._commands()
+            self._load()
+        self.consumer.close()
+
+    def _load(self) -> None:
+        offsets = self.load.take(self.held) if self.load else None
+        if offsets is None:
+            return
+        from confluent_kafka import KafkaException, TopicPartition
+
+        emit(self.name, "committing", offsets=named(offsets))
+        try:
+            done = self.consumer.commit(
+                offsets=[TopicPartition(t, p, o) for (t, p), o in offsets.items()],
+                asynchronous=False,
+            )
+            good = {(p.topic, p.partition): p.offset for p in done if p.error is None}
+            emit(self.name, "acknowledged", offsets=named(good))
+        except KafkaException as error:
+            emit(self.name, "unacknowledged", error=error.args[0].name())
+
+    def _commands(self) -> None:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        while not self.calls.empty():
+            command = self.calls.get_nowait()
+            try:
+                if command["op"] == "commit":
+                    offsets = pairs(command["offsets"])
+                    done = self.consumer.commit(
+                        offsets=[TopicPartition(t, p, o) for (t, p), o in offsets.items()],
+                        asynchronous=False,
+                    )
+                    for part in done:
+                        if part.error is not None:
+                            raise KafkaException(part.error)
+                    self.answer(command, named(offsets))
+                elif command["op"] == "committed":
+                    wanted = [TopicPartition(t, p) for t, p in sorted(self.held)]
+                    found = self.consumer.committed(wanted, timeout=20)
+                    self.answer(command, named({(p.topic, p.partition): p.offset for p in found}))
+                elif command["op"] == "identity":
+                    self.answer(command, self.identity())
+            except Exception as error:  # noqa: BLE001 - the test decides what it means
+                self.refuse(command, error)
+
+
+class KafkaPythonMember(Member):
+    def identity(self) -> dict[str, Any]:
+        mine = self.consumer.group_metadata()
+        return {"member_id": mine.member_id, "generation": mine.generation_id}
+
+    def run(self) -> None:
+        from kafka import ConsumerRebalanceListener, KafkaConsumer
+        from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+        from kafka.coordinator.assignors.range import RangePartitionAssignor
+        from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+        from kafka.errors import KafkaError
+
+        assignors = {
+            "range": RangePartitionAssignor,
+            "roundrobin": RoundRobinPartitionAssignor,
+            "cooperative-sticky": CooperativeStickyAssignor,
+        }
+        self.consumer = KafkaConsumer(
+            **python_settings(self),
+            partition_assignment_strategy=(assignors[self.assignor],),
+            auto_offset_reset="earliest",
+            reconnect_backoff_ms=20,
+            reconnect_backoff_max_ms=500,
+        )
+        member = self
+
+        class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+            def on_partitions_assigned(self, assigned: Any) -> None:
+                member.gained({(p.topic, p.partition) for p in assigned})
+
+            def on_partitions_revoked(self, revoked: Any) -> None:
+                member.gave_up({(p.topic, p.partition) for p in revoked})
+
+            def on_partitions_lost(self, lost: Any) -> None:
+                member.lost({(p.topic, p.partition) for p in lost})
+
+        self.consumer.subscribe(self.topics, listener=Listener())
+        # Its first join does not wait for metadata; when that comes it joins again, perhaps much
+        # later, and now and then hangs there (against Kafka 4.3.1 too). So wait before the first.
+        known = self.consumer._coordinator
+        while not all(known._metadata_snapshot.get(topic) for topic in self.topics):
+            time.sleep(0.02)
+        while not self.closing.is_set():
+            try:
+                # Short polls that expire within a join make it hang now and then (also
+                # against Kafka 4.3.1).
+                self.consumer.poll(timeout_ms=20 if self.load and self.held else 400)
+            except KafkaError as error:  # an outage is told by poll; the member goes on
+                if not error.retriable:
+                    raise
+                emit(self.name, "error", error=type(error).__name__, message=str(error))
+                time.sleep(0.1)
+            self._commands()
+            self._load()
+        self.consumer.close()
+
+    def _offsets(self, offsets: Offsets) -> dict[Any, Any]:
+        from kafka.structs import OffsetAndMetadata, TopicPartition
+
+        return {TopicPartition(t, p): OffsetAndMetadata(o, "", -1) for (t, p), o in offsets.items()}
+
+    def _load(self) -> None:
+        offsets = self.load.take(self.held) if self.load else None
+        if offsets is None:
+            return
+        from kafka.errors import KafkaError
+
+        emit(self.name, "committing", offsets=named(offsets))
+        try:
+            self.consumer.commit(self._offsets(offsets), timeout_ms=15_000)
+            emit(self.name, "acknowledged", offsets=named(offsets))
+        except KafkaError as error:
+            emit(self.name, "unacknowledged", error=type(error).__name__)
+
+    def _commands(self) -> None:
+        from kafka.structs import TopicPartition
+
+        while not self.calls.empty():
+            command = self.calls.get_nowait()
+            try:
+                if command["op"] == "commit":
+                    offsets = pairs(command["offsets"])
+                    self.consumer.commit(self._offsets(offsets), timeout_ms=15_000)
+                    self.answer(command, named(offsets))
+                elif command["op"] == "committed":
+                    found = {
+                        (t, p): self.consumer.committed(TopicPartition(t, p), timeout_ms=15_000)
+                        for t, p in self.held
+                    }
+                    self.answer(
+                        command, named({k: -1 if v is None else v for k, v in found.items()})
+                    )
+                elif command["op"] == "stale_commit":
+                    self.consumer._coordinator._generation.generation_id -= 1
+                    self.consumer.commit(
+                        self._offsets(pairs(command["offsets"])), timeout_ms=15_000
+                    )
+                    self.answer(command, None)
+                elif command["op"] == "identity":
+                    self.answer(command, self.identity())
+            except Exception as error:  # noqa: BLE001 - the test decides what it means
+                self.refuse(command, error)
+
+
+class AiokafkaMember(Member):
+    def identity(self) -> dict[str, Any]:
+        coordinator = self.consumer._coordinator
+        return {"member_id": coordinator.member_id, "generation": coordinator.generation}
+
+    def run(self) -> None:
+        asyncio.run(self._main())
+
+    async def _main(self) -> None:
+        from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+        from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+        from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+        from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
+        assignors = {
+            "range": RangePartitionAssignor,
+            "roundrobin": RoundRobinPartitionAssignor,
+            "sticky": StickyPartitionAssignor,
+        }
+        self.consumer = AIOKafkaConsumer(
+            **python_settings(self),
+            partition_assignment_strategy=(assignors[self.assignor],),
+            auto_offset_reset="earliest",
+            retry_backoff_ms=100,
+        )
+        member = self
+
+        class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+            async def on_partitions_assigned(self, assigned: Any) -> None:
+                member.gained({(p.topic, p.partition) for p in assigned})
+
+            async def on_partitions_revoked(self, revoked: Any) -> None:
+                member.gave_up({(p.topic, p.partition) for p in revoked})
+
+        self.consumer.subscribe(self.topics, listener=Listener())
+        await self.consumer.start()
+        try:
+            while not self.closing.is_set():
+                try:
+                    await self.consumer.getmany(timeout_ms=20)
+                except Exception as error:  # noqa: BLE001 - an outage; it goes on
+                    emit(self.name, "error", error=type(error).__name__, message=str(error))
+                    await asyncio.sleep(0.1)
+                await self._commands()
+                await self._load()
+        finally:
+            await self.consumer.stop()
+
+    async def _load(self) -> None:
+        offsets = self.load.take(self.held) if self.load else None
+        if offsets is None:
+            return
+        from aiokafka import TopicPartition
+        from aiokafka.errors import IllegalStateError, KafkaError
+
+        emit(self.name, "committing", offsets=named(offsets))
+        try:
+            await asyncio.wait_for(
+                self.consumer.commit({TopicPartition(t, p): o for (t, p), o in offsets.items()}), 15
+            )
+            emit(self.name, "acknowledged", offsets=named(offsets))
+        except (KafkaError, IllegalStateError, TimeoutError) as error:
+            emit(self.name, "unacknowledged", error=type(error).__name__)
+
+    async def _commands(self) -> None:
+        from aiokafka import TopicPartition
+
+        while not self.calls.empty():
+            command = self.calls.get_nowait()
+            try:
+                if command["op"] == "commit":
+                    offsets = pairs(command["offsets"])
+                    await self.consumer.commit(
+                        {TopicPartition(t, p): o for (t, p), o in offsets.items()}
+                    )
+                    self.answer(command, named(offsets))
+                elif command["op"] == "committed":
+                    found = {
+                        (t, p): await self.consumer.committed(TopicPartition(t, p))
+                        for t, p in self.held
+                    }
+                    self.answer(
+                        command, named({k: -1 if v is None else v for k, v in found.items()})
+                    )
+                elif command["op"] == "stale_commit":
+                    self.consumer._coordinator.generation -= 1
+                    await self.consumer.commit(
+                        {TopicPartition(t, p): o for (t, p), o in pairs(command["offsets"]).items()}
+                    )
+                    self.answer(command, None)
+                elif command["op"] == "identity":
+                    self.answer(command, self.identity())
+            except Exception as error:  # noqa: BLE001 - the test decides what it means
+                self.refuse(command, error)
+
+
+CLIENTS: dict[str, type[Member]] = {
+    "aiokafka": AiokafkaMember,
+    "librdkafka": LibrdkafkaMember,
+    "kafka-python": KafkaPythonMember,
+}
+
+
+def main() -> None:
+    faulthandler.register(signal.SIGUSR1)  # prints where every thread is, for a member that hangs
+    kind, bootstrap = sys.argv[1:]
+    logging.disable(logging.CRITICAL)
+    members: dict[str, Member] = {}
+    for line in sys.stdin:
+        command = json.loads(line)
+        name = command["name"]
+        if command["op"] == "join":
+            members[name] = CLIENTS[kind](command.get("bootstrap") or bootstrap, command)
+        elif command["op"] == "leave":
+            members[name].closing.set()
+        elif command["op"] == "load":
+            members[name].load = Load(command["rate"], command["base"]) if command["rate"] else None
+        else:
+            members[name].calls.put(command)
+
+
+if __name__ == "__main__":
+    main()

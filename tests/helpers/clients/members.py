@@ -1,0 +1,275 @@
+"""The test's side of ``member_host.py``: real clients as members of a group, and what they told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+WAIT_LIMIT_S = 60
+"""How long a test waits for an event before it fails; never an expectation of how long it takes."""
+
+ALL_CLIENTS = ("aiokafka", "librdkafka", "kafka-python")
+COOPERATIVE_CLIENTS = ("librdkafka", "kafka-python")
+
+LOAD_EVENTS = ("committing", "acknowledged", "unacknowledged")
+"""Too many to keep: they go into a ledger."""
+
+Event = dict[str, Any]
+
+
+class Ledger:
+    """What a member under load sent and what was acknowledged, by (topic, partition)."""
+
+    def __init__(self) -> None:
+        self.sent: dict[tuple[str, int], set[int]] = {}
+        self.acknowledged: dict[tuple[str, int], int] = {}
+        self.open = False
+        """A commit is under way."""
+        self.count = 0
+
+    def note(self, event: Event) -> None:
+        """Enter one event of the load."""
+        self.open = event["event"] == "committing"
+        for key, offset in event.get("offsets", {}).items():
+            topic, _, partition = key.rpartition(":")
+            if self.open:
+                self.sent.setdefault((topic, int(partition)), set()).add(offset)
+            else:
+                self.acknowledged[(topic, int(partition))] = offset
+        self.count += event["event"] == "acknowledged"
+
+
+class Host:
+    """A process with members of one client library in it."""
+
+    def __init__(self, client: str, bootstrap: str) -> None:
+        self.client = client
+        self.bootstrap = bootstrap
+        self.events: list[Event] = []
+        self.ledgers: dict[str, Ledger] = {}
+        self.changed = threading.Condition()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.helpers.clients.member_host", client, bootstrap],
+            cwd=Path(__file__).parents[3],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._errors: list[str] = []
+        self._readers = [
+            threading.Thread(target=self._read, daemon=True),
+            threading.Thread(target=self._read_errors, daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            event = json.loads(line)
+            with self.changed:
+                if event["event"] in LOAD_EVENTS:
+                    self.ledgers.setdefault(event["name"], Ledger()).note(event)
+                else:
+                    self.events.append(event)
+                self.changed.notify_all()
+        with self.changed:
+            self.changed.notify_all()
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        self._errors.extend(self._process.stderr)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def order(self, **command: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+
+    def join(self, name: str, group: str, topics: list[str], **options: Any) -> Member:
+        """Start a member; wait for its events through the handle."""
+        self.order(op="join", name=name, group=group, topics=topics, **options)
+        return Member(self, name, group, options.get("instance"))
+
+    def kill9(self) -> None:
+        """Every member in it dies without a word."""
+        self._process.kill()
+        self._finish()
+
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def end(self) -> None:
+        """For fixtures."""
+        if self._process.poll() is None:
+            self.kill9()
+        else:
+            self._finish()
+
+    def _finish(self) -> None:
+        self._process.wait()
+        for reader in self._readers:
+            reader.join(10)
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                continue
+
+    def complaint(self) -> str:
+        """What it last told, for a failure message."""
+        tail = "\n".join(json.dumps(event) for event in self.events[-30:])
+        return f"{self.client} host:\n{tail}\n{''.join(self._errors)[-3000:]}"
+
+
+class Member:
+    """One group member in a host."""
+
+    def __init__(self, host: Host, name: str, group: str, instance: str | None) -> None:
+        self.host = host
+        self.name = name
+        self.group = group
+        self.instance = instance
+        self._tags = 0
+
+    def events(self, *kinds: str) -> list[Event]:
+        """What it told so far, oldest first."""
+        return [
+            e
+            for e in list(self.host.events)
+            if e["name"] == self.name and (not kinds or e["event"] in kinds)
+        ]
+
+    @property
+    def held(self) -> set[tuple[str, int]]:
+        """The partitions that it owns, by its own account."""
+        told = self.events("assigned", "revoked", "lost")
+        return (
+            {(topic, partition) for topic, partition in told[-1]["partitions"]} if told else set()
+        )
+
+    @property
+    def rebalances(self) -> int:
+        """How often it was given an assignment."""
+        return len(self.events("assigned"))
+
+    def identity(self) -> dict[str, Any]:
+        """Its member id, and its generation where the library tells it."""
+        result: dict[str, Any] = self.do("identity")["result"]
+        return result
+
+    def do(self, op: str, **values: Any) -> Event:
+        """Give a command and wait for its outcome."""
+        self._tags += 1
+        tag = self._tags
+        self.host.order(op=op, name=self.name, tag=tag, **values)
+        done: list[Event] = []
+
+        def outcome() -> bool:
+            done[:] = [e for e in self.events(op) if e.get("tag") == tag]
+            return bool(done)
+
+        wait_until(outcome, [self.host], f"{self.name}: {op}")
+        return done[0]
+
+    def commit(self, offsets: dict[str, int]) -> Event:
+        """Commit {"topic:partition": offset}; the event tells whether it was accepted."""
+        return self.do("commit", offsets=offsets)
+
+    def committed(self) -> dict[str, int]:
+        """What the coordinator has for the partitions that it holds."""
+        event = self.do("committed")
+        assert event["ok"], event
+        result: dict[str, int] = event["result"]
+        return result
+
+    @property
+    def ledger(self) -> Ledger:
+        """What its load did so far."""
+        return self.host.ledgers.setdefault(self.name, Ledger())
+
+    def load(self, rate: float, base: int = 0) -> None:
+        """Commit whatever it holds so many times a second from now on; 0 ends that."""
+        self.host.order(op="load", name=self.name, rate=rate, base=base)
+
+    def leave(self) -> None:
+        """Close the consumer and wait for its end."""
+        self.host.order(op="leave", name=self.name)
+        wait_until(lambda: bool(self.events("ended")), [self.host], f"{self.name} ends")
+
+
+def wait_until(ready: Callable[[], bool], hosts: list[Host], what: str) -> None:
+    """Wait for the hosts' events until something holds."""
+    give_up = time.monotonic() + WAIT_LIMIT_S
+    while not ready():
+        if time.monotonic() > give_up:
+            raise AssertionError(f"never came: {what}\n" + "\n".join(h.complaint() for h in hosts))
+        host = hosts[0]
+        with host.changed:
+            host.changed.wait(0.05)
+
+
+def wait_shared(members: list[Member], topic: str, partitions: int) -> None:
+    """Wait until the members own all partitions of the topic, each at least one, none twice."""
+
+    def shared() -> bool:
+        parts = [m.held for m in members]
+        return (
+            all(parts)
+            and sum(len(p) for p in parts) == partitions
+            and set().union(*parts) == {(topic, n) for n in range(partitions)}
+        )
+
+    hosts = list({id(m.host): m.host for m in members}.values())
+    wait_until(
+        shared, hosts, f"{[m.name for m in members]} share {partitions} partitions of {topic}"
+    )
+
+
+class Hosts:
+    """Hosts of a test: one a client library, and further ones to be killed."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._shared: dict[str, Host] = {}
+        self._all: list[Host] = []
+
+    def shared(self, client: str) -> Host:
+        if client not in self._shared:
+            self._shared[client] = self.fresh(client)
+        return self._shared[client]
+
+    def fresh(self, client: str) -> Host:
+        host = Host(client, self._bootstrap)
+        self._all.append(host)
+        return host
+
+    def end(self) -> None:
+        for host in self._all:
+            host.end()
+
+
+def hosts_for(bootstrap: str) -> Iterator[Hosts]:
+    """The body of a fixture."""
+    hosts = Hosts(bootstrap)
+    try:
+        yield hosts
+    finally:
+        hosts.end()

@@ -1,0 +1,41 @@
+"""A request of each type."""
+
+from __future__ import annotations
+
+from groupkeeper.coordinator.core.requests import (
+    AlterGroupConfigs,
+    ChangeTopics,
+    DeleteGroup,
+    DescribeGroup,
+    EndSession,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetFetch,
+    ReadGroup,
+    Request,
+    SyncGroup,
+)
+from tests.helpers.runtime.coordinator import CLIENT, a_commit
+
+REQUESTS: dict[type, Request] = {
+    JoinGroup: JoinGroup(
+        "g", "m", None, "consumer", (), 10_000, 60_000, "minted", True, True, CLIENT
+    ),
+    SyncGroup: SyncGroup("g", 1, "m", None, None, None, (), CLIENT),
+    Heartbeat: Heartbeat("g", 1, "m", None, CLIENT),
+    LeaveGroup: LeaveGroup("g", (), CLIENT),
+    OffsetCommit: a_commit(),
+    OffsetFetch: OffsetFetch("g", None, False, False),
+    ListGroups: ListGroups(),
+    DescribeGroup: DescribeGroup("g"),
+    ReadGroup: ReadGroup("g"),
+    EndSession: EndSession("g", "m"),
+    DeleteGroup: DeleteGroup("g", CLIENT),
+    OffsetDelete: OffsetDelete("g", (), CLIENT),
+    ChangeTopics: ChangeTopics(CLIENT),
+    AlterGroupConfigs: AlterGroupConfigs(CLIENT, ()),
+}

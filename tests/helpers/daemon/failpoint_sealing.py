@@ -1,0 +1,12 @@
+"""The process that seals, which kills its daemon and itself at a chosen step; see the daemon's."""
+
+from __future__ import annotations
+
+import os
+
+from groupkeeper.storage.event_log.sealing_process import main
+from groupkeeper.storage.open import rows_of
+from tests.helpers.daemon.failpoint_daemon import at_sealing
+
+if __name__ == "__main__":
+    main(rows_of, lambda step: at_sealing(step, os.getppid()))

@@ -1,0 +1,71 @@
+"""The normal daemon over a store that misbehaves while a file says so.
+
+The environment names the file as ``FAULT_FILE``. It holds one of ``FAULTS``, or is not there:
+
+fail       every statement of the writer fails, as on a full or broken disk
+hang       an append never returns
+stubborn   to close the store takes for ever and heeds no cancellation
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import sqlite3
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import groupkeeper.storage.backends.sqlite.store
+from groupkeeper.__main__ import main
+from groupkeeper.storage.backends.sqlite import schema as sqlite_schema
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from tests.helpers.storage.writer_connection import connecting
+
+FAULTS = ("fail", "hang", "stubborn")
+
+
+def fault() -> str:
+    """What the file says now; "" where there is none."""
+    file = Path(os.environ["FAULT_FILE"])
+    try:
+        name = file.read_text()
+    except FileNotFoundError:
+        return ""
+    assert name in FAULTS
+    return name
+
+
+class FaultyConnection(sqlite3.Connection):
+    """The writer's connection."""
+
+    def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
+        """Run a statement, or not."""
+        match fault():
+            case "fail":
+                raise sqlite3.OperationalError("disk I/O error")
+            case "hang" if statement == sqlite_schema.APPEND:
+                threading.Event().wait()
+        return super().execute(statement, *arguments)
+
+
+class FaultyStorage(SqliteOffsetStorage):
+    """SQLite that may refuse to be closed."""
+
+    async def close(self) -> None:
+        """Close, if allowed."""
+        while fault() == "stubborn":
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+        await super().close()
+
+
+if __name__ == "__main__":
+    # The constructor has the seam; only what the app finds by its name is patched, and
+    # only here; `storage.open` imports it when it is asked for one.
+    groupkeeper.storage.backends.sqlite.store.SqliteOffsetStorage = functools.partial(  # type: ignore[misc,assignment]
+        FaultyStorage, connect=connecting(FaultyConnection)
+    )
+    main()

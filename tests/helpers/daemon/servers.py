@@ -1,0 +1,147 @@
+"""Servers for tests with real clients: the daemon, or a real Apache Kafka in its place.
+
+Expectations are proved by running the same tests against Kafka: set ``CONFORMANCE_KAFKA`` to a
+command that starts a broker in the foreground; a port and a directory are appended to it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from tests.helpers.daemon.daemon import Daemon, free_port
+from tests.helpers.wire.raw_client import RawClient
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+START_LIMIT_S = 60
+
+
+class Server(Protocol):
+    """A process that speaks Kafka; it keeps port and directory over a restart."""
+
+    @property
+    def port(self) -> int:
+        """Where clients connect."""
+
+    @property
+    def pid(self) -> int:
+        """The process that runs now."""
+
+    def start(self) -> object:
+        """Start it and return when it answers for groups."""
+
+    def terminate(self) -> int:
+        """SIGTERM, and wait for the end. Returns the exit code."""
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until the process is gone."""
+
+    def stop(self) -> None:
+        """For fixtures: leave nothing behind, whatever state the test left it in."""
+
+
+class Groupkeeper(Daemon):
+    """The daemon, with its port as a number."""
+
+    @property
+    def port(self) -> int:
+        return int(self.bootstrap.rpartition(":")[2])
+
+
+class Kafka:
+    """A real broker, started by the command in CONFORMANCE_KAFKA."""
+
+    def __init__(self, directory: Path, topics: Mapping[str, int]) -> None:
+        self.directory = directory
+        self.topics = dict(topics)
+        self.port = free_port()
+        while not _is_free(self.port + 1):  # its controller listens there
+            self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log_path = directory / "server.log"
+        directory.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def command(self) -> list[str]:
+        """How to start it."""
+        return [*shlex.split(os.environ["CONFORMANCE_KAFKA"]), str(self.port), str(self.directory)]
+
+    def start(self) -> Kafka:
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdout=log, stderr=log, start_new_session=True
+            )
+        for _ in range(START_LIMIT_S * 20):
+            if self.process.poll() is not None:
+                raise AssertionError(f"exited with {self.process.returncode}:\n{self._log()}")
+            if self._answers():
+                self._add_topics()
+                return self
+            time.sleep(0.05)
+        raise AssertionError(f"not ready in {START_LIMIT_S} s:\n{self._log()}")
+
+    def _answers(self) -> bool:
+        """Does it answer for groups? A fresh broker makes its offsets topic when first asked."""
+        try:
+            with RawClient(self.port) as client:
+                client.call("find_coordinator", 3, key="readiness", key_type=0)
+                groups = [{"group_id": f"readiness-{n}", "topics": None} for n in range(200)]
+                reply = client.call("offset_fetch", 8, groups=groups, require_stable=False)
+                # 200 ids meet nearly every one of its 50 shards; all must have been loaded.
+                return {group["error_code"] for group in reply["groups"]} == {0}
+        except OSError:
+            return False
+
+    def _add_topics(self) -> None:
+        topics = [
+            {"name": name, "num_partitions": count, "replication_factor": 1}
+            for name, count in self.topics.items()
+        ]
+        with RawClient(self.port) as client:
+            reply = client.call("create_topics", 5, topics=topics, timeout=30_000)
+        assert {topic["error_code"] for topic in reply["topics"]} <= {0, 36}, reply
+
+    def terminate(self) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        self.process.wait(60)
+        return 0  # a JVM ended by SIGTERM says 143 however cleanly it stopped
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+
+    def _log(self) -> str:
+        return self.log_path.read_bytes()[-6000:].decode(errors="replace")
+
+
+def a_server(directory: Path, topics: Mapping[str, int]) -> Server:
+    """The daemon, or a real Kafka when CONFORMANCE_KAFKA says how to start one."""
+    if os.environ.get("CONFORMANCE_KAFKA"):
+        return Kafka(directory, topics)
+    return Groupkeeper(directory, topics=topics)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,179 @@
+"""Files as a release leaves them behind: ``tests/data/<version>``, which load for ever.
+
+    python -m tests.helpers.storage.released_data [name]
+
+writes those of this version, once, when it is released, or under a name of their own when the form
+of rows or events changes before; they are never written again. There are two
+stores: ``stopped`` was closed, ``killed`` is as ``kill -9`` would have left it. ``expected.json``
+beside each says what is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from groupkeeper import read_events
+from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
+from groupkeeper.coordinator.core.requests import (
+    AlterGroupConfigs,
+    ChangeTopics,
+    Client,
+    GroupConfigChange,
+    NewTopic,
+)
+from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
+from groupkeeper.coordinator.embed.messages import (
+    OffsetCommitData,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+)
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+from groupkeeper.coordinator.version import VERSION
+from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.event_log.sealed import SealedStorage
+from groupkeeper.storage.event_log.sealing import SealSettings
+from tests.helpers.printed.printed_docs import ROOT
+from tests.helpers.runtime.embedded import join, sync
+
+DATA = ROOT / "tests" / "data"
+WRITTEN_IN = Path("/var/tmp/groupkeeper")
+TOPICS = [ConfiguredTopic("orders", 6), ConfiguredTopic("payments", 2)]
+NOBODY_EXPIRES_MS = 10**12
+PART_BYTES = 1_000
+"""Of a group that is folded in parts: little, so that the files stay small."""
+CLIENT = Client("administrator", "/127.0.0.1")
+
+
+def opened(directory: Path, *, has_topics: bool = True) -> GroupCoordinator:
+    """The coordinator over the files of a release, or over a copy of them."""
+    seal = SealSettings(directory=directory / "log", segment_bytes=2_000)
+    config = CoordinatorConfig(
+        shards=4,
+        owner="release",
+        cluster_id="released",
+        initial_rebalance_delay_ms=0,
+        max_session_timeout_ms=2**31 - 1,
+        offsets_retention_ms=NOBODY_EXPIRES_MS,
+    )
+    plain = SqliteOffsetStorage(directory / "store.db", part_bytes=PART_BYTES)
+    storage = SealedStorage(plain, seal, poll_s=0.01)
+    return GroupCoordinator(storage, config, Topics(TOPICS) if has_topics else None)
+
+
+async def told(coordinator: GroupCoordinator, directory: Path) -> dict[str, Any]:
+    """What a coordinator tells of its groups, and its log of what happened."""
+    groups: dict[str, Any] = {}
+    for group in await coordinator.list_groups():
+        fetched = await coordinator.fetch_offsets(OffsetFetchRequest(group_id=group.group_id))
+        groups[group.group_id] = {
+            "state": group.state,
+            "generation": group.generation_id,
+            "members": sorted(group.members),
+            "offsets": {
+                topic: {
+                    str(partition): [found.offset, found.leader_epoch, found.metadata]
+                    for partition, found in sorted(partitions.items())
+                }
+                for topic, partitions in sorted(fetched.offsets.items())
+            },
+        }
+    events = list(read_events(directory / "store.db", log_dir=directory / "log"))
+    return {"groups": dict(sorted(groups.items())), "events": events}
+
+
+async def _live_without_topics(coordinator: GroupCoordinator) -> None:
+    """Leave offsets that take the id of a topic at the next start, later, and never."""
+    for topic in ("orders", "made-later", "never-made"):
+        await _commit(coordinator, "hosted", topic, 300)
+
+
+async def _live(coordinator: GroupCoordinator) -> None:
+    """Leave something of every kind behind."""
+    configs = GroupConfigChange("billing", (("commit.monotonic", "true"),))
+    await coordinator.ask(AlterGroupConfigs(CLIENT, (configs,)))
+    first = await join(coordinator, group_id="billing", group_instance_id="till-1")
+    await sync(coordinator, first, "billing")
+    for offset in range(3):
+        await _commit(coordinator, "billing", "orders", offset * 100, first)
+    await _commit(coordinator, "reports", "payments", 900)
+    await _commit(coordinator, "reports", "payments", 40)  # lower: the end has a record of its own
+    await coordinator.delete_offsets("reports", {"payments": [1]})
+    notes = {n: OffsetCommitData(n, metadata=f"{n}" * 400) for n in range(6)}
+    request = OffsetCommitRequest(group_id="large", offsets={"orders": notes}, client_id="app")
+    (await coordinator.commit_offsets(request)).raise_for_error()
+    await _commit(coordinator, "short-lived", "orders", 5)
+    await coordinator.delete_groups("short-lived")
+
+
+async def _live_on(coordinator: GroupCoordinator) -> None:
+    """What is not sealed yet when the photograph is taken."""
+    assert coordinator.topics is not None
+    made = NewTopic("made-later", 1, "bWFkZS1sYXRlci1vbi0xMg")
+    await coordinator.topics.change_and_wait(ChangeTopics(CLIENT, (made,)))
+    await _commit(coordinator, "reports", "made-later", 7)
+    await _commit(coordinator, "reports", "orders", 2**40)
+
+
+async def _commit(
+    coordinator: GroupCoordinator, group_id: str, topic: str, offset: int, member: Any = None
+) -> None:
+    who = {}
+    if member is not None:
+        who = {
+            "member_id": member.member_id,
+            "generation_id": member.generation_id,
+            "group_instance_id": "till-1",
+        }
+    partitions = range(1 if topic == "made-later" else 2)
+    data = {n: OffsetCommitData(offset + n, metadata=f"of {n}, ü") for n in partitions}
+    request = OffsetCommitRequest(group_id=group_id, offsets={topic: data}, client_id="app", **who)
+    (await coordinator.commit_offsets(request)).raise_for_error()
+
+
+def _photograph(target: Path) -> None:
+    kept = shutil.ignore_patterns("*-shm", "*.lock")
+    shutil.copytree(WRITTEN_IN, target, ignore=kept)
+
+
+def _clear() -> None:
+    shutil.rmtree(WRITTEN_IN, ignore_errors=True)
+    WRITTEN_IN.mkdir(parents=True)
+
+
+def _has_sealed() -> bool:
+    return any((WRITTEN_IN / "log").glob("dt=*/events-*"))
+
+
+async def write(directory: Path) -> None:
+    """Write the files of this version."""
+    _clear()
+    coordinator = opened(WRITTEN_IN, has_topics=False)
+    await coordinator.start()
+    await _live_without_topics(coordinator)
+    await coordinator.stop()
+    coordinator = opened(WRITTEN_IN)
+    await coordinator.start()
+    await _live(coordinator)
+    while not _has_sealed():  # noqa: ASYNC110 - files tell nobody
+        await asyncio.sleep(0.05)
+    await coordinator.stop()
+    coordinator = opened(WRITTEN_IN)  # its log begins with an event that names the one before
+    await coordinator.start()
+    await _live_on(coordinator)
+    expected = await told(coordinator, WRITTEN_IN)
+    _photograph(directory / "killed")
+    await coordinator.stop()
+    _photograph(directory / "stopped")
+    _clear()
+    text = msgspec.json.format(msgspec.json.encode(expected), indent=1)
+    (directory / "expected.json").write_bytes(text + b"\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(write(DATA / (sys.argv[1] if len(sys.argv) > 1 else VERSION)))

@@ -1,0 +1,39 @@
+"""A writer's connection that lets a test see, and step in before and after, every statement."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.helpers.storage.writer_connection import connecting
+
+
+class Spy:
+    """Use ``spy.connect`` as the ``connect`` of a SqliteOffsetStorage."""
+
+    def __init__(self) -> None:
+        self.statements: list[str] = []
+        """Every statement that the writer was given, since the test last cleared the list."""
+        self.parameters: Iterable[Any] = ()
+        """Those of the statement that ``before`` is called for."""
+        self.busy_timeout_s = -1.0
+        """What the last connection was told to wait for another's lock."""
+        self.before: Callable[[str], None] = lambda sql: None
+        self.after: Callable[[str], None] = lambda sql: None
+
+    def connect(self, path: Path, busy_timeout_s: float) -> sqlite3.Connection:
+        spy = self
+        spy.busy_timeout_s = busy_timeout_s
+
+        class SpiedConnection(sqlite3.Connection):
+            def execute(self, sql: str, parameters: Iterable[Any] = (), /) -> sqlite3.Cursor:  # type: ignore[override]
+                spy.statements.append(" ".join(sql.split()[:3]))
+                spy.parameters = parameters
+                spy.before(sql)
+                cursor = super().execute(sql, parameters)  # type: ignore[arg-type]
+                spy.after(sql)
+                return cursor
+
+        return connecting(SpiedConnection)(path, busy_timeout_s)
