@@ -154,16 +154,6 @@ class Shard(ShardState):
 
     # --- called by the owner of the shard ---
 
-    def parked_tickets(self) -> list[Ticket]:
-        """Return the tickets of parked joins and syncs. They still need an answer when the shard is
-        dropped.
-        """
-        parked: list[Ticket] = []
-        for group in self.groups.values():
-            for member in group.members.values():
-                parked += [t for t in (member.parked_join, member.parked_sync) if t is not None]
-        return parked
-
     def lacks_topic_ids(self, topics: Mapping[str, object]) -> bool:
         """Return whether offsets without a topic id may have to get the id of one of these
         topics.

@@ -245,7 +245,7 @@ class Cluster:
         records.
         """
         there = self.existing(partitions)
-        if not self._keeps_records({partition.topic for partition in there}):
+        if not self.keeps_records({partition.topic for partition in there}):
             return dict.fromkeys(there, Log())
         found: dict[Partition, Log] = {}
         for some in _slices(sorted(there), PARTITIONS_A_REQUEST):
@@ -256,13 +256,9 @@ class Cluster:
                 found[each] = Log(starts[key].offset, ends[key].offset)
         return found
 
-    def keeps_records(self) -> bool:
-        """Return True if this server holds the records of its topics, not only offsets."""
-        topics = self._ask("list topics", lambda: self._client.list_topics())
-        return self._keeps_records(set(topics[:1]))
-
-    def _keeps_records(self, topics: Collection[str]) -> bool:
-        """Read the configs of one topic.
+    def keeps_records(self, topics: Collection[str]) -> bool:
+        """Return whether this server holds the records of its topics, not only offsets. Reads the
+        configs of one of the topics.
 
         A coordinator without records has no retention setting. If the configs cannot be read, the
         server is assumed to hold records: the plan shows a wrong clamp, but not a consumer sent to

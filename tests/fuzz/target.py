@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Any
 
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
-from groupkeeper.coordinator.core.invariants import check
 from groupkeeper.coordinator.core.shard import Shard
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.handlers.services import Services
@@ -34,6 +33,7 @@ from groupkeeper.protocol.packed import read_heartbeat, read_offset_commit, read
 from groupkeeper.protocol.packing import printed_topic_id
 from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
+from tests.helpers.core.invariants import check
 from tests.helpers.runtime.virtual_loop import VirtualClock, VirtualLoop, turns, virtual_timer
 from tests.helpers.wire.connections import Peer
 from tests.helpers.wire.handling import decode

@@ -10,7 +10,6 @@ from functools import partial
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.cluster.settings import GroupOverrides
 from groupkeeper.coordinator.core.groups.census import Census
-from groupkeeper.coordinator.core.invariants import check, check_alarm, due_at
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.records import Record
 from groupkeeper.coordinator.core.requests import Now, Request
@@ -18,6 +17,7 @@ from groupkeeper.coordinator.core.shard import Shard
 from groupkeeper.coordinator.core.step import Step, Ticket
 from groupkeeper.coordinator.runtime.shards import ClusterRunner, MakeShard
 from groupkeeper.storage.base import CLUSTER_SHARD, LeaseEpoch, ShardId
+from tests.helpers.core.invariants import check, check_alarm, due_at, parked_tickets
 from tests.simulation.bounds import Headcount, Room
 from tests.simulation.history import Durable
 from tests.simulation.identities import Sent, check_identity
@@ -128,7 +128,7 @@ class CheckedShard(Shard):
     def _checked(self, step: Step, now: Now) -> Step:
         self._durable.ledger.life(self.shard_id, self._epoch_of(self.shard_id)).take(step)
         with self._durable.noting():
-            self._tickets.took(step, self.parked_tickets())
+            self._tickets.took(step, parked_tickets(self))
         if self._is_loaded:
             self._headcount.took(self)
             self.check_timers(now)

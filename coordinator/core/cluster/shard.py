@@ -148,10 +148,6 @@ class ClusterShard:
         """End a load. There is no live state to create."""
         return Step()
 
-    def parked_tickets(self) -> list[Ticket]:
-        """Return no tickets: this shard parks no requests."""
-        return []
-
     def saved(self, group_id: str) -> SavedGroup | None:
         """Return None: this shard has no groups."""
         return None

@@ -52,18 +52,6 @@ class Census:
     have megabytes, and stays until its session ends, even after its connection is closed.
     """
 
-    __slots__ = (
-        "_assigned_of_shard",
-        "_metadata_of_shard",
-        "_of_shard",
-        "assigned_bytes",
-        "groups",
-        "max_groups",
-        "max_metadata_bytes",
-        "metadata_bytes",
-        "refused",
-    )
-
     def __init__(self, max_groups: int, max_metadata_bytes: int = MAX_METADATA_BYTES) -> None:
         self.max_groups = max_groups
         self.max_metadata_bytes = max_metadata_bytes
@@ -74,15 +62,16 @@ class Census:
         self.groups = 0
         self.refused = 0
         """Requests refused because ``max_groups`` was reached."""
-        self._of_shard: dict[int, int] = {}
+        self.groups_of: dict[int, int] = {}
+        """Shard -> its last known number of groups."""
 
     def note(self, shard_id: int, groups: int) -> None:
         """Set the number of groups of one shard.
 
         While a shard loads again, its last number still counts, because its groups still exist.
         """
-        self.groups += groups - self._of_shard.get(shard_id, 0)
-        self._of_shard[shard_id] = groups
+        self.groups += groups - self.groups_of.get(shard_id, 0)
+        self.groups_of[shard_id] = groups
 
     def note_metadata(self, shard_id: int, metadata_bytes: int) -> None:
         """Set the size of all members' metadata in one shard."""
@@ -111,10 +100,6 @@ class Census:
             return True
         share = 1.0 if size_bytes <= LARGE_ASSIGNMENT_BYTES else LARGE_SHARE
         return self.assigned_bytes + added_bytes <= self.max_metadata_bytes * share
-
-    def of_shard(self, shard_id: int) -> int:
-        """Return the last known number of groups of one shard."""
-        return self._of_shard.get(shard_id, 0)
 
     def admits(self) -> bool:
         """Return whether one more group may be created; count the refusal if not."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.invariants import check, check_alarm, due_at
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.records import PartitionEnd, SavedGroup
 from groupkeeper.coordinator.core.requests import (
@@ -32,6 +31,7 @@ from groupkeeper.coordinator.core.requests import (
     SyncGroup,
 )
 from groupkeeper.coordinator.core.shard import Shard
+from tests.helpers.core.invariants import check, check_alarm, due_at, parked_tickets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -337,7 +337,7 @@ class ShardDriver:
         self.records += step.records
         self.events += step.events
         self.steps.append(step)
-        parked = self.shard.parked_tickets()
+        parked = parked_tickets(self.shard)
         assert len(parked) == len(self._open), (parked, self._open)
         assert set(parked) == self._open
         check(self.shard)

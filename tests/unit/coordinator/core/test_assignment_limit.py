@@ -7,7 +7,7 @@ from groupkeeper.coordinator.core.groups.census import (
     LARGE_ASSIGNMENT_BYTES,
     SMALL_ASSIGNMENT_BYTES,
 )
-from groupkeeper.coordinator.core.invariants import check
+from tests.helpers.core.invariants import check
 from tests.helpers.core.shard_driver import Call, ShardDriver, a_member, completing
 
 BOUND = 2 * LARGE_ASSIGNMENT_BYTES

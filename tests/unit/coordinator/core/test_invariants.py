@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from groupkeeper.coordinator.core.groups.group import MAX_GENERATION, Group
-from groupkeeper.coordinator.core.invariants import check
 from groupkeeper.coordinator.core.requests import GroupState
 from groupkeeper.coordinator.core.shard import Shard
+from tests.helpers.core.invariants import check
 from tests.helpers.core.shard_driver import (
     ShardDriver,
     a_member,

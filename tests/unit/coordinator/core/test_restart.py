@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
+from tests.helpers.core.invariants import parked_tickets
 from tests.helpers.core.shard_driver import (
     REBALANCE_MS,
     SESSION_MS,
@@ -259,4 +260,4 @@ def test_apply_alone_asks_for_nothing(driver):
     """
     a_stable_group(driver)
     shard = driver.replayed()
-    assert list(shard.parked_tickets()) == []
+    assert parked_tickets(shard) == []

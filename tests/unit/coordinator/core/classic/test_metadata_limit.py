@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.census import LARGE_METADATA_BYTES, SMALL_METADATA_BYTES
-from groupkeeper.coordinator.core.invariants import check
 from groupkeeper.coordinator.core.requests import JoinProtocol
+from tests.helpers.core.invariants import check
 from tests.helpers.core.shard_driver import Call, ShardDriver
 
 LARGE = 10 * LARGE_METADATA_BYTES

@@ -309,7 +309,6 @@ def test_what_was_changed_is_an_event_with_who_did_it(cluster):
 
 def test_shard_has_no_deadlines_and_holds_no_requests(cluster):
     assert cluster.shard.next_deadline() is None
-    assert list(cluster.shard.parked_tickets()) == []
     assert cluster.shard.saved("anything") is None
     step = cluster.shard.loaded(NOW)
     assert (step.replies, step.records) == ([], [])

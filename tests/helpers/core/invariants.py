@@ -1,4 +1,4 @@
-"""Assertions that hold for a shard between any two calls. Pure; used only by tests.
+"""Assertions that hold for a shard between any two calls, and what they look at.
 
 A failed assertion here is a bug of the core. Its message names the group.
 """
@@ -21,7 +21,7 @@ from groupkeeper.coordinator.core.groups.group_bytes import (
 )
 from groupkeeper.coordinator.core.requests import GroupState, Heartbeat, Request
 from groupkeeper.coordinator.core.state import ShardState
-from groupkeeper.coordinator.core.step import Step
+from groupkeeper.coordinator.core.step import Step, Ticket
 
 _WITH_MEMBERS = frozenset({GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
 
@@ -51,9 +51,8 @@ def _check_counts(shard: ShardState) -> None:
     assert shard.tally.by_state == {state: states[state] for state in GroupState}, (
         f"{where}: {shard.tally.by_state} is counted, {states} are held"
     )
-    assert shard.census.of_shard(shard.shard_id) == len(shard.groups), (
-        f"{where}: the census has {shard.census.of_shard(shard.shard_id)} of {len(shard.groups)}"
-    )
+    known = shard.census.groups_of.get(shard.shard_id, 0)
+    assert known == len(shard.groups), f"{where}: the census has {known} of {len(shard.groups)}"
     members = sum(len(group.members) for group in shard.groups.values())
     assert shard.tally.members == members, (
         f"{where}: {shard.tally.members} members are counted, {members} are held"
@@ -77,6 +76,13 @@ def check_group(group: Group) -> None:
     _check_parked(group)
     _check_deadlines(group)
     _check_saved(group)
+
+
+def parked_tickets(shard: ShardState) -> list[Ticket]:
+    """Return the tickets of parked joins and syncs. Each still needs an answer."""
+    members = [member for group in shard.groups.values() for member in group.members.values()]
+    parked = [ticket for m in members for ticket in (m.parked_join, m.parked_sync)]
+    return [ticket for ticket in parked if ticket is not None]
 
 
 def due_at(shard: ShardState, request: Request) -> tuple[int | None, int | None]:
