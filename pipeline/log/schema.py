@@ -26,91 +26,81 @@ EVENT_SCHEMA_VERSION: Final = 2
 """The version of ``docs/reference/events.md`` that this schema reads. It also reads version 1."""
 
 
-def struct_of(**fields: DataType) -> StructType:
-    """Return a struct of nullable fields in this order."""
-    return StructType([StructField(name, kind) for name, kind in fields.items()])
-
-
 INT, LONG, STRING = IntegerType(), LongType(), StringType()
+BOOLEAN, DATE = BooleanType(), DateType()
+
+
+def struct_of(*runs: tuple[DataType, str]) -> StructType:
+    """Return a struct of nullable fields in this order.
+
+    A run is a type with the names of its fields, separated by spaces.
+    """
+    return StructType([StructField(name, kind) for kind, names in runs for name in names.split()])
+
+
+def extended(struct: StructType, *runs: tuple[DataType, str]) -> StructType:
+    """Return a struct with more fields at its end."""
+    return StructType([*struct.fields, *struct_of(*runs).fields])
+
 
 PARTITION_SCHEMA: Final = struct_of(
-    partition=INT,
-    offset=LONG,
-    previous_offset=LONG,
-    leader_epoch=INT,
-    metadata=STRING,
-    commit_time_ms=LONG,
-    expire_time_ms=LONG,
-    lost_ts_ms=LONG,
-    reason=STRING,
+    (INT, "partition"),
+    (LONG, "offset previous_offset"),
+    (INT, "leader_epoch"),
+    (STRING, "metadata"),
+    (LONG, "commit_time_ms expire_time_ms lost_ts_ms"),
+    (STRING, "reason"),
 )
 """One entry of ``topics[].partitions[]``: of a commit, of deleted offsets, of a snapshot, or of a
 sample of ends.
 """
 
 TOPIC_SCHEMA: Final = struct_of(
-    topic=STRING, topic_id=STRING, partitions=ArrayType(PARTITION_SCHEMA)
+    (STRING, "topic topic_id"),
+    (ArrayType(PARTITION_SCHEMA), "partitions"),
 )
 """One entry of ``topics[]``."""
 
 EVENT_SCHEMA: Final = struct_of(
     # of every event
-    log_id=STRING,
-    seq=LONG,
-    ts_ms=LONG,
-    clock_ms=LONG,
-    shard=INT,
-    lease_epoch=LONG,
-    kind=STRING,
-    group=STRING,
-    group_type=STRING,
-    generation=INT,
-    member_id=STRING,
-    instance_id=STRING,
-    client_id=STRING,
-    client_host=STRING,
-    principal=STRING,
-    api=STRING,
+    (STRING, "log_id"),
+    (LONG, "seq ts_ms clock_ms"),
+    (INT, "shard"),
+    (LONG, "lease_epoch"),
+    (STRING, "kind group group_type"),
+    (INT, "generation"),
+    (STRING, "member_id instance_id client_id client_host principal api"),
     # offsets
-    topics=ArrayType(TOPIC_SCHEMA),
-    commit_time_ms=LONG,
-    expire_time_ms=LONG,
-    lost=ArrayType(TOPIC_SCHEMA),
+    (ArrayType(TOPIC_SCHEMA), "topics"),
+    (LONG, "commit_time_ms expire_time_ms"),
+    (ArrayType(TOPIC_SCHEMA), "lost"),
     # refusals
-    error=STRING,
-    count=LONG,
+    (STRING, "error"),
+    (LONG, "count"),
     # members and rebalances
-    reason=STRING,
-    protocols=ArrayType(STRING),
-    session_timeout_ms=LONG,
-    rebalance_timeout_ms=LONG,
-    replaces=STRING,
-    members=INT,
-    duration_ms=LONG,
-    awaited=ArrayType(STRING),
-    protocol_name=STRING,
-    leader_id=STRING,
-    protocol_type=STRING,
-    partitions=MapType(STRING, MapType(STRING, ArrayType(INT))),
-    opaque_bytes=MapType(STRING, LONG),
+    (STRING, "reason"),
+    (ArrayType(STRING), "protocols"),
+    (LONG, "session_timeout_ms rebalance_timeout_ms"),
+    (STRING, "replaces"),
+    (INT, "members"),
+    (LONG, "duration_ms"),
+    (ArrayType(STRING), "awaited"),
+    (STRING, "protocol_name leader_id protocol_type"),
+    (MapType(STRING, MapType(STRING, ArrayType(INT))), "partitions"),
+    (MapType(STRING, LONG), "opaque_bytes"),
     # groups, shards, administration
-    groups=LONG,
-    offsets=LONG,
-    action=STRING,
-    target=STRING,
-    detail=STRING,
+    (LONG, "groups offsets"),
+    (STRING, "action target detail"),
     # the log itself
-    previous_log_id=STRING,
-    previous_seq=LONG,
+    (STRING, "previous_log_id"),
+    (LONG, "previous_seq"),
 )
 """An event as ``storage.codec.events`` encodes it, with the fields in the order of the page."""
 
 ROW_FIELDS: Final = ("partition", "offset", "previous_offset", "leader_epoch", "metadata")
 """The columns of ``topics[].rows[]``, in order: the partitions of a commit since version 2."""
 
-_LINE_TOPIC_SCHEMA: Final = StructType(
-    [*TOPIC_SCHEMA, StructField("rows", ArrayType(ArrayType(STRING)))]
-)
+_LINE_TOPIC_SCHEMA: Final = extended(TOPIC_SCHEMA, (ArrayType(ArrayType(STRING)), "rows"))
 
 LINE_SCHEMA: Final = StructType(
     [
@@ -122,29 +112,20 @@ LINE_SCHEMA: Final = StructType(
 ``partitions``.
 """
 
-BRONZE_SCHEMA: Final = StructType(
-    [
-        *EVENT_SCHEMA.fields,
-        StructField("segment", STRING),
-        StructField("dt", DateType()),
-        StructField("batch_id", STRING),
-    ]
+BRONZE_SCHEMA: Final = extended(
+    EVENT_SCHEMA,
+    (STRING, "segment"),
+    (DATE, "dt"),
+    (STRING, "batch_id"),
 )
 """Events unchanged, with their file, their UTC day, and the batch that wrote them."""
 
 SEGMENT_SCHEMA: Final = struct_of(
-    log_id=STRING,
-    segment=STRING,
-    dt=DateType(),
-    first_seq=LONG,
-    last_seq=LONG,
-    events=LONG,
-    seq_sum=LONG,
-    batch_id=STRING,
-    file=STRING,
-    sha256=STRING,
-    previous_log_id=STRING,
-    began_ms=LONG,
+    (STRING, "log_id segment"),
+    (DATE, "dt"),
+    (LONG, "first_seq last_seq events seq_sum"),
+    (STRING, "batch_id file sha256 previous_log_id"),
+    (LONG, "began_ms"),
 )
 """What a batch added of one segment: one row for each segment, day and batch.
 
@@ -152,77 +133,65 @@ SEGMENT_SCHEMA: Final = struct_of(
 with ``log_started`` has the previous log and the time when its log began.
 """
 
-TICKET_SCHEMA: Final = struct_of(file=STRING, file_bytes=LONG, sha256=STRING, schema_version=INT)
+TICKET_SCHEMA: Final = struct_of(
+    (STRING, "file"),
+    (LONG, "file_bytes"),
+    (STRING, "sha256"),
+    (INT, "schema_version"),
+)
 """A file of a log's folder that must be read, and what its manifest says about it."""
 
 VERDICT_SCHEMA: Final = struct_of(
-    file=STRING,
-    file_bytes=LONG,
-    modified_ms=LONG,
-    sha256=STRING,
-    listed_sha256=STRING,
-    problem=STRING,
-    batch_id=STRING,
+    (STRING, "file"),
+    (LONG, "file_bytes modified_ms"),
+    (STRING, "sha256 listed_sha256 problem batch_id"),
 )
 """What a batch found out about a file: one row for each file and batch."""
 
-LACKING_SCHEMA: Final = struct_of(file=STRING, problem=STRING)
+LACKING_SCHEMA: Final = struct_of((STRING, "file problem"))
 """A segment that is missing from a log's folder, or has a problem."""
 
-CARRIED_EVENTS_SCHEMA: Final = StructType(
-    [*EVENT_SCHEMA.fields, StructField("store", STRING), StructField("dt", DateType())]
-)
+CARRIED_EVENTS_SCHEMA: Final = extended(EVENT_SCHEMA, (STRING, "store"), (DATE, "dt"))
 """Events that still matter after the day ``dt``."""
 
 STANDING_SCHEMA: Final = struct_of(
-    store=STRING,
-    group=STRING,
-    topic=STRING,
-    partition=INT,
-    is_set=BooleanType(),
-    lease_epoch=LONG,
-    topic_id=STRING,
-    offset=LONG,
-    leader_epoch=INT,
-    metadata=STRING,
-    commit_time_ms=LONG,
-    expire_time_ms=LONG,
-    client_id=STRING,
-    seq=LONG,
-    ts_ms=LONG,
-    dt=DateType(),
+    (STRING, "store group topic"),
+    (INT, "partition"),
+    (BOOLEAN, "is_set"),
+    (LONG, "lease_epoch"),
+    (STRING, "topic_id"),
+    (LONG, "offset"),
+    (INT, "leader_epoch"),
+    (STRING, "metadata"),
+    (LONG, "commit_time_ms expire_time_ms"),
+    (STRING, "client_id"),
+    (LONG, "seq ts_ms"),
+    (DATE, "dt"),
 )
 """Committed offsets that are valid at the end of the day ``dt``."""
 
 ENDS_SCHEMA: Final = struct_of(
-    store=STRING,
-    topic=STRING,
-    partition=INT,
-    offset=LONG,
-    ts_ms=LONG,
-    lease_epoch=LONG,
-    seq=LONG,
-    dt=DateType(),
+    (STRING, "store topic"),
+    (INT, "partition"),
+    (LONG, "offset ts_ms lease_epoch seq"),
+    (DATE, "dt"),
 )
 """Ends of partitions: as sampled, or as known at the end of the day ``dt``."""
 
 PUBLICATION_SCHEMA: Final = struct_of(
-    dt=DateType(),
-    state=STRING,
-    fingerprint=STRING,
-    events=LONG,
-    missing=STRING,
+    (DATE, "dt"),
+    (STRING, "state fingerprint"),
+    (LONG, "events"),
+    (STRING, "missing"),
 )
 """What a day was last computed from.
 
 ``missing`` is a text about what is missing from the day and earlier ones; empty if nothing is.
 """
 
-NOTE_SCHEMA: Final = StructType(
-    [
-        *PUBLICATION_SCHEMA.fields,
-        StructField("accepted", ArrayType(struct_of(store=STRING, first_seq=LONG, last_seq=LONG))),
-        StructField("version", INT),
-    ]
+NOTE_SCHEMA: Final = extended(
+    PUBLICATION_SCHEMA,
+    (ArrayType(struct_of((STRING, "store"), (LONG, "first_seq last_seq"))), "accepted"),
+    (INT, "version"),
 )
 """The same as written, with the gaps of the published day and the version of the computation."""
