@@ -23,6 +23,7 @@ COPY coordinator ./coordinator
 COPY protocol ./protocol
 COPY storage ./storage
 COPY pipeline ./pipeline
+COPY clients ./clients
 RUN /opt/groupkeeper/bin/pip install '.[server]' \
  && /opt/groupkeeper/bin/pip uninstall --yes pip setuptools \
  && /opt/groupkeeper/bin/groupkeeper --version

@@ -9,7 +9,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
-SOURCES := coordinator protocol storage pipeline
+SOURCES := coordinator protocol storage pipeline clients
 
 .PHONY: help setup run demo test test-oldest test-compiled sim fuzz soak mutants differential test-clients test-pipeline ci lint types imports unit fmt docs pipeline-demo bench bench-micro guard bench-pipeline clean
 

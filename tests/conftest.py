@@ -31,7 +31,7 @@ def _one_import_name() -> Generator[None]:
     twice, with two of each class.
     """
     yield
-    folders = {"coordinator", "protocol", "storage", "pipeline"}
+    folders = {"clients", "coordinator", "protocol", "storage", "pipeline"}
     assert sorted(name for name in sys.modules if name.partition(".")[0] in folders) == []
 
 

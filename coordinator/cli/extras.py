@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-Extra: TypeAlias = Literal["server", "admin", "pipeline"]
+Extra: TypeAlias = Literal["server", "admin", "pipeline", "zookeeper", "consul"]
 
 _ADMIN: Final = ("kafka", "typer")
 
@@ -18,6 +18,8 @@ BRINGS: Final[dict[Extra, tuple[str, ...]]] = {
     "server": ("prometheus_client", "starlette", "typer", "uvicorn", "uvloop"),
     "admin": _ADMIN,
     "pipeline": (*_ADMIN, "pandas", "pyarrow", "pyspark"),
+    "zookeeper": ("kazoo",),
+    "consul": ("httpx2",),
 }
 """The packages of each extra, by import name."""
 

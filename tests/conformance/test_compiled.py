@@ -25,6 +25,7 @@ NEEDED = (
     "protocol",
     "storage",
     "pipeline",
+    "clients",
     "tests",
     "deploy",
     "docs",

@@ -1,8 +1,8 @@
 """The wheel, installed beside its dependencies: all of ours is found as ``groupkeeper``.
 
-``coordinator``, ``protocol``, ``storage`` and ``pipeline`` are words that any project may use for
-folders of its own. What else the wheel brings has to be found there as well: the console script and
-the pytest plugin.
+``clients``, ``coordinator``, ``protocol``, ``storage`` and ``pipeline`` are words that any project
+may use for folders of its own. What else the wheel brings has to be found there as well: the
+console script and the pytest plugin.
 """
 
 from __future__ import annotations
@@ -80,11 +80,12 @@ def test_a_coordinator_is_there(groupkeeper):
 
 
 THEIRS = """
-import coordinator.own, pipeline.own, protocol.own, storage.own
+import clients.own, coordinator.own, pipeline.own, protocol.own, storage.own
 
 def test_their_folders_are_theirs(groupkeeper):
-    owns = [coordinator.own, pipeline.own, protocol.own, storage.own]
-    assert [each.NAME for each in owns] == ["coordinator", "pipeline", "protocol", "storage"]
+    owns = [clients.own, coordinator.own, pipeline.own, protocol.own, storage.own]
+    names = ["clients", "coordinator", "pipeline", "protocol", "storage"]
+    assert [each.NAME for each in owns] == names
 """
 
 

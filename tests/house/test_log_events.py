@@ -17,7 +17,7 @@ MANUAL = (ROOT / "docs" / "reference" / "log-lines.md").read_text()
 
 def log_calls() -> Iterator[tuple[str, ast.Call]]:
     """Every call of a logger, with its place."""
-    for package in ("groupkeeper", "coordinator", "storage", "protocol", "pipeline"):
+    for package in ("groupkeeper", "coordinator", "storage", "protocol", "pipeline", "clients"):
         for path in sorted((ROOT / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
                 if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):

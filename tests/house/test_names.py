@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from tests.helpers.printed.printed_docs import ROOT
 
-FOLDERS = ("coordinator", "protocol", "storage", "pipeline")
+FOLDERS = ("coordinator", "protocol", "storage", "pipeline", "clients")
 
 
 def test_no_two_public_classes_have_one_name() -> None:

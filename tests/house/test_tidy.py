@@ -18,7 +18,7 @@ PUBLIC = "groupkeeper/__init__.py"
 ADVISED_LINES = 400
 """A file is one noun; what is longer is two, or says at its head why it is long."""
 
-FOLDERS = ("coordinator", "protocol", "storage", "pipeline")
+FOLDERS = ("coordinator", "protocol", "storage", "pipeline", "clients")
 """The sources; each is a link in ``groupkeeper/``, so that all have one import name."""
 
 TEXT = (".py", ".md", ".toml", ".txt", ".sh", ".yml", "Makefile", "run", "Dockerfile")

@@ -1,0 +1,1 @@
+"""Readers of single partitions, and groups of them in Consul."""

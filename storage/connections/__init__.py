@@ -1,0 +1,1 @@
+"""Connections to outside servers and their retries; stores and clients share them."""
