@@ -4,6 +4,8 @@ The runtime reads these declarations and does not know the single requests. How 
 docs/how-to/add-an-api.md.
 """
 
+# A class attribute that overrides a declaration is never assigned again.
+# mypy: disable-error-code="mutable-override"
 from __future__ import annotations
 
 from enum import Enum
@@ -75,3 +77,23 @@ class GroupRequest(AnyRequest, frozen=True):
 
     group_id: str
     route = ShardRoute.GROUP
+
+
+class GroupWrite(GroupRequest, frozen=True):
+    """A request that may change a group. A type declares only what differs from this."""
+
+    parks = False
+    reads = False
+    waits = True
+    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class GroupRead(GroupRequest, frozen=True):
+    """A request that only reads a group. A type declares only what differs from this."""
+
+    parks = False
+    reads = True
+    waits = True
+    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    when_full: ClassVar[ErrorCode | None] = ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -18,7 +18,8 @@ from typing import Final, NamedTuple, Self, TypeAlias, get_args
 from groupkeeper.coordinator.core.declarations import (
     AnyRequest,
     AnyResult,
-    GroupRequest,
+    GroupRead,
+    GroupWrite,
     Result,
     ShardRoute,
 )
@@ -85,7 +86,7 @@ class JoinGroupResult(AnyResult, frozen=True):
     members: tuple[JoinedMember, ...] = ()
 
 
-class JoinGroup(GroupRequest, frozen=True):
+class JoinGroup(GroupWrite, frozen=True):
     """Enter a group or its next generation (docs/spec/joining.md#join-group)."""
 
     member_id: str
@@ -105,10 +106,6 @@ class JoinGroup(GroupRequest, frozen=True):
 
     result = JoinGroupResult
     parks = True
-    reads = False
-    waits = True
-    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 class SyncGroupResult(AnyResult, frozen=True):
@@ -119,7 +116,7 @@ class SyncGroupResult(AnyResult, frozen=True):
     protocol_name: str | None = None
 
 
-class SyncGroup(GroupRequest, frozen=True):
+class SyncGroup(GroupWrite, frozen=True):
     """Fetch a member's assignment. The leader sends the assignments of all members
     (docs/spec/membership.md#sync-group).
     """
@@ -135,13 +132,10 @@ class SyncGroup(GroupRequest, frozen=True):
 
     result = SyncGroupResult
     parks = True
-    reads = False
-    waits = True
     while_loading = ErrorCode.REBALANCE_IN_PROGRESS  # 14 is fatal to the Java client there
-    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-class Heartbeat(GroupRequest, frozen=True, gc=False):
+class Heartbeat(GroupRead, frozen=True, gc=False):
     """Report that a member is alive (docs/spec/membership.md#heartbeat). The answer is a bare
     ErrorCode.
     """
@@ -152,8 +146,6 @@ class Heartbeat(GroupRequest, frozen=True, gc=False):
     client: Client
 
     result = ErrorCode
-    parks = False
-    reads = True
     waits = False
     while_loading = ErrorCode.NONE  # members survive a coordinator that starts
     when_full = None  # it writes nothing, and a refusal could expire the session
@@ -181,18 +173,13 @@ class LeaveGroupResult(AnyResult, frozen=True):
     members: tuple[LeftMember, ...] = ()
 
 
-class LeaveGroup(GroupRequest, frozen=True):
+class LeaveGroup(GroupWrite, frozen=True):
     """Remove members from a group (docs/spec/membership.md#leave-group)."""
 
     members: tuple[LeavingMember, ...]
     client: Client
 
     result = LeaveGroupResult
-    parks = False
-    reads = False
-    waits = True
-    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 # --- Offsets ---
@@ -215,7 +202,7 @@ class OffsetCommitResult(AnyResult, frozen=True, gc=False):
     topics: list[CommittedTopicResult] | None = None
 
 
-class OffsetCommit(GroupRequest, frozen=True):
+class OffsetCommit(GroupWrite, frozen=True):
     """Store offsets of a group (docs/spec/offsets.md#commit)."""
 
     generation_id: Int32
@@ -234,11 +221,6 @@ class OffsetCommit(GroupRequest, frozen=True):
     client: Client
 
     result = OffsetCommitResult
-    parks = False
-    reads = False
-    waits = True
-    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 FetchTopic: TypeAlias = tuple[str, str, list[Int32]]
@@ -259,7 +241,7 @@ class OffsetFetchResult(AnyResult, frozen=True, gc=False):
     topics: Collection[FetchedTopic] = ()
 
 
-class OffsetFetch(GroupRequest, frozen=True):
+class OffsetFetch(GroupRead, frozen=True):
     """Read the committed offsets of one group (docs/spec/offsets.md#fetch)."""
 
     topics: list[FetchTopic] | None
@@ -271,10 +253,6 @@ class OffsetFetch(GroupRequest, frozen=True):
     member_epoch: Int32 = -1
 
     result = OffsetFetchResult
-    parks = False
-    reads = True
-    waits = True
-    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     when_full = ErrorCode.NOT_COORDINATOR  # older consumers retry no other code
 
     def loading_answer(self) -> Result:
@@ -291,7 +269,7 @@ class OffsetDeleteResult(AnyResult, frozen=True):
     topics: tuple[tuple[str, list[tuple[int, ErrorCode]]], ...] = ()
 
 
-class OffsetDelete(GroupRequest, frozen=True):
+class OffsetDelete(GroupWrite, frozen=True):
     """Delete offsets of topics that the group does not subscribe to
     (docs/spec/offsets.md#delete).
     """
@@ -301,11 +279,6 @@ class OffsetDelete(GroupRequest, frozen=True):
     client: Client
 
     result = OffsetDeleteResult
-    parks = False
-    reads = False
-    waits = True
-    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 # --- Administration ---
@@ -373,7 +346,7 @@ class DescribeGroupResult(AnyResult, frozen=True):
         return DescribeGroupResult(code, self.group_id)
 
 
-class DescribeGroup(GroupRequest, frozen=True):
+class DescribeGroup(GroupRead, frozen=True):
     """Describe one classic group (docs/spec/administration.md#describe-groups). ``with_waiting``
     adds the members and topics that it waits for.
     """
@@ -381,11 +354,6 @@ class DescribeGroup(GroupRequest, frozen=True):
     with_waiting: bool = False
 
     result = DescribeGroupResult
-    parks = False
-    reads = True
-    waits = True
-    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def refused(self, code: ErrorCode) -> Result:
         return DescribeGroupResult(code, self.group_id)
@@ -431,18 +399,13 @@ class ReadGroupResult(AnyResult, frozen=True):
     group: GroupView | None = None
 
 
-class ReadGroup(GroupRequest, frozen=True):
+class ReadGroup(GroupRead, frozen=True):
     """Read everything that is known of one group, for a host that embeds us."""
 
     result = ReadGroupResult
-    parks = False
-    reads = True
-    waits = True
-    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-class EndSession(GroupRequest, frozen=True):
+class EndSession(GroupWrite, frozen=True):
     """Evict a member now, as if its session had expired. No API of the wire uses it: it is for
     tests of clients. The answer is a bare ErrorCode.
     """
@@ -450,14 +413,9 @@ class EndSession(GroupRequest, frozen=True):
     member_id: str
 
     result = ErrorCode
-    parks = False
-    reads = False
-    waits = True
-    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-class DeleteGroup(GroupRequest, frozen=True):
+class DeleteGroup(GroupWrite, frozen=True):
     """Delete an Empty group and its offsets (docs/spec/administration.md#delete-groups). The answer
     is a bare ErrorCode.
     """
@@ -465,11 +423,6 @@ class DeleteGroup(GroupRequest, frozen=True):
     client: Client
 
     result = ErrorCode
-    parks = False
-    reads = False
-    waits = True
-    while_loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    when_full = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 # --- The cluster shard ---
@@ -490,6 +443,11 @@ class ClusterRequest(AnyRequest, frozen=True):
 
     client: Client
     route = ShardRoute.CLUSTER
+    parks = False
+    reads = False
+    waits = True
+    while_loading = ErrorCode.NOT_CONTROLLER
+    when_full = ErrorCode.NOT_CONTROLLER
 
     def refused(self, code: ErrorCode) -> Result:
         """Replace NOT_COORDINATOR by NOT_CONTROLLER."""
@@ -546,11 +504,6 @@ class ChangeTopics(ClusterRequest, frozen=True):
     validate_only: bool = False
 
     result = ChangeTopicsResult
-    parks = False
-    reads = False
-    waits = True
-    while_loading = ErrorCode.NOT_CONTROLLER
-    when_full = ErrorCode.NOT_CONTROLLER
 
 
 class GroupConfigChange(NamedTuple):
@@ -590,11 +543,6 @@ class AlterGroupConfigs(ClusterRequest, frozen=True):
     validate_only: bool = False
 
     result = AlterGroupConfigsResult
-    parks = False
-    reads = False
-    waits = True
-    while_loading = ErrorCode.NOT_CONTROLLER
-    when_full = ErrorCode.NOT_CONTROLLER
 
 
 Request: TypeAlias = (
