@@ -13,38 +13,20 @@ import typer
 
 from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
 from groupkeeper.coordinator.cli.group import Output, OutputOption
-from groupkeeper.coordinator.cli.pipeline.options import (
-    TABLES,
-    ApplyOption,
-    ClientConfigOption,
-    DataOption,
-    MasterOption,
-    PlanOption,
-    PlanOutOption,
-    ServerOption,
-    TimeoutOption,
-    UndoOption,
+from groupkeeper.coordinator.cli.pipeline import options, plan_view
+from groupkeeper.coordinator.cli.pipeline.inputs import now_ms, read_properties
+from groupkeeper.coordinator.cli.pipeline.plan_run import (
+    Again,
+    opened_plan,
+    print_result,
+    refuse_with_plan,
 )
-from groupkeeper.coordinator.cli.pipeline.plan_view import (
-    AT_SOURCE,
-    AT_TARGET,
-    as_json,
-    counted,
-    print_facts_of,
-    print_outcomes,
-    print_plan,
-    write_plan,
-)
+from groupkeeper.coordinator.cli.pipeline.plan_view import counted, print_outcomes
 from groupkeeper.coordinator.cli.pipeline.restore import (
     NO_DATA,
     PLANS,
     SPARK_MEMORY,
-    now_ms,
-    opened_plan,
-    read_properties,
-    refuse_with_plan,
     restore_command,
-    tell,
 )
 from groupkeeper.coordinator.cli.pipeline.spark import failures_told, start_spark
 from groupkeeper.coordinator.cli.pipeline.tables import the_only_writer
@@ -63,7 +45,7 @@ def migrate_command(  # noqa: PLR0913  the options of a command
         str | None,
         typer.Option("--from", metavar="HOST:PORT", help="The coordinator of the groups."),
     ] = None,
-    server: ServerOption = None,
+    server: options.ServerOption = None,
     group: Annotated[
         list[str] | None,
         typer.Option("--group", metavar="PATTERN", help="Only matching groups: billing-*."),
@@ -72,9 +54,9 @@ def migrate_command(  # noqa: PLR0913  the options of a command
         list[str] | None,
         typer.Option("--map", metavar="FROM=TO", help="The target's name of a topic."),
     ] = None,
-    data: DataOption = None,
-    plan: PlanOption = None,
-    undo: UndoOption = False,
+    data: options.DataOption = None,
+    plan: options.PlanOption = None,
+    undo: options.UndoOption = False,
     verify: Annotated[
         bool,
         typer.Option(
@@ -82,16 +64,16 @@ def migrate_command(  # noqa: PLR0913  the options of a command
             help="Report differences from the plan; with --from, also changes at the source.",
         ),
     ] = False,
-    apply: ApplyOption = False,
-    out: PlanOutOption = None,
+    apply: options.ApplyOption = False,
+    out: options.PlanOutOption = None,
     output: OutputOption = Output.TABLE,
-    client_config: ClientConfigOption = None,
+    client_config: options.ClientConfigOption = None,
     source_config: Annotated[
         Path | None,
         typer.Option("--from-config", metavar="FILE", help="As --client-config, for --from."),
     ] = None,
-    master: MasterOption = None,
-    timeout: TimeoutOption = 30.0,
+    master: options.MasterOption = None,
+    timeout: options.TimeoutOption = 30.0,
 ) -> None:
     """Move the groups of one coordinator to another, with offsets and metadata unchanged.
 
@@ -104,7 +86,6 @@ def migrate_command(  # noqa: PLR0913  the options of a command
     properties = read_properties(client_config)
     from_properties = read_properties(source_config) if source_config else properties
     away = None if source is None else ClusterEndpoint(source, from_properties, timeout)
-    spark_master = master
     left_out: list[Outcome] = []
     _check_options(plan, (verify, undo, apply), source)
     if plan is not None:
@@ -113,24 +94,24 @@ def migrate_command(  # noqa: PLR0913  the options of a command
         if away is None or server is None:
             fail("name --from and --server, or an existing plan with --plan FILE", USAGE)
         target = ClusterEndpoint(server, properties, timeout)
-        migration = _planned(away, target, data, (topics, group), spark_master)
+        migration = _planned(away, target, data, (topics, group), master)
         made = migration.plan
         path = out or Path(f"migration-{made.id}.json")
-        write_plan(made, path)
+        plan_view.write_plan(made, path)
         _warn_before(migration)
         left_out = migration.left_out()
     else:
         made, path = opened_plan(plan, undo), plan
         target = ClusterEndpoint(server or made.content.server, properties, timeout)
     if verify:
-        _verify(made, path, (target, away), spark_master, output)
+        _verify(made, path, (target, away), master, output)
         return
     if output is Output.TABLE:
-        print_plan(made)
+        plan_view.print_plan(made)
         print()
-    outcomes = _run(made, target, apply, spark_master)
-    again = (path, target.address, client_config)
-    tell(made, again, outcomes + left_out, apply, output)
+    outcomes = _run(made, target, apply, master)
+    again = Again(path, target.address, client_config)
+    print_result(made, again, outcomes + left_out, apply, output)
 
 
 def _check_options(
@@ -260,14 +241,14 @@ def print_verified(
     target, source = places
     if output is Output.JSON:
         at_source = [msgspec.to_builtins(outcome) for outcome in here]
-        print(as_json(made, path, there, applied=False, source_outcomes=at_source))
+        print(plan_view.as_json(made, path, there, applied=False, source_outcomes=at_source))
     else:
-        print_facts_of(made)
+        plan_view.print_facts_of(made)
         print(f"\nAt the target, {target}:")
-        print_outcomes(there, AT_TARGET)
+        print_outcomes(there, plan_view.AT_TARGET)
         if source is not None:
             print(f"\nAt the source, {source}:")
-            print_outcomes(here, AT_SOURCE)
+            print_outcomes(here, plan_view.AT_SOURCE)
         print("\nNothing was changed: --verify only compares.")
     if not all(outcome.is_well for outcome in there + here):
         raise typer.Exit(FAILED)
@@ -280,8 +261,8 @@ def dump_command(
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="An empty directory for the dump.")
     ],
-    client_config: ClientConfigOption = None,
-    timeout: TimeoutOption = 30.0,
+    client_config: options.ClientConfigOption = None,
+    timeout: options.TimeoutOption = 30.0,
 ) -> None:
     """Read a Kafka cluster's __consumer_offsets into files.
 
@@ -343,11 +324,11 @@ def import_command(
     dump: Annotated[
         Path, typer.Argument(metavar="DUMP", help="The directory that dump-offsets wrote.")
     ],
-    tables: Annotated[str, TABLES],
+    tables: Annotated[str, options.TABLES],
     skip_unreadable: Annotated[
         bool, typer.Option("--skip-unreadable", help="Leave out unreadable records.")
     ] = False,
-    master: MasterOption = None,
+    master: options.MasterOption = None,
 ) -> None:
     """Import a Kafka cluster's history into bronze. A second import changes nothing."""
     from groupkeeper.pipeline.kafka_history.dump import DumpError, open_dump

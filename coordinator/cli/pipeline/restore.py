@@ -5,49 +5,38 @@ Long because it has every option of the command with its help.
 
 from __future__ import annotations
 
-import re
-import shlex
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
 from groupkeeper.coordinator.cli.failing import FAILED, NOTHING_MATCHED, USAGE, fail
 from groupkeeper.coordinator.cli.group import Output, OutputOption
-from groupkeeper.coordinator.cli.pipeline.options import (
-    LOG_DIR,
-    TABLES,
-    ApplyOption,
-    ClientConfigOption,
-    DataOption,
-    MasterOption,
-    PlanOption,
-    PlanOutOption,
-    ServerOption,
-    TimeoutOption,
-    UndoOption,
+from groupkeeper.coordinator.cli.pipeline import options
+from groupkeeper.coordinator.cli.pipeline.inputs import (
+    file_name,
+    now_ms,
+    parse_moment,
+    read_properties,
 )
-from groupkeeper.coordinator.cli.pipeline.plan_view import (
-    as_json,
-    moment,
-    print_outcomes,
-    print_plan,
-    read_plan,
-    write_plan,
+from groupkeeper.coordinator.cli.pipeline.plan_run import (
+    Again,
+    carry_out,
+    opened_plan,
+    refuse_with_plan,
 )
+from groupkeeper.coordinator.cli.pipeline.plan_view import moment, write_plan
 from groupkeeper.coordinator.cli.pipeline.spark import failures_told, start_spark
 from groupkeeper.coordinator.cli.pipeline.tables import is_nowhere
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from groupkeeper.pipeline.restore.apply import Outcome
     from groupkeeper.pipeline.restore.cluster import Cluster, ClusterEndpoint
-    from groupkeeper.pipeline.restore.plan import Change, Partition, Plan
+    from groupkeeper.pipeline.restore.plan import Partition, Plan
     from groupkeeper.pipeline.restore.restore import IncompleteHistory, Standing
     from groupkeeper.storage.event_log.segments import Segment
 
@@ -58,8 +47,6 @@ SPARK_MEMORY: Final = "1g"
 
 PLANS: Final = "groupkeeper-plan"
 """The client id for reads; writes use the plan's client id."""
-
-_UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def restore_command(  # noqa: PLR0913  the options of a command
@@ -82,25 +69,25 @@ def restore_command(  # noqa: PLR0913  the options of a command
             "were moved.",
         ),
     ] = None,
-    log: Annotated[Path | None, LOG_DIR] = None,
-    tables: Annotated[str | None, TABLES] = None,
+    log: Annotated[Path | None, options.LOG_DIR] = None,
+    tables: Annotated[str | None, options.TABLES] = None,
     topic: Annotated[
         list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")
     ] = None,
-    server: ServerOption = None,
-    data: DataOption = None,
-    plan: PlanOption = None,
-    undo: UndoOption = False,
-    apply: ApplyOption = False,
+    server: options.ServerOption = None,
+    data: options.DataOption = None,
+    plan: options.PlanOption = None,
+    undo: options.UndoOption = False,
+    apply: options.ApplyOption = False,
     accept_gaps: Annotated[
         bool,
         typer.Option("--accept-gaps", help="Plan even if events of the group may be missing."),
     ] = False,
-    out: PlanOutOption = None,
+    out: options.PlanOutOption = None,
     output: OutputOption = Output.TABLE,
-    client_config: ClientConfigOption = None,
-    master: MasterOption = None,
-    timeout: TimeoutOption = 30.0,
+    client_config: options.ClientConfigOption = None,
+    master: options.MasterOption = None,
+    timeout: options.TimeoutOption = 30.0,
 ) -> None:
     """Restore a group's committed offsets as they were at an earlier moment.
 
@@ -108,6 +95,8 @@ def restore_command(  # noqa: PLR0913  the options of a command
     must be empty, and the history up to the moment complete. --plan FILE --undo --apply undoes it.
     Exits 1 if it was refused.
     """
+    from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
+
     properties = read_properties(client_config)
     if plan is not None:
         refuse_with_plan(
@@ -123,8 +112,9 @@ def restore_command(  # noqa: PLR0913  the options of a command
                 "--out": out,
             }
         )
-        again = (plan, server, client_config)
-        carry_out(opened_plan(plan, undo), again, properties, timeout, apply, output)
+        made, path = opened_plan(plan, undo), plan
+        target = ClusterEndpoint(server or made.content.server, properties, timeout)
+        carry_out(made, target, Again(path, server, client_config), apply, output)
         return
     if undo:
         fail("--undo undoes an applied plan: name it with --plan FILE", USAGE)
@@ -143,43 +133,46 @@ def restore_command(  # noqa: PLR0913  the options of a command
             f"{tables} does not exist: is that the --out of `groupkeeper pipeline run`?",
             NOTHING_MATCHED,
         )
-    from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
-
     places = (store, log, tables)
     history = _History(group, parse_moment(as_of, now_ms()), places, topic or [], accept_gaps)
-    made = _planned(history, ClusterEndpoint(server, properties, timeout), data, master)
+    target = ClusterEndpoint(server, properties, timeout)
+    made = _planned(history, target, data, master)
     path = out or Path(f"restore-{file_name(group)}-{made.id}.json")
     write_plan(made, path)
-    carry_out(made, (path, None, client_config), properties, timeout, apply, output)
-
-
-def refuse_with_plan(given: Mapping[str, object]) -> None:
-    """Refuse options that say how to make a plan if a finished plan is named."""
-    if names := [name for name, value in given.items() if value]:
-        listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-        fail(f"--plan names an existing plan: leave out {listed}", USAGE)
+    carry_out(made, target, Again(path, server, client_config), apply, output)
 
 
 def _require_history(store: Path | None, log: Path | None) -> None:
     """Exit if a place holds no history, before the slow start of Spark."""
-    from groupkeeper.storage.base import StorageError, StoreRefused
     from groupkeeper.storage.event_log.reader import last_seq
     from groupkeeper.storage.event_log.segments import segment_names
     from groupkeeper.storage.open import rows_of
 
-    try:
+    with _reading(store or log):
         if store is not None:
             last_seq(rows_of(store))
         elif log is not None and not segment_names(log):
             fail(f"{log} holds no sealed segment: is it the daemon's log.dir?", NOTHING_MATCHED)
+
+
+@contextmanager
+def _reading(place: object) -> Iterator[None]:
+    """Exit with one line if the history in a place cannot be read."""
+    from groupkeeper.storage.base import StorageError, StoreRefused
+    from groupkeeper.storage.event_log.segments import SegmentError
+
+    try:
+        yield
     except StoreRefused as error:
         fail(f"{error}. --store names the daemon's SQLite file", FAILED)
+    except SegmentError as error:
+        fail(
+            f"{error}. Replace the file with a good copy. If there is none, move the file "
+            "away and add --accept-gaps to plan without its events",
+            FAILED,
+        )
     except (OSError, StorageError) as error:
-        fail(f"{store or log} cannot be read: {error}", FAILED)
-
-
-Again: TypeAlias = tuple[Path, str | None, Path | None]
-"""The options to run a plan again: its file, --server and --client-config."""
+        fail(f"{place} cannot be read: {error}", FAILED)
 
 
 class _History(NamedTuple):
@@ -204,12 +197,11 @@ class _History(NamedTuple):
 def _found(history: _History, master: str | None) -> Standing:
     """Read the history with Spark; exit with one line if that fails."""
     from groupkeeper.pipeline.restore.restore import IncompleteHistory, RestoreError, group_as_of
-    from groupkeeper.storage.base import StorageError, StoreRefused
-    from groupkeeper.storage.event_log.segments import SegmentError
 
     spark = start_spark("restore", master, SPARK_MEMORY)
     typer.echo("groupkeeper: reading the history", err=True)
-    with TemporaryDirectory(prefix="groupkeeper-") as scratch, failures_told():
+    scratch_directory = TemporaryDirectory(prefix="groupkeeper-")
+    with scratch_directory as scratch, failures_told(), _reading(history):
         try:
             events = _events(history, spark, Path(scratch))
             found = group_as_of(events, history.group, history.as_of_ms, history.topics)
@@ -217,16 +209,6 @@ def _found(history: _History, master: str | None) -> Standing:
             fail(str(error), FAILED)
         except RestoreError as error:
             fail(str(error), NOTHING_MATCHED)
-        except StoreRefused as error:
-            fail(f"{error}. --store names the daemon's SQLite file", FAILED)
-        except SegmentError as error:
-            fail(
-                f"{error}. Replace the file with a good copy. If there is none, move the file "
-                "away and add --accept-gaps to plan without its events",
-                FAILED,
-            )
-        except (OSError, StorageError) as error:
-            fail(f"{history} cannot be read: {error}", FAILED)
     unknown = [each for each in sorted(found.unknown) if history.names(each)]
     if unknown:
         names = ", ".join(f"{each.topic}-{each.partition}" for each in unknown)
@@ -363,135 +345,3 @@ def _planned(
         none = f"{history.group!r} has no offset of topic {topic!r}, neither at that moment nor now"
         typer.echo(f"groupkeeper: {none}: is the name right?", err=True)
     return plan
-
-
-def opened_plan(path: Path, undo: bool) -> Plan:
-    """Read a plan, or make its undo, which is the same each time."""
-    plan = read_plan(path)
-    return plan.undo(plan.content.created_ms) if undo else plan
-
-
-def carry_out(
-    plan: Plan,
-    again: Again,
-    properties: dict[str, str],
-    timeout: float,
-    apply: bool,
-    output: Output,
-) -> None:
-    """Show a plan, then check or apply it. Exits 1 if a group needs attention."""
-    from groupkeeper.pipeline.restore.apply import apply as apply_groups
-    from groupkeeper.pipeline.restore.apply import check
-    from groupkeeper.pipeline.restore.cluster import ClusterEndpoint, ClusterError
-
-    if output is Output.TABLE:
-        print_plan(plan)
-        print()
-    endpoint = ClusterEndpoint(again[1] or plan.content.server, properties, timeout)
-    try:
-        with endpoint.open(plan.client_id) as cluster:
-            step = apply_groups if apply else check
-            outcomes = list(step(cluster, plan.content.groups))
-    except ClusterError as error:
-        fail(str(error), FAILED)
-    tell(plan, again, outcomes, apply, output)
-
-
-def tell(plan: Plan, again: Again, outcomes: list[Outcome], apply: bool, output: Output) -> None:
-    """Print the outcomes, and the next command to run."""
-    if output is Output.JSON:
-        print(as_json(plan, again[0], outcomes, applied=apply))
-    else:
-        print_outcomes(outcomes)
-        # an undo has no file of its own: it is made from the plan's file
-        undo = " --undo" if plan.content.undoes is not None else ""
-        back = "" if undo else " --undo"
-        command = _command(plan, again)
-        results = {str(outcome.result) for outcome in outcomes}
-        if "pending" in results:
-            print(f"Nothing was changed. To apply it: {command}{undo} --apply")
-        elif "applied" in results:
-            print(f"To undo it: {command}{back} --apply")
-        elif results == {"done_before"} and not any(_changes(plan)):
-            print("Nothing was changed: there was nothing to do.")
-        elif results == {"done_before"}:
-            print(f"Nothing was changed: all is done. To undo it: {command}{back} --apply")
-        else:
-            print("Nothing was changed.")
-    if not all(outcome.is_well for outcome in outcomes):
-        raise typer.Exit(FAILED)
-
-
-def _changes(plan: Plan) -> Iterator[Change]:
-    return (each for group in plan.content.groups for each in group.to_do)
-
-
-def _command(plan: Plan, again: Again) -> str:
-    """Return the command that runs a plan again, at the server where it ran."""
-    path, server, client_config = again
-    elsewhere = server if server != plan.content.server else None
-    options = {"--plan": path, "--server": elsewhere, "--client-config": client_config}
-    given = [f"{name} {shlex.quote(str(value))}" for name, value in options.items() if value]
-    return " ".join(["groupkeeper pipeline", command_of(plan), *given])
-
-
-def command_of(plan: Plan) -> str:
-    """Return the command that a plan belongs to; an undo belongs to that of its plan."""
-    return "restore" if plan.content.as_of_ms is not None else "migrate"
-
-
-# --- small things ---------------------------------------------------------------------------------
-
-
-def now_ms() -> int:
-    """Return the wall clock, in milliseconds."""
-    return int(datetime.now(UTC).timestamp() * 1000)
-
-
-def parse_moment(text: str, now: int) -> int:
-    """Parse a moment: ISO 8601, or how long ago. Exits if it is neither."""
-    ago = re.fullmatch(r"(\d+)([smhd])(?: ago)?", text.strip())
-    if ago:
-        return _since_1970(text, now - int(ago[1]) * _UNITS_MS[ago[2]])
-    try:
-        at = datetime.fromisoformat(text.strip())
-    except ValueError:
-        fail(f"--as-of {text}: use 2026-11-21T20:15:00Z, or 15m for 15 minutes ago", USAGE)
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=UTC)
-    found = int(at.timestamp() * 1000)
-    if found > now:
-        fail(f"--as-of {text}: {moment(found)} is in the future", USAGE)
-    return _since_1970(text, found)
-
-
-def _since_1970(text: str, at_ms: int) -> int:
-    if at_ms < 0:
-        fail(f"--as-of {text}: is before 1970, and no log is that old", USAGE)
-    return at_ms
-
-
-def read_properties(path: Path | None) -> dict[str, str]:
-    """Read a file of ``name=value`` lines, as Kafka's own tools read with --command-config."""
-    if path is None:
-        return {}
-    found = {}
-    try:
-        lines = path.read_text().splitlines()
-    except OSError as error:
-        fail(f"{path}: {error.strerror or error}", USAGE)
-    except UnicodeDecodeError:
-        fail(f"{path}: is not a text file; is it the right one?", USAGE)
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
-        if text and not text.startswith("#"):
-            name, is_there, value = text.partition("=")
-            if not is_there:
-                fail(f"{path}, line {number}: not of the form name=value", USAGE)
-            found[name.strip()] = value.strip()
-    return found
-
-
-def file_name(text: str) -> str:
-    """Return the text with everything replaced that does not fit in a file name."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:80]

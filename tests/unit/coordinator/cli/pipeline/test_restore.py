@@ -15,21 +15,16 @@ from typer.testing import CliRunner
 from groupkeeper.coordinator.cli.extras import BRINGS
 from groupkeeper.coordinator.cli.group import Output
 from groupkeeper.coordinator.cli.main import app
+from groupkeeper.coordinator.cli.pipeline.inputs import file_name, parse_moment, read_properties
 from groupkeeper.coordinator.cli.pipeline.migrate import import_command, print_verified
+from groupkeeper.coordinator.cli.pipeline.plan_run import Again, print_result
 from groupkeeper.coordinator.cli.pipeline.plan_view import (
     moment,
     print_outcomes,
     print_plan,
     summary,
 )
-from groupkeeper.coordinator.cli.pipeline.restore import (
-    file_name,
-    parse_moment,
-    read_properties,
-    restore_command,
-    tell,
-    wrong_segments,
-)
+from groupkeeper.coordinator.cli.pipeline.restore import restore_command, wrong_segments
 from groupkeeper.coordinator.cli.pipeline.tables import report_command
 from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.pipeline.log.segment_files import ABSENT, lost_problem
@@ -307,7 +302,7 @@ def test_a_plan_is_summed_up_as_a_person_would(partitions: int, wanted: int, sai
 def test_what_comes_next_fits_what_was_found(
     capsys: pytest.CaptureFixture[str], result: Result, said: str
 ) -> None:
-    tell(a_plan(), (Path("p.json"), None, None), [Outcome("billing", result)], False, Output.TABLE)
+    print_result(a_plan(), Again(Path("p.json")), [Outcome("billing", result)], False, Output.TABLE)
     assert said in capsys.readouterr().out
 
 
@@ -315,21 +310,23 @@ def test_a_group_that_was_refused_is_not_said_to_be_ready(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(typer.Exit):
-        tell(a_plan(), (Path("p"), None, None), [Outcome("g", Result.REFUSED)], False, Output.TABLE)
+        print_result(
+            a_plan(), Again(Path("p")), [Outcome("g", Result.REFUSED)], False, Output.TABLE
+        )
     assert capsys.readouterr().out.splitlines() == ["1 group REFUSED", "Nothing was changed."]
 
 
 def test_after_an_apply_the_way_back_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    plan, again = a_plan(), (Path("p.json"), None, None)
-    tell(plan, again, [Outcome("billing", Result.APPLIED, 2)], True, Output.TABLE)
+    plan, again = a_plan(), Again(Path("p.json"))
+    print_result(plan, again, [Outcome("billing", Result.APPLIED, 2)], True, Output.TABLE)
     said = capsys.readouterr().out
     assert "To undo it: groupkeeper pipeline restore --plan p.json --undo --apply" in said
     undo = plan.undo(1)
-    tell(undo, again, [Outcome("billing", Result.PENDING, 2)], False, Output.TABLE)
+    print_result(undo, again, [Outcome("billing", Result.PENDING, 2)], False, Output.TABLE)
     said = capsys.readouterr().out
     assert "To apply it: groupkeeper pipeline restore --plan p.json --undo --apply" in said
     with pytest.raises(typer.Exit):
-        tell(plan, again, [Outcome("g", Result.FAILED)], True, Output.TABLE)
+        print_result(plan, again, [Outcome("g", Result.FAILED)], True, Output.TABLE)
 
 
 def test_what_comes_next_names_the_server_and_the_settings_that_were_named(
@@ -337,12 +334,14 @@ def test_what_comes_next_names_the_server_and_the_settings_that_were_named(
 ) -> None:
     """Else the way back would lead to the server of the plan, which was not changed."""
     plan, done = a_plan(), [Outcome("billing", Result.APPLIED, 2)]
-    tell(plan, (Path("a plan.json"), "other:9092", Path("c")), done, True, Output.TABLE)
+    print_result(
+        plan, Again(Path("a plan.json"), "other:9092", Path("c")), done, True, Output.TABLE
+    )
     assert capsys.readouterr().out.splitlines()[-1] == (
         "To undo it: groupkeeper pipeline restore --plan 'a plan.json' --server other:9092 "
         "--client-config c --undo --apply"
     )
-    tell(plan, (Path("p"), plan.content.server, None), done, True, Output.TABLE)
+    print_result(plan, Again(Path("p"), plan.content.server, None), done, True, Output.TABLE)
     assert "restore --plan p --undo" in capsys.readouterr().out
 
 
@@ -354,7 +353,7 @@ def test_a_plan_that_changes_nothing_is_not_offered_to_be_taken_back(
     purpose = Purpose(PlanKind.RESTORE, "a log", NOW, NOW - 1000)
     plan = make_plan(cluster, {"g": {orders: Committed(5)}}, cluster, purpose)
     outcomes = [Outcome("g", Result.DONE_BEFORE)]
-    tell(plan, (Path("p"), None, None), outcomes, False, Output.TABLE)
+    print_result(plan, Again(Path("p")), outcomes, False, Output.TABLE)
     said = capsys.readouterr().out.splitlines()
     assert said[-1] == "Nothing was changed: there was nothing to do."
 

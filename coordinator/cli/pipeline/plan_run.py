@@ -1,0 +1,113 @@
+"""Open a plan, check it or apply it, and print what to run next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import typer
+
+from groupkeeper.coordinator.cli.failing import FAILED, USAGE, fail
+from groupkeeper.coordinator.cli.group import Output
+from groupkeeper.coordinator.cli.pipeline.plan_view import (
+    as_json,
+    print_outcomes,
+    print_plan,
+    read_plan,
+)
+
+if TYPE_CHECKING:
+    from groupkeeper.pipeline.restore.apply import Outcome
+    from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
+    from groupkeeper.pipeline.restore.plan import Change, Plan
+
+
+class Again(NamedTuple):
+    """The options that run a plan again."""
+
+    path: Path
+    """The file of the plan."""
+    server: str | None = None
+    client_config: Path | None = None
+
+    def command(self, plan: Plan) -> str:
+        """Return the command, for the server where the plan was run."""
+        elsewhere = self.server if self.server != plan.content.server else None
+        options = {
+            "--plan": self.path,
+            "--server": elsewhere,
+            "--client-config": self.client_config,
+        }
+        given = [f"{name} {shlex.quote(str(value))}" for name, value in options.items() if value]
+        return " ".join(["groupkeeper pipeline", command_of(plan), *given])
+
+
+def refuse_with_plan(given: Mapping[str, object]) -> None:
+    """Refuse options that say how to make a plan if a finished plan is named."""
+    if names := [name for name, value in given.items() if value]:
+        listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        fail(f"--plan names an existing plan: leave out {listed}", USAGE)
+
+
+def opened_plan(path: Path, undo: bool) -> Plan:
+    """Read a plan, or make its undo, which is the same each time."""
+    plan = read_plan(path)
+    return plan.undo(plan.content.created_ms) if undo else plan
+
+
+def carry_out(
+    plan: Plan, endpoint: ClusterEndpoint, again: Again, apply: bool, output: Output
+) -> None:
+    """Show a plan, then check or apply it. Exits 1 if a group needs attention."""
+    from groupkeeper.pipeline.restore.apply import apply as apply_groups
+    from groupkeeper.pipeline.restore.apply import check
+    from groupkeeper.pipeline.restore.cluster import ClusterError
+
+    if output is Output.TABLE:
+        print_plan(plan)
+        print()
+    try:
+        with endpoint.open(plan.client_id) as cluster:
+            step = apply_groups if apply else check
+            outcomes = list(step(cluster, plan.content.groups))
+    except ClusterError as error:
+        fail(str(error), FAILED)
+    print_result(plan, again, outcomes, apply, output)
+
+
+def print_result(
+    plan: Plan, again: Again, outcomes: list[Outcome], apply: bool, output: Output
+) -> None:
+    """Print the outcomes, and the next command to run."""
+    if output is Output.JSON:
+        print(as_json(plan, again.path, outcomes, applied=apply))
+    else:
+        print_outcomes(outcomes)
+        # an undo has no file of its own: it is made from the plan's file
+        undo = " --undo" if plan.content.undoes is not None else ""
+        back = "" if undo else " --undo"
+        command = again.command(plan)
+        results = {str(outcome.result) for outcome in outcomes}
+        if "pending" in results:
+            print(f"Nothing was changed. To apply it: {command}{undo} --apply")
+        elif "applied" in results:
+            print(f"To undo it: {command}{back} --apply")
+        elif results == {"done_before"} and not any(_changes(plan)):
+            print("Nothing was changed: there was nothing to do.")
+        elif results == {"done_before"}:
+            print(f"Nothing was changed: all is done. To undo it: {command}{back} --apply")
+        else:
+            print("Nothing was changed.")
+    if not all(outcome.is_well for outcome in outcomes):
+        raise typer.Exit(FAILED)
+
+
+def _changes(plan: Plan) -> Iterator[Change]:
+    return (each for group in plan.content.groups for each in group.to_do)
+
+
+def command_of(plan: Plan) -> str:
+    """Return the command that a plan belongs to; an undo belongs to that of its plan."""
+    return "restore" if plan.content.as_of_ms is not None else "migrate"
