@@ -59,9 +59,9 @@ class _Value(NamedTuple):
     metadata: str
     commit_time_ms: int
     expire_time_ms: int
-    lost_ts_ms: int = -1
+    lost_ts_ms: int
     """When it expired or was deleted; -1 if it is still committed."""
-    reason: str = ""
+    reason: str
 
 
 _GroupOffsets: TypeAlias = dict[tuple[str, int], _Value]
@@ -140,16 +140,24 @@ class OffsetsAsOf:
             }
 
 
+_NOT_LOST: Final = (-1, "")
+
+
+def _value(
+    topic: dict[str, Any],
+    row: dict[str, Any],
+    times_ms: tuple[int, int],
+    lost: tuple[int, str] = _NOT_LOST,
+) -> _Value:
+    """Return a value with the times of its commit and its expiry, and when and why it was lost."""
+    stored = topic["topic_id"], row["offset"], row["leader_epoch"], row["metadata"]
+    return _Value(*stored, *times_ms, *lost)
+
+
 def _committed(offsets: _GroupOffsets, event: EventDict) -> None:
+    times_ms = event["commit_time_ms"], event["expire_time_ms"]
     for topic, row in _rows(event["topics"]):
-        offsets[topic["topic"], row["partition"]] = _Value(
-            topic["topic_id"],
-            row["offset"],
-            row["leader_epoch"],
-            row["metadata"],
-            event["commit_time_ms"],
-            event["expire_time_ms"],
-        )
+        offsets[topic["topic"], row["partition"]] = _value(topic, row, times_ms)
 
 
 def _expired(offsets: _GroupOffsets, event: EventDict) -> None:
@@ -164,30 +172,16 @@ def _lose(offsets: _GroupOffsets, event: EventDict, reason: str) -> None:
     for topic, row in _rows(event["topics"]):
         key = topic["topic"], row["partition"]
         before = offsets.get(key)
-        offsets[key] = _Value(
-            topic["topic_id"],
-            row["offset"],
-            row["leader_epoch"],
-            row["metadata"],
-            row["commit_time_ms"],
-            -1 if before is None else before.expire_time_ms,
-            event["ts_ms"],
-            reason,
-        )
+        expire_time_ms = -1 if before is None else before.expire_time_ms
+        times_ms = row["commit_time_ms"], expire_time_ms
+        offsets[key] = _value(topic, row, times_ms, (event["ts_ms"], reason))
 
 
 def _stood(offsets: _GroupOffsets, event: EventDict) -> None:
     for topic, row in _rows([*event["topics"], *event["lost"]]):
-        offsets[topic["topic"], row["partition"]] = _Value(
-            topic["topic_id"],
-            row["offset"],
-            row["leader_epoch"],
-            row["metadata"],
-            row["commit_time_ms"],
-            row.get("expire_time_ms", -1),
-            row.get("lost_ts_ms", -1),
-            row.get("reason", ""),
-        )
+        times_ms = row["commit_time_ms"], row.get("expire_time_ms", -1)
+        lost = row.get("lost_ts_ms", -1), row.get("reason", "")
+        offsets[topic["topic"], row["partition"]] = _value(topic, row, times_ms, lost)
 
 
 _APPLIES: Final = {
