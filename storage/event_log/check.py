@@ -24,6 +24,7 @@ from groupkeeper.storage.event_log.segments import (
     check_version,
     describe,
     file_problem,
+    in_order,
     log_begin,
     segment_names,
 )
@@ -134,7 +135,7 @@ def verify(
             _log_of(logs, listed.log_id).missing.append(file)
     chain = _chain(directory, found, manifest)
     for log_id, log in logs.items():
-        _sum_up(log, found.get(log_id, []), _begins_after(log_id, found, chain))
+        _sum_up(log, in_order(found.get(log_id, ())), _begins_after(log_id, found, chain))
     for end in chain.missing_ends():
         _log_of(logs, end.log_id).gaps.append((end.first_seq, end.last_seq))
     report.notes += [FORKED.format(**fork._asdict()) for fork in chain.forks()]
@@ -259,10 +260,9 @@ def _horizon(log_id: str, logs: Iterable[str]) -> int:
     return max((found.through_seq for found in snapshots if found is not None), default=0)
 
 
-def _sum_up(log: LogReport, segments: list[Segment], begins_after: int) -> None:
+def _sum_up(log: LogReport, segments: Sequence[Segment], begins_after: int) -> None:
     if not segments:
         return
-    segments.sort(key=lambda segment: (segment.first_seq, segment.last_seq))
     log.segments = len(segments)
     log.events = sum(segment.events for segment in segments)
     log.first_seq, log.first_ts_ms = segments[0].first_seq, segments[0].first_ts_ms

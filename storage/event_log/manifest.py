@@ -17,8 +17,9 @@ import fcntl
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -29,6 +30,7 @@ from groupkeeper.storage.event_log.segments import (
     SegmentError,
     SegmentName,
     describe,
+    in_order,
     log_of_groups_file,
     put_aside,
     segment_names,
@@ -74,6 +76,55 @@ class Manifest:
     def known(self) -> set[str]:
         """Return every file that has a line."""
         return {*self.segments, *self.damaged, *self.removed}
+
+    def of_store(self, log_ids: Iterable[str]) -> StoreSegments:
+        """Return the segments of one store, whose logs are given."""
+        own = set(log_ids)
+        segments = [each for each in self.segments.values() if each.log_id in own]
+        snapshots = [
+            each
+            for each in self.segments.values()
+            if each.log_id not in own and base_log(each.log_id) in own
+        ]
+        damaged = [each for each in self.damaged.values() if base_log(each.log_id) in own]
+        snapshots.sort(key=lambda segment: segment.last_seq)
+        return StoreSegments(in_order(segments), snapshots, in_order(damaged))
+
+
+class StoreSegments(NamedTuple):
+    """The segments of one store, each list in the order of seq."""
+
+    segments: Sequence[Segment]
+    """Segments of events."""
+    snapshots: Sequence[Segment]
+    damaged: Sequence[Segment]
+    """Segments that retention could not read."""
+
+    @property
+    def newest_snapshot(self) -> Sequence[Segment]:
+        """The snapshot that covers the most events; empty if there is none."""
+        return self.snapshots[-1:]
+
+    @property
+    def covered_seq(self) -> int:
+        """The last seq that a snapshot covers; 0 if there is none."""
+        return self.snapshots[-1].last_seq if self.snapshots else 0
+
+    def ends_of_logs(self) -> dict[str, float]:
+        """Return for each log the seq at which the next log began.
+
+        If a log has events beyond that seq, an older copy of the store has replaced those events.
+        """
+        begins: dict[str, int] = {}
+        for snapshot in self.snapshots:  # a log began before its oldest segment that is left
+            begins[base_log(snapshot.log_id)] = snapshot.last_seq
+        for segment in self.segments:
+            before = begins.get(segment.log_id, segment.first_seq)
+            begins[segment.log_id] = min(before, segment.first_seq)
+        return {
+            log_id: min((seq for seq in begins.values() if seq > first), default=inf)
+            for log_id, first in begins.items()
+        }
 
 
 def read_manifest(directory: Path) -> Manifest:

@@ -20,12 +20,6 @@ from groupkeeper.storage.event_log.segments import (
     has_group,
     read_segment,
 )
-from groupkeeper.storage.event_log.settling import (
-    ends_of_logs,
-    own_damaged,
-    own_segments,
-    own_snapshots,
-)
 from groupkeeper.storage.event_log.snapshots import parse_snapshot_log
 from groupkeeper.storage.event_log.source import EventRows, OpenRows
 from groupkeeper.storage.job_thread import JobThread
@@ -185,17 +179,15 @@ class _Files:
         self._expect(self._below_seq)
 
     def _once(self) -> Iterator[EventDict]:
-        manifest = listed_and_found(self._directory)
-        snapshots = own_snapshots(manifest, self._log_ids)
-        for snapshot in snapshots[-1:]:
+        listed = listed_and_found(self._directory).of_store(self._log_ids)
+        for snapshot in listed.newest_snapshot:
             # The last seq of its events is the last seq that it covers.
             if self.done_seq < snapshot.last_seq and self._is_there(snapshot):
                 yield from self._wanted_of(snapshot)
-                self._tell_untold(own_damaged(manifest, self._log_ids))
+                self._tell_untold(listed.damaged)
                 self.done_seq = snapshot.last_seq
-        segments = own_segments(manifest, self._log_ids)
-        ends = ends_of_logs(segments, snapshots)
-        for segment in filter(self._is_there, segments):
+        ends = listed.ends_of_logs()
+        for segment in filter(self._is_there, listed.segments):
             below_seq = min(ends[segment.log_id], self._below_seq)
             if segment.first_seq < below_seq and self.done_seq < segment.last_seq:
                 self._expect(segment.first_seq)

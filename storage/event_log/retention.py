@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from groupkeeper.storage.event_log import manifest
 from groupkeeper.storage.event_log.abandoned_logs import abandoned
-from groupkeeper.storage.event_log.manifest import reconcile, remove_files
+from groupkeeper.storage.event_log.manifest import StoreSegments, reconcile, remove_files
 from groupkeeper.storage.event_log.sealing import FOR_EVER, Pacer, SealSettings
 from groupkeeper.storage.event_log.segment_writer import SegmentWriter
 from groupkeeper.storage.event_log.segments import (
@@ -36,17 +36,12 @@ from groupkeeper.storage.event_log.segments import (
     check_version,
     day_of,
     file_problem,
+    in_order,
     no_hook,
     put_aside,
     read_segment,
     segment_names,
     segment_of_name,
-)
-from groupkeeper.storage.event_log.settling import (
-    ends_of_logs,
-    own_damaged,
-    own_segments,
-    own_snapshots,
 )
 from groupkeeper.storage.event_log.snapshots import (
     MAX_PASS_OFFSETS,
@@ -114,11 +109,10 @@ class LogRetention:
         logs = set(log_ids)
         names = {name.log_id for name in segment_names(directory)}
         found = reconcile(directory, [log for log in names if base_log(log) in logs])
-        known = own_damaged(found, logs)
-        snapshots = own_snapshots(found, logs)
-        told = _Told(own_segments(found, logs), snapshots, sealed_seq)
+        listed = found.of_store(logs)
+        known, snapshots, covered_seq = listed.damaged, listed.snapshots, listed.covered_seq
+        told = _Told(listed, sealed_seq)
         # After a crash, segments that a snapshot covers may still exist.
-        covered_seq = snapshots[-1].last_seq if snapshots else 0
         left = [s for s in told.segments if told.last_seq(s) > max(covered_seq, s.first_seq - 1)]
         done = [s for s in told.segments if s not in left]
         over = [s for s in done if not before_ms <= s.last_ts_ms <= now_ms]
@@ -209,11 +203,9 @@ class _Told:
     If the store was replaced by an older copy, its old log has events that this store never had.
     """
 
-    def __init__(
-        self, segments: Sequence[Segment], snapshots: Sequence[Segment], sealed_seq: float
-    ) -> None:
-        self.segments = segments
-        self._ends = ends_of_logs(segments, snapshots)
+    def __init__(self, listed: StoreSegments, sealed_seq: float) -> None:
+        self.segments = listed.segments
+        self._ends = listed.ends_of_logs()
         self._sealed_seq = sealed_seq
 
     def last_seq(self, segment: Segment) -> int:
@@ -270,7 +262,7 @@ def _holes(
     """
     holes = []
     at = above_seq
-    for segment in sorted([*going, *known], key=lambda s: (s.first_seq, s.last_seq)):
+    for segment in in_order([*going, *known]):
         if segment.first_seq > at + 1:
             day = day_of(segment.first_ts_ms)
             name = SegmentName(day, segment.log_id, at + 1, segment.first_seq - 1)

@@ -21,7 +21,7 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -143,6 +143,11 @@ def segment_names(directory: Path) -> list[SegmentName]:
                     paths = (f"{folder}/{file}" for file in os.listdir(directory / folder))
                     names += [name for path in paths if (name := parse_name(path)) is not None]
     return sorted(names, key=lambda name: (name.log_id, name.first_seq, name.last_seq))
+
+
+def in_order(segments: Iterable[Segment]) -> list[Segment]:
+    """Return segments in the order of seq."""
+    return sorted(segments, key=lambda segment: (segment.first_seq, segment.last_seq))
 
 
 def log_of_groups_file(file: str) -> str:

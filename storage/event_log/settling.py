@@ -10,11 +10,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from groupkeeper.storage.event_log.manifest import Manifest, reconcile, remove_orphans
+from groupkeeper.storage.event_log.manifest import StoreSegments, reconcile, remove_orphans
 from groupkeeper.storage.event_log.segment_writer import remove_temporary
 from groupkeeper.storage.event_log.segments import (
     Segment,
@@ -23,7 +22,7 @@ from groupkeeper.storage.event_log.segments import (
     log_begin,
     segment_names,
 )
-from groupkeeper.storage.event_log.snapshots import base_log, parse_snapshot_log
+from groupkeeper.storage.event_log.snapshots import base_log
 from groupkeeper.storage.event_log.source import EventRows
 
 
@@ -66,9 +65,10 @@ def settle(rows: EventRows, directory: Path) -> Settled:
     manifest = reconcile(directory, [log for log in everything if base_log(log) in own])
     remove_orphans(directory, own, manifest)
     present = {str(name) for name in segment_names(directory)}
-    segments = [s for s in own_segments(manifest, own) if s.file in present]
+    listed = manifest.of_store(own)
+    segments = [segment for segment in listed.segments if segment.file in present]
     first_seq, last_seq = rows.ends()
-    sealed_seq = max(first_seq - 1, _snapshot_in_rows(rows, manifest, own, first_seq))
+    sealed_seq = max(first_seq - 1, _snapshot_in_rows(rows, listed, first_seq))
     later = []
     for segment in segments:
         end_seq = _last_in_rows(rows, segment, first_seq, last_seq)
@@ -83,7 +83,7 @@ def settle(rows: EventRows, directory: Path) -> Settled:
         log_ids=frozenset(own),
         new_log_ids=frozenset(new),
         later=later,
-        lost=_lost(segments, _snapshot_end(manifest, own), first_seq),
+        lost=_lost(segments, listed.covered_seq, first_seq),
         put_aside=manifest.put_aside,
     )
 
@@ -105,50 +105,6 @@ def _follows(directory: Path, name: SegmentName, log_id: str) -> bool:
         begin = log_begin(directory / str(name))
         return begin is not None and begin.previous_log_id == log_id
     return False
-
-
-def own_segments(manifest: Manifest, log_ids: Iterable[str]) -> list[Segment]:
-    """Return the segments of some logs, without snapshots, in the order of seq."""
-    own = set(log_ids)
-    found = [segment for segment in manifest.segments.values() if segment.log_id in own]
-    return sorted(found, key=lambda segment: (segment.first_seq, segment.last_seq))
-
-
-def own_snapshots(manifest: Manifest, log_ids: Iterable[str]) -> list[Segment]:
-    """Return the segments of snapshots of some logs, in the order of seq."""
-    own = set(log_ids)
-    found = [
-        segment
-        for segment in manifest.segments.values()
-        if parse_snapshot_log(segment.log_id) is not None and base_log(segment.log_id) in own
-    ]
-    return sorted(found, key=lambda segment: segment.last_seq)
-
-
-def own_damaged(manifest: Manifest, log_ids: Iterable[str]) -> list[Segment]:
-    """Return the segments of some logs that retention could not read, in the order of seq."""
-    own = set(log_ids)
-    found = [s for s in manifest.damaged.values() if base_log(s.log_id) in own]
-    return sorted(found, key=lambda segment: (segment.first_seq, segment.last_seq))
-
-
-def ends_of_logs(
-    segments: Iterable[Segment], snapshots: Iterable[Segment] = ()
-) -> dict[str, float]:
-    """Return for each log the seq at which the next log began. All logs are of one store.
-
-    If a log has events beyond that seq, an older copy of the store has replaced those events.
-    """
-    begins: dict[str, int] = {}
-    for snapshot in snapshots:  # a log began before its oldest segment that is left
-        begins[base_log(snapshot.log_id)] = snapshot.last_seq
-    for segment in segments:
-        before = begins.get(segment.log_id, segment.first_seq)
-        begins[segment.log_id] = min(before, segment.first_seq)
-    return {
-        log_id: min((seq for seq in begins.values() if seq > first), default=inf)
-        for log_id, first in begins.items()
-    }
 
 
 def _logs_in_rows(rows: EventRows, directory: Path, known: Iterable[str]) -> set[str]:
@@ -181,19 +137,12 @@ def _last_in_rows(rows: EventRows, segment: Segment, first_seq: int, last_seq: i
     return same
 
 
-def _snapshot_end(manifest: Manifest, log_ids: Iterable[str]) -> int:
-    """Return the last seq that a snapshot covers; 0 if there is no snapshot."""
-    return max((s.last_seq for s in own_snapshots(manifest, log_ids)), default=0)
-
-
-def _snapshot_in_rows(
-    rows: EventRows, manifest: Manifest, log_ids: Iterable[str], first_seq: int
-) -> int:
+def _snapshot_in_rows(rows: EventRows, listed: StoreSegments, first_seq: int) -> int:
     """Return the last seq that a snapshot covers and a row still has; 0 if there is none.
 
     The newest row is never deleted, but retention may have deleted its day.
     """
-    for snapshot in own_snapshots(manifest, log_ids)[-1:]:
+    for snapshot in listed.newest_snapshot:
         log_id = base_log(snapshot.log_id)
         if snapshot.last_seq >= first_seq and rows.log_id_at(snapshot.last_seq) == log_id:
             return snapshot.last_seq

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from groupkeeper.storage.event_log.manifest import listed_and_found, write_segments
 from groupkeeper.storage.event_log.reader import read_events
 from groupkeeper.storage.event_log.segments import Segment
-from groupkeeper.storage.event_log.settling import own_damaged, own_segments, own_snapshots
 from groupkeeper.storage.event_log.snapshots import parse_snapshot_log
 from groupkeeper.storage.event_log.source import OpenRows
 
@@ -103,11 +102,9 @@ def _files(open_rows: OpenRows, log_dir: Path | None) -> _Files:
     place = log_dir or note.log_dir
     if place is None:
         return _Files([], log_id)
-    manifest = listed_and_found(Path(place))
-    snapshots = own_snapshots(manifest, note.log_ids)[-1:]
-    through = max((each.last_seq for each in snapshots), default=0)
-    segments = own_segments(manifest, note.log_ids)
-    needed = [s for s in segments if s.last_seq > through and s.first_seq < below_seq]
+    listed = listed_and_found(Path(place)).of_store(note.log_ids)
+    through = listed.covered_seq
+    needed = [s for s in listed.segments if s.last_seq > through and s.first_seq < below_seq]
     if needed and not log_id:  # the row of the last event is deleted, so the last file has it
         log_id = needed[-1].log_id
-    return _Files([*own_damaged(manifest, note.log_ids), *snapshots, *needed], log_id)
+    return _Files([*listed.damaged, *listed.newest_snapshot, *needed], log_id)
