@@ -57,7 +57,7 @@ class Wire:
     def __init__(self, server: KafkaServer, group_id: str) -> None:
         self.group_id = group_id
         self.transport = FakeTransport("127.0.0.1")
-        self.connection = Connection(server)
+        self.connection = Connection(server.shared)
         self.connection.connection_made(cast("Any", self.transport))
 
     async def call(self, api: str, version: int, **values: Any) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Bench:
     def connect(self) -> None:
         """Open a new connection, as after a refusal."""
         self.transport = FakeTransport("127.0.0.1")
-        self.connection = Connection(self.server)
+        self.connection = Connection(self.server.shared)
         self.connection.connection_made(cast("Any", self.transport))
 
     async def call(self, api: str, version: int, **values: Any) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from typing import Protocol
 
 import structlog
 
+from groupkeeper.coordinator.server.held import Held
 from groupkeeper.coordinator.server.stats import CloseReason, ServerStats
 
 SOFT_SHARE = 0.75
@@ -40,50 +41,21 @@ TICK_S = 0.25
 """How often the budget looks for connections that wait for their peer, while much is held."""
 STALLED_TICKS = 20
 """Less than the least session timeout (6 s): a request that waits for memory is read in time."""
-GRAIN_BYTES = 4_096
-"""Smaller changes in the memory of a connection are not reported. They are part of the cost of
-every connection, and each report would cost every commit.
-"""
-OWED_GRAIN_BYTES = 16_384
-"""The same for requests that wait for their answer (pipelined commits), plus a quarter of them."""
-CALL_BYTES = 1_024
-"""The memory of a waiting request besides its bytes: exchange, ticket, the core's request."""
-FRAME_BYTES = 64
-"""The memory of a frame besides its bytes."""
-DECODED_FACTOR = 16
-MAX_DECODED_BYTES = 4_194_304
-"""A request grows when it is decoded: a partition takes 18 bytes in a frame and up to 300 in
-memory. The limit on the elements of a frame (kafka.max_request_elements) limits this too.
-"""
-
-UNCOUNTED_BYTES = 1_024
-REQUEST_BYTES = 256
-"""Waiting requests up to this size, plus this much for each of them, are not counted. They are part
-of the cost of a connection, like ``GRAIN_BYTES``. A member's commit nearly always waits alone.
-"""
 
 _NO_LIMIT = 1 << 62
 
 _log = structlog.get_logger("groupkeeper.server")
 
 
-def cost_bytes(frame_bytes: int) -> int:
-    """Return the memory of a waiting request. The estimate is rather too high than too low."""
-    return CALL_BYTES + frame_bytes + min(DECODED_FACTOR * frame_bytes, MAX_DECODED_BYTES)
-
-
 class Holder(Protocol):
     """A connection, as the budget sees it."""
 
-    held_bytes: int
-    """The last reported size."""
-    stalled_ticks: int
-    """For how many ticks the connection has waited for its peer."""
+    held: Held
+    requests: int
 
-    def waits_for_peer(self) -> bool:
-        """Return whether only the peer can release the memory, by the rest of a frame or by reading
-        replies.
-        """
+    @property
+    def owes(self) -> int:
+        """The number of requests that have begun and are not answered."""
         ...
 
     def look_at_budget(self) -> None:
@@ -112,14 +84,14 @@ class MemoryBudget:
 
     def hold(self, holder: Holder, held_bytes: int) -> None:
         """Report the current memory of a connection. This may close it or another connection."""
-        before = holder.held_bytes
+        before = holder.held.reported_bytes
         if before == held_bytes:
             return
-        holder.held_bytes = held_bytes
+        holder.held.reported_bytes = held_bytes
         self.held_bytes += held_bytes - before
         self._stats.buffered_bytes = self.held_bytes
         if not held_bytes:
-            holder.stalled_ticks = 0
+            holder.held.stalled_ticks = 0
             self._holders.discard(holder)
             self._paused.discard(holder)
         elif not before:
@@ -134,7 +106,7 @@ class MemoryBudget:
         """Return whether the connection may be read. A refused connection is remembered as
         paused.
         """
-        if holder.held_bytes <= self.share_bytes:
+        if holder.held.reported_bytes <= self.share_bytes:
             self._paused.discard(holder)
             return True
         if holder not in self._paused:
@@ -161,14 +133,16 @@ class MemoryBudget:
             self._timer = self._loop.call_later(TICK_S, self._tick)
         if self.held_bytes > self.max_bytes:
             self._close_largest()
-        if holder.held_bytes:
+        if holder.held.reported_bytes:
             holder.look_at_budget()
 
     def _close_largest(self) -> None:
         """Close the largest connections until there is some room. The search costs as much as
         10,000 connections do, so it is done once for many reads.
         """
-        by_size = sorted(self._holders, key=lambda h: h.held_bytes * (1 + h.stalled_ticks))
+        by_size = sorted(
+            self._holders, key=lambda h: h.held.reported_bytes * (1 + h.held.stalled_ticks)
+        )
         while by_size and self.held_bytes > self.max_bytes * ROOM_SHARE:
             by_size.pop().abort(CloseReason.MEMORY_BUDGET)
 
@@ -178,9 +152,11 @@ class MemoryBudget:
         """
         self._timer = None
         for holder in self._holders:
-            holder.stalled_ticks = holder.stalled_ticks + 1 if holder.waits_for_peer() else 0
-        stalled = [h for h in self._holders if h.stalled_ticks >= STALLED_TICKS]
-        stalled.sort(key=lambda h: (h.stalled_ticks, h.held_bytes))
+            held = holder.held
+            is_stalled = held.waits_for_client(holder.requests, holder.owes)
+            held.stalled_ticks = held.stalled_ticks + 1 if is_stalled else 0
+        stalled = [h for h in self._holders if h.held.stalled_ticks >= STALLED_TICKS]
+        stalled.sort(key=lambda h: (h.held.stalled_ticks, h.held.reported_bytes))
         while stalled and self.held_bytes > self.soft_bytes:
             stalled.pop().abort(CloseReason.MEMORY_BUDGET)
         if self.held_bytes > self.soft_bytes:
@@ -192,8 +168,8 @@ class MemoryBudget:
     def _read_on(self) -> None:
         """Resume reading on paused connections, the smallest first, as far as there is room."""
         room = self.soft_bytes - self.held_bytes
-        for holder in sorted(self._paused, key=lambda h: h.held_bytes):
-            room -= holder.held_bytes
-            if room < 0 and holder.held_bytes > self.share_bytes:
+        for holder in sorted(self._paused, key=lambda h: h.held.reported_bytes):
+            room -= holder.held.reported_bytes
+            if room < 0 and holder.held.reported_bytes > self.share_bytes:
                 break
             holder.look_at_budget()

@@ -17,28 +17,25 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from groupkeeper.coordinator.handlers.exchange import Exchange
 from groupkeeper.coordinator.handlers.session import Session
-from groupkeeper.coordinator.server.budget import (
-    FRAME_BYTES,
+from groupkeeper.coordinator.server.held import (
     GRAIN_BYTES,
-    OWED_GRAIN_BYTES,
     REQUEST_BYTES,
     UNCOUNTED_BYTES,
+    Held,
     cost_bytes,
 )
 from groupkeeper.coordinator.server.limits import LARGE_REPLY_BYTES
 from groupkeeper.coordinator.server.listener import PLAINTEXT, Listener
+from groupkeeper.coordinator.server.shared import Shared
 from groupkeeper.coordinator.server.stats import FAST_S, NOT_ANSWERED, CloseReason
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.frames import FrameError, FrameSplitter
 from groupkeeper.protocol.headers import HeaderReader
 from groupkeeper.protocol.packed import LastSender
-
-if TYPE_CHECKING:
-    from groupkeeper.coordinator.server.server import KafkaServer
 
 
 class Connection(asyncio.Protocol):
@@ -46,43 +43,35 @@ class Connection(asyncio.Protocol):
 
     # fmt: off
     __slots__ = (
-        "_backlog", "_backlog_bytes", "_closed", "_doomed", "_headers", "_held_by",
-        "_idle_since", "_listener", "_out", "_owed", "_owed_bytes", "_read_s", "_reading",
-        "_routes", "_scheduled", "_seen", "_seen_by_budget", "_sender", "_server", "_services",
-        "_splitter", "_stats", "_stored_bytes", "_tell_above", "_tell_below", "_transport",
-        "_turning", "_turns", "_unsent_bytes", "_writable", "held_bytes", "peer", "requests",
-        "session", "stalled_ticks",
+        "_backlog", "_closed", "_doomed", "_headers", "_held_by", "_listener", "_out", "_owed",
+        "_read_s", "_reading", "_routes", "_scheduled", "_sender", "_services", "_shared",
+        "_splitter", "_stats", "_transport", "_turning", "_turns", "_writable", "held", "requests",
+        "session",
     )
     # fmt: on
 
-    def __init__(self, server: KafkaServer, listener: Listener = PLAINTEXT) -> None:
-        self._server = server
-        self._services = server.services
+    def __init__(self, shared: Shared, listener: Listener = PLAINTEXT) -> None:
+        self._shared = shared
+        self._services = shared.services
         self._listener = listener.name
         self._routes = listener.routes
-        self._stats = server.stats
-        self._read_s = server.watch.read_s
-        self._turns = server.turns
-        self._splitter = FrameSplitter(server.limits.max_frame_bytes)
+        self._stats = shared.stats
+        self._read_s = shared.watch.read_s
+        self._turns = shared.turns
+        self._splitter = FrameSplitter(shared.limits.max_frame_bytes)
         self._headers = HeaderReader()
         self._sender = LastSender()
-        self.peer = ""  # the address
         self.requests = 0  # of requests that have begun
         # Frames that have not begun, exchanges that are not written, and replies of the next write.
         self._backlog: deque[bytes] = deque()
         self._owed: deque[Exchange] = deque()
         self._out: list[bytes] = []
-        self._backlog_bytes = self._owed_bytes = self._stored_bytes = 0
-        # Bytes written since the peer stopped reading, and the last report to the budget.
-        self._unsent_bytes = self.held_bytes = self.stalled_ticks = 0
-        self._tell_above, self._tell_below = OWED_GRAIN_BYTES, 0
+        self.held = Held(self._splitter, self._backlog)
         # Why we do not begin requests.
         self._held_by: Exchange | None = None
         self._doomed: str | None = None
         self._closed = self._turning = self._scheduled = False
         self._writable = self._reading = True
-        self._seen = self._seen_by_budget = -1  # as the sweep and the budget last saw it
-        self._idle_since = 0.0
 
     # --- Called by the event loop -----------------------------------------------------------------
 
@@ -90,11 +79,11 @@ class Connection(asyncio.Protocol):
         """Start the session of the peer. A connection beyond the limits is closed at once."""
         self._transport = cast("asyncio.Transport", transport)
         peername = transport.get_extra_info("peername")
-        self.peer = str(peername[0]) if peername else "unknown"
-        self.session = Session(self._listener, self.peer)
-        refused = self._server.opened(self)
+        address = str(peername[0]) if peername else "unknown"
+        self.session = Session(self._listener, address)
+        refused = self._shared.opened(self)
         if refused is not None:
-            self._count(refused)
+            self._shared.count_closed(self.session, refused)
             self._closed = True
             transport.close()
             return
@@ -121,7 +110,7 @@ class Connection(asyncio.Protocol):
         if took_s > FAST_S:
             self._stats.times.count_slow(answered_key, took_s)
             self._turns.spend(took_s)
-            self._server.watch.end(begun_s, self.data_received)
+            self._shared.watch.end(begun_s, self.data_received)
 
     def _feed(self, data: bytes) -> None:
         try:
@@ -135,12 +124,10 @@ class Connection(asyncio.Protocol):
         if frames:
             self._backlog.extend(frames)
             for frame in frames:
-                self._backlog_bytes += len(frame)
+                self.held.backlog_bytes += len(frame)
             if self._turns.is_full:
                 self._continue_later()
-            if (
-                self._scheduled
-            ):  # they begin in a later turn, and frames are read until then as far as there is room
+            if self._scheduled:  # they begin in a later turn: until then, only read
                 self._balance()
             else:
                 self._turn()
@@ -154,7 +141,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Continue after the peer has read its replies."""
         self._writable = True
-        self._unsent_bytes = 0
+        self.held.unsent_bytes = 0
         self._account()
         self._continue_later()
         self._balance()
@@ -164,8 +151,8 @@ class Connection(asyncio.Protocol):
         (docs/spec/wire.md#disconnects).
         """
         self._closed = True
-        self._unsent_bytes = 0
-        self._server.closed(self)
+        self.held.unsent_bytes = 0
+        self._shared.closed(self)
         self._let_go()
 
     # --- Called by exchanges ----------------------------------------------------------------------
@@ -189,27 +176,29 @@ class Connection(asyncio.Protocol):
         if exchange.begun_s or exchange.cost_bytes:
             self._waited(exchange)
         if owed[0] is not exchange:
-            self._stored_bytes += len(reply)
-            if len(reply) > GRAIN_BYTES or self._stored_bytes > self._tell_above:
+            self.held.stored_bytes += len(reply)
+            if len(reply) > GRAIN_BYTES or self.held.stored_bytes > self.held.report_above:
                 self._account()
             return
         owed.popleft()
         self._out.append(reply)
         while owed and (reply := owed[0].reply) is not None:
             owed.popleft()
-            self._stored_bytes -= len(reply)
-            self._tell_below = self._owed_bytes + 1
+            self.held.stored_bytes -= len(reply)
+            self.held.report_below = self.held.owed_bytes + 1  # a report is due
             self._out.append(reply)
         if not self._turning:
             self._flush()
-            if self.held_bytes and (self._owed_bytes < self._tell_below or not owed):
+            if self.held.reported_bytes and (
+                self.held.owed_bytes < self.held.report_below or not owed
+            ):
                 self._account()
             # Not now: the caller may be in the middle of answering others.
             self._continue_later()
 
     def _waited(self, exchange: Exchange) -> None:
         """Count a request that waited, or was gathered, and now has its answer."""
-        self._owed_bytes -= exchange.cost_bytes
+        self.held.owed_bytes -= exchange.cost_bytes
         exchange.cost_bytes = 0
         if exchange.begun_s:
             times, took_s = self._stats.times, self._read_s() - exchange.begun_s
@@ -221,7 +210,7 @@ class Connection(asyncio.Protocol):
         """Log a bug of ours that prevented the reply, and close the connection."""
         if self._closed:
             return
-        self._server.refusals.bug(self.peer, exchange.key, exchange.version, error)
+        self._shared.refusals.bug(self.session.address, exchange.key, exchange.version, error)
         self.abort(CloseReason.INTERNAL_ERROR)
 
     def refused(self, exchange: Exchange, reason: str) -> None:
@@ -246,7 +235,7 @@ class Connection(asyncio.Protocol):
         """
         if delay_s <= 0:
             return self._turns.soon(call)
-        return self._server.loop.call_later(delay_s, call).cancel
+        return self._shared.loop.call_later(delay_s, call).cancel
 
     # --- Called by the server -------------------------------------------------------------------
 
@@ -255,39 +244,34 @@ class Connection(asyncio.Protocol):
         """The number of requests that have begun and are not answered."""
         return len(self._owed)
 
-    def sweep(self, now_s: float, idle_s: float) -> None:
-        """Close the connection if it has been idle for too long.
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
 
-        Only whole requests count as activity. A peer that sends one byte a minute is idle.
-        """
-        if self._closed:
-            # We closed it, and the peer does not even read the bytes that were written before.
-            if now_s - self._idle_since >= idle_s:
-                self._transport.abort()
-            return
-        if self._seen != self.requests or (self._owed and self._writable):
-            self._seen = self.requests
-            self._idle_since = now_s
-        elif now_s - self._idle_since >= idle_s:
-            if not self._writable:
-                self.abort(CloseReason.NOT_READING)
-            elif self._splitter.waiting_bytes:
-                self.abort(CloseReason.INCOMPLETE_FRAME)
-            else:
-                self.abort(CloseReason.IDLE)
+    @property
+    def waits_for_us(self) -> bool:
+        return bool(self._owed) and self._writable
+
+    def idle_reason(self) -> CloseReason:
+        if not self._writable:
+            return CloseReason.NOT_READING
+        return CloseReason.INCOMPLETE_FRAME if self._splitter.waiting_bytes else CloseReason.IDLE
+
+    def force_close(self) -> None:
+        self._transport.abort()
 
     def abort(self, reason: CloseReason) -> None:
         """Close at once. Replies that are owed are dropped. Written bytes are sent if the peer
         reads.
         """
         if not self._closed:
-            self._count(reason)
+            self._shared.count_closed(self.session, reason)
             self._flush()
             self._closed = True
             if self._writable:
                 self._transport.close()
         if not self._writable:
-            self._unsent_bytes = 0
+            self.held.unsent_bytes = 0
             self._transport.abort()
         self._let_go()
 
@@ -295,21 +279,11 @@ class Connection(asyncio.Protocol):
         """Begin no more requests (drain)."""
         if self._doomed is None:
             self._doomed = CloseReason.SHUTDOWN
-            self._backlog.clear()
-            self._backlog_bytes = 0
+            self.held.forget_frames()
             self._balance()
             self._account()
 
     # --- Called by the budget ---------------------------------------------------------------------
-
-    def waits_for_peer(self) -> bool:
-        """Return whether only the peer can release the memory, and no request has begun since the
-        last call.
-        """
-        if self._seen_by_budget != self.requests:
-            self._seen_by_budget = self.requests
-            return False
-        return self._unsent_bytes > 0 or (self._splitter.waiting_bytes > 0 and not self._owed)
 
     def look_at_budget(self) -> None:
         self._balance()
@@ -321,7 +295,7 @@ class Connection(asyncio.Protocol):
         if self._turning:
             return
         self._turning = True
-        limits = self._server.limits
+        limits = self._shared.limits
         left = limits.max_turn_requests
         bytes_left = limits.max_turn_bytes
         backlog, out = self._backlog, self._out
@@ -335,12 +309,12 @@ class Connection(asyncio.Protocol):
             and self._writable
             and not self._closed
             and len(self._owed) < limits.max_waiting_requests
-            and self._stored_bytes < limits.max_waiting_bytes
+            and self.held.stored_bytes < limits.max_waiting_bytes
         ):
             left -= 1
             frame = backlog.popleft()
             bytes_left -= len(frame)
-            self._backlog_bytes -= len(frame)
+            self.held.backlog_bytes -= len(frame)
             answered = len(out)
             begun_s = read_s()
             key = self._begin(frame, begun_s)
@@ -397,14 +371,14 @@ class Connection(asyncio.Protocol):
 
     def _owe(self, exchange: Exchange, size_bytes: int) -> None:
         exchange.cost_bytes += size_bytes
-        self._owed_bytes += size_bytes
-        if self._owed_bytes > self._tell_above:
+        self.held.owed_bytes += size_bytes
+        if self.held.owed_bytes > self.held.report_above:
             self._account()
 
     def _drop(self, exchange: Exchange) -> None:
         """Remove an exchange that will not be answered."""
         self._owed.remove(exchange)
-        self._owed_bytes -= exchange.cost_bytes
+        self.held.owed_bytes -= exchange.cost_bytes
         exchange.cost_bytes = 0
         if self._held_by is exchange:
             self._held_by = None
@@ -413,10 +387,9 @@ class Connection(asyncio.Protocol):
         """Stop reading. Close the connection once earlier requests are answered."""
         if self._doomed is not None or self._closed:
             return
-        self._count(reason, **detail)
+        self._shared.count_closed(self.session, reason, **detail)
         self._doomed = reason
-        self._backlog.clear()
-        self._backlog_bytes = 0
+        self.held.forget_frames()
         self._splitter.forget()
         if not self._turning:
             self._close_when_answered()
@@ -429,12 +402,6 @@ class Connection(asyncio.Protocol):
         self._closed = True
         self._transport.close()
         self._let_go()
-
-    def _count(self, reason: str, **detail: Any) -> None:
-        self._server.stats.count_closed(reason)
-        if self.session.software:
-            detail["client_software"] = self.session.software
-        self._server.refusals.write(reason, self.peer, **detail)
 
     def _continue_later(self) -> None:
         if self._scheduled or self._closed or not (self._backlog or self._doomed is not None):
@@ -459,29 +426,20 @@ class Connection(asyncio.Protocol):
         self._stats.bytes_out += len(data)
         self._transport.write(data)
         if not self._writable:
-            self._unsent_bytes += len(data)
+            self.held.unsent_bytes += len(data)
             self._account()
 
     def _account(self) -> None:
         """Report the memory of this connection to the budget, unless the change is small."""
-        owed = self._owed_bytes
-        self._tell_above = owed + (owed >> 2) + OWED_GRAIN_BYTES
-        self._tell_below = owed - (owed >> 2) - OWED_GRAIN_BYTES
-        held = self._unsent_bytes
-        if not self._closed:
-            held += self._backlog_bytes + FRAME_BYTES * len(self._backlog) + self._stored_bytes
-            held += self._splitter.waiting_bytes + owed
-        if held < GRAIN_BYTES:
-            held = 0
-        change = held - self.held_bytes
-        if change > GRAIN_BYTES or change < -GRAIN_BYTES or (change and not held):
-            self._server.budget.hold(self, held)
+        held_bytes = self.held.report(self._closed)
+        if held_bytes is not None:
+            self._shared.budget.hold(self, held_bytes)
 
     def _let_go(self) -> None:
         """Release everything except bytes that the peer may still read. No reference cycle must
         stay, since it would keep the memory until the garbage collector runs.
         """
-        self._backlog.clear()
+        self.held.forget_frames()
         self._splitter.forget()
         self._out.clear()
         self._held_by = None
@@ -492,13 +450,13 @@ class Connection(asyncio.Protocol):
 
     def _balance(self) -> None:
         """Read while there is room for more frames."""
-        limits = self._server.limits
+        limits = self._shared.limits
         wanted = (
             self._doomed is None
             and self._writable
-            and self._backlog_bytes < limits.max_waiting_bytes
+            and self.held.backlog_bytes < limits.max_waiting_bytes
             and len(self._backlog) < limits.max_waiting_requests
-            and self._server.budget.allows(self)
+            and self._shared.budget.allows(self)
         )
         if wanted == self._reading or self._closed:
             return

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from groupkeeper.coordinator.server.budget import MemoryBudget
+from groupkeeper.coordinator.server import idle
 from groupkeeper.coordinator.server.connection import Connection
 from groupkeeper.coordinator.server.limits import ServerLimits
 from groupkeeper.coordinator.server.listener import PLAINTEXT, Listener
-from groupkeeper.coordinator.server.refusals import RefusalLog
+from groupkeeper.coordinator.server.shared import Shared
 from groupkeeper.coordinator.server.stats import CloseReason, ServerStats
-from groupkeeper.coordinator.server.turns import Turns
 from groupkeeper.coordinator.server.watch import CallbackWatch
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ WAIT_STEP_S = 0.01
 
 
 class KafkaServer:
-    """All listeners, all connections, and their common parts."""
+    """All listeners, and the connections that they accepted."""
 
     def __init__(
         self,
@@ -40,20 +38,19 @@ class KafkaServer:
         limits: ServerLimits,
         stats: ServerStats | None = None,
         watch: CallbackWatch | None = None,
-        make_connection: Callable[[KafkaServer, Listener], Connection] = Connection,
+        make_connection: Callable[[Shared, Listener], Connection] = Connection,
     ) -> None:
         """Must be called inside the running loop. Nothing listens before ``start``."""
         self._make_connection = make_connection
+        self.loop = asyncio.get_running_loop()
+        self.shared = Shared(
+            services, limits, stats or ServerStats(), watch or CallbackWatch(), self.loop
+        )
         self.services = services
         self.limits = limits
-        self.stats = stats or ServerStats()
-        self.watch = watch or CallbackWatch()
-        self.loop = asyncio.get_running_loop()
-        self.turns = Turns(self.loop, self.watch.read_s, limits.max_turn_s)
-        self.refusals = RefusalLog(self.loop.time)
-        self.budget = MemoryBudget(limits.max_buffered_bytes, self.stats, self.loop)
-        self.connections: set[Connection] = set()
-        self._of_address: Counter[str] = Counter()
+        self.stats = self.shared.stats
+        self.budget = self.shared.budget
+        self.connections = self.shared.connections
         self.listeners: list[Listener] = []
         self._accepting: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
@@ -63,7 +60,7 @@ class KafkaServer:
         listener.
         """
         accepting = await self.loop.create_server(
-            lambda: self._make_connection(self, listener), sock=sock, backlog=BACKLOG
+            lambda: self._make_connection(self.shared, listener), sock=sock, backlog=BACKLOG
         )
         self.listeners.append(listener)
         self._accepting.append(accepting)
@@ -74,31 +71,6 @@ class KafkaServer:
     def owed(self) -> int:
         """The number of requests of all connections that have begun and are not answered."""
         return sum(connection.owes for connection in self.connections)
-
-    # --- Called by connections --------------------------------------------------------------------
-
-    def opened(self, connection: Connection) -> CloseReason | None:
-        """Register the connection, or return why it is refused."""
-        stats, limits = self.stats, self.limits
-        stats.connections_accepted += 1
-        if len(self.connections) >= limits.max_connections:
-            return CloseReason.TOO_MANY_CONNECTIONS
-        if self._of_address[connection.peer] >= limits.max_connections_per_address:
-            return CloseReason.TOO_MANY_CONNECTIONS_OF_ADDRESS
-        self.connections.add(connection)
-        self._of_address[connection.peer] += 1
-        stats.connections_open = len(self.connections)
-        return None
-
-    def closed(self, connection: Connection) -> None:
-        """Forget the connection."""
-        if connection not in self.connections:
-            return
-        self.connections.remove(connection)
-        self._of_address[connection.peer] -= 1
-        if not self._of_address[connection.peer]:
-            del self._of_address[connection.peer]
-        self.stats.connections_open = len(self.connections)
 
     # --- Shutting down ----------------------------------------------------------------------------
 
@@ -136,5 +108,4 @@ class KafkaServer:
 
     def sweep(self, now_s: float, idle_s: float) -> None:
         """Close every connection that has been idle for too long."""
-        for connection in tuple(self.connections):
-            connection.sweep(now_s, idle_s)
+        idle.sweep(self.connections, now_s, idle_s)

@@ -18,7 +18,7 @@ from groupkeeper.coordinator.handlers.exchange import Exchange
 from groupkeeper.coordinator.runtime.clock import LoopClock
 from groupkeeper.coordinator.server.connection import Connection
 from groupkeeper.coordinator.server.listener import Listener
-from groupkeeper.coordinator.server.server import KafkaServer
+from groupkeeper.coordinator.server.shared import Shared
 from groupkeeper.protocol.versions import APIS, ApiKey
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.base import Batch, ShardAppend, ShardId, StorageError
@@ -222,10 +222,8 @@ class FaultyConnection(Connection):
 
     __slots__ = ("_delays", "_gate", "_peer_takes")
 
-    def __init__(
-        self, server: KafkaServer, listener: Listener, delays: Delays, gate: FaultGate
-    ) -> None:
-        super().__init__(server, listener)
+    def __init__(self, shared: Shared, listener: Listener, delays: Delays, gate: FaultGate) -> None:
+        super().__init__(shared, listener)
         self._delays = delays
         self._gate = gate
         self._peer_takes = True

@@ -19,8 +19,9 @@ from groupkeeper.coordinator.core.requests import (
     OffsetFetchResult,
     Request,
 )
-from groupkeeper.coordinator.server.budget import STALLED_TICKS, TICK_S, cost_bytes
+from groupkeeper.coordinator.server.budget import STALLED_TICKS, TICK_S
 from groupkeeper.coordinator.server.connection import Connection
+from groupkeeper.coordinator.server.held import cost_bytes
 from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.stats import CloseReason
 from tests.helpers.runtime.virtual_loop import turns, virtual_time
@@ -204,7 +205,7 @@ async def test_a_closed_connection_holds_nothing_though_its_join_stays_parked(
     kept = coordinator.tickets[1]
     await turns(2)
     if closed_by == "us":
-        peer.connection.sweep(0, 1)
+        server.sweep(0, 1)
         peer.connection.abort(CloseReason.IDLE)
         assert server.budget.held_bytes == 0
     gc.collect()
@@ -227,7 +228,7 @@ class _Canary:
 
     @classmethod
     def on(cls, connection: Connection) -> _Canary:
-        connection.peer = canary = cls()  # type: ignore[assignment]
+        connection.held = canary = cls()  # type: ignore[assignment]
         return canary
 
 

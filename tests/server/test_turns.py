@@ -94,8 +94,8 @@ def test_what_was_cancelled_is_not_called() -> None:
     async def scenario() -> None:
         busy = Busy()
         called: list[str] = []
-        cancel = busy.server.turns.soon(lambda: called.append("cancelled"))
-        busy.server.turns.soon(lambda: called.append("called"))
+        cancel = busy.server.shared.turns.soon(lambda: called.append("cancelled"))
+        busy.server.shared.turns.soon(lambda: called.append("called"))
         cancel()
         await busy.turn()
         assert called == ["called"]

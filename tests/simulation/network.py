@@ -86,7 +86,7 @@ class Wire:
         self._waiting: deque[tuple[int, Sequence[Call]]] = deque()
         self._correlation_id = 0
         self._transport = Transport(self)
-        self._connection = Connection(node.server)
+        self._connection = Connection(node.server.shared)
         self._connection.connection_made(cast("Any", self._transport))
         self._to_server: deque[tuple[float, bytes]] = deque()
         self._last_arrival_s = 0.0

@@ -12,6 +12,7 @@ from groupkeeper.coordinator.server.connection import Connection
 from groupkeeper.coordinator.server.limits import ServerLimits
 from groupkeeper.coordinator.server.listener import PLAINTEXT, Listener
 from groupkeeper.coordinator.server.server import KafkaServer
+from groupkeeper.coordinator.server.shared import Shared
 from groupkeeper.coordinator.server.watch import CallbackWatch
 from tests.helpers.wire.handling import FakeCoordinator, decode, make_services
 from tests.helpers.wire.raw_client import encode_request
@@ -63,11 +64,11 @@ class Peer:
         self,
         server: KafkaServer,
         address: str = "127.0.0.1",
-        make_connection: Callable[[KafkaServer, Listener], Connection] = Connection,
+        make_connection: Callable[[Shared, Listener], Connection] = Connection,
         listener: Listener = PLAINTEXT,
     ) -> None:
         self.transport = FakeTransport(address)
-        self.connection = make_connection(server, listener)
+        self.connection = make_connection(server.shared, listener)
         self.connection.connection_made(cast("Any", self.transport))
 
     def send(self, *frames: bytes) -> None:

@@ -1,0 +1,104 @@
+"""The memory that one connection makes us hold, as the budget of all connections counts it."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from groupkeeper.protocol.frames import FrameSplitter
+
+GRAIN_BYTES = 4_096
+"""Smaller changes in the memory of a connection are not reported. They are part of the cost of
+every connection, and each report would cost every commit.
+"""
+OWED_GRAIN_BYTES = 16_384
+"""The same for requests that wait for their answer (pipelined commits), plus a quarter of them."""
+CALL_BYTES = 1_024
+"""The memory of a waiting request besides its bytes: exchange, ticket, the core's request."""
+FRAME_BYTES = 64
+"""The memory of a frame besides its bytes."""
+DECODED_FACTOR = 16
+MAX_DECODED_BYTES = 4_194_304
+"""A request grows when it is decoded: a partition takes 18 bytes in a frame and up to 300 in
+memory. The limit on the elements of a frame (kafka.max_request_elements) limits this too.
+"""
+
+UNCOUNTED_BYTES = 1_024
+REQUEST_BYTES = 256
+"""Waiting requests up to this size, plus this much for each of them, are not counted. They are part
+of the cost of a connection, like ``GRAIN_BYTES``. A member's commit nearly always waits alone.
+"""
+
+
+def cost_bytes(frame_bytes: int) -> int:
+    """Return the memory of a waiting request. The estimate is rather too high than too low."""
+    return CALL_BYTES + frame_bytes + min(DECODED_FACTOR * frame_bytes, MAX_DECODED_BYTES)
+
+
+class Held:
+    """What one connection holds, in bytes."""
+
+    __slots__ = (
+        "_backlog",
+        "_requests_seen",
+        "_splitter",
+        "backlog_bytes",
+        "owed_bytes",
+        "report_above",
+        "report_below",
+        "reported_bytes",
+        "stalled_ticks",
+        "stored_bytes",
+        "unsent_bytes",
+    )
+
+    def __init__(self, splitter: FrameSplitter, backlog: deque[bytes]) -> None:
+        """``splitter`` has the bytes of an incomplete frame, ``backlog`` the frames that have not
+        begun.
+        """
+        self._splitter = splitter
+        self._backlog = backlog
+        self.backlog_bytes = 0
+        self.owed_bytes = 0
+        """Of requests that wait for their answer."""
+        self.stored_bytes = 0
+        """Of replies that wait for an earlier reply."""
+        self.unsent_bytes = 0
+        """Written since the client stopped reading."""
+        self.reported_bytes = 0
+        """The last report to the budget."""
+        self.report_above = OWED_GRAIN_BYTES
+        """A report is due if more than this is owed, or less than ``report_below``."""
+        self.report_below = 0
+        self.stalled_ticks = 0
+        """The budget's: for how many ticks the connection has waited for its client."""
+        self._requests_seen = -1
+
+    def forget_frames(self) -> None:
+        """Drop the frames that have not begun."""
+        self._backlog.clear()
+        self.backlog_bytes = 0
+
+    def report(self, is_closed: bool) -> int | None:
+        """Return what is held now, or None if it differs little from the last report."""
+        owed = self.owed_bytes
+        self.report_above = owed + (owed >> 2) + OWED_GRAIN_BYTES
+        self.report_below = owed - (owed >> 2) - OWED_GRAIN_BYTES
+        held = self.unsent_bytes
+        if not is_closed:
+            held += self.backlog_bytes + FRAME_BYTES * len(self._backlog) + self.stored_bytes
+            held += self._splitter.waiting_bytes + owed
+        if held < GRAIN_BYTES:
+            held = 0
+        change = held - self.reported_bytes
+        if change > GRAIN_BYTES or change < -GRAIN_BYTES or (change and not held):
+            return held
+        return None
+
+    def waits_for_client(self, requests: int, owes: int) -> bool:
+        """Return whether only the client can release the memory, by the rest of a frame or by
+        reading replies, and no request has begun since the last call.
+        """
+        if self._requests_seen != requests:
+            self._requests_seen = requests
+            return False
+        return self.unsent_bytes > 0 or (self._splitter.waiting_bytes > 0 and not owes)
