@@ -53,96 +53,45 @@ OFFSETS_RETENTION_MINUTES = "offsets.retention.minutes"
 
 _INT, _BOOLEAN = ConfigKind.INT, ConfigKind.BOOLEAN
 
+
+def _kafka(name: str, default: int, least: int, most: int, doc: str) -> ConfigKey:
+    return ConfigKey(name, _INT, str(default), least, most, doc=doc)
+
+
+def _ours(name: str, kind: ConfigKind, default: str, doc: str, least: int = 0) -> ConfigKey:
+    return ConfigKey(name, kind, default, least, kafka_synonym=False, doc=doc)
+
+
+def _of_type(group_type: str, members: str) -> tuple[ConfigKey, ...]:
+    """Return the keys that Kafka has for each of its newer group types."""
+    heartbeat = f"How often members of {members} are told to heartbeat."
+    silence = f"How long a member of {members} may be silent."
+    pause = f"The least time between two computations of a {group_type} group's assignment."
+    return (
+        _kafka(f"{group_type}.session.timeout.ms", 45_000, 45_000, 60_000, silence),
+        _kafka(f"{group_type}.heartbeat.interval.ms", 5_000, 5_000, 15_000, heartbeat),
+        _kafka(f"{group_type}.assignment.interval.ms", 1_000, 0, 15_000, pause),
+    )
+
+
+_STANDBY = "Standby replicas of each task."
+_FIRST_MEMBERS = "How long a streams group waits for its first members."
 _KAFKA = (
-    ConfigKey(
-        "consumer.session.timeout.ms",
-        _INT,
-        "45000",
-        45_000,
-        60_000,
-        doc="How long a member of the consumer protocol may be silent.",
-    ),
-    ConfigKey(
-        "consumer.heartbeat.interval.ms",
-        _INT,
-        "5000",
-        5_000,
-        15_000,
-        doc="How often members of the consumer protocol are told to heartbeat.",
-    ),
-    ConfigKey(
-        "consumer.assignment.interval.ms",
-        _INT,
-        "1000",
-        0,
-        15_000,
-        doc="The least time between two computations of a consumer group's assignment.",
-    ),
-    ConfigKey(
-        "streams.session.timeout.ms",
-        _INT,
-        "45000",
-        45_000,
-        60_000,
-        doc="How long a member of a streams group may be silent.",
-    ),
-    ConfigKey(
-        "streams.heartbeat.interval.ms",
-        _INT,
-        "5000",
-        5_000,
-        15_000,
-        doc="How often members of a streams group are told to heartbeat.",
-    ),
-    ConfigKey(
-        "streams.assignment.interval.ms",
-        _INT,
-        "1000",
-        0,
-        15_000,
-        doc="The least time between two computations of a streams group's assignment.",
-    ),
-    ConfigKey(
-        "streams.num.standby.replicas", _INT, "0", 0, 2, doc="Standby replicas of each task."
-    ),
-    ConfigKey(
-        "streams.initial.rebalance.delay.ms",
-        _INT,
-        "3000",
-        0,
-        2**31 - 1,
-        doc="How long a streams group waits for its first members.",
-    ),
+    *_of_type("consumer", "the consumer protocol"),
+    *_of_type("streams", "a streams group"),
+    _kafka("streams.num.standby.replicas", 0, 0, 2, _STANDBY),
+    _kafka("streams.initial.rebalance.delay.ms", 3_000, 0, 2**31 - 1, _FIRST_MEMBERS),
 )
+
+_MONOTONIC = "Refuse a member's commit of an offset below the stored one; administrators may."
+_MAX_JOIN = "The longest a join phase may last, whatever its members ask for; 0: no bound."
+_DELAY = "How long an empty classic group waits for more members."
+_RETENTION = "How long offsets outlive their use (offsets.retention.minutes, for this group)."
 _OURS = (
-    ConfigKey(
-        COMMIT_MONOTONIC,
-        _BOOLEAN,
-        "false",
-        kafka_synonym=False,
-        doc="Refuse a member's commit of an offset below the stored one; administrators may.",
-    ),
-    ConfigKey(
-        REBALANCE_MAX_JOIN_MS,
-        _INT,
-        "0",
-        kafka_synonym=False,
-        doc="The longest a join phase may last, whatever its members ask for; 0: no bound.",
-    ),
-    ConfigKey(
-        INITIAL_REBALANCE_DELAY_MS,
-        _INT,
-        "",
-        doc="How long an empty classic group waits for more members.",
-    ),
-    ConfigKey(
-        OFFSETS_RETENTION_MINUTES,
-        _INT,
-        "",
-        1,
-        kafka_synonym=False,
-        doc="How long offsets outlive their use (offsets.retention.minutes, for this group).",
-    ),
+    _ours(COMMIT_MONOTONIC, _BOOLEAN, "false", _MONOTONIC),
+    _ours(REBALANCE_MAX_JOIN_MS, _INT, "0", _MAX_JOIN),
+    ConfigKey(INITIAL_REBALANCE_DELAY_MS, _INT, "", doc=_DELAY),
+    _ours(OFFSETS_RETENTION_MINUTES, _INT, "", _RETENTION, least=1),
 )
 
 CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = {key.name: key for key in (*_KAFKA, *_OURS)}
