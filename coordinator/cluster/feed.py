@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
+from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
 from groupkeeper.coordinator.core.cluster.image import TopicImage
-from groupkeeper.coordinator.core.cluster.settings import GroupOverrides
 from groupkeeper.coordinator.core.records import OffsetsAdopted, OffsetsCommitted
 from groupkeeper.coordinator.runtime.shards import AnyShard, ClusterRunner
 from groupkeeper.storage.base import CLUSTER_SHARD, ShardId
@@ -60,7 +60,7 @@ class ClusterFeed:
 
     def settings(self, shard_id: ShardId) -> Mapping[str, GroupOverrides]:
         """Return the durable settings of single groups in a shard."""
-        return self._configs.settings(shard_id)
+        return self._configs.overrides(shard_id)
 
     def loaded(self, shard_id: ShardId, shard: AnyShard) -> None:
         """Read topics and configs, or ends, from a loaded shard."""
@@ -92,7 +92,7 @@ class ClusterFeed:
 
     def _push(self, changed: set[ShardId]) -> None:
         for shard_id in changed:
-            self._push_settings(shard_id, self._configs.settings(shard_id))
+            self._push_settings(shard_id, self._configs.overrides(shard_id))
 
 
 def _adopted_ends(record: OffsetsAdopted) -> dict[tuple[str, int], int]:

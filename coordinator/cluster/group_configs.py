@@ -1,7 +1,7 @@
 """The durable configs of single groups (docs/spec/administration.md#group-configs).
 
 Configs are records in the cluster shard. This store serves the readers: handlers read the strings,
-each shard of groups reads the settings of its groups. It knows nothing of the runtime, which feeds
+each shard of groups reads the overrides of its groups. It knows nothing of the runtime, which feeds
 it.
 """
 
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from groupkeeper.coordinator.core.cluster.settings import GroupOverrides, to_settings
+from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides, to_overrides
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.records import GroupConfigs, Record
 from groupkeeper.coordinator.core.routing import shard_of
 
 
 class GroupConfigStore:
-    """Configs of groups by group, and their settings by shard."""
+    """Configs of groups by group, and their overrides by shard."""
 
     def __init__(self, shards: int, limits: CoreLimits) -> None:
         """Start without configs. ``shards`` is the number of shards of groups."""
@@ -24,7 +24,7 @@ class GroupConfigStore:
         """The settings of a group without configs."""
         self._shards = shards
         self._configs: dict[str, Mapping[str, str]] = {}
-        self._settings: dict[int, Mapping[str, GroupOverrides]] = {}
+        self._overrides: dict[int, Mapping[str, GroupOverrides]] = {}
 
     def of(self, group_id: str) -> Mapping[str, str]:
         """Return the configs of a group, by key."""
@@ -34,19 +34,19 @@ class GroupConfigStore:
         """Return the groups that have configs."""
         return list(self._configs)
 
-    def settings(self, shard_id: int) -> Mapping[str, GroupOverrides]:
-        """Return the settings of the groups in a shard. The mapping is never changed, only
+    def overrides(self, shard_id: int) -> Mapping[str, GroupOverrides]:
+        """Return the overrides of the groups in a shard. The mapping is never changed, only
         replaced.
         """
-        return self._settings.get(shard_id, {})
+        return self._overrides.get(shard_id, {})
 
     def replace(self, configs: Mapping[str, Mapping[str, str]]) -> set[int]:
-        """Replace all configs after a load. Return the shards with a changed setting."""
+        """Replace all configs after a load. Return the shards whose overrides changed."""
         changed = {g: configs.get(g, {}) for g in configs.keys() | self._configs.keys()}
         return self._take(changed)
 
     def apply(self, records: Iterable[Record]) -> set[int]:
-        """Apply durable records of the cluster shard. Return the shards with a changed setting."""
+        """Apply durable records of the cluster shard. Return the shards whose overrides changed."""
         found = [record for record in records if isinstance(record, GroupConfigs)]
         return self._take({record.group_id: record.configs for record in found})
 
@@ -56,12 +56,12 @@ class GroupConfigStore:
             if configs == self.of(group_id):
                 continue
             shard_id = shard_of(group_id, self._shards)
-            settings = by_shard.setdefault(shard_id, dict(self.settings(shard_id)))
+            overrides = by_shard.setdefault(shard_id, dict(self.overrides(shard_id)))
             if configs:
                 self._configs[group_id] = configs
-                settings[group_id] = to_settings(configs)
+                overrides[group_id] = to_overrides(configs)
             else:
                 del self._configs[group_id]
-                del settings[group_id]
-        self._settings |= by_shard
+                del overrides[group_id]
+        self._overrides |= by_shard
         return set(by_shard)

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from groupkeeper.coordinator.core.classic import admin, group_view, joining, membership, rebalance
+from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
 from groupkeeper.coordinator.core.cluster.image import TopicImage
-from groupkeeper.coordinator.core.cluster.settings import GroupOverrides
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.handling import HANDLERS
@@ -106,14 +106,14 @@ class Shard(ShardState):
             topic_sweep.start_sweep(self)
         return step
 
-    def configs_changed(self, settings: Mapping[str, GroupOverrides], now: Now) -> Step:
+    def configs_changed(self, overrides: Mapping[str, GroupOverrides], now: Now) -> Step:
         """Apply the configs of single groups to every later decision."""
         self.now = now
         self.step = step = Step()
-        changed = [g for g in self.groups if self.settings.get(g) != settings.get(g)]
-        self.settings = settings
+        changed = [g for g in self.groups if self.overrides.get(g) != overrides.get(g)]
+        self.overrides = overrides
         for group_id in changed:
-            rebalance.settings_changed(self, self.groups[group_id])
+            rebalance.overrides_changed(self, self.groups[group_id])
         return step
 
     def loaded(self, now: Now) -> Step:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from groupkeeper.coordinator.core.cluster.group_configs import NO_OVERRIDES, GroupOverrides
 from groupkeeper.coordinator.core.cluster.image import TopicImage
-from groupkeeper.coordinator.core.cluster.settings import NO_SETTINGS, GroupOverrides
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind, Deadlines
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.events import Event
@@ -70,8 +70,8 @@ class ShardState:
         """Committed offsets of all groups, counted in ``apply`` so that a scrape need not iterate
         over them.
         """
-        self.settings: Mapping[str, GroupOverrides] = {}
-        """Settings of single groups. All other groups follow ``limits``."""
+        self.overrides: Mapping[str, GroupOverrides] = {}
+        """The configs of single groups. All other groups follow ``limits``."""
         self.deadlines = Deadlines(limits.heartbeat_check_interval_ms)
         self.retention = Deadline(DeadlineKind.RETENTION, ("", ""))
         self.sweep = Deadline(DeadlineKind.SWEEP, ("", ""))
@@ -99,9 +99,9 @@ class ShardState:
         new step.
         """
 
-    def settings_of(self, group: Group) -> GroupOverrides:
-        """Return the settings of this group."""
-        return self.settings.get(group.group_id, NO_SETTINGS)
+    def overrides_of(self, group: Group) -> GroupOverrides:
+        """Return the configs of this group."""
+        return self.overrides.get(group.group_id, NO_OVERRIDES)
 
     # --- effects ---
 

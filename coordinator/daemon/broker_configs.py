@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from groupkeeper.coordinator.core.cluster.settings import ConfigKind
+from groupkeeper.coordinator.core.cluster.group_configs import ConfigKind
 from groupkeeper.coordinator.daemon.config import Settings
 from groupkeeper.coordinator.handlers.services import BrokerConfig
 

@@ -42,7 +42,7 @@ from groupkeeper.storage.base import CanBeMoved, OffsetStorage, StorageError, St
 from groupkeeper.storage.cancellation import unless_cancelled
 
 if TYPE_CHECKING:
-    from groupkeeper.coordinator.core.cluster.settings import GroupOverrides
+    from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
     from groupkeeper.coordinator.core.records import Record
     from groupkeeper.coordinator.runtime.clock import Clock
     from groupkeeper.coordinator.runtime.settings import CoordinatorConfig

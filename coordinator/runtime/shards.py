@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
 from groupkeeper.coordinator.core.cluster.image import TopicImage
-from groupkeeper.coordinator.core.cluster.settings import GroupOverrides
 from groupkeeper.coordinator.core.cluster.shard import ClusterShard
 from groupkeeper.coordinator.core.groups.census import Census
 from groupkeeper.coordinator.core.limits import CoreLimits
@@ -35,7 +35,7 @@ class AnyShard(Protocol):
         """Apply a new image of topics."""
         ...
 
-    def configs_changed(self, settings: Mapping[str, GroupOverrides], now: Now) -> Step:
+    def configs_changed(self, overrides: Mapping[str, GroupOverrides], now: Now) -> Step:
         """Apply the settings of single groups of this shard."""
         ...
 
@@ -82,7 +82,7 @@ class ClusterRunner(ClusterShard):
         """Do nothing: the image comes from this shard."""
         return Step()
 
-    def configs_changed(self, settings: Mapping[str, GroupOverrides], now: Now) -> Step:
+    def configs_changed(self, overrides: Mapping[str, GroupOverrides], now: Now) -> Step:
         """Do nothing: the settings come from this shard."""
         return Step()
 

@@ -38,9 +38,9 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
         "coordinator/core/classic/test_static_members",
         "coordinator/core/test_restart",
     ),
-    "coordinator/core/cluster/settings": (
+    "coordinator/core/cluster/group_configs": (
         "coordinator/core/cluster/test_changes",
-        "coordinator/core/cluster/test_group_settings",
+        "coordinator/core/cluster/test_group_configs",
     ),
     "coordinator/core/classic/joining": (
         "coordinator/core/classic/test_join",
@@ -67,7 +67,7 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
     ),
     "coordinator/core/shard": (
         "coordinator/core/test_restart",
-        "coordinator/core/cluster/test_group_settings",
+        "coordinator/core/cluster/test_group_configs",
         "coordinator/core/offsets/test_topics_changed",
     ),
     "coordinator/core/state": (

@@ -6,7 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
-from groupkeeper.coordinator.core.cluster.settings import CONFIG_KEYS, config_error, to_settings
+from groupkeeper.coordinator.core.cluster.group_configs import (
+    CONFIG_KEYS,
+    config_error,
+    to_overrides,
+)
 from groupkeeper.coordinator.core.cluster.shard import ClusterShard
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
@@ -78,6 +82,8 @@ def test_shard_store_and_replay_agree_and_nothing_wrong_is_kept(
     loaded.replace(shard.configs)
     for store in (followed, loaded):
         assert {g: store.of(g) for g in store.groups()} == shard.configs
-        by_shard = {g: settings for n in range(SHARDS) for g, settings in store.settings(n).items()}
-        assert by_shard == {g: to_settings(configs) for g, configs in shard.configs.items()}
-        assert all(g in store.settings(shard_of(g, SHARDS)) for g in by_shard)
+        by_shard = {
+            g: settings for n in range(SHARDS) for g, settings in store.overrides(n).items()
+        }
+        assert by_shard == {g: to_overrides(configs) for g, configs in shard.configs.items()}
+        assert all(g in store.overrides(shard_of(g, SHARDS)) for g in by_shard)

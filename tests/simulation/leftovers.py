@@ -43,7 +43,7 @@ def _past_their_time(shard: ShardState, now: Now) -> Iterator[Leftover]:
     for group_id, group in shard.groups.items():
         if group.state is GroupState.EMPTY and not group.offsets:
             yield group_id, "", -1
-        own_ms = shard.settings_of(group).offsets_retention_ms
+        own_ms = shard.overrides_of(group).offsets_retention_ms
         retention_ms = shard.limits.offsets_retention_ms if own_ms is None else own_ms
         for topic, partition, offset in group.stored_offsets():
             until_ms = _until_ms(group, topic, offset, retention_ms)

@@ -80,7 +80,7 @@ class Patience:
             if group_id == group_of_request:
                 patience.hear(group, request, result, now_ms)
             early += patience.ended_early(group, step, now_ms)
-            bound_ms = shard.settings_of(group).rebalance_max_join_ms
+            bound_ms = shard.overrides_of(group).rebalance_max_join_ms
             patience.follow(group, _initial_delay_ms(shard, group), bound_ms, now_ms)
         assert not early, early[0]
 
@@ -245,7 +245,7 @@ class GroupPatience:
 
 
 def _initial_delay_ms(shard: ShardState, group: Group) -> int:
-    told_ms = shard.settings_of(group).initial_rebalance_delay_ms
+    told_ms = shard.overrides_of(group).initial_rebalance_delay_ms
     return shard.limits.initial_rebalance_delay_ms if told_ms is None else told_ms
 
 

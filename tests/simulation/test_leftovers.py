@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupkeeper.coordinator.core.cluster.settings import GroupOverrides
+from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
 from groupkeeper.coordinator.core.offsets import retention
 from groupkeeper.coordinator.core.requests import JoinProtocol, Now
 from groupkeeper.protocol.consumer_protocol import Subscription, encode_subscription

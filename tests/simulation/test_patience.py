@@ -9,7 +9,7 @@ import re
 import pytest
 
 from groupkeeper.coordinator.core.classic import rebalance
-from groupkeeper.coordinator.core.cluster.settings import GroupOverrides
+from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
 from groupkeeper.coordinator.core.deadlines import Deadline
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted, RebalanceEnd
@@ -139,7 +139,7 @@ def test_what_is_set_too_late_ends_it_from_then_on(story):
     story.advance(5_000)
     assert story.pass_by(0) == []
     with pytest.MonkeyPatch.context() as meanwhile:
-        meanwhile.setattr(rebalance, "settings_changed", lambda *_: None)
+        meanwhile.setattr(rebalance, "overrides_changed", lambda *_: None)
         bound(story, 2_000)
     story.ends_within(0, "g in PreparingRebalance, generation 1: should be over")
 

@@ -66,7 +66,7 @@ def prepare(shard: ShardState, group: Group, reason: str, member_id: str) -> Non
 
 
 def _initial_delay_ms(shard: ShardState, group: Group) -> int:
-    delay_ms = shard.settings_of(group).initial_rebalance_delay_ms
+    delay_ms = shard.overrides_of(group).initial_rebalance_delay_ms
     return shard.limits.initial_rebalance_delay_ms if delay_ms is None else delay_ms
 
 
@@ -79,11 +79,11 @@ def _arm_join_phase(shard: ShardState, group: Group, wait_ms: int) -> None:
 
 def _join_bound_at(shard: ShardState, group: Group) -> int | None:
     """Return when ``rebalance.max.join.ms`` ends the current join phase."""
-    bound_ms = shard.settings_of(group).rebalance_max_join_ms
+    bound_ms = shard.overrides_of(group).rebalance_max_join_ms
     return None if bound_ms is None else group.rebalance_started_ms + bound_ms
 
 
-def settings_changed(shard: ShardState, group: Group) -> None:
+def overrides_changed(shard: ShardState, group: Group) -> None:
     """Apply a changed ``rebalance.max.join.ms`` to the current join phase."""
     bound_at = _join_bound_at(shard, group)
     due_at = group.join_phase.at

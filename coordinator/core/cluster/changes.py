@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from groupkeeper.coordinator.core.cluster.settings import CONFIG_KEYS, config_error, normal_value
+from groupkeeper.coordinator.core.cluster.group_configs import (
+    CONFIG_KEYS,
+    config_error,
+    normal_value,
+)
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import (
     AdminAction,

@@ -164,7 +164,7 @@ def _judge(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Ju
         shard.limits.offset_metadata_max_bytes,
         group is not None
         and request.generation_id >= 0
-        and shard.settings_of(group).commit_monotonic,
+        and shard.overrides_of(group).commit_monotonic,
     )
     stored = _NOTHING if group is None else group.offsets
     by_id = request.by_topic_id

@@ -61,7 +61,7 @@ def _rule(shard: ShardState, group: Group) -> _Rule | None:
     """Return the rule for a group (docs/spec/offsets.md#expiry); None: nothing of it can expire
     now.
     """
-    own_ms = shard.settings_of(group).offsets_retention_ms
+    own_ms = shard.overrides_of(group).offsets_retention_ms
     retention_ms = shard.limits.offsets_retention_ms if own_ms is None else own_ms
     if group.protocol_type is None:
         return _Rule(retention_ms, None, _NOTHING_KEPT)  # a simple group

@@ -18,13 +18,13 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from groupkeeper.coordinator.core.cluster.names import topic_name_error
-from groupkeeper.coordinator.core.cluster.settings import (
+from groupkeeper.coordinator.core.cluster.group_configs import (
     CONFIG_KEYS,
     ConfigKey,
     ConfigKind,
     default_value,
 )
+from groupkeeper.coordinator.core.cluster.names import topic_name_error
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.handlers.configs.resources import (

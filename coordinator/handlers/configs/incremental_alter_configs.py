@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from groupkeeper.coordinator.core.cluster.group_configs import ConfigKind
 from groupkeeper.coordinator.core.cluster.names import topic_name_error
-from groupkeeper.coordinator.core.cluster.settings import ConfigKind
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import (
     AlterGroupConfigs,

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from groupkeeper.coordinator.core.cluster.settings import ConfigKind, is_boolean, whole_number
+from groupkeeper.coordinator.core.cluster.group_configs import ConfigKind, is_boolean, whole_number
 
 _NAMES: Final = {
     ConfigKind.BOOLEAN: """preallocate remote.log.copy.disable remote.log.delete.on.disable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from groupkeeper.coordinator.core.cluster.settings import CONFIG_KEYS, ConfigKind
+from groupkeeper.coordinator.core.cluster.group_configs import CONFIG_KEYS, ConfigKind
 from tests.conformance.kafka.allowed import OUR_KEYS
 from tests.conformance.kafka.case import Case, edge
 from tests.conformance.kafka.settings import TOPIC

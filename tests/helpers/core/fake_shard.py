@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
 from groupkeeper.coordinator.core.cluster.image import TopicImage
-from groupkeeper.coordinator.core.cluster.settings import GroupOverrides
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberFenced, RebalanceStart
 from groupkeeper.coordinator.core.limits import CoreLimits
@@ -47,7 +47,7 @@ class FakeShard:
         self.deadlines: list[int] = []
         self.expired_at: list[int] = []
         self.images = [image]
-        self.settings: Mapping[str, GroupOverrides] = {}
+        self.overrides: Mapping[str, GroupOverrides] = {}
 
     def handle(self, request: Any, ticket: Ticket, now: Now) -> Step:
         step = Step(sets_alarm=bool(self.deadlines))
@@ -92,8 +92,8 @@ class FakeShard:
         self.images.append(image)
         return Step()
 
-    def configs_changed(self, settings: Mapping[str, GroupOverrides], now: Now) -> Step:
-        self.settings = settings
+    def configs_changed(self, overrides: Mapping[str, GroupOverrides], now: Now) -> Step:
+        self.overrides = overrides
         return Step()
 
     def next_deadline(self) -> int | None:

@@ -24,7 +24,7 @@ def alter(world: World, **groups: dict[str, str | None]) -> RecordingTicket:
 def is_monotonic(world: World, group_id: str) -> bool:
     """What the shard of the group was told."""
     shards = world.coordinator._shards()
-    told = [s.settings[group_id] for s in shards if group_id in s.settings]
+    told = [s.overrides[group_id] for s in shards if group_id in s.overrides]
     return any(settings.commit_monotonic for settings in told)
 
 
@@ -139,13 +139,13 @@ async def test_a_host_without_topics_has_no_configs_and_works() -> None:
 def test_only_shards_whose_groups_changed_are_told() -> None:
     store = GroupConfigStore(4, CoordinatorConfig())
     first = store.apply([GroupConfigs("a", MONOTONIC), GroupConfigs("b", MONOTONIC)])
-    told = {g: shard for g in "ab" for shard in first if g in store.settings(shard)}
+    told = {g: shard for g in "ab" for shard in first if g in store.overrides(shard)}
     assert set(told.values()) == first
-    before = store.settings(told["a"])
+    before = store.overrides(told["a"])
     assert store.apply([GroupConfigs("a", MONOTONIC)]) == set()
     assert store.apply([GroupConfigs("a", {})]) == {told["a"]}
     assert "a" in before, "a value that was given out does not change"
-    assert "a" not in store.settings(told["a"])
+    assert "a" not in store.overrides(told["a"])
     assert store.replace({"b": MONOTONIC}) == set()
     assert store.replace({}) == {told["b"]}
     assert store.groups() == []

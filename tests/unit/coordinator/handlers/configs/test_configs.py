@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from groupkeeper.coordinator.cluster.group_configs import GroupConfigStore
-from groupkeeper.coordinator.core.cluster.settings import CONFIG_KEYS
+from groupkeeper.coordinator.core.cluster.group_configs import CONFIG_KEYS
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.records import GroupConfigs

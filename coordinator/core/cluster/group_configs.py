@@ -107,7 +107,7 @@ class GroupOverrides:
     offsets_retention_ms: int | None = None
 
 
-NO_SETTINGS: Final = GroupOverrides()
+NO_OVERRIDES: Final = GroupOverrides()
 
 
 def default_value(key: ConfigKey, limits: CoreLimits) -> str:
@@ -164,7 +164,7 @@ def whole_number(value: str, bits: int = 32) -> int | None:
     return number if fits else None
 
 
-def to_settings(configs: Mapping[str, str]) -> GroupOverrides:
+def to_overrides(configs: Mapping[str, str]) -> GroupOverrides:
     """Return the overrides from configs that ``config_error`` has accepted."""
     retention = configs.get(OFFSETS_RETENTION_MINUTES)
     delay = configs.get(INITIAL_REBALANCE_DELAY_MS)

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import pytest
 
-from groupkeeper.coordinator.core.cluster.settings import (
+from groupkeeper.coordinator.core.cluster.group_configs import (
     CONFIG_KEYS,
     GroupOverrides,
     config_error,
     default_value,
-    to_settings,
+    to_overrides,
 )
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberEvicted
@@ -51,7 +51,7 @@ def test_the_keys_of_consumer_and_streams_groups_are_known_and_four_of_ours():
 
 
 def test_ours_change_nothing_by_default():
-    assert to_settings({}) == GroupOverrides()
+    assert to_overrides({}) == GroupOverrides()
     limits = CoreLimits(initial_rebalance_delay_ms=7, offsets_retention_ms=120_000)
     values = {name: default_value(key, limits) for name, key in CONFIG_KEYS.items()}
     assert values["commit.monotonic"] == "false"
@@ -95,7 +95,7 @@ def test_spaces_around_a_value_do_not_count():
         "offsets.retention.minutes": "3",
     }
     assert config_error(configs) is None
-    assert to_settings(configs) == GroupOverrides(
+    assert to_overrides(configs) == GroupOverrides(
         commit_monotonic=True,
         rebalance_max_join_ms=500,
         initial_rebalance_delay_ms=0,
