@@ -41,7 +41,7 @@ Result: TypeAlias = AnyResult | ErrorCode
 
 
 class AnyRequest(msgspec.Struct, frozen=True):
-    """A request to a shard. Each type declares all of these, or ``handling.handles`` raises
+    """A request to a shard. Each type declares all of these, or ``dispatch.handles`` raises
     TypeError.
     """
 

@@ -14,8 +14,8 @@ from groupkeeper.coordinator.core.classic import admin, group_view, joining, mem
 from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
+from groupkeeper.coordinator.core.dispatch import FUNCTION_OF
 from groupkeeper.coordinator.core.groups.group import Group
-from groupkeeper.coordinator.core.handling import HANDLERS
 from groupkeeper.coordinator.core.offsets import commit, deletion, fetch, retention
 from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
 from groupkeeper.coordinator.core.records import Record
@@ -29,7 +29,7 @@ free.
 """
 
 HANDLED_IN: Final = (admin, commit, deletion, fetch, group_view, joining, membership)
-"""Imported to register their functions that handle requests (``handling.handles``)."""
+"""Imported to register their functions that handle requests (``dispatch.handles``)."""
 
 
 class Shard(ShardState):
@@ -41,7 +41,7 @@ class Shard(ShardState):
         """
         self.now = now
         self.step = step = Step()
-        HANDLERS[type(request)](self, request, ticket)
+        FUNCTION_OF[type(request)](self, request, ticket)
         return step
 
     def expire(self, now: Now) -> Step:

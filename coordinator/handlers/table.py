@@ -34,7 +34,7 @@ from groupkeeper.coordinator.handlers.configs import (
 from groupkeeper.coordinator.handlers.routes import Operation, Resource, Route, Routes
 from groupkeeper.protocol.versions import ApiKey
 
-HANDLERS: Final[dict[ApiKey, Route]] = {
+APIS_SERVED: Final[dict[ApiKey, Route]] = {
     ApiKey.PRODUCE: Route(produce.handle, Operation.WRITE, Resource.TOPIC),
     ApiKey.FETCH: Route(fetch.handle, Operation.READ, Resource.TOPIC),
     ApiKey.LIST_OFFSETS: Route(list_offsets.handle, Operation.DESCRIBE, Resource.TOPIC),
@@ -69,5 +69,5 @@ HANDLERS: Final[dict[ApiKey, Route]] = {
 ApiVersions and DescribeCluster need no permission.
 """
 
-ROUTES: Final = Routes(HANDLERS)
+ROUTES: Final = Routes(APIS_SERVED)
 """The routes of a listener on which every operation is allowed."""

@@ -18,7 +18,7 @@ from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, G
 from groupkeeper.coordinator.handlers.routes import Operation, Resource, Routes
 from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.handlers.session import Session
-from groupkeeper.coordinator.handlers.table import HANDLERS
+from groupkeeper.coordinator.handlers.table import APIS_SERVED
 from groupkeeper.coordinator.server.limits import ServerLimits
 from groupkeeper.coordinator.server.listener import Listener
 from groupkeeper.coordinator.server.server import KafkaServer
@@ -342,7 +342,7 @@ def test_each_listener_has_routes_of_its_own_and_all_end_together(run: Run) -> N
         async with a_world() as world:
             sock = a_socket()
             sock.bind(("127.0.0.1", 0))
-            outside = Listener("OUTSIDE", Routes(HANDLERS, authorize))
+            outside = Listener("OUTSIDE", Routes(APIS_SERVED, authorize))
             await world.server.start(sock, outside)
             assert [listener.name for listener in world.server.listeners] == [
                 "PLAINTEXT",

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from groupkeeper.coordinator.core.classic import joining, membership
+from groupkeeper.coordinator.core.dispatch import FUNCTION_OF
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.census import Census
 from groupkeeper.coordinator.core.groups.group import Group
-from groupkeeper.coordinator.core.handling import HANDLERS
 from groupkeeper.coordinator.core.offsets import commit as offset_commit
 from groupkeeper.coordinator.core.offsets import fetch as offset_fetch
 from groupkeeper.coordinator.core.records import GroupRecord, OffsetsCommitted, OffsetsRemoved
@@ -277,7 +277,7 @@ def heartbeat_does_not_count(patch: Patch) -> None:
             patch.setattr(membership.rebalance, "restart_session", restart)
 
     restart = membership.rebalance.restart_session
-    patch.setitem(HANDLERS, Heartbeat, unheard)
+    patch.setitem(FUNCTION_OF, Heartbeat, unheard)
 
 
 def load_loses_a_slice(patch: Patch) -> None:
@@ -348,7 +348,7 @@ def full_census_turns_all_away(patch: Patch) -> None:
         else:
             join(shard, request, ticket)
 
-    patch.setitem(HANDLERS, JoinGroup, strict)
+    patch.setitem(FUNCTION_OF, JoinGroup, strict)
 
 
 def load_leaves_keys_out_of_their_table(patch: Patch) -> None:

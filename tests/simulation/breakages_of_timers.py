@@ -13,8 +13,8 @@ import pytest
 
 from groupkeeper.coordinator.core.classic import joining, membership, rebalance
 from groupkeeper.coordinator.core.deadlines import DeadlineKind, Deadlines
+from groupkeeper.coordinator.core.dispatch import FUNCTION_OF
 from groupkeeper.coordinator.core.groups.group import Group
-from groupkeeper.coordinator.core.handling import HANDLERS
 from groupkeeper.coordinator.core.offsets import commit as offset_commit
 from groupkeeper.coordinator.core.requests import GroupState, Heartbeat, JoinGroup, OffsetCommit
 from groupkeeper.coordinator.core.state import ShardState
@@ -163,7 +163,7 @@ def heartbeat_counts_in_stable_alone(patch: Patch) -> None:
         is_stable = group is None or group.state is GroupState.STABLE
         (beat if is_stable else unheard_beat)(shard, request, ticket)
 
-    patch.setitem(HANDLERS, Heartbeat, handle)
+    patch.setitem(FUNCTION_OF, Heartbeat, handle)
 
 
 def heartbeat_sets_no_alarm(patch: Patch) -> None:
@@ -173,11 +173,11 @@ def heartbeat_sets_no_alarm(patch: Patch) -> None:
         membership.heartbeat(shard, request, ticket)
         shard.step.sets_alarm = False
 
-    patch.setitem(HANDLERS, Heartbeat, handle)
+    patch.setitem(FUNCTION_OF, Heartbeat, handle)
 
 
 def commit_does_not_count(patch: Patch) -> None:
-    patch.setitem(HANDLERS, OffsetCommit, _unheard(offset_commit.commit_offsets))
+    patch.setitem(FUNCTION_OF, OffsetCommit, _unheard(offset_commit.commit_offsets))
 
 
 def answered_sync_does_not_count(patch: Patch) -> None:

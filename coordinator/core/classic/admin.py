@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 
+from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.group import CONSUMER, Group, Member
-from groupkeeper.coordinator.core.handling import handles
 from groupkeeper.coordinator.core.requests import (
     DescribedMember,
     DescribeGroup,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.group import Group, Member
-from groupkeeper.coordinator.core.handling import handles
 from groupkeeper.coordinator.core.requests import (
     GroupView,
     MemberView,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from groupkeeper.coordinator.core.classic import rebalance
 from groupkeeper.coordinator.core.classic.request_events import note_created, note_fenced
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
+from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import (
     MemberJoin,
@@ -22,7 +23,6 @@ from groupkeeper.coordinator.core.groups.transitions import (
     RejoinAction,
     StaticRejoinAction,
 )
-from groupkeeper.coordinator.core.handling import handles
 from groupkeeper.coordinator.core.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 from groupkeeper.coordinator.core.requests import (
     GroupState,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from groupkeeper.coordinator.core.classic import rebalance
 from groupkeeper.coordinator.core.classic.assignment_event import assignment_event
 from groupkeeper.coordinator.core.classic.request_events import note_fenced
+from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import (
     MemberLeave,
@@ -23,7 +24,6 @@ from groupkeeper.coordinator.core.groups.transitions import (
     MembershipChange,
     SyncAction,
 )
-from groupkeeper.coordinator.core.handling import handles
 from groupkeeper.coordinator.core.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 from groupkeeper.coordinator.core.requests import (
     EndSession,

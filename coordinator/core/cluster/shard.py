@@ -17,13 +17,13 @@ from groupkeeper.coordinator.core.cluster.names import (
     metric_name,
     topic_name_error,
 )
+from groupkeeper.coordinator.core.dispatch import FUNCTION_OF, handles
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import (
     AdminAction,
     Event,
     of_client,
 )
-from groupkeeper.coordinator.core.handling import HANDLERS, handles
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.records import (
     GroupConfigs,
@@ -104,7 +104,7 @@ class ClusterShard:
         order.
         """
         self.step = step = Step()
-        HANDLERS[type(request)](self, request, ticket)
+        FUNCTION_OF[type(request)](self, request, ticket)
         return step
 
     @handles(AlterGroupConfigs)

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from groupkeeper.coordinator.core.classic import rebalance
 from groupkeeper.coordinator.core.classic.request_events import note_created
 from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
+from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import (
     CommitRejected,
@@ -27,7 +28,6 @@ from groupkeeper.coordinator.core.groups.transitions import (
     COMMIT_EXTENDS_SESSION,
     EMPTY,
 )
-from groupkeeper.coordinator.core.handling import handles
 from groupkeeper.coordinator.core.offsets.ends import lowered_ends
 from groupkeeper.coordinator.core.records import (
     NO_OFFSET,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
+from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import (
     GroupDeleted,
@@ -18,7 +19,6 @@ from groupkeeper.coordinator.core.events import (
 )
 from groupkeeper.coordinator.core.groups.group import CONSUMER, Group
 from groupkeeper.coordinator.core.groups.lost_offsets import Portion, StoredOffset, lost_topics
-from groupkeeper.coordinator.core.handling import handles
 from groupkeeper.coordinator.core.offsets.ends import held_end
 from groupkeeper.coordinator.core.records import GroupRemoved, PartitionEnd
 from groupkeeper.coordinator.core.requests import (

@@ -9,9 +9,9 @@ from collections.abc import Collection
 from typing import Final
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.group import Group
-from groupkeeper.coordinator.core.handling import handles
 from groupkeeper.coordinator.core.records import NO_OFFSET, SavedOffset
 from groupkeeper.coordinator.core.requests import (
     FetchedPartition,

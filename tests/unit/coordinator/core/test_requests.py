@@ -8,8 +8,8 @@ import pytest
 
 from groupkeeper.coordinator.core import shard
 from groupkeeper.coordinator.core.declarations import AnyRequest, GroupRequest, ShardRoute
+from groupkeeper.coordinator.core.dispatch import FUNCTION_OF, handles
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.handling import HANDLERS, handles
 from groupkeeper.coordinator.core.requests import (
     PARKED_RESULTS,
     ClusterRequest,
@@ -26,8 +26,8 @@ each_request = pytest.mark.parametrize(
 
 
 def test_every_request_is_taken_by_a_function_of_the_core_and_declares_all() -> None:
-    assert shard.HANDLERS is HANDLERS
-    assert set(HANDLERS) == set(get_args(Request)) == set(REQUESTS)
+    assert shard.FUNCTION_OF is FUNCTION_OF
+    assert set(FUNCTION_OF) == set(get_args(Request)) == set(REQUESTS)
     for kind in get_args(Request):
         assert issubclass(kind, AnyRequest)
         undeclared = [name for name in AnyRequest.__annotations__ if not hasattr(kind, name)]

@@ -14,7 +14,7 @@ from groupkeeper.coordinator.handlers.exchange import Exchange
 from groupkeeper.coordinator.handlers.routes import DENIED, Operation, Resource, Routes, not_served
 from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.handlers.session import Session
-from groupkeeper.coordinator.handlers.table import HANDLERS, ROUTES
+from groupkeeper.coordinator.handlers.table import APIS_SERVED, ROUTES
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.versions import ApiKey
 from tests.helpers.wire.handling import (
@@ -79,11 +79,11 @@ def frame_of(key: int, version: int) -> bytes:
 def test_who_may_not_is_told_so_in_every_version_and_nothing_is_asked(api: tuple[int, int]) -> None:
     key, version = api
     services = make_services(lambda _: pytest.fail("the coordinator was asked"))
-    _, channel = begin_frame(services, frame_of(key, version), Routes(HANDLERS, denied))
+    _, channel = begin_frame(services, frame_of(key, version), Routes(APIS_SERVED, denied))
     assert channel.failures == []
     (reply,) = channel.replies
     told = {code for code in errors_in(decode(NAMES[key], version, reply)) if code}
-    resource = HANDLERS[ApiKey(key)].resource
+    resource = APIS_SERVED[ApiKey(key)].resource
     if resource is None or key == ApiKey.LIST_GROUPS:
         assert told == set()  # for everyone; and no group is listed to who may see none
     elif key in (ApiKey.DESCRIBE_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS):
@@ -103,7 +103,7 @@ def test_who_may_not_see_topics_is_told_of_none_when_asking_for_all(version: int
     )
     body = header + kio_bytes(entity)
     frame = struct.pack(">i", len(body)) + body
-    _, channel = begin_frame(make_services(), frame, Routes(HANDLERS, denied))
+    _, channel = begin_frame(make_services(), frame, Routes(APIS_SERVED, denied))
     assert decode("metadata", version, channel.replies[0])["topics"] == []
 
 
@@ -115,7 +115,7 @@ def test_it_is_asked_once_who_speaks_and_what_for() -> None:
         return True
 
     services = make_services(lambda _: ErrorCode.NONE)
-    routes = Routes(HANDLERS, allowed)
+    routes = Routes(APIS_SERVED, allowed)
     _, channel = begin_frame(services, frame_of(ApiKey.HEARTBEAT, 4), routes)
     assert asked == [(channel.session, Operation.READ, Resource.GROUP)]
     assert channel.session.principal == "User:ANONYMOUS"
@@ -125,7 +125,7 @@ def test_it_is_asked_once_who_speaks_and_what_for() -> None:
 
 
 def test_without_anyone_to_ask_nothing_stands_before_a_handler() -> None:
-    assert ROUTES[11, 9] is HANDLERS[ApiKey.JOIN_GROUP].handle
+    assert ROUTES[11, 9] is APIS_SERVED[ApiKey.JOIN_GROUP].handle
 
 
 @pytest.mark.parametrize("asked", [(999, 0), (22, 0), (12, 5), (12, -1), (0, 2)])
@@ -141,7 +141,7 @@ def test_another_fallback_is_given_what_is_not_served_whole() -> None:
         assert exchange.frame[exchange.offset :] == b"body"
         exchange.send(b"theirs")
 
-    routes = Routes(HANDLERS, fallback=elsewhere)
+    routes = Routes(APIS_SERVED, fallback=elsewhere)
     frame = struct.pack(">ihhih", 17, 22, 5, 77, 3) + b"appbody"
     exchange, channel = begin_frame(make_services(), frame, routes)
     assert (exchange.client.client_id, channel.replies) == ("app", [b"theirs"])

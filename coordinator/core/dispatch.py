@@ -9,7 +9,7 @@ from groupkeeper.coordinator.core.declarations import AnyRequest
 
 _F = TypeVar("_F", bound=Callable[..., None])
 
-HANDLERS: Final[dict[type, Callable[[Any, Any, Any], None]]] = {}
+FUNCTION_OF: Final[dict[type, Callable[[Any, Any, Any], None]]] = {}
 """Type of request -> function of (shard, request, ticket)."""
 
 
@@ -22,7 +22,7 @@ def handles(kind: type[AnyRequest]) -> Callable[[_F], _F]:
         raise TypeError(f"{kind.__name__} does not declare {', '.join(missing)}")
 
     def mark(function: _F) -> _F:
-        HANDLERS[kind] = function
+        FUNCTION_OF[kind] = function
         return function
 
     return mark
