@@ -14,7 +14,7 @@ from groupkeeper.storage.base import CLUSTER_SHARD, ShardId
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.cluster.topics import Topics
-    from groupkeeper.coordinator.runtime.append import Write
+    from groupkeeper.coordinator.runtime.slot import Write
 
 
 class NoTopics:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from groupkeeper.coordinator.daemon.group_metrics import MetricsWalk, Snapshot
 from groupkeeper.coordinator.daemon.metrics import DEFINITIONS, Definition, Source, Value, series_of
-from groupkeeper.coordinator.runtime.histogram import Histogram
 from groupkeeper.coordinator.runtime.loading import Slicer
+from groupkeeper.coordinator.runtime.stats import Histogram
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.daemon.rendering import Renderer

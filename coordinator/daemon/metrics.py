@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from groupkeeper.coordinator.runtime.histogram import Histogram
+from groupkeeper.coordinator.runtime.stats import Histogram
 
 NAMESPACE = "groupkeeper"
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from groupkeeper.coordinator.daemon.address import HostPort
-from groupkeeper.coordinator.runtime.histogram import LAG_BOUNDS_S, Histogram
+from groupkeeper.coordinator.runtime.stats import LAG_BOUNDS_S, Histogram
 
 BACKLOG = 1024
 """Connections that may wait to be accepted: many clients may reconnect at once."""

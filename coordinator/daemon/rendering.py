@@ -28,7 +28,7 @@ from groupkeeper.coordinator.daemon.metrics import (
     Value,
     series_of,
 )
-from groupkeeper.coordinator.runtime.histogram import Histogram
+from groupkeeper.coordinator.runtime.stats import Histogram
 from groupkeeper.storage.event_log.sealing import Pacer
 
 if TYPE_CHECKING:

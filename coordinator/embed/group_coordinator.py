@@ -19,7 +19,6 @@ from groupkeeper.coordinator.cluster.topics import Topics
 from groupkeeper.coordinator.core.assignors.types import Assignment, TopicPartition
 from groupkeeper.coordinator.core.declarations import ShardRoute
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
-from groupkeeper.coordinator.core.events import Event
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.records import NO_OFFSET, OffsetsAdopted
 from groupkeeper.coordinator.core.requests import (
@@ -71,8 +70,9 @@ from groupkeeper.coordinator.embed.translation import (
 from groupkeeper.coordinator.runtime.clock import Clock, LoopClock
 from groupkeeper.coordinator.runtime.group_limit import GroupLimit
 from groupkeeper.coordinator.runtime.group_loading import GroupLoader
+from groupkeeper.coordinator.runtime.lane import Observer
 from groupkeeper.coordinator.runtime.listing import Collected, Listings, TakesGroups
-from groupkeeper.coordinator.runtime.owner import Observer, ShardOwner
+from groupkeeper.coordinator.runtime.owner import ShardOwner
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.runtime.shards import (
     ClusterRunner,
@@ -160,7 +160,8 @@ class GroupCoordinator:
             self._owner.before_answers = self._routed.clear
         self._end_sampler: EndSampler | None = None
         if topics is not None and self.config.end_offset_interval_ms > 0:
-            self._end_sampler = EndSampler(topics, self._ride, lambda: self._owner.stats.loads)
+            cluster = self._owner.slots[CLUSTER_SHARD]
+            self._end_sampler = EndSampler(topics, cluster.add_events, lambda: self.stats.loads)
         self._sampling: asyncio.Task[None] | None = None
         self._life = Life(
             storage,
@@ -215,16 +216,6 @@ class GroupCoordinator:
             self._sampling.cancel()
             for _ in self._end_sampler.sample():  # write the last ends to the log
                 pass
-
-    def _ride(self, events: list[Event]) -> bool:
-        """Add events of the cluster to the next append. Return False if the cluster shard is
-        LOADING.
-        """
-        slot = self._owner.slots[CLUSTER_SHARD]
-        if slot.shard is None:
-            return False
-        slot.lane.ride(slot, events)
-        return True
 
     def next_deadline(self) -> int | None:
         """Return the time of the next session, rebalance or retention deadline (monotonic ms), or
@@ -333,7 +324,7 @@ class GroupCoordinator:
         place = self._places.get(CLUSTER_SHARD, Closed())  # a host without topics has no controller
         if isinstance(request, ChangeTopics) and request.delete and self._lack_topic_ids():
             self.stats.refused_loading += 1
-            self._owner.slots[CLUSTER_SHARD].settle([(ticket, request.loading_answer())])
+            self._owner.slots[CLUSTER_SHARD].refuse([(ticket, request.loading_answer())])
             return
         place.submit(request, ticket, self._clock.now())
 

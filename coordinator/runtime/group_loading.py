@@ -40,10 +40,11 @@ MAX_LOADS: Final = 64
 class LoadingGroup:
     """Stands in for a group while it is loaded, and holds the requests that name it."""
 
-    __slots__ = ("_loader", "held")
+    __slots__ = ("_loader", "held", "slot")
 
-    def __init__(self, loader: GroupLoader) -> None:
+    def __init__(self, loader: GroupLoader, slot: Slot) -> None:
         self.held: deque[tuple[Request, Ticket]] = deque()
+        self.slot = slot
         self._loader = loader
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
@@ -83,8 +84,8 @@ class GroupLoader:
         """Start the load of a group unless it has started. Return the place for its requests."""
         if group_id in self._loading:
             return self._loading[group_id][0]
-        place = LoadingGroup(self)
-        task = asyncio.get_running_loop().create_task(self._run(group_id, slot, place))
+        place = LoadingGroup(self, slot)
+        task = asyncio.get_running_loop().create_task(self._run(group_id, place))
         self._loading[group_id] = (place, task)
         return place
 
@@ -102,7 +103,8 @@ class GroupLoader:
             task.cancel()
             self._refuse(place, lambda request: request.refused(ErrorCode.NOT_COORDINATOR))
 
-    async def _run(self, group_id: str, slot: Slot, place: LoadingGroup) -> None:
+    async def _run(self, group_id: str, place: LoadingGroup) -> None:
+        slot = place.slot
         is_there, answer = False, _loading
         try:
             async with asyncio.timeout(self._config.append_timeout_ms / 1000), self._turns:
@@ -118,7 +120,7 @@ class GroupLoader:
                 raise
             log.warning("group_load_failed", group=group_id, error=str(error) or repr(error))
         if is_there:
-            await self._release(slot, place)
+            await self._release(place)
         del self._loading[group_id]
         # Before the refusals: a refused caller may try again from within ``resolve``.
         self._ended(group_id, slot if is_there else None)
@@ -139,7 +141,7 @@ class GroupLoader:
         result: Result = await answer.future
         return result.error
 
-    async def _release(self, slot: Slot, place: LoadingGroup) -> None:
+    async def _release(self, place: LoadingGroup) -> None:
         """Submit the held requests, one slice at a time. An answer may cause the next request of
         the same client. That request queues behind the others.
         """
@@ -147,23 +149,23 @@ class GroupLoader:
         while place.held:
             request, ticket = place.held.popleft()
             self._held -= 1
-            self._guard(partial(slot.submit, request, ticket, self._clock.now()))
+            self._guard(place, partial(place.slot.submit, request, ticket, self._clock.now()))
             await slicer.pause()
 
     def _refuse(self, place: LoadingGroup, answer: Callable[[Request], Result]) -> None:
         while place.held:
             request, ticket = place.held.popleft()
             self._held -= 1
-            self._guard(partial(ticket.resolve, answer(request)))
+            self._guard(place, partial(ticket.resolve, answer(request)))
 
-    def _guard(self, call: Callable[[], None]) -> None:
+    def _guard(self, place: LoadingGroup, call: Callable[[], None]) -> None:
         """Call it and report an exception of the ticket, so that the others still get their
         answers.
         """
         try:
             call()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the ticket's
-            self._owner.ticket_failed(error)
+            place.slot.ticket_failed(error)
 
 
 def _loading(request: Request) -> Result:

@@ -10,37 +10,60 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from groupkeeper.coordinator.core.events import text_length
-from groupkeeper.coordinator.runtime.append import Append, Write
-from groupkeeper.coordinator.runtime.slot import Slot
+from groupkeeper.coordinator.runtime.slot import Slot, Write
 from groupkeeper.storage.base import Batch, OffsetStorage, ShardAppend, ShardId
 
 if TYPE_CHECKING:
+    from groupkeeper.coordinator.core.cluster.image import TopicImage
+    from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
     from groupkeeper.coordinator.core.events import Event
     from groupkeeper.coordinator.core.step import Reply
     from groupkeeper.coordinator.runtime.clock import Clock
     from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+    from groupkeeper.coordinator.runtime.shards import AnyShard
     from groupkeeper.coordinator.runtime.stats import Stats
-
 
 RELEASE_SLICE_S = 0.005
 """How long the replies of one append may hold the loop."""
 
-RIDING_CHARS_AN_EVENT = 100
+CHARS_AN_EVENT = 100
 """This many characters of names count as one more event. Names come from clients, and escaping may
 make them six times as long.
 """
 
 
-class LaneHost(Protocol):
-    """The owner of all lanes, as a lane sees it."""
+class Observer(Protocol):
+    """Is called when records became durable and when a shard was loaded. This is how the topics
+    learn the ends of partitions (docs/design.md#ends).
+    """
+
+    @property
+    def image(self) -> TopicImage:
+        """The image that shards are made with."""
+        ...
+
+    def settings(self, shard_id: ShardId) -> Mapping[str, GroupOverrides]:
+        """Return the settings of single groups of a shard."""
+        ...
+
+    def loaded(self, shard_id: ShardId, shard: AnyShard) -> None:
+        """Called before a loaded shard answers again."""
+        ...
 
     def durable(self, write: Write) -> None:
-        """Called when records of a slot are durable, before their replies are released."""
+        """Called when records are durable, before their replies are released."""
         ...
+
+
+class LaneHost(Protocol):
+    """What all lanes share. It also loads the slots of a lane again after a failure."""
+
+    stats: Stats
+    observer: Observer
 
     def append_failed(self, lane: Lane, error: BaseException) -> None:
         """Called when an append failed. Its outcome is unknown: every slot of the lane must be
@@ -61,6 +84,41 @@ class LaneHost(Protocol):
         ...
 
 
+class Append:
+    """One call of ``storage.append`` that is gathering or in flight."""
+
+    def __init__(self) -> None:
+        self.writes: dict[Slot, Write] = {}
+        """The part of each slot."""
+        self.requests = 0
+        """Steps with records."""
+        self.events = 0
+        """Events of steps without records. An event with long names counts as several."""
+        self.bytes = 0
+        self.started_ms = 0
+        """When the append began. Before that: since when it waits for a held lane, or 0 if it does
+        not wait.
+        """
+        self.started_s = 0.0
+        """The start by the timer. An append may be shorter than one millisecond of the clock."""
+        self.abandoned = False
+        """True if the append timed out. Its result is then ignored."""
+        self.done: asyncio.Future[None] | None = None
+        """Resolved when the append ends, whether or not it failed. Set only for folds."""
+
+    def end(self) -> None:
+        """Wake the caller that waits for the end, unless it was cancelled."""
+        if self.done is not None and not self.done.done():
+            self.done.set_result(None)
+
+    def write_of(self, slot: Slot) -> Write:
+        """Return the slot's part. The first call creates it."""
+        write = self.writes.get(slot)
+        if write is None:
+            write = self.writes[slot] = Write(slot.shard_id)
+        return write
+
+
 class Lane:
     """The slots that are written together, and the appends that write them."""
 
@@ -69,7 +127,6 @@ class Lane:
         storage: OffsetStorage,
         config: CoordinatorConfig,
         clock: Clock,
-        stats: Stats,
         host: LaneHost,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -87,13 +144,14 @@ class Lane:
         self._storage = storage
         self._config = config
         self._clock = clock
-        self._stats = stats
+        self._stats = host.stats
+        self._observer = host.observer
         self._host = host
-        self._gathering: Append[Slot] | None = None
-        self._in_flight: Append[Slot] | None = None
+        self._gathering: Append | None = None
+        self._in_flight: Append | None = None
         self._task: asyncio.Task[None] | None = None
         self._abandoned: set[asyncio.Task[None]] = set()
-        self._ride_timer: asyncio.TimerHandle | None = None
+        self._events_timer: asyncio.TimerHandle | None = None
         self._holds = 0
         self._free = asyncio.Event()
         """Set while nobody holds the lane."""
@@ -124,22 +182,22 @@ class Lane:
             self._start()
         return write
 
-    def ride(self, slot: Slot, events: list[Event]) -> None:
+    def add_events(self, slot: Slot, events: list[Event]) -> None:
         """Add events without a record to the next append. If no append comes within
         ``events_delay_ms``, they get one of their own.
         """
         append = self._gathering
         if append is None:
             append = self._gathering = Append()
-        charge = sum([1 + text_length(event) // RIDING_CHARS_AN_EVENT for event in events])
+        charge = sum([1 + text_length(event) // CHARS_AN_EVENT for event in events])
         if append.events + charge > self._config.max_riding_events:
             self._stats.events_dropped += len(events)
             return
         append.events += charge
         append.write_of(slot).batches.append(Batch((), events))
-        if self._task is None and self._ride_timer is None:
+        if self._task is None and self._events_timer is None:
             loop = asyncio.get_running_loop()
-            self._ride_timer = loop.call_later(self._config.events_delay_ms / 1000, self._start)
+            self._events_timer = loop.call_later(self._config.events_delay_ms / 1000, self._start)
 
     def forget(self, slot: Slot) -> list[Reply]:
         """Remove a dropped slot from everything that is not durable. Return the replies that
@@ -176,7 +234,7 @@ class Lane:
         return any(type(record) is kind for batch in batches for record in batch.records)
 
     async def hold(self) -> None:
-        """Wait until nothing is in flight, and start no append before ``let_go``. Requests gather
+        """Wait until nothing is in flight, and start no append before ``end_hold``. Requests gather
         until then, but no longer than ``append_timeout_ms``.
         """
         self._holds += 1
@@ -184,10 +242,10 @@ class Lane:
         try:
             await self._idle.wait()
         except BaseException:
-            self.let_go()
+            self.end_hold()
             raise
 
-    def let_go(self) -> None:
+    def end_hold(self) -> None:
         """End one ``hold``."""
         self._holds -= 1
         if self._holds == 0:
@@ -218,18 +276,18 @@ class Lane:
         return True
 
     def abandon(self) -> None:
-        """Abandon the append in flight: the owner stops and its time is up."""
+        """Abandon the append in flight. Called when the time for a stop is over."""
         if self._in_flight is not None and not self._in_flight.abandoned:
-            self._give_up(self._in_flight)
+            self._abandon(self._in_flight)
             self._task = None
             self._idle.set()
 
     # --- The append -------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        if self._ride_timer is not None:
-            self._ride_timer.cancel()
-            self._ride_timer = None
+        if self._events_timer is not None:
+            self._events_timer.cancel()
+            self._events_timer = None
         append = self._gathering
         if self._task is not None or append is None:
             return
@@ -241,7 +299,7 @@ class Lane:
 
     async def _run(self) -> None:
         """Append everything that has gathered, until nothing is left."""
-        append: Append[Slot] | None = None
+        append: Append | None = None
         while self._gathering is not None and self._holds == 0:
             append = self._begin(self._gathering)
             loop = asyncio.get_running_loop()
@@ -274,7 +332,7 @@ class Lane:
             since_ms = append.started_ms if append is not None else self._clock.now().monotonic_ms
             self._limit_wait(self._gathering, since_ms)
 
-    def _begin(self, append: Append[Slot]) -> Append[Slot]:
+    def _begin(self, append: Append) -> Append:
         self._gathering = None
         self._in_flight = append
         self.is_full = False
@@ -284,7 +342,7 @@ class Lane:
             self.last_append_ms = append.started_ms
         return append
 
-    def _items_of(self, append: Append[Slot]) -> list[ShardAppend]:
+    def _items_of(self, append: Append) -> list[ShardAppend]:
         unfolded = self._storage.unfolded()
         if unfolded and unfolded + append.requests > self._storage.limits.fold_after_requests:
             for slot in self.slots:  # offer every shard to the fold, not only those that write
@@ -298,8 +356,8 @@ class Lane:
             items.append(ShardAppend(slot.shard_id, slot.lease.epoch, write.batches, saved))
         return items
 
-    async def _finish(self, append: Append[Slot], fenced: Iterable[ShardId]) -> None:
-        """Release the replies of an append that returned. The owner drops the fenced slots.
+    async def _finish(self, append: Append, fenced: Iterable[ShardId]) -> None:
+        """Release the replies of an append that returned. The host drops the fenced slots.
         Thousands of replies may have waited, so the loop turns between portions.
         """
         lost = set(fenced)
@@ -308,23 +366,22 @@ class Lane:
             self._stats.append_requests.observe(append.requests)
         until = self._timer() + RELEASE_SLICE_S
         for slot in list(append.writes):
-            write = append.writes.get(
-                slot
-            )  # None if its slot was dropped during an earlier portion
+            # None if the slot was dropped during an earlier portion
+            write = append.writes.get(slot)
             if write is not None and slot.shard_id not in lost:
-                self._host.durable(write)
+                self._observer.durable(write)
                 slot.release(write)
             if self._timer() >= until:
                 await asyncio.sleep(0)
                 until = self._timer() + RELEASE_SLICE_S
         if lost:
-            self._lost(append, lost)
+            self._report_fenced(append, lost)
         else:
             self.failures = 0
         self._in_flight = None
         append.end()
 
-    def _lost(self, append: Append[Slot], lost: set[ShardId]) -> None:
+    def _report_fenced(self, append: Append, lost: set[ShardId]) -> None:
         self.failures += 1
         self._stats.appends_failed += 1
         slots = [slot for slot in append.writes if slot.shard_id in lost]
@@ -332,7 +389,7 @@ class Lane:
         everything = len(slots) == len(append.writes)
         self._host.fenced(self, self.slots if everything else slots)
 
-    def _check_time(self, append: Append[Slot]) -> None:
+    def _check_time(self, append: Append) -> None:
         """Abandon an append that exceeds ``append_timeout_ms``. Called by its timer. Time is
         measured by our clock, which stands still while the process is stopped. So an answer that
         waits for us is not late.
@@ -345,10 +402,10 @@ class Lane:
             loop = asyncio.get_running_loop()
             loop.call_later(left_ms / 1000, self._check_time, append)
             return
-        self._give_up(append)
+        self._abandon(append)
         self._failed(append, TimeoutError(f"the append took longer than {elapsed_ms} ms"))
 
-    def _limit_wait(self, append: Append[Slot], since_ms: int) -> None:
+    def _limit_wait(self, append: Append, since_ms: int) -> None:
         """Limit how long requests wait for a lane that is held while other slots of it are loaded.
         The limit is that of an append. An append with only events may wait longer.
         """
@@ -356,7 +413,7 @@ class Lane:
             append.started_ms = since_ms
             self._check_wait(append)
 
-    def _check_wait(self, append: Append[Slot]) -> None:
+    def _check_wait(self, append: Append) -> None:
         """Report requests that have waited too long for a held lane, or look again later. Time is
         measured by our clock, as for an append.
         """
@@ -369,7 +426,10 @@ class Lane:
         else:
             self._host.held_too_long(self)
 
-    def _give_up(self, append: Append[Slot]) -> None:
+    def _abandon(self, append: Append) -> None:
+        """Cancel an append and ignore its result. A store that ignores the cancellation may still
+        finish it.
+        """
         task = self._task
         assert task is not None
         append.abandoned = True
@@ -377,8 +437,8 @@ class Lane:
         task.add_done_callback(self._abandoned.discard)
         task.cancel()
 
-    def _failed(self, append: Append[Slot], error: BaseException) -> None:
-        """Report a failed append to the owner, which drops every slot. The outcome is unknown."""
+    def _failed(self, append: Append, error: BaseException) -> None:
+        """Report a failed append to the host, which drops every slot. The outcome is unknown."""
         self._task = None
         self._idle.set()
         self.failures += 1

@@ -17,6 +17,8 @@ from groupkeeper.coordinator.core.events import CommitRejected, Event, MemberFen
 from groupkeeper.storage.base import ShardId
 
 _Refusal: TypeAlias = CommitRejected | MemberFenced
+REFUSALS: Final[frozenset[type]] = frozenset({CommitRejected, MemberFenced})
+"""The kinds of events that may be merged."""
 _Key: TypeAlias = tuple[type, str, str, str | None, str]
 
 

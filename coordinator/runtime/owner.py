@@ -12,32 +12,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 
 from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import (
-    Event,
-    MemberEvicted,
-    OffsetExpired,
-    RebalanceEnd,
-    RebalanceStart,
     ShardLoaded,
 )
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.requests import Now, Request
-from groupkeeper.coordinator.core.step import Step
 from groupkeeper.coordinator.runtime.alarm import Alarm
-from groupkeeper.coordinator.runtime.append import Write
 from groupkeeper.coordinator.runtime.known_bugs import KnownBugs
-from groupkeeper.coordinator.runtime.lane import Lane
+from groupkeeper.coordinator.runtime.lane import Lane, Observer
 from groupkeeper.coordinator.runtime.loading import Slicer, load_records
 from groupkeeper.coordinator.runtime.merge import Merged, RefusalMerger
 from groupkeeper.coordinator.runtime.settings import within_limits
-from groupkeeper.coordinator.runtime.slot import Owed, Slot
-from groupkeeper.coordinator.runtime.stats import Stats, count_reason
+from groupkeeper.coordinator.runtime.slot import Refusal, Slot
+from groupkeeper.coordinator.runtime.stats import Stats
 from groupkeeper.storage.base import CanBeMoved, OffsetStorage, StorageError, StoreRefused
 from groupkeeper.storage.cancellation import unless_cancelled
 
@@ -62,29 +55,6 @@ _TAKEN = (
 _LOGGED_INPUT_CHARS = 4_000
 
 
-class Observer(Protocol):
-    """Is called when records became durable and when a shard was loaded. This is how the topics
-    learn the ends of partitions (docs/design.md#ends).
-    """
-
-    @property
-    def image(self) -> TopicImage:
-        """The image that shards are made with."""
-        ...
-
-    def settings(self, shard_id: int) -> Mapping[str, GroupOverrides]:
-        """Return the settings of single groups of a shard."""
-        ...
-
-    def loaded(self, shard_id: int, shard: AnyShard) -> None:
-        """Called before a loaded shard answers again."""
-        ...
-
-    def durable(self, write: Write) -> None:
-        """Called when records are durable, before their replies."""
-        ...
-
-
 class ShardOwner:
     """Runs shards over a storage."""
 
@@ -101,23 +71,23 @@ class ShardOwner:
         self.stats = Stats()
         self._storage = storage
         self._config = config
-        self._clock = clock
-        self._observer = observer
+        self.clock = clock
+        self.observer = observer
         self._makers = makers
         self._timer = timer
         limits = storage.limits
         self._limits: CoreLimits = within_limits(config, limits)
-        self._merger = RefusalMerger(config.merge_window_ms, config.max_merged_members)
-        self._alarm = Alarm(clock, self._timer)
+        self.merger = RefusalMerger(config.merge_window_ms, config.max_merged_members)
+        self.alarm = Alarm(clock, self._timer)
         self.lanes: list[Lane] = []
         self.slots: dict[int, Slot] = {}
         for shard_id in makers:
             if not self.lanes or not limits.one_lane:
-                self.lanes.append(Lane(storage, config, clock, self.stats, self, timer))
+                self.lanes.append(Lane(storage, config, clock, self, timer))
             slot = Slot(shard_id, self.lanes[-1], self)
             self.lanes[-1].slots.append(slot)
             self.slots[shard_id] = slot
-        self._alarm.watch(self.slots.values())
+        self.alarm.watch(self.slots.values())
         self._recoveries: dict[Lane, asyncio.Task[None]] = {}
         self._house: asyncio.Task[None] | None = None
         self.before_answers: Callable[[], None] = lambda: None
@@ -148,14 +118,14 @@ class ShardOwner:
     def drain(self) -> None:
         """Stop timers and recoveries, and answer parked requests with NOT_COORDINATOR."""
         self._is_stopping = True
-        self._alarm.stop()
+        self.alarm.stop()
         self._ended_tasks = [*self._recoveries.values()]
         if self._house is not None:
             self._ended_tasks.append(self._house)
         for task in self._ended_tasks:
             task.cancel()
         for slot in self.slots.values():
-            slot.settle(slot.close_parked())
+            slot.refuse(slot.close_parked())
 
     async def finish(self, timeout_ms: int) -> None:
         """Write all waiting records and events, and fold as much as the time allows. Requests that
@@ -165,8 +135,8 @@ class ShardOwner:
             async with asyncio.timeout(timeout_ms / 1000):
                 if self._ended_tasks:
                     await asyncio.wait(self._ended_tasks)
-                for merged in self._merger.end_all():
-                    self._ride(merged)
+                for merged in self.merger.end_all():
+                    self._write_merged(merged)
                 for lane in self.lanes:
                     await lane.flush()
                 await self._fold()
@@ -193,35 +163,35 @@ class ShardOwner:
         """Return the time of the earliest deadline (monotonic ms), or None if there is none. The
         time may be too early, but never too late.
         """
-        return self._alarm.earliest()
+        return self.alarm.earliest()
 
     async def clock_moved(self) -> None:
         """Expire everything that is due now. Returns once it is durable."""
-        now_ms = self._clock.now().monotonic_ms
-        self._alarm.look()
+        now_ms = self.clock.now().monotonic_ms
+        self.alarm.look()
         while True:
-            at_ms = self._alarm.earliest()
+            at_ms = self.alarm.earliest()
             if at_ms is None or at_ms > now_ms:
                 break
             await asyncio.sleep(0)  # the alarm continues in the next turn
-        for merged in self._merger.due(now_ms):
-            self._ride(merged)
+        for merged in self.merger.due(now_ms):
+            self._write_merged(merged)
         for lane in self.lanes:
             await lane.flush()
 
     def push_settings(self, shard_id: int, settings: Mapping[str, GroupOverrides]) -> None:
         """Pass settings of groups to their shard. A LOADING shard gets them after its load."""
         slot = self.slots[shard_id]
-        now = self._clock.now()
+        now = self.clock.now()
         if slot.shard is not None:
-            self._step(slot, lambda shard: shard.configs_changed(settings, now))
+            slot.run(lambda shard: shard.configs_changed(settings, now))
 
     def push_image(self, image: TopicImage) -> None:
         """Pass a new image of topics to every loaded shard. The others get it after their load."""
-        now = self._clock.now()
+        now = self.clock.now()
         for slot in self.slots.values():
             if slot.shard is not None:
-                self._step(slot, lambda shard: shard.topics_changed(image, now))
+                slot.run(lambda shard: shard.topics_changed(image, now))
 
     def load_group(self, slot: Slot, group_id: str, records: Sequence[Record]) -> bool:
         """Add a group that was loaded by itself. Return False if its shard is LOADING or already
@@ -230,29 +200,18 @@ class ShardOwner:
         shard = slot.shard
         if shard is None or shard.saved(group_id) is not None:
             return False
-        now = self._clock.now()
-        self._step(slot, lambda shard: shard.load_group(group_id, records, now))
+        now = self.clock.now()
+        slot.run(lambda shard: shard.load_group(group_id, records, now))
         if slot.shard is not shard:
             return False  # it was dropped: the records could not be applied
-        self._observer.loaded(slot.shard_id, shard)
+        self.observer.loaded(slot.shard_id, shard)
         return True
 
     # --- What slots and lanes call ----------------------------------------------------------------
 
-    def admit_events(self, slot: Slot, events: list[Event]) -> list[Event]:
-        """Count events and merge repeats. Return the events to write now."""
-        for event in events:
-            if isinstance(event, MemberEvicted):
-                count_reason(self.stats.members_evicted, event.reason)
-            elif isinstance(event, RebalanceStart):
-                count_reason(self.stats.rebalances, event.reason)
-            elif isinstance(event, RebalanceEnd):
-                self.stats.rebalance_seconds.observe(event.duration_ms / 1000)
-            elif isinstance(event, OffsetExpired):
-                self.stats.offsets_expired += sum(len(topic.partitions) for topic in event.topics)
-        return self._merger.admit(slot.shard_id, events, self._clock.now().monotonic_ms)
-
-    def core_failed(self, slot: Slot, request: Request, ticket: Ticket, error: Exception) -> None:
+    def request_failed(
+        self, slot: Slot, request: Request, ticket: Ticket, error: Exception
+    ) -> None:
         """Handle an exception inside the core, which is a bug: log the input, answer, and load the
         shard again.
 
@@ -260,25 +219,16 @@ class ShardOwner:
         allows it. A client that repeats the request for ever would keep the shard loading for ever.
         """
         is_repeated = self._known_bugs.is_repeated(request)
-        slot.disown(ticket)
+        slot.forget(ticket)
         self._bug(slot, error, repr(request)[:_LOGGED_INPUT_CHARS])
         abort: Callable[[], None] | None = getattr(ticket, "abort", None)
         if is_repeated and abort is not None:
             abort()
         else:
-            slot.settle([(ticket, request.refused(ErrorCode.UNKNOWN_SERVER_ERROR))])
+            slot.refuse([(ticket, request.refused(ErrorCode.UNKNOWN_SERVER_ERROR))])
 
-    def ticket_failed(self, error: Exception) -> None:
-        """Count and log a ticket that raised in ``resolve``. Its exception is not raised again."""
-        self.stats.tickets_failed += 1
-        log.error("ticket_failed", exc_info=error)
-
-    def alarm(self, at_ms: int | None) -> None:
-        """Set the alarm for a deadline of a shard."""
-        self._alarm.set(at_ms)
-
-    def durable(self, write: Write) -> None:
-        self._observer.durable(write)
+    def step_failed(self, slot: Slot, error: Exception) -> None:
+        self._bug(slot, error, "a step of our own making")
 
     def append_failed(self, lane: Lane, error: BaseException) -> None:
         log.error("append_failed", error=str(error) or repr(error), shards=len(lane.slots))
@@ -300,10 +250,6 @@ class ShardOwner:
         self._drop(lane.slots)
         self._begin_recovery(lane)
 
-    def expire(self, slot: Slot, now: Now) -> None:
-        """Expire one portion of the due deadlines of a slot."""
-        self._step(slot, lambda shard: shard.expire(now))
-
     # --- Dropping and loading ---------------------------------------------------------------------
 
     def _lose(self, lane: Lane, slots: Sequence[Slot]) -> None:
@@ -316,9 +262,9 @@ class ShardOwner:
         """Drop all slots before any answer is sent: a client may send its next request from within
         an answer.
         """
-        owed: list[tuple[Slot, list[Owed]]] = [(slot, slot.drop()) for slot in slots]
+        owed: list[tuple[Slot, list[Refusal]]] = [(slot, slot.drop()) for slot in slots]
         for slot, answers in owed:
-            slot.settle(answers)
+            slot.refuse(answers)
 
     def _bug(self, slot: Slot, error: Exception, while_doing: str) -> None:
         self.stats.bugs += 1
@@ -326,18 +272,6 @@ class ShardOwner:
         self._drop([slot])
         lane = next(lane for lane in self.lanes if slot in lane.slots)
         self._begin_recovery(lane, self._config.retry_min_ms)
-
-    def _step(self, slot: Slot, call: Callable[[AnyShard], Step]) -> None:
-        """Run a step that no request caused. An exception in it is a bug, as in any other step."""
-        assert slot.shard is not None
-        try:
-            step = call(slot.shard)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is a bug of the core
-            self._bug(slot, error, "a step of our own making")
-            return
-        slot.take(step)
-        if slot.shard is not None:
-            self._alarm.set(slot.shard.next_deadline())
 
     def _begin_recovery(self, lane: Lane, delay_ms: int = 0) -> None:
         if lane not in self._recoveries and not self._is_stopping:
@@ -372,19 +306,19 @@ class ShardOwner:
                 self.stats.loads_failed += 1
                 log.error("load_failed", error=str(error) or repr(error), retry_ms=delay_ms)
             finally:
-                lane.let_go()
+                lane.end_hold()
 
     async def _load(self, lane: Lane) -> None:
         """Load the dropped slots of a lane. The caller holds the lane, so nothing is in flight."""
         lost = [slot for slot in lane.slots if slot.shard is None]
-        started = self._clock.now()
+        started = self.clock.now()
         await self._take_leases([slot for slot in lost if slot.needs_lease])
         ready = [slot for slot in lost if not slot.needs_lease]
         if len(ready) < len(lost):
             log.warning("leases_held_by_another", shards=len(lost) - len(ready))
         if not ready:
             return
-        image = self._observer.image
+        image = self.observer.image
         shards = {
             s.shard_id: self._makers[s.shard_id](s.shard_id, self._limits, image) for s in ready
         }
@@ -400,7 +334,7 @@ class ShardOwner:
             await slicer.pause()
         self.refusal = ""
         self.stats.loads += 1
-        self.stats.load_ms_last = self._clock.now().monotonic_ms - started.monotonic_ms
+        self.stats.load_ms_last = self.clock.now().monotonic_ms - started.monotonic_ms
         log.info("loaded", shards=len(ready), duration_ms=self.stats.load_ms_last)
 
     async def _take_leases(self, slots: Sequence[Slot]) -> None:
@@ -417,35 +351,35 @@ class ShardOwner:
     def _activate(self, slot: Slot, shard: AnyShard, started: Now) -> None:
         """Start to answer with a loaded shard: with the current topics and with new sessions."""
         assert slot.shard is None, "loaded twice at a time"
-        now = self._clock.now()
-        self._observer.loaded(slot.shard_id, shard)
+        now = self.clock.now()
+        self.observer.loaded(slot.shard_id, shard)
         # Before ``loaded``, which removes offsets of topics that are not in the image.
         steps = [
-            shard.configs_changed(self._observer.settings(slot.shard_id), now),
-            shard.topics_changed(self._observer.image, now),
+            shard.configs_changed(self.observer.settings(slot.shard_id), now),
+            shard.topics_changed(self.observer.image, now),
             shard.loaded(now),
         ]
         slot.shard = shard
         for step in steps:
-            slot.take(step)
+            slot.carry_out(step)
         groups, duration_ms = shard.group_count(), now.monotonic_ms - started.monotonic_ms
         if groups:
             event = ShardLoaded(
                 groups=groups, offsets=shard.offset_count(), duration_ms=duration_ms
             )
-            slot.lane.ride(slot, [event])
-        self._alarm.set(shard.next_deadline())
+            slot.add_events([event])
+        self.alarm.set(slot, shard.next_deadline())
 
     # --- Housekeeping -----------------------------------------------------------------------------
 
     async def _keep_house(self) -> None:
-        renewed_ms = self._clock.now().monotonic_ms
+        renewed_ms = self.clock.now().monotonic_ms
         while True:
             await asyncio.sleep(_HOUSE_S)
-            now_ms = self._clock.now().monotonic_ms
+            now_ms = self.clock.now().monotonic_ms
             try:
-                for merged in self._merger.due(now_ms):
-                    self._ride(merged)
+                for merged in self.merger.due(now_ms):
+                    self._write_merged(merged)
                 await self._check_place()
                 if now_ms - renewed_ms >= self._config.renew_interval_ms:
                     renewed_ms = now_ms
@@ -506,9 +440,6 @@ class ShardOwner:
         """Return whether any shard is loaded. Without one there is nothing to fold."""
         return any(slot.shard is not None for slot in self.slots.values())
 
-    def _ride(self, merged: Merged) -> None:
-        slot = self.slots[merged.shard]
-        if slot.shard is None:
+    def _write_merged(self, merged: Merged) -> None:
+        if not self.slots[merged.shard].add_events([merged.event]):
             self.stats.events_dropped += 1
-        else:
-            slot.lane.ride(slot, [merged.event])

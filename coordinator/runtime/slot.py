@@ -6,47 +6,60 @@ for storage is answered before it returns (docs/design.md#group-commit).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+
+import structlog
 
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import PARKED_RESULTS, Now, OffsetCommitResult, Request
 from groupkeeper.coordinator.core.step import Reply, Step
-from groupkeeper.coordinator.runtime.append import Write
+from groupkeeper.coordinator.runtime.alarm import NEVER
+from groupkeeper.coordinator.runtime.merge import REFUSALS
 from groupkeeper.coordinator.runtime.tickets import Ticket
 from groupkeeper.storage.base import Batch, ShardId
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.core.events import Event
+    from groupkeeper.coordinator.runtime.alarm import Alarm
+    from groupkeeper.coordinator.runtime.clock import Clock
+    from groupkeeper.coordinator.runtime.merge import RefusalMerger
     from groupkeeper.coordinator.runtime.shards import AnyShard
     from groupkeeper.coordinator.runtime.stats import Stats
     from groupkeeper.storage.base import Lease
 
+log = structlog.get_logger(__name__)
+
+
+class Write:
+    """The batches of one slot in one append, and the replies to release once they are durable."""
+
+    __slots__ = ("batches", "replies", "shard_id")
+
+    def __init__(self, shard_id: ShardId) -> None:
+        self.shard_id = shard_id
+        self.batches: list[Batch] = []
+        self.replies: deque[Reply] = deque()
+
 
 class SlotHost(Protocol):
-    """The owner of all slots, as a slot sees it."""
+    """What all slots share. It also handles the exceptions of the core: each one is a bug."""
 
+    alarm: Alarm
     stats: Stats
+    merger: RefusalMerger
+    clock: Clock
 
-    def admit_events(self, slot: Slot, events: list[Event]) -> list[Event]:
-        """Count events and merge repeats. Return the events to write now."""
+    def request_failed(
+        self, slot: Slot, request: Request, ticket: Ticket, error: Exception
+    ) -> None:
+        """Answer the request and load the shard again."""
         ...
 
-    def core_failed(self, slot: Slot, request: Request, ticket: Ticket, error: Exception) -> None:
-        """Handle an exception inside the core, which is a bug: answer, and load the shard again."""
-        ...
-
-    def ticket_failed(self, error: Exception) -> None:
-        """Count and log a ticket that raised in ``resolve``."""
-        ...
-
-    def alarm(self, at_ms: int | None) -> None:
-        """Set the alarm for a deadline of a shard."""
-        ...
-
-    def expire(self, slot: Slot, now: Now) -> None:
-        """Expire one portion of the due deadlines of a slot."""
+    def step_failed(self, slot: Slot, error: Exception) -> None:
+        """Load the shard again. No request caused this step."""
         ...
 
 
@@ -63,7 +76,7 @@ class SlotLane(Protocol):
         """Add a step with records to the next append."""
         ...
 
-    def ride(self, slot: Slot, events: list[Event]) -> None:
+    def add_events(self, slot: Slot, events: list[Event]) -> None:
         """Add events without a record to the next append, or to one of their own soon."""
         ...
 
@@ -78,15 +91,18 @@ class SlotLane(Protocol):
         ...
 
 
-Owed: TypeAlias = tuple[Ticket, Result]
+Refusal: TypeAlias = tuple[Ticket, Result]
 
 
 class Slot:
     """A shard, or the place of a shard that is LOADING (``shard`` is None)."""
 
     __slots__ = (
+        "_alarm",
         "_host",
         "_open",
+        "_stats",
+        "alarm_ms",
         "lane",
         "lease",
         "needs_lease",
@@ -105,7 +121,11 @@ class Slot:
         """True if a lease with a new epoch must be acquired before the next load."""
         self.unfinished: Write | None = None
         """The newest write with records of this shard that is not durable yet."""
+        self.alarm_ms = NEVER
+        """When the alarm calls ``expire``."""
         self._host = host
+        self._alarm = host.alarm
+        self._stats = host.stats
         self._open: dict[int, tuple[Ticket, Callable[[ErrorCode], Result]]] = {}
         """The requests that the core may park, by the identity of their ticket. The value is the
         ticket with a function that makes its refusal. So each is answered exactly once, even if the
@@ -119,12 +139,12 @@ class Slot:
         """
         shard = self.shard
         if shard is None:
-            self._host.stats.refused_loading += 1
+            self._stats.refused_loading += 1
             self._resolve(ticket, request.loading_answer())
             return
         when_full = request.when_full
         if when_full is not None and self._is_full():
-            self._host.stats.refused_overload += 1
+            self._stats.refused_overload += 1
             self._resolve(ticket, request.refused(when_full))
             return
         reads = request.reads
@@ -133,7 +153,7 @@ class Slot:
         try:
             step = shard.handle(request, ticket, now)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a bug of the core
-            self._host.core_failed(self, request, ticket, error)
+            self._host.request_failed(self, request, ticket, error)
             return
         if reads and not step.events:
             for reply in step.replies:
@@ -142,31 +162,49 @@ class Slot:
                 else:
                     self.unfinished.replies.append(reply)
         else:
-            self.take(step)
+            self.carry_out(step)
         if step.sets_alarm:
-            self._host.alarm(shard.next_deadline())
+            self._alarm.set(self, shard.next_deadline())
 
-    def next_deadline(self) -> int | None:
-        """Return the time of the next call of ``expire``, or None if there is none."""
-        return None if self.shard is None else self.shard.next_deadline()
+    def run(self, call: Callable[[AnyShard], Step]) -> None:
+        """Run a step that no request caused, and carry it out. An exception in it is a bug, as in
+        any other step.
+        """
+        assert self.shard is not None
+        try:
+            step = call(self.shard)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a bug of the core
+            self._host.step_failed(self, error)
+            return
+        self.carry_out(step)
+        if self.shard is not None:
+            self._alarm.set(self, self.shard.next_deadline())
 
     def expire(self, now: Now) -> None:
-        """Expire one portion of the due deadlines."""
-        self._host.expire(self, now)
+        """Expire one portion of the due deadlines, and set the alarm for the next one."""
+        if self.shard is not None:
+            self.run(lambda shard: shard.expire(now))
 
-    def take(self, step: Step) -> None:
-        """Carry out a step: write its records and events, and release or queue its replies."""
+    def carry_out(self, step: Step) -> None:
+        """Write the records and events of a step, and release or queue its replies."""
         write = self.unfinished
-        events = self._host.admit_events(self, step.events) if step.events else step.events
+        events = self._events_to_write(step.events) if step.events else step.events
         if step.records:
             write = self.lane.gather(self, Batch(step.records, events), step.record_bytes)
         elif events:
-            self.lane.ride(self, events)
+            self.lane.add_events(self, events)
         for reply in step.replies:
             if write is None or not reply.waits:
-                self.give(reply)
+                self.answer(reply)
             else:
                 write.replies.append(reply)
+
+    def add_events(self, events: list[Event]) -> bool:
+        """Write events that no step made. Return False if the shard is LOADING."""
+        if self.shard is None:
+            return False
+        self.lane.add_events(self, events)
+        return True
 
     def release(self, write: Write) -> None:
         """Release the replies of a durable write, in order.
@@ -176,20 +214,20 @@ class Slot:
         """
         replies = write.replies
         while replies:
-            self.give(replies.popleft())
+            self.answer(replies.popleft())
         if self.unfinished is write:
             self.unfinished = None
 
-    def give(self, reply: Reply) -> None:
+    def answer(self, reply: Reply) -> None:
         """Resolve the ticket of one reply."""
         ticket, result = reply.ticket, reply.result
         if type(result) in PARKED_RESULTS and not self._open.pop(id(ticket), None):
-            self._host.ticket_failed(AssertionError(f"answered twice: {result!r}"))
+            self.ticket_failed(AssertionError(f"answered twice: {result!r}"))
         else:
             self._resolve(ticket, result)  # type: ignore[arg-type]
 
-    def drop(self) -> list[Owed]:
-        """Drop the state, so that the shard is LOADING. Return the answers that the owner has to
+    def drop(self) -> list[Refusal]:
+        """Drop the state, so that the shard is LOADING. Return the refusals that the caller has to
         send.
 
         The waiting replies may depend on records that are not durable, and a parked request has
@@ -198,36 +236,49 @@ class Slot:
         """
         self.shard = None
         self.unfinished = None
-        owed: list[Owed] = []
+        refusals: list[Refusal] = []
         for reply in self.lane.forget(self):
             if type(reply.result) not in PARKED_RESULTS:  # those are open
                 result = reply.result.replaced(ErrorCode.NOT_COORDINATOR)
-                owed.append((cast("Ticket", reply.ticket), result))
-        owed += self.close_open()
-        return owed
+                refusals.append((cast("Ticket", reply.ticket), result))
+        refusals += self.close_open()
+        return refusals
 
-    def close_parked(self) -> list[Owed]:
+    def close_parked(self) -> list[Refusal]:
         """Return a refusal for each parked request. Waiting answers are still sent."""
         answered = {id(reply.ticket) for reply in self.lane.waiting(self)}
         parked = {key: call for key, call in self._open.items() if key not in answered}
         for key in parked:
             del self._open[key]
-        return [_lost(*call) for call in parked.values()]
+        return [_not_coordinator(*call) for call in parked.values()]
 
-    def close_open(self) -> list[Owed]:
+    def close_open(self) -> list[Refusal]:
         """Return a refusal for each request that may park and has no answer yet, parked or not."""
         still_open = list(self._open.values())
         self._open.clear()
-        return [_lost(*call) for call in still_open]
+        return [_not_coordinator(*call) for call in still_open]
 
-    def settle(self, owed: list[Owed]) -> None:
-        """Resolve the tickets with the answers that ``drop`` returned."""
-        for ticket, result in owed:
+    def refuse(self, refusals: list[Refusal]) -> None:
+        """Resolve each ticket with its refusal."""
+        for ticket, result in refusals:
             self._resolve(ticket, result)
 
-    def disown(self, ticket: Ticket) -> None:
+    def forget(self, ticket: Ticket) -> None:
         """Forget a ticket that is answered elsewhere."""
         self._open.pop(id(ticket), None)
+
+    def ticket_failed(self, error: Exception) -> None:
+        """Count and log a ticket that raised in ``resolve``. Its exception is not raised again."""
+        self._stats.tickets_failed += 1
+        log.error("ticket_failed", exc_info=error)
+
+    def _events_to_write(self, events: list[Event]) -> list[Event]:
+        """Count events and keep back repeated refusals. Return the events to write now."""
+        self._stats.count_events(events)
+        if REFUSALS.isdisjoint([type(event) for event in events]):
+            return events
+        now_ms = self._host.clock.now().monotonic_ms
+        return self._host.merger.admit(self.shard_id, events, now_ms)
 
     def _is_full(self) -> bool:
         return self.lane.is_full or (
@@ -236,13 +287,13 @@ class Slot:
 
     def _resolve(self, ticket: Ticket, result: Result) -> None:
         if type(result) is OffsetCommitResult:
-            self._host.stats.count_commit(result.error)
+            self._stats.count_commit(result.error)
         try:
             ticket.resolve(result)
         except Exception as error:  # noqa: BLE001 - others must get their answers
-            self._host.ticket_failed(error)
+            self.ticket_failed(error)
 
 
-def _lost(ticket: Ticket, refused: Callable[[ErrorCode], Result]) -> Owed:
+def _not_coordinator(ticket: Ticket, refused: Callable[[ErrorCode], Result]) -> Refusal:
     """Return a refusal that makes clients look for the coordinator again and repeat the request."""
     return ticket, refused(ErrorCode.NOT_COORDINATOR)

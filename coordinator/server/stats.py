@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from enum import StrEnum
 from typing import Final
 
-from groupkeeper.coordinator.runtime.histogram import REQUEST_BOUNDS_S, Histogram
+from groupkeeper.coordinator.runtime.stats import REQUEST_BOUNDS_S, Histogram
 from groupkeeper.protocol.versions import ApiKey
 
 FAST_S = REQUEST_BOUNDS_S[0]

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TypeAlias
 
-from groupkeeper.coordinator.runtime.histogram import CALLBACK_BOUNDS_S, Histogram
+from groupkeeper.coordinator.runtime.stats import CALLBACK_BOUNDS_S, Histogram
 
 SLOW_S = 0.1
 """From this CPU time on a callback is slow. Clients notice a loop that stands still for so long."""

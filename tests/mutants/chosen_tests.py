@@ -153,7 +153,6 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
         "coordinator/cluster/test_group_configs",
         "coordinator/cluster/test_topics",
     ),
-    "coordinator/runtime/append": ("coordinator/runtime/test_group_commit",),
     "coordinator/runtime/lane": (
         "coordinator/runtime/test_group_commit",
         "coordinator/runtime/test_held_lane",

@@ -234,8 +234,8 @@ LIMITS: Final = (
 DURABILITY: Final = (
     Named(
         f"{RUNTIME}/slot.py",
-        "        write = self.unfinished\n        events = self._host",
-        "        write = None\n        events = self._host",
+        "        write = self.unfinished\n        events = self._events",
+        "        write = None\n        events = self._events",
         "an answer that rests on a write in flight is given before it is durable",
     ),
     Named(
@@ -252,8 +252,8 @@ DURABILITY: Final = (
     ),
     Named(
         f"{RUNTIME}/lane.py",
-        "                self._host.durable(write)\n                slot.release(write)",
-        "                slot.release(write)\n                self._host.durable(write)",
+        "                self._observer.durable(write)\n                slot.release(write)",
+        "                slot.release(write)\n                self._observer.durable(write)",
         "an answer goes out before the ends of partitions know of it: a fetch after it sees less",
     ),
     Named(

@@ -8,7 +8,7 @@ import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import JoinGroupResult, OffsetCommitResult
-from groupkeeper.coordinator.runtime.histogram import Histogram
+from groupkeeper.coordinator.runtime.stats import Histogram
 from groupkeeper.coordinator.server.limits import ServerLimits
 from groupkeeper.coordinator.server.server import KafkaServer
 from groupkeeper.coordinator.server.watch import CallbackWatch

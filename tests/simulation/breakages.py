@@ -50,18 +50,18 @@ Breakage = Callable[[Patch], None]
 
 
 def reply_before_durability(patch: Patch) -> None:
-    take = Slot.take
+    carry_out = Slot.carry_out
 
     def hasty(self: Slot, step: Any) -> None:
         step.replies = [msgspec.structs.replace(reply, waits=False) for reply in step.replies]
         waiting, self.unfinished = self.unfinished, None
         for reply in step.replies:
-            self.give(reply)
+            self.answer(reply)
         step.replies = []
         self.unfinished = waiting
-        take(self, step)
+        carry_out(self, step)
 
-    patch.setattr(Slot, "take", hasty)
+    patch.setattr(Slot, "carry_out", hasty)
 
 
 def store_without_fence(patch: Patch) -> None:
@@ -150,15 +150,15 @@ def owned_twice(patch: Patch) -> None:
 
 
 def event_before_its_record(patch: Patch) -> None:
-    take = Slot.take
+    carry_out = Slot.carry_out
 
     def eager(self: Slot, step: Any) -> None:
         if step.events and step.records:
-            self.lane.ride(self, step.events)
+            self.lane.add_events(self, step.events)
             step.events = []
-        take(self, step)
+        carry_out(self, step)
 
-    patch.setattr(Slot, "take", eager)
+    patch.setattr(Slot, "carry_out", eager)
 
 
 def record_dropped(kind: type) -> Breakage:

@@ -22,10 +22,8 @@ from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
 from groupkeeper.coordinator.core.requests import Heartbeat, LeaveGroupResult
 from groupkeeper.coordinator.core.state import ShardState
 from groupkeeper.coordinator.runtime import lane
-from groupkeeper.coordinator.runtime.append import Append, Write
-from groupkeeper.coordinator.runtime.lane import Lane
-from groupkeeper.coordinator.runtime.owner import ShardOwner
-from groupkeeper.coordinator.runtime.slot import Slot
+from groupkeeper.coordinator.runtime.lane import Append, Lane
+from groupkeeper.coordinator.runtime.slot import Slot, Write
 
 Patch = pytest.MonkeyPatch
 
@@ -51,37 +49,37 @@ def fenced_call_is_not_answered(patch: Patch) -> None:
 
 def leave_is_let_out(patch: Patch) -> None:
     """By the runtime, before its record is durable."""
-    take = Slot.take
+    carry_out = Slot.carry_out
 
     def hasty(self: Slot, step: Any) -> None:
         step.replies = [
             msgspec.structs.replace(reply, waits=not isinstance(reply.result, LeaveGroupResult))
             for reply in step.replies
         ]
-        take(self, step)
+        carry_out(self, step)
 
-    patch.setattr(Slot, "take", hasty)
+    patch.setattr(Slot, "carry_out", hasty)
 
 
 def evictions_are_lost(patch: Patch) -> None:
     """By the runtime."""
-    admit = ShardOwner.admit_events
+    chosen = Slot._events_to_write
 
-    def forgetful(self: ShardOwner, slot: Slot, events: list[Event]) -> list[Event]:
-        return [e for e in admit(self, slot, events) if not isinstance(e, MemberEvicted)]
+    def forgetful(self: Slot, events: list[Event]) -> list[Event]:
+        return [e for e in chosen(self, events) if not isinstance(e, MemberEvicted)]
 
-    patch.setattr(ShardOwner, "admit_events", forgetful)
+    patch.setattr(Slot, "_events_to_write", forgetful)
 
 
 def riders_are_lost(patch: Patch) -> None:
     """Events without a record, where an append gathers."""
-    ride = Lane.ride
+    add_events = Lane.add_events
 
     def forgetful(self: Lane, slot: Slot, events: list[Event]) -> None:
         if self._gathering is None or not self._gathering.requests:
-            ride(self, slot, events)
+            add_events(self, slot, events)
 
-    patch.setattr(Lane, "ride", forgetful)
+    patch.setattr(Lane, "add_events", forgetful)
 
 
 def generation_is_used_again(patch: Patch) -> None:
@@ -168,7 +166,7 @@ def what_waited_goes_out_backwards(patch: Patch) -> None:
     patch.setattr(Slot, "release", backwards)
 
 
-class _Heard(Append[Slot]):
+class _Heard(Append):
     """Whatever it says once it was given up."""
 
     abandoned = property(lambda _: False, lambda _, __: None)  # type: ignore[assignment]

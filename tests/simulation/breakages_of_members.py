@@ -17,7 +17,6 @@ from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.offsets import commit as offset_commit
 from groupkeeper.coordinator.core.requests import LeaveGroupResult
 from groupkeeper.coordinator.core.state import ShardState
-from groupkeeper.coordinator.runtime.owner import ShardOwner
 from groupkeeper.coordinator.runtime.slot import Slot
 
 Patch = pytest.MonkeyPatch
@@ -43,13 +42,13 @@ def evictions_are_not_told(patch: Patch) -> None:
 
 def evictions_are_written_twice(patch: Patch) -> None:
     """By the runtime, of what the core told once."""
-    admit = ShardOwner.admit_events
+    chosen = Slot._events_to_write
 
-    def twice(self: ShardOwner, slot: Slot, events: list[Event]) -> list[Event]:
-        admitted = admit(self, slot, events)
-        return admitted + [event for event in admitted if isinstance(event, MemberEvicted)]
+    def twice(self: Slot, events: list[Event]) -> list[Event]:
+        written = chosen(self, events)
+        return written + [event for event in written if isinstance(event, MemberEvicted)]
 
-    patch.setattr(ShardOwner, "admit_events", twice)
+    patch.setattr(Slot, "_events_to_write", twice)
 
 
 def who_leaves_stays(patch: Patch) -> None:

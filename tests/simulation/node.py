@@ -109,11 +109,13 @@ class Node:
                 slot.shard.check_leftovers(self.clock.now())
 
     def check_alarm(self) -> None:
-        """Its timer rings no later than the earliest deadline."""
+        """Its timer rings no later than the earliest deadline of each shard."""
         owner = self.coordinator._owner
-        due_ms, set_ms = owner.next_deadline(), owner._alarm._at_ms
-        is_set = owner._is_stopping or due_ms is None or set_ms <= due_ms
-        assert is_set, f"no alarm is set for {due_ms}, only for {set_ms}"
+        set_ms = owner.alarm._at_ms
+        for slot in () if owner._is_stopping else owner.slots.values():
+            due_ms = None if slot.shard is None else slot.shard.next_deadline()
+            is_set = due_ms is None or set_ms <= slot.alarm_ms <= due_ms
+            assert is_set, f"no alarm is set for {due_ms}, only for {slot.alarm_ms} and {set_ms}"
 
     def lost_lease_at(self, durable: Durable, group_id: str) -> int | None:
         """Where its lease on the group's shard was lost; None while it holds."""

@@ -472,7 +472,7 @@ class World:
                 (cluster if shard_id == CLUSTER_SHARD else loaded[shard_id]).apply(record)
         assert self.durable.position == position, "written while it was read"
         for lane in lanes:
-            lane.let_go()
+            lane.end_hold()
         return loaded, cluster
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from groupkeeper import read_events
-from groupkeeper.coordinator.runtime.histogram import CALLBACK_BOUNDS_S
+from groupkeeper.coordinator.runtime.stats import CALLBACK_BOUNDS_S
 from tests.helpers.wire.raw_client import RawClient
 from tests.soak import greedy
 from tests.soak.cast import TOPIC

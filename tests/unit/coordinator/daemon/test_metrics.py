@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from groupkeeper.coordinator.daemon.exposition import Exposition
 from groupkeeper.coordinator.daemon.metrics import DEFINITIONS, Source
-from groupkeeper.coordinator.runtime.histogram import Histogram
+from groupkeeper.coordinator.runtime.stats import Histogram
 
 
 def scrape(sources: dict[str, Source], max_series: int = 1000) -> dict[str, float]:

@@ -371,7 +371,7 @@ def test_who_flushes_a_lane_that_is_held_waits_and_does_not_turn_the_loop() -> N
             flushing = asyncio.ensure_future(lane.flush())
             await asyncio.sleep(1)
             assert (flushing.done(), commit.is_waiting) == (False, True)
-            lane.let_go()
+            lane.end_hold()
             await flushing
             assert commit.error is ErrorCode.NONE
 

@@ -105,7 +105,7 @@ async def test_a_lane_that_was_full_is_not_when_what_waited_is_dropped() -> None
         assert commits[2].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
         await asyncio.sleep(5.1)
         assert {commit.error for commit in commits[:2]} == {ErrorCode.NOT_COORDINATOR}
-        lane.let_go()
+        lane.end_hold()
         await assert_serves(pipeline)
 
 
@@ -208,7 +208,7 @@ async def test_an_append_that_was_about_to_start_waits_no_longer_than_others() -
         assert commit.is_waiting
         await asyncio.sleep(0.2)
         assert commit.error is ErrorCode.NOT_COORDINATOR
-        pipeline.owner.lanes[0].let_go()
+        pipeline.owner.lanes[0].end_hold()
         await assert_serves(pipeline)
 
 
@@ -229,5 +229,5 @@ async def test_who_folds_is_told_too_when_what_gathers_is_dropped(has_request: b
                 pipeline.commit(2, shard_id, group_id="bug")
         await turns(2)
         assert folding.done()
-        lane.let_go()
+        lane.end_hold()
         await assert_serves(pipeline)

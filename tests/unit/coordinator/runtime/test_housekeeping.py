@@ -9,7 +9,7 @@ import msgspec
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import MemberFenced
-from groupkeeper.coordinator.runtime.lane import RIDING_CHARS_AN_EVENT
+from groupkeeper.coordinator.runtime.lane import CHARS_AN_EVENT
 from groupkeeper.storage.base import ShardAppend, ShardId
 from tests.helpers.runtime.pipeline import Pipeline, a_pipeline
 from tests.helpers.runtime.virtual_loop import turns, virtual_time
@@ -223,12 +223,12 @@ async def test_an_event_with_long_names_takes_the_room_of_several() -> None:
         gate = pipeline.storage.hold_next_append()
         pipeline.commit()
         await turns(4)
-        long = "m" * (8 * RIDING_CHARS_AN_EVENT)
+        long = "m" * (8 * CHARS_AN_EVENT)
         slot = pipeline.owner.slots[0]
-        slot.lane.ride(slot, [MemberFenced(group_id="g", member_id=long, error="x")])
+        slot.lane.add_events(slot, [MemberFenced(group_id="g", member_id=long, error="x")])
         assert pipeline.owner.stats.events_dropped == 0
-        slot.lane.ride(slot, [MemberFenced(group_id="g", member_id=long, error="x")])
+        slot.lane.add_events(slot, [MemberFenced(group_id="g", member_id=long, error="x")])
         assert pipeline.owner.stats.events_dropped == 1
-        slot.lane.ride(slot, [MemberFenced(group_id="g", member_id="m", error="x")])
+        slot.lane.add_events(slot, [MemberFenced(group_id="g", member_id="m", error="x")])
         assert pipeline.owner.stats.events_dropped == 1
         gate.open()
