@@ -157,7 +157,7 @@ class GroupCoordinator:
                 storage, self._owner, self.config, self._clock, self._group_read, timer
             )
             # A load may have left out a group. The next request for it must load it.
-            self._owner.before_answers = self._routed.clear
+            self._owner.recovery.before_answers = self._routed.clear
         self._end_sampler: EndSampler | None = None
         if topics is not None and self.config.end_offset_interval_ms > 0:
             cluster = self._owner.slots[CLUSTER_SHARD]
@@ -247,7 +247,7 @@ class GroupCoordinator:
     @property
     def refusal(self) -> str:
         """Why a person has to act before groups are served again. Empty if no one has to."""
-        return self._owner.refusal
+        return self._owner.recovery.refusal
 
     def when_store_is_taken(self, call: Callable[[], None]) -> None:
         """Call a function once another process writes to a store of which we are the sole owner
@@ -256,7 +256,7 @@ class GroupCoordinator:
         From then on the coordinator refuses every group, so that the two owners do not alternate.
         ``not_ready`` returns the reason. The host can only stop the coordinator.
         """
-        self._owner.store_taken = call
+        self._owner.recovery.store_taken = call
 
     @property
     def stats(self) -> Stats:

@@ -160,8 +160,12 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
     ),
     "coordinator/runtime/owner": (
         "coordinator/runtime/test_loading",
-        "coordinator/runtime/test_housekeeping",
         "coordinator/embed/test_group_coordinator",
+    ),
+    "coordinator/runtime/recovery": (
+        "coordinator/runtime/test_loading",
+        "coordinator/runtime/test_losing_the_store",
+        "coordinator/runtime/test_store_taken_away",
     ),
     "coordinator/core/declarations": ("coordinator/core/test_requests",),
     "coordinator/runtime/shards": ("coordinator/runtime/test_loading",),

@@ -91,9 +91,9 @@ FENCES: Final = (
         "a static member that was replaced goes on beside the one that replaced it",
     ),
     Named(
-        f"{RUNTIME}/owner.py",
-        "            slot.needs_lease = True\n        self._drop(slots)",
-        "            slot.needs_lease = False\n        self._drop(slots)",
+        f"{RUNTIME}/recovery.py",
+        "            slot.needs_lease = True\n        self.drop(slots)",
+        "            slot.needs_lease = False\n        self.drop(slots)",
         "shards are loaded again under the old epoch: a late append is accepted",
     ),
     Named(

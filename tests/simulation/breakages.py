@@ -28,8 +28,9 @@ from groupkeeper.coordinator.core.requests import (
     SyncGroup,
 )
 from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.coordinator.runtime.housekeeping import Housekeeping
 from groupkeeper.coordinator.runtime.lane import Lane
-from groupkeeper.coordinator.runtime.owner import ShardOwner
+from groupkeeper.coordinator.runtime.recovery import Recovery
 from groupkeeper.coordinator.runtime.slot import Slot
 from groupkeeper.coordinator.server.connection import Connection
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
@@ -79,14 +80,14 @@ def store_without_fence(patch: Patch) -> None:
 def lease_not_taken_again(patch: Patch) -> None:
     """After a failed append the shards are loaded under the old epoch."""
 
-    async def keep(self: ShardOwner, wanted: Sequence[Slot]) -> None:
+    async def keep(self: Recovery, wanted: Sequence[Slot]) -> None:
         new = [slot for slot in wanted if slot.lease is None]
         for slot in wanted:
             slot.needs_lease = slot.lease is None
-        await take(self, new)
+        await acquire(self, new)
 
-    take = ShardOwner._take_leases
-    patch.setattr(ShardOwner, "_take_leases", keep)
+    acquire = Recovery._acquire_leases
+    patch.setattr(Recovery, "_acquire_leases", keep)
 
 
 def append_without_load(patch: Patch) -> None:
@@ -95,7 +96,7 @@ def append_without_load(patch: Patch) -> None:
     async def nothing(*_: Any) -> None:
         pass
 
-    patch.setattr("groupkeeper.coordinator.runtime.owner.load_records", nothing)
+    patch.setattr("groupkeeper.coordinator.runtime.recovery.load_records", nothing)
 
 
 def answered_twice(patch: Patch) -> None:
@@ -414,11 +415,11 @@ def one_alone_is_fenced(patch: Patch) -> None:
 def renewal_is_not_heard(patch: Patch) -> None:
     """Of a lease that is lost, only an append tells."""
 
-    async def deaf(self: ShardOwner) -> None:
-        held = [slot.lease for slot in self.slots.values() if slot.lease is not None]
+    async def deaf(self: Housekeeping) -> None:
+        held = [slot.lease for slot in self._slots.values() if slot.lease is not None]
         await self._storage.renew(held)
 
-    patch.setattr(ShardOwner, "_renew", deaf)
+    patch.setattr(Housekeeping, "_renew", deaf)
 
 
 def lease_given_out_twice(patch: Patch) -> None:

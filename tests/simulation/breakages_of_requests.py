@@ -14,7 +14,7 @@ import pytest
 from groupkeeper.coordinator.core.offsets import commit as offset_commit
 from groupkeeper.coordinator.handlers.gather import Gather
 from groupkeeper.coordinator.runtime.group_loading import GroupLoader
-from groupkeeper.coordinator.runtime.owner import ShardOwner
+from groupkeeper.coordinator.runtime.recovery import Recovery
 from groupkeeper.coordinator.server.connection import Connection
 
 Patch = pytest.MonkeyPatch
@@ -56,7 +56,7 @@ def group_is_not_read(patch: Patch) -> None:
 def load_forgets_no_route(patch: Patch) -> None:
     """A group that a load left out is not read again when it is next named."""
     never = property(lambda _: lambda: None, lambda *_: None)
-    patch.setattr(ShardOwner, "before_answers", never, raising=False)
+    patch.setattr(Recovery, "before_answers", never, raising=False)
 
 
 UNREAD: Final = "generation 0 after|: live|: replaces|: -1 was read"

@@ -69,7 +69,8 @@ class Node:
         makers = checked_makers(SHARDS, world.durable, self._epoch_of, census)
         if not has_topics:
             del makers[CLUSTER_SHARD]
-        self.coordinator._owner._makers |= makers
+        recovery = self.coordinator._owner.recovery
+        recovery._makers = {**recovery._makers, **makers}
         services = Services(
             coordinator=self.coordinator,
             topics=self.topics,
@@ -104,15 +105,15 @@ class Node:
     def check_leftovers(self) -> None:
         """Note what its shards should have taken away by now."""
         owner = self.coordinator._owner
-        for slot in () if owner._is_stopping else owner.slots.values():
+        for slot in () if owner.recovery.is_stopping else owner.slots.values():
             if isinstance(slot.shard, CheckedShard):
                 slot.shard.check_leftovers(self.clock.now())
 
     def check_alarm(self) -> None:
         """Its timer rings no later than the earliest deadline of each shard."""
         owner = self.coordinator._owner
-        set_ms = owner.alarm._at_ms
-        for slot in () if owner._is_stopping else owner.slots.values():
+        set_ms = owner.recovery.alarm._at_ms
+        for slot in () if owner.recovery.is_stopping else owner.slots.values():
             due_ms = None if slot.shard is None else slot.shard.next_deadline()
             is_set = due_ms is None or set_ms <= slot.alarm_ms <= due_ms
             assert is_set, f"no alarm is set for {due_ms}, only for {slot.alarm_ms} and {set_ms}"

@@ -378,7 +378,7 @@ class World:
         shard = slot.shard
         if node.is_dead:
             return
-        if isinstance(shard, CheckedShard) and not node.coordinator._owner._is_stopping:
+        if isinstance(shard, CheckedShard) and not node.coordinator._owner.recovery.is_stopping:
             shard.check_timers(node.clock.now())  # no step may have come to tell
         with self.durable.noting():
             node.check_alarm()
@@ -433,7 +433,7 @@ class World:
             for slot in node.coordinator._owner.slots.values():
                 if (
                     isinstance(slot.shard, CheckedShard)
-                    and not node.coordinator._owner._is_stopping
+                    and not node.coordinator._owner.recovery.is_stopping
                 ):
                     slot.shard.check_leftovers(node.clock.now())
                     slot.shard.check_rest()

@@ -1,0 +1,129 @@
+"""What is done once a second: merge windows end, leases are renewed, the place of the store is
+checked, and an idle store is folded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from groupkeeper.storage.base import CanBeMoved, OffsetStorage, StoreRefused
+from groupkeeper.storage.cancellation import unless_cancelled
+
+if TYPE_CHECKING:
+    from groupkeeper.coordinator.runtime.clock import Clock
+    from groupkeeper.coordinator.runtime.lane import Lane
+    from groupkeeper.coordinator.runtime.recovery import Recovery
+    from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+    from groupkeeper.coordinator.runtime.slot import Slot
+    from groupkeeper.storage.base import ShardId
+
+log = structlog.get_logger(__name__)
+
+INTERVAL_S: Final = 1.0
+MAX_FOLDS_WITHOUT_PROGRESS: Final = 5_000
+"""A group of a gigabyte has 2,000 parts, and counts as folded only after the last of them."""
+
+
+class Housekeeping:
+    """Looks after the store and the event log between requests."""
+
+    def __init__(
+        self,
+        storage: OffsetStorage,
+        config: CoordinatorConfig,
+        clock: Clock,
+        lanes: Sequence[Lane],
+        slots: Mapping[ShardId, Slot],
+        recovery: Recovery,
+    ) -> None:
+        self._storage = storage
+        self._config = config
+        self._clock = clock
+        self._lanes = lanes
+        self._slots = slots
+        self._recovery = recovery
+        self._unfoldable_since_ms = -1
+        """When the last append began before a fold without progress. There is no further fold
+        before the next append.
+        """
+
+    async def run(self) -> None:
+        """Do everything once a second, until the task is cancelled."""
+        renewed_ms = self._clock.now().monotonic_ms
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            now_ms = self._clock.now().monotonic_ms
+            try:
+                self.end_windows(now_ms)
+                await self._check_place()
+                if now_ms - renewed_ms >= self._config.renew_interval_ms:
+                    renewed_ms = now_ms
+                    await unless_cancelled(self._renew())
+                await self._fold_if_idle(now_ms)
+            except Exception as error:  # noqa: BLE001 - retried next time
+                log.warning("housekeeping_failed", error=str(error) or repr(error))
+
+    def end_windows(self, now_ms: int | None = None) -> None:
+        """End the merge windows that are over, or all of them, and write their events."""
+        merger = self._recovery.merger
+        for merged in merger.end_all() if now_ms is None else merger.due(now_ms):
+            if not self._slots[merged.shard].add_events([merged.event]):
+                self._recovery.stats.events_dropped += 1
+
+    async def fold(self) -> bool:
+        """Fold until nothing is left or a lane is needed. Return False if folding makes no
+        progress.
+        """
+        in_vain = 0
+        while (before := self._storage.unfolded()) > 0 and self._is_anything_loaded():
+            for lane in self._lanes:
+                if not await lane.fold():
+                    return True
+            # One row of the log may name many groups. It is deleted only after the last of them is
+            # folded.
+            in_vain = in_vain + 1 if self._storage.unfolded() >= before else 0
+            if in_vain > MAX_FOLDS_WITHOUT_PROGRESS:
+                return False
+        return True
+
+    async def _renew(self) -> None:
+        held = {
+            slot.shard_id: slot.lease
+            for slot in self._slots.values()
+            if slot.lease is not None and not slot.needs_lease
+        }
+        lost = set(await self._storage.renew([*held.values()]))
+        for lane in self._lanes:
+            # Include slots that are loading, but not those that acquired a newer lease during the
+            # renewal.
+            slots = [s for s in lane.slots if s.shard_id in lost and s.lease is held[s.shard_id]]
+            if slots:
+                log.error("leases_lost", shards=[slot.shard_id for slot in slots])
+                self._recovery.lose(lane, slots)
+
+    async def _check_place(self) -> None:
+        """Fail the lanes if the store's files were moved. This is noticed even if nothing is
+        written.
+        """
+        if isinstance(self._storage, CanBeMoved) and self._is_all_loaded():
+            try:
+                await unless_cancelled(self._storage.check_place())
+            except StoreRefused as error:
+                for lane in self._lanes:
+                    self._recovery.append_failed(lane, error)
+
+    async def _fold_if_idle(self, now_ms: int) -> None:
+        written_ms = max(lane.last_append_ms for lane in self._lanes)
+        is_idle = now_ms - written_ms >= self._config.fold_idle_ms and self._is_all_loaded()
+        if is_idle and self._unfoldable_since_ms != written_ms and not await self.fold():
+            self._unfoldable_since_ms = written_ms
+
+    def _is_all_loaded(self) -> bool:
+        return all(slot.shard is not None for slot in self._slots.values())
+
+    def _is_anything_loaded(self) -> bool:
+        return any(slot.shard is not None for slot in self._slots.values())
