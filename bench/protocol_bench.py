@@ -15,10 +15,11 @@ from typing import Any
 from kio.serial import entity_reader, entity_writer
 
 from bench.figures import Figure, cpu_us, show
-from groupkeeper.protocol import packed, packed_replies
 from groupkeeper.protocol.codec import read_request, request_class, response_class, write_response
-from groupkeeper.protocol.frames import FrameSplitter
-from groupkeeper.protocol.headers import read_request_header
+from groupkeeper.protocol.frames import FrameSplitter, read_request_header
+from groupkeeper.protocol.packed.heartbeat import pack_heartbeat, read_heartbeat
+from groupkeeper.protocol.packed.offset_commit import pack_offset_commit, read_offset_commit
+from groupkeeper.protocol.packed.offset_fetch import pack_offset_fetch, read_offset_fetch
 from groupkeeper.protocol.versions import ApiKey
 from groupkeeper.protocol.writer import Row
 from tests.helpers.wire.kio_replies import build
@@ -87,9 +88,9 @@ def fetch() -> bytes:
 def reading() -> Iterator[Figure]:
     """Measure the reading of requests in three ways."""
     rows: list[tuple[str, ApiKey, int, Any, bytes]] = [
-        ("Heartbeat v4", ApiKey.HEARTBEAT, 4, packed.read_heartbeat, heartbeat()),
-        ("OffsetCommit v8 x10", ApiKey.OFFSET_COMMIT, 8, packed.read_offset_commit, commit()),
-        ("OffsetFetch v7 x10", ApiKey.OFFSET_FETCH, 7, packed.read_offset_fetch, fetch()),
+        ("Heartbeat v4", ApiKey.HEARTBEAT, 4, read_heartbeat, heartbeat()),
+        ("OffsetCommit v8 x10", ApiKey.OFFSET_COMMIT, 8, read_offset_commit, commit()),
+        ("OffsetFetch v7 x10", ApiKey.OFFSET_FETCH, 7, read_offset_fetch, fetch()),
     ]
     for name, key, version, read, body in rows:
         kio = entity_reader(request_class(key, version))
@@ -102,7 +103,7 @@ def reading() -> Iterator[Figure]:
 
 def packing() -> Iterator[Figure]:
     """Measure the writing of replies in two ways."""
-    commits = packed.read_offset_commit(8, commit(), 0, LIMIT)[5]
+    commits = read_offset_commit(8, commit(), 0, LIMIT)[5]
     fetched = [("orders", "", [(n, 1_000_000 + n, 3, "", 0) for n in range(PARTITIONS)])]
     fetch_rows = [
         {
@@ -118,12 +119,12 @@ def packing() -> Iterator[Figure]:
     rows: list[tuple[str, Callable[[], Any], Any]] = [
         (
             "Heartbeat v4",
-            lambda: packed_replies.pack_heartbeat(4, 1, 0, 0),
+            lambda: pack_heartbeat(4, 1, 0, 0),
             build(response_class(ApiKey.HEARTBEAT, 4), error_code=0),
         ),
         (
             "OffsetCommit v8 x10",
-            lambda: packed_replies.pack_offset_commit(8, 1, 0, commits, 0),
+            lambda: pack_offset_commit(8, 1, 0, commits, 0),
             build(
                 response_class(ApiKey.OFFSET_COMMIT, 8),
                 topics=[{"name": "orders", "partitions": commit_rows}],
@@ -131,7 +132,7 @@ def packing() -> Iterator[Figure]:
         ),
         (
             "OffsetFetch v7 x10",
-            lambda: packed_replies.pack_offset_fetch(7, 1, 0, fetched, 0),
+            lambda: pack_offset_fetch(7, 1, 0, fetched, 0),
             build(
                 response_class(ApiKey.OFFSET_FETCH, 7),
                 topics=[{"name": "orders", "partitions": fetch_rows}],

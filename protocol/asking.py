@@ -12,7 +12,7 @@ from typing import Any, Final
 from kio.index import load_request_schema, load_response_schema
 
 from groupkeeper.protocol.errors import ProtocolError
-from groupkeeper.protocol.headers import PREFIX_BYTES
+from groupkeeper.protocol.frames import PREFIX_BYTES
 from groupkeeper.protocol.packing import NO_TAGS, classic_string
 from groupkeeper.protocol.reader import read_entity
 from groupkeeper.protocol.writer import Row, write_entity

@@ -15,7 +15,7 @@ from uuid import UUID
 from kio.index import load_request_schema, load_response_schema
 
 from groupkeeper.protocol.fields import EntityClass
-from groupkeeper.protocol.headers import has_flexible_response_header, response_header
+from groupkeeper.protocol.frames import has_flexible_response_header, response_header
 from groupkeeper.protocol.reader import read_entity
 from groupkeeper.protocol.versions import ApiKey
 from groupkeeper.protocol.writer import WriteFrame, element_class, entities_writer, frame_writer

@@ -1,4 +1,4 @@
-"""Pieces of hot messages for ``protocol.packed``: strings and counts, by plain struct code.
+"""Pieces of hot messages for ``protocol.packed``, by plain struct code: strings, counts, senders.
 
 The functions that read accept only the common form, and raise one of ``GIVE_UP`` for anything else.
 The caller then reads the message again with ``protocol.reader``. No slice is longer than the frame,
@@ -10,7 +10,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from functools import lru_cache
 from struct import Struct, error
-from typing import Final
+from typing import Final, TypeAlias
 
 
 class Odd(Exception):
@@ -108,6 +108,46 @@ def no_tags(frame: bytes, position: int) -> int:
     if frame[position] != 0:
         raise Odd
     return position + 1
+
+
+# --- who sends --------------------------------------------------------------------------------
+
+Sender: TypeAlias = tuple[str, int, str, str | None]
+"""(group id, generation, member id, instance id)."""
+
+MAX_SENDER_BYTES: Final = 512
+"""Longer senders are decoded again for each request, to bound the memory of a connection."""
+
+
+class LastSender:
+    """The sender of the last Heartbeat or OffsetCommit of a connection.
+
+    The next request is nearly always from the same member: its bytes are then only compared.
+    """
+
+    __slots__ = ("fields", "raw")
+
+    def __init__(self) -> None:
+        self.fields: Sender = ("", 0, "", None)
+        self.raw = b"\1\0\0\0\0\1\0"
+        """The bytes of ``fields`` in a flexible version."""
+
+
+def read_sender(frame: bytes, start: int, last: LastSender) -> tuple[Sender, int]:
+    """Return the sender of a flexible Heartbeat or OffsetCommit, and the position after it."""
+    raw = last.raw
+    if frame.startswith(raw, start):
+        return last.fields, start + len(raw)
+    group_id, position = compact(frame, start)
+    (generation_id,) = INT32(frame, position)
+    member_id, position = compact(frame, position + 4)
+    instance_id, position = compact_or_none(frame, position)
+    fields = group_id, generation_id, member_id, instance_id
+    # A slice beyond the frame is cut off. The caller's next read finds that.
+    if position - start <= MAX_SENDER_BYTES and position <= len(frame):
+        last.fields = fields
+        last.raw = frame[start:position]
+    return fields, position
 
 
 # --- pieces of replies ----------------------------------------------------------------------------

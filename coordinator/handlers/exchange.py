@@ -15,7 +15,7 @@ import msgspec
 from groupkeeper.coordinator.core.requests import Client
 from groupkeeper.coordinator.handlers.session import Session
 from groupkeeper.protocol.codec import request_class, response_writer, write_elements
-from groupkeeper.protocol.packed import LastSender
+from groupkeeper.protocol.packing import LastSender
 from groupkeeper.protocol.reader import read_entity
 from groupkeeper.protocol.versions import ApiKey
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from groupkeeper.coordinator.core.requests import Heartbeat
-from groupkeeper.protocol.packed import read_heartbeat
-from groupkeeper.protocol.packed_replies import pack_heartbeat
+from groupkeeper.protocol.packed.heartbeat import pack_heartbeat, read_heartbeat
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.core.errors import ErrorCode

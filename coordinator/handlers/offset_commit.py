@@ -22,8 +22,11 @@ from typing import TYPE_CHECKING
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import OffsetCommit, OffsetCommitResult
-from groupkeeper.protocol.packed import read_offset_commit
-from groupkeeper.protocol.packed_replies import pack_offset_commit, pack_offset_commit_results
+from groupkeeper.protocol.packed.offset_commit import (
+    pack_offset_commit,
+    pack_offset_commit_results,
+    read_offset_commit,
+)
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.exchange import Exchange

@@ -26,14 +26,14 @@ from groupkeeper.coordinator.core.requests import FetchTopic, OffsetFetch, Offse
 from groupkeeper.coordinator.core.stored_topics import StoredTopics
 from groupkeeper.coordinator.handlers.gather import WINDOW_REQUESTS, Gather
 from groupkeeper.coordinator.handlers.slices import SLICE_BYTES, SLICE_ELEMENTS, SlicedReply, Slices
-from groupkeeper.protocol.packed import read_offset_fetch
-from groupkeeper.protocol.packed_replies import (
+from groupkeeper.protocol.packed.offset_fetch import (
     fetched_pieces,
     pack_fetched_group,
     pack_fetched_group_slices,
     pack_fetched_groups,
     pack_fetched_slices,
     pack_offset_fetch,
+    read_offset_fetch,
 )
 
 if TYPE_CHECKING:

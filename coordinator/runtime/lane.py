@@ -18,8 +18,8 @@ from groupkeeper.coordinator.runtime.slot import Slot, Write
 from groupkeeper.storage.base import Batch, OffsetStorage, ShardAppend, ShardId
 
 if TYPE_CHECKING:
-    from groupkeeper.coordinator.core.cluster.image import TopicImage
     from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
+    from groupkeeper.coordinator.core.cluster.image import TopicImage
     from groupkeeper.coordinator.core.events import Event
     from groupkeeper.coordinator.core.step import Reply
     from groupkeeper.coordinator.runtime.clock import Clock

@@ -33,9 +33,8 @@ from groupkeeper.coordinator.server.listener import PLAINTEXT, Listener
 from groupkeeper.coordinator.server.shared import Shared
 from groupkeeper.coordinator.server.stats import FAST_S, NOT_ANSWERED, CloseReason
 from groupkeeper.protocol.errors import ProtocolError
-from groupkeeper.protocol.frames import FrameError, FrameSplitter
-from groupkeeper.protocol.headers import HeaderReader
-from groupkeeper.protocol.packed import LastSender
+from groupkeeper.protocol.frames import FrameError, FrameSplitter, HeaderReader
+from groupkeeper.protocol.packing import LastSender
 
 
 class Connection(asyncio.Protocol):

@@ -27,9 +27,10 @@ from groupkeeper.coordinator.server.stats import CloseReason
 from groupkeeper.coordinator.server.watch import CallbackWatch
 from groupkeeper.protocol.codec import read_request
 from groupkeeper.protocol.errors import ProtocolError
-from groupkeeper.protocol.frames import FrameError, FrameSplitter
-from groupkeeper.protocol.headers import read_request_header
-from groupkeeper.protocol.packed import read_heartbeat, read_offset_commit, read_offset_fetch
+from groupkeeper.protocol.frames import FrameError, FrameSplitter, read_request_header
+from groupkeeper.protocol.packed.heartbeat import read_heartbeat
+from groupkeeper.protocol.packed.offset_commit import read_offset_commit
+from groupkeeper.protocol.packed.offset_fetch import read_offset_fetch
 from groupkeeper.protocol.packing import printed_topic_id
 from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage

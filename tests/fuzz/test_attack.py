@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from groupkeeper.protocol.codec import read_request
-from groupkeeper.protocol.headers import read_request_header
+from groupkeeper.protocol.frames import read_request_header
 from tests.fuzz.attack import Attack, random_frame
 from tests.fuzz.judge import Figures
 from tests.fuzz.mutations import changed, mixed

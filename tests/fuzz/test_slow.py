@@ -10,8 +10,7 @@ from groupkeeper.coordinator.handlers import heartbeat
 from groupkeeper.coordinator.server.watch import SLOW_S
 from groupkeeper.protocol.codec import read_request
 from groupkeeper.protocol.errors import ProtocolError
-from groupkeeper.protocol.frames import FrameSplitter
-from groupkeeper.protocol.headers import read_request_header
+from groupkeeper.protocol.frames import FrameSplitter, read_request_header
 from groupkeeper.protocol.versions import ApiKey
 from tests.fuzz import prepared
 from tests.fuzz.prepared import ExactWatch, new_loop

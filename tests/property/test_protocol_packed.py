@@ -9,10 +9,21 @@ from aiokafka.protocol import commit as aiokafka_commit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupkeeper.protocol import packed, packed_replies
 from groupkeeper.protocol.codec import read_request, request_class, response_class, uuid_to_topic_id
 from groupkeeper.protocol.errors import ProtocolError
-from groupkeeper.protocol.packing import printed_topic_id
+from groupkeeper.protocol.packed.heartbeat import pack_heartbeat, read_heartbeat
+from groupkeeper.protocol.packed.offset_commit import (
+    pack_offset_commit,
+    pack_offset_commit_results,
+    read_offset_commit,
+)
+from groupkeeper.protocol.packed.offset_fetch import (
+    pack_fetched_group,
+    pack_fetched_groups,
+    pack_offset_fetch,
+    read_offset_fetch,
+)
+from groupkeeper.protocol.packing import MAX_SENDER_BYTES, LastSender, printed_topic_id
 from groupkeeper.protocol.versions import ApiKey
 from tests.helpers.wire.kio_replies import build, write_response
 from tests.helpers.wire.wire_entities import entities, kio_bytes
@@ -82,9 +93,9 @@ def fetch_topics(topics: Any) -> Any:
 
 
 READ = {
-    HEARTBEAT: packed.read_heartbeat,
-    COMMIT: packed.read_offset_commit,
-    FETCH: packed.read_offset_fetch,
+    HEARTBEAT: read_heartbeat,
+    COMMIT: read_offset_commit,
+    FETCH: read_offset_fetch,
 }
 VERSIONS = (
     [(HEARTBEAT, v) for v in range(5)]
@@ -145,7 +156,7 @@ REMEMBERING = [(k, v) for k, v in VERSIONS if (k, v) == (HEARTBEAT, 4) or (k == 
 @SOME
 @given(data=st.data())
 def test_who_asked_before_changes_nothing_for_who_asks_now(data: st.DataObject) -> None:
-    last = packed.LastSender()
+    last = LastSender()
     frames: list[bytes] = []
     for api_key, version in data.draw(st.lists(st.sampled_from(REMEMBERING), max_size=6)):
         frame = bytearray(data.draw(bodies(api_key, version)))
@@ -156,7 +167,7 @@ def test_who_asked_before_changes_nothing_for_who_asks_now(data: st.DataObject) 
         read = READ[api_key]
         fresh = outcome(read, version, frames[-1], 0, LIMIT)
         assert outcome(read, version, frames[-1], 0, LIMIT, last) == fresh
-        assert len(last.raw) <= packed.MAX_SENDER_BYTES
+        assert len(last.raw) <= MAX_SENDER_BYTES
 
 
 # --- what is packed -------------------------------------------------------------------------------
@@ -179,7 +190,7 @@ def commit_topics() -> st.SearchStrategy[Any]:
 def test_heartbeat_replies_are_those_of_kio(version: int, correlation_id: int, error: int) -> None:
     entity = build(response_class(HEARTBEAT, version), throttle_time=THROTTLE_MS, error_code=error)
     frame = write_response(HEARTBEAT, version, correlation_id, entity)
-    assert packed_replies.pack_heartbeat(version, correlation_id, THROTTLE_MS, error) == frame
+    assert pack_heartbeat(version, correlation_id, THROTTLE_MS, error) == frame
 
 
 @pytest.mark.parametrize("version", range(11))
@@ -190,10 +201,7 @@ def test_commit_replies_with_one_error_are_those_of_kio(
 ) -> None:
     results = [(name, i, [(p[0], error) for p in partitions]) for name, i, partitions in topics]
     frame = kio_commit_reply(version, correlation_id, results)
-    assert (
-        packed_replies.pack_offset_commit(version, correlation_id, THROTTLE_MS, topics, error)
-        == frame
-    )
+    assert pack_offset_commit(version, correlation_id, THROTTLE_MS, topics, error) == frame
 
 
 @pytest.mark.parametrize("version", range(11))
@@ -204,10 +212,7 @@ def test_commit_replies_with_their_own_errors_are_those_of_kio(
 ) -> None:
     results = data.draw(topics_of(st.tuples(INT32, st.sampled_from([0, 3, 12, 100]))))
     frame = kio_commit_reply(version, correlation_id, results)
-    assert (
-        packed_replies.pack_offset_commit_results(version, correlation_id, THROTTLE_MS, results)
-        == frame
-    )
+    assert pack_offset_commit_results(version, correlation_id, THROTTLE_MS, results) == frame
 
 
 def kio_commit_reply(version: int, correlation_id: int, topics: Any) -> bytes:
@@ -264,10 +269,7 @@ def test_fetch_replies_are_those_of_kio(
         error_code=error,
     )
     frame = write_response(FETCH, version, correlation_id, entity)
-    assert (
-        packed_replies.pack_offset_fetch(version, correlation_id, THROTTLE_MS, topics, error)
-        == frame
-    )
+    assert pack_offset_fetch(version, correlation_id, THROTTLE_MS, topics, error) == frame
 
 
 @pytest.mark.parametrize("version", range(8, 11))
@@ -288,8 +290,8 @@ def test_fetch_replies_of_groups_are_those_of_kio(
         ],
     )
     frame = write_response(FETCH, version, correlation_id, entity)
-    pieces = [piece for g in groups for piece in packed_replies.pack_fetched_group(version, *g)]
-    ours = packed_replies.pack_fetched_groups(correlation_id, THROTTLE_MS, len(groups), pieces)
+    pieces = [piece for g in groups for piece in pack_fetched_group(version, *g)]
+    ours = pack_fetched_groups(correlation_id, THROTTLE_MS, len(groups), pieces)
     assert ours == frame
 
 
@@ -322,7 +324,7 @@ def test_commits_of_aiokafka_are_read(
     version: int, group_id: str, generation: int, member_id: str, topics: Any
 ) -> None:
     body = aiokafka_commit_body(version, group_id, generation, member_id, topics)
-    assert packed.read_offset_commit(version, body, 0, 10_000) == (
+    assert read_offset_commit(version, body, 0, 10_000) == (
         group_id,
         generation if version >= 1 else -1,
         member_id if version >= 1 else "",
@@ -340,14 +342,14 @@ def test_fetches_of_aiokafka_are_read(version: int, group_id: str, topics: Any) 
     request = kind(group_id, [(name, rows) for name, _, rows in topics])
     body = request.encode()
     groups = [(group_id, None, -1, [(name, "", rows) for name, _, rows in topics])]
-    assert packed.read_offset_fetch(version, body, 0, 10_000) == (groups, False)
+    assert read_offset_fetch(version, body, 0, 10_000) == (groups, False)
 
 
 @pytest.mark.parametrize("version", range(4))
 @SOME
 @given(topics=commit_topics(), error=INT16)
 def test_commit_replies_are_read_by_aiokafka(version: int, topics: Any, error: int) -> None:
-    frame = packed_replies.pack_offset_commit(version, 7, THROTTLE_MS, topics, error)
+    frame = pack_offset_commit(version, 7, THROTTLE_MS, topics, error)
     reply = getattr(aiokafka_commit, f"OffsetCommitResponse_v{version}").decode(frame[8:])
     assert reply.topics == [(name, [(p[0], error) for p in rows]) for name, _, rows in topics]
 
@@ -356,7 +358,7 @@ def test_commit_replies_are_read_by_aiokafka(version: int, topics: Any, error: i
 @SOME
 @given(topics=FETCHED, error=INT16)
 def test_fetch_replies_are_read_by_aiokafka(version: int, topics: Any, error: int) -> None:
-    frame = packed_replies.pack_offset_fetch(version, 7, THROTTLE_MS, topics, error)
+    frame = pack_offset_fetch(version, 7, THROTTLE_MS, topics, error)
     reply = getattr(aiokafka_commit, f"OffsetFetchResponse_v{version}").decode(frame[8:])
     assert reply.topics == [
         (name, [(p, offset, text, code) for p, offset, _, text, code in rows])

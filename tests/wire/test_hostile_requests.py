@@ -15,7 +15,9 @@ import pytest
 
 from groupkeeper.protocol.codec import read_request, request_class
 from groupkeeper.protocol.errors import ProtocolError
-from groupkeeper.protocol.packed import read_heartbeat, read_offset_commit, read_offset_fetch
+from groupkeeper.protocol.packed.heartbeat import read_heartbeat
+from groupkeeper.protocol.packed.offset_commit import read_offset_commit
+from groupkeeper.protocol.packed.offset_fetch import read_offset_fetch
 from groupkeeper.protocol.versions import ApiKey
 from tests.helpers.wire.wire_entities import (
     Mark,

@@ -13,8 +13,10 @@ import pytest
 from kio.serial import entity_reader
 
 from groupkeeper.protocol.codec import read_request, request_class, response_class, write_response
-from groupkeeper.protocol.headers import has_flexible_response_header, read_request_header
-from groupkeeper.protocol.packed import read_heartbeat, read_offset_commit, read_offset_fetch
+from groupkeeper.protocol.frames import has_flexible_response_header, read_request_header
+from groupkeeper.protocol.packed.heartbeat import read_heartbeat
+from groupkeeper.protocol.packed.offset_commit import read_offset_commit
+from groupkeeper.protocol.packed.offset_fetch import read_offset_fetch
 from groupkeeper.protocol.reader import read_entity
 from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
 from tests.helpers.wire.wire_entities import plain, response_values

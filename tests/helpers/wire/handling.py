@@ -24,7 +24,7 @@ from groupkeeper.coordinator.handlers.routes import Routes
 from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.handlers.session import Session
 from groupkeeper.coordinator.handlers.table import ROUTES
-from groupkeeper.protocol.headers import read_request_header
+from groupkeeper.protocol.frames import read_request_header
 from groupkeeper.protocol.packing import printed_topic_id
 from tests.helpers.wire.raw_client import API_KEYS, encode_request, to_plain
 

@@ -17,7 +17,7 @@ from kio.serial import entity_writer
 
 from groupkeeper.protocol.codec import response_class
 from groupkeeper.protocol.fields import EntityClass
-from groupkeeper.protocol.headers import PREFIX_BYTES, has_flexible_response_header, response_header
+from groupkeeper.protocol.frames import PREFIX_BYTES, has_flexible_response_header, response_header
 
 
 def write_response(api_key: int, version: int, correlation_id: int, entity: Any) -> bytes:

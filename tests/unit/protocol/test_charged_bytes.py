@@ -6,8 +6,9 @@ import pytest
 
 from groupkeeper.protocol.codec import read_request
 from groupkeeper.protocol.errors import ProtocolError
-from groupkeeper.protocol.headers import read_request_header
-from groupkeeper.protocol.packed import read_offset_commit, read_offset_fetch
+from groupkeeper.protocol.frames import read_request_header
+from groupkeeper.protocol.packed.offset_commit import read_offset_commit
+from groupkeeper.protocol.packed.offset_fetch import read_offset_fetch
 from groupkeeper.protocol.reader import BYTES_AN_ELEMENT, FREE_BYTES
 from groupkeeper.protocol.versions import ApiKey
 from tests.helpers.wire.raw_client import encode_request

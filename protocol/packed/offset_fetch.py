@@ -1,27 +1,44 @@
-"""The replies to the hot requests by plain struct code: whole frames from plain tuples.
-
-Topic ids are in Kafka's printed form, 22 characters of URL-safe base64, "" for the zero id.
-"""
+"""OffsetFetch by plain struct code."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
-from struct import Struct
-from typing import Final, TypeAlias
+from struct import Struct, unpack_from
+from typing import Any, Final, TypeAlias
 
-from groupkeeper.protocol.packed import CommitTopic
+from groupkeeper.protocol.codec import read_request, uuid_to_topic_id
 from groupkeeper.protocol.packing import (
+    GIVE_UP,
+    INT32,
     NO_TAGS,
     PACK_INT16,
     PACK_INT32,
+    Odd,
+    classic,
+    classic_count,
     classic_string,
+    compact,
+    compact_count,
+    compact_or_none,
     compact_string,
-    framed,
     framed_pieces,
+    no_tags,
+    printed_topic_id,
     raw_topic_id,
     varint,
 )
+from groupkeeper.protocol.reader import FREE_BYTES, beside_bytes
+from groupkeeper.protocol.versions import ApiKey
+
+FetchTopic: TypeAlias = tuple[str, str, list[int]]
+"""(name, topic id, partitions); one of name and id is ""."""
+
+OffsetFetchGroup: TypeAlias = tuple[str, str | None, int, list[FetchTopic] | None]
+"""(group id, member id, member epoch or -1, topics; None: all)."""
+
+OffsetFetchFields: TypeAlias = tuple[list[OffsetFetchGroup], bool]
+"""(groups, require stable); one group before v8."""
 
 FetchedPartition: TypeAlias = tuple[int, int, int, str, int]
 """(partition, offset, leader epoch, metadata, error)."""
@@ -30,97 +47,141 @@ FetchedTopic: TypeAlias = tuple[str, str, list[FetchedPartition]]
 """(name, topic id, partitions)."""
 
 
-# --- Heartbeat ---
-
-_HEARTBEAT_V0: Final = Struct(">iih").pack
-_HEARTBEAT_V1: Final = Struct(">iiih").pack
-_HEARTBEAT_V4: Final = Struct(">iixihx").pack
-"""Length, correlation id, (no tags), throttle time, error, (no tags)."""
+# --- The request ----------------------------------------------------------------------------------
 
 
-def pack_heartbeat(
-    version: int, correlation_id: int, throttle_time_ms: int, error_code: int
-) -> bytes:
-    """Return the frame of a Heartbeat reply."""
-    if version >= 4:
-        return _HEARTBEAT_V4(12, correlation_id, throttle_time_ms, error_code)
-    if version >= 1:
-        return _HEARTBEAT_V1(10, correlation_id, throttle_time_ms, error_code)
-    return _HEARTBEAT_V0(6, correlation_id, error_code)
+def read_offset_fetch(
+    version: int, frame: bytes, offset: int, max_elements: int
+) -> OffsetFetchFields:
+    """Read an OffsetFetch (0-10). Raises only ProtocolError."""
+    try:
+        small = len(frame) <= FREE_BYTES
+        allowed = max_elements if small else beside_bytes(frame, max_elements)
+        if version >= 8:
+            return _read_fetch_groups(version, frame, offset, allowed)
+        if version >= 6:
+            return _read_fetch_flexible(version, frame, offset, allowed)
+        return _read_fetch_classic(version, frame, offset, allowed)
+    except GIVE_UP:
+        return _read_fetch_carefully(version, frame, offset, max_elements)
 
 
-# --- OffsetCommit ---
-
-_COMMIT_ROW: Final = Struct(">ih").pack
-_COMMIT_ROW_FLEXIBLE: Final = Struct(">ihx").pack
-
-
-def pack_offset_commit(
-    version: int,
-    correlation_id: int,
-    throttle_time_ms: int,
-    topics: Iterable[CommitTopic],
-    error_code: int,
-) -> bytes:
-    """Return the frame of an OffsetCommit reply with one error for every partition."""
-    row = _COMMIT_ROW if version < 8 else _COMMIT_ROW_FLEXIBLE
-    return _pack_commit_reply(
-        version,
-        correlation_id,
-        throttle_time_ms,
-        [
-            (name, topic_id, [row(p[0], error_code) for p in partitions])
-            for name, topic_id, partitions in topics
-        ],
-    )
-
-
-def pack_offset_commit_results(
-    version: int,
-    correlation_id: int,
-    throttle_time_ms: int,
-    topics: Iterable[tuple[str, str, Sequence[tuple[int, int]]]],
-) -> bytes:
-    """Return the frame of an OffsetCommit reply from (name, topic id, [(partition, error)])."""
-    row = _COMMIT_ROW if version < 8 else _COMMIT_ROW_FLEXIBLE
-    return _pack_commit_reply(
-        version,
-        correlation_id,
-        throttle_time_ms,
-        [
-            (name, topic_id, [row(partition, error) for partition, error in partitions])
-            for name, topic_id, partitions in topics
-        ],
-    )
+def _read_fetch_classic(
+    version: int, frame: bytes, position: int, elements_left: int
+) -> OffsetFetchFields:
+    group_id, position = classic(frame, position)
+    (count,) = INT32(frame, position)
+    position += 4
+    if count == -1 and version >= 2:
+        return [(group_id, None, -1, None)], False
+    elements_left -= count
+    topics: list[FetchTopic] = []
+    if count < 0:
+        raise Odd
+    for _ in range(count):
+        name, position = classic(frame, position)
+        size, position = classic_count(frame, position)
+        elements_left -= size
+        if elements_left < 0:
+            raise Odd
+        topics.append((name, "", list(unpack_from(f">{size}i", frame, position))))
+        position += 4 * size
+    if elements_left < 0:
+        raise Odd
+    return [(group_id, None, -1, topics)], False
 
 
-def _pack_commit_reply(
-    version: int,
-    correlation_id: int,
-    throttle_time_ms: int,
-    topics: list[tuple[str, str, list[bytes]]],
-) -> bytes:
-    """Pack a reply from (name, topic id, packed partitions)."""
-    if version < 8:
-        pieces = [PACK_INT32(len(topics))]
-        for name, _, rows in topics:
-            pieces += (classic_string(name), PACK_INT32(len(rows)), *rows)
-        body = b"".join(pieces)
-        return framed(correlation_id, throttle_time_ms, body, flexible=False, throttle=version >= 3)
-    pieces = [varint(len(topics) + 1)]
-    for name, topic_id, rows in topics:
-        pieces += (
-            raw_topic_id(topic_id) if version >= 10 else compact_string(name),
-            varint(len(rows) + 1),
-            *rows,
-            NO_TAGS,
+def _read_fetch_flexible(
+    version: int, frame: bytes, position: int, elements_left: int
+) -> OffsetFetchFields:
+    group_id, position = compact(frame, position)
+    topics, position, _ = _read_fetch_topics(frame, position, elements_left, by_id=False)
+    require_stable = False
+    if version >= 7:
+        require_stable = frame[position] != 0
+        position += 1
+    no_tags(frame, position)
+    return [(group_id, None, -1, topics)], require_stable
+
+
+def _read_fetch_groups(
+    version: int, frame: bytes, position: int, elements_left: int
+) -> OffsetFetchFields:
+    count, position = compact_count(frame, position)
+    elements_left -= count
+    groups: list[OffsetFetchGroup] = []
+    for _ in range(count):
+        member_id, member_epoch = None, -1
+        group_id, position = compact(frame, position)
+        if version >= 9:
+            member_id, position = compact_or_none(frame, position)
+            (member_epoch,) = INT32(frame, position)
+            position += 4
+        topics, position, elements_left = _read_fetch_topics(
+            frame, position, elements_left, by_id=version >= 10
         )
-    pieces.append(NO_TAGS)
-    body = b"".join(pieces)
-    return framed(correlation_id, throttle_time_ms, body, flexible=True, throttle=True)
+        position = no_tags(frame, position)
+        groups.append((group_id, member_id, member_epoch, topics))
+    require_stable = frame[position] != 0
+    no_tags(frame, position + 1)
+    if elements_left < 0:
+        raise Odd
+    return groups, require_stable
 
 
-# --- OffsetFetch ---
+def _read_fetch_topics(
+    frame: bytes, position: int, elements_left: int, *, by_id: bool
+) -> tuple[list[FetchTopic] | None, int, int]:
+    if frame[position] == 0:
+        return None, position + 1, elements_left
+    count, position = compact_count(frame, position)
+    elements_left -= count
+    topics: list[FetchTopic] = []
+    for _ in range(count):
+        name = topic_id = ""
+        if by_id:
+            topic_id = printed_topic_id(frame[position : position + 16])
+            position += 16
+        else:
+            name, position = compact(frame, position)
+        size, position = compact_count(frame, position)
+        elements_left -= size
+        if elements_left < 0:
+            raise Odd
+        topics.append((name, topic_id, list(unpack_from(f">{size}i", frame, position))))
+        position = no_tags(frame, position + 4 * size)
+    if elements_left < 0:
+        raise Odd
+    return topics, position, elements_left
+
+
+def _read_fetch_carefully(
+    version: int, frame: bytes, offset: int, max_elements: int
+) -> OffsetFetchFields:
+    request = read_request(ApiKey.OFFSET_FETCH, version, frame, offset, max_elements)
+
+    def plain(topics: Any) -> list[FetchTopic] | None:
+        if topics is None:
+            return None
+        if version >= 10:
+            return [("", uuid_to_topic_id(t.topic_id), list(t.partition_indexes)) for t in topics]
+        return [(t.name, "", list(t.partition_indexes)) for t in topics]
+
+    if version < 8:
+        group: OffsetFetchGroup = (request.group_id, None, -1, plain(request.topics))
+        return [group], request.require_stable if version >= 7 else False
+    if version == 8:
+        groups: list[OffsetFetchGroup] = [
+            (g.group_id, None, -1, plain(g.topics)) for g in request.groups
+        ]
+    else:
+        groups = [
+            (g.group_id, g.member_id, g.member_epoch, plain(g.topics)) for g in request.groups
+        ]
+    return groups, request.require_stable
+
+
+# --- The reply ------------------------------------------------------------------------------------
 
 
 def pack_offset_fetch(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from groupkeeper.protocol.errors import ProtocolError
-from groupkeeper.protocol.headers import (
+from groupkeeper.protocol.frames import (
     MAX_REMEMBERED_BYTES,
     HeaderReader,
     RequestHeader,

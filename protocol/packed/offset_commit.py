@@ -1,0 +1,301 @@
+"""OffsetCommit by plain struct code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import Final, TypeAlias
+
+from groupkeeper.protocol.codec import read_request, uuid_to_topic_id
+from groupkeeper.protocol.packing import (
+    GIVE_UP,
+    INT32,
+    INT64,
+    NO_TAGS,
+    PACK_INT32,
+    LastSender,
+    Odd,
+    classic,
+    classic_count,
+    classic_or_none,
+    classic_string,
+    compact,
+    compact_count,
+    compact_string,
+    framed,
+    no_tags,
+    printed_topic_id,
+    raw_topic_id,
+    read_sender,
+    varint,
+)
+from groupkeeper.protocol.reader import FREE_BYTES, beside_bytes
+from groupkeeper.protocol.versions import ApiKey
+
+CommitPartition: TypeAlias = tuple[int, int, int, str | None]
+"""(partition, offset, leader epoch or -1, metadata), as in coordinator/core/requests.py."""
+
+CommitTopic: TypeAlias = tuple[str, str, list[CommitPartition]]
+"""(name, topic id, partitions); one of name and id is ""."""
+
+OffsetCommitFields: TypeAlias = tuple[str, int, str, str | None, int, list[CommitTopic]]
+"""(group id, generation, member id, instance id, retention in ms or -1, topics)."""
+
+
+# --- The request ----------------------------------------------------------------------------------
+
+
+def read_offset_commit(
+    version: int, frame: bytes, offset: int, max_elements: int, last: LastSender | None = None
+) -> OffsetCommitFields:
+    """Read an OffsetCommit (0-10). Raises only ProtocolError."""
+    try:
+        small = len(frame) <= FREE_BYTES
+        allowed = max_elements if small else beside_bytes(frame, max_elements)
+        if version >= 8:
+            return _read_commit_flexible(version, frame, offset, allowed, last or LastSender())
+        return _read_commit_classic(version, frame, offset, allowed)
+    except GIVE_UP:
+        return _read_commit_carefully(version, frame, offset, max_elements)
+
+
+_COMMIT_PARTITION: Final = Struct(">iqi2x").iter_unpack
+_COMMIT_PARTITION_HEAD: Final = Struct(">iqiB").unpack_from
+
+
+def _read_commit_flexible(
+    version: int, frame: bytes, position: int, elements_left: int, last: LastSender
+) -> OffsetCommitFields:
+    (group_id, generation_id, member_id, instance_id), position = read_sender(frame, position, last)
+    count, position = compact_count(frame, position)
+    elements_left -= count
+    topics: list[CommitTopic] = []
+    for _ in range(count):
+        name = topic_id = ""
+        if version >= 10:
+            topic_id = printed_topic_id(frame[position : position + 16])
+            position += 16
+        else:
+            name, position = compact(frame, position)
+        size, position = compact_count(frame, position)
+        elements_left -= size
+        if elements_left < 0:
+            raise Odd
+        stop = position + 18 * size
+        raw = frame[position:stop]
+        lengths = raw[16::18]
+        empty = lengths.count(1)
+        if raw[17::18].count(0) == size and (empty == size or lengths.count(0) == size):
+            # No partition has metadata, so each takes 18 bytes, with the length of an empty or null
+            # string and no tags.
+            nothing = "" if empty else None
+            partitions: list[CommitPartition] = [
+                (p, o, e, nothing) for p, o, e in _COMMIT_PARTITION(raw)
+            ]
+            position = stop
+        else:
+            partitions, position = _read_partitions_flexible(frame, position, size)
+        topics.append((name, topic_id, partitions))
+        position = no_tags(frame, position)
+    no_tags(frame, position)
+    if elements_left < 0:
+        raise Odd
+    return group_id, generation_id, member_id, instance_id, -1, topics
+
+
+def _read_partitions_flexible(
+    frame: bytes, position: int, count: int
+) -> tuple[list[CommitPartition], int]:
+    partitions: list[CommitPartition] = []
+    metadata: str | None
+    for _ in range(count):
+        partition, offset, epoch, size = _COMMIT_PARTITION_HEAD(frame, position)
+        if size > 1:
+            metadata, position = compact(frame, position + 16)
+        else:
+            metadata = "" if size else None
+            position += 17
+        position = no_tags(frame, position)
+        partitions.append((partition, offset, epoch, metadata))
+    return partitions, position
+
+
+class _ClassicCommit:
+    """Layout of a classic version: a partition up to its metadata, and the fields before the
+    topics.
+    """
+
+    __slots__ = ("epoch", "head", "instance", "member", "retention", "rows", "size")
+
+    def __init__(self, layout: str, *fields: str) -> None:
+        self.epoch = layout == "iqi"
+        self.member = "member" in fields
+        self.retention = "retention" in fields
+        self.instance = "instance" in fields
+        self.head = Struct(">" + layout).unpack_from
+        self.rows = Struct(">" + layout + "2x").iter_unpack
+        self.size = Struct(">" + layout).size
+
+
+_CLASSIC_COMMITS: Final = {
+    0: _ClassicCommit("iq"),
+    1: _ClassicCommit("iq8x", "member"),  # the client's timestamp, which is ignored
+    2: _ClassicCommit("iq", "member", "retention"),
+    3: _ClassicCommit("iq", "member", "retention"),
+    4: _ClassicCommit("iq", "member", "retention"),
+    5: _ClassicCommit("iq", "member"),
+    6: _ClassicCommit("iqi", "member"),
+    7: _ClassicCommit("iqi", "member", "instance"),
+}
+
+
+def _read_commit_classic(
+    version: int, frame: bytes, position: int, elements_left: int
+) -> OffsetCommitFields:
+    layout = _CLASSIC_COMMITS[version]
+    generation_id, member_id, retention_ms = -1, "", -1
+    instance_id: str | None = None
+    group_id, position = classic(frame, position)
+    if layout.member:
+        (generation_id,) = INT32(frame, position)
+        member_id, position = classic(frame, position + 4)
+    if layout.instance:
+        instance_id, position = classic_or_none(frame, position)
+    if layout.retention:
+        (retention_ms,) = INT64(frame, position)
+        position += 8
+    count, position = classic_count(frame, position)
+    elements_left -= count
+    topics: list[CommitTopic] = []
+    for _ in range(count):
+        name, position = classic(frame, position)
+        size, position = classic_count(frame, position)
+        elements_left -= size
+        if elements_left < 0:
+            raise Odd
+        partitions, position = _read_partitions_classic(layout, frame, position, size)
+        topics.append((name, "", partitions))
+    if position > len(frame) or elements_left < 0:
+        raise Odd
+    return group_id, generation_id, member_id, instance_id, retention_ms, topics
+
+
+def _read_partitions_classic(
+    layout: _ClassicCommit, frame: bytes, position: int, count: int
+) -> tuple[list[CommitPartition], int]:
+    stride = layout.size + 2
+    stop = position + stride * count
+    raw = frame[position:stop]
+    if raw[stride - 2 :: stride].count(0) == count == raw[stride - 1 :: stride].count(0):
+        # No partition has metadata: each has the same size and ends with the length of an empty
+        # string.
+        if layout.epoch:
+            return [(p, o, e, "") for p, o, e in layout.rows(raw)], stop
+        return [(p, o, -1, "") for p, o in layout.rows(raw)], stop
+    partitions: list[CommitPartition] = []
+    for _ in range(count):
+        head = layout.head(frame, position)
+        metadata, position = classic_or_none(frame, position + layout.size)
+        partitions.append((head[0], head[1], head[2] if layout.epoch else -1, metadata))
+    return partitions, position
+
+
+def _read_commit_carefully(
+    version: int, frame: bytes, offset: int, max_elements: int
+) -> OffsetCommitFields:
+    request = read_request(ApiKey.OFFSET_COMMIT, version, frame, offset, max_elements)
+    topics: list[CommitTopic] = [
+        (
+            "" if version >= 10 else topic.name,
+            uuid_to_topic_id(topic.topic_id) if version >= 10 else "",
+            [
+                (
+                    p.partition_index,
+                    p.committed_offset,
+                    p.committed_leader_epoch if version >= 6 else -1,
+                    p.committed_metadata,
+                )
+                for p in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return (
+        request.group_id,
+        request.generation_id_or_member_epoch if version >= 1 else -1,
+        request.member_id if version >= 1 else "",
+        request.group_instance_id if version >= 7 else None,
+        request.retention_time if 2 <= version <= 4 else -1,
+        topics,
+    )
+
+
+# --- The reply ------------------------------------------------------------------------------------
+
+_COMMIT_ROW: Final = Struct(">ih").pack
+_COMMIT_ROW_FLEXIBLE: Final = Struct(">ihx").pack
+
+
+def pack_offset_commit(
+    version: int,
+    correlation_id: int,
+    throttle_time_ms: int,
+    topics: Iterable[CommitTopic],
+    error_code: int,
+) -> bytes:
+    """Return the frame of an OffsetCommit reply with one error for every partition."""
+    row = _COMMIT_ROW if version < 8 else _COMMIT_ROW_FLEXIBLE
+    return _pack_commit_reply(
+        version,
+        correlation_id,
+        throttle_time_ms,
+        [
+            (name, topic_id, [row(p[0], error_code) for p in partitions])
+            for name, topic_id, partitions in topics
+        ],
+    )
+
+
+def pack_offset_commit_results(
+    version: int,
+    correlation_id: int,
+    throttle_time_ms: int,
+    topics: Iterable[tuple[str, str, Sequence[tuple[int, int]]]],
+) -> bytes:
+    """Return the frame of an OffsetCommit reply from (name, topic id, [(partition, error)])."""
+    row = _COMMIT_ROW if version < 8 else _COMMIT_ROW_FLEXIBLE
+    return _pack_commit_reply(
+        version,
+        correlation_id,
+        throttle_time_ms,
+        [
+            (name, topic_id, [row(partition, error) for partition, error in partitions])
+            for name, topic_id, partitions in topics
+        ],
+    )
+
+
+def _pack_commit_reply(
+    version: int,
+    correlation_id: int,
+    throttle_time_ms: int,
+    topics: list[tuple[str, str, list[bytes]]],
+) -> bytes:
+    """Pack a reply from (name, topic id, packed partitions)."""
+    if version < 8:
+        pieces = [PACK_INT32(len(topics))]
+        for name, _, rows in topics:
+            pieces += (classic_string(name), PACK_INT32(len(rows)), *rows)
+        body = b"".join(pieces)
+        return framed(correlation_id, throttle_time_ms, body, flexible=False, throttle=version >= 3)
+    pieces = [varint(len(topics) + 1)]
+    for name, topic_id, rows in topics:
+        pieces += (
+            raw_topic_id(topic_id) if version >= 10 else compact_string(name),
+            varint(len(rows) + 1),
+            *rows,
+            NO_TAGS,
+        )
+    pieces.append(NO_TAGS)
+    body = b"".join(pieces)
+    return framed(correlation_id, throttle_time_ms, body, flexible=True, throttle=True)
