@@ -122,8 +122,8 @@ FENCES: Final = (
     ),
     Named(
         "storage/backends/sqlite/store.py",
-        "            self._lock.check_after_a_second(writer)\n        ((epoch,),) = ",
-        "            pass\n        ((epoch,),) = ",
+        "        self._check_files()\n        writer = self._writer()\n        ((epoch,),) = ",
+        "        writer = self._writer()\n        ((epoch,),) = ",
         "a store that was moved away is folded into",
     ),
     Named(

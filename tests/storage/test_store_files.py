@@ -380,14 +380,11 @@ async def test_a_lease_on_a_store_that_was_moved_is_refused(path: Path) -> None:
     await storage.close()
 
 
-async def test_a_fold_alone_finds_out_that_the_store_was_moved(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_fold_alone_finds_out_that_the_store_was_moved(path: Path) -> None:
     storage = SqliteOffsetStorage(path)
     owner = await Owner(storage).start()
     await owner.append(0, [commit("g", 7)])
     put_back = move(path)
-    monkeypatch.setattr(store_files, "CHECK_EVERY_S", 0.0)
     assert storage.unfolded()
     with pytest.raises(StoreRefused, match="was moved or deleted while this process used it"):
         await owner.fold()
@@ -406,6 +403,52 @@ async def test_an_idle_store_finds_out_as_well(path: Path) -> None:
     with pytest.raises(StoreRefused):
         await owner.reload()
     await storage.close()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+async def test_the_first_append_after_an_idle_second_checks_although_a_check_just_ran(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(store_files, "time", clock)
+    storage = SqliteOffsetStorage(path)
+    owner = await Owner(storage).start()
+    await owner.append(0, [commit("g", 7)])
+    clock.now_s += 1.0
+    assert storage.unfolded()
+    await owner.fold()
+    await storage.check_place()
+    put_back = move(path)
+    with pytest.raises(StoreRefused, match="was moved or deleted while this process used it"):
+        await owner.append(0, [commit("g", 8)])
+    put_back()
+    await storage.close()
+    assert await stored(path) == 7
+
+
+async def test_appends_without_a_pause_check_each_second(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(store_files, "time", clock)
+    storage = SqliteOffsetStorage(path)
+    owner = await Owner(storage).start()
+    put_back = move(path)
+    clock.now_s += 0.6
+    await owner.append(0, [commit("g", 7)])
+    clock.now_s += 0.6
+    with pytest.raises(StoreRefused, match="was moved or deleted while this process used it"):
+        await owner.append(0, [commit("g", 8)])
+    put_back()
+    await storage.close()
+    assert await stored(path) == 7
 
 
 async def test_a_moved_database_has_all_that_was_acknowledged(path: Path) -> None:

@@ -305,16 +305,15 @@ class SqliteOffsetStorage:
         """Write the row, on the thread. The replies wait for it. Returns None if fenced."""
         writer = self._writer()
         if self._lock is not None:
-            self._lock.check_after_a_second(writer)
+            self._lock.check_before_append(writer)
         arguments = (append.event_count, append.payload, append.epoch)
         cursor = writer.execute(schema.APPEND, arguments)
         return cursor.lastrowid if cursor.rowcount == 1 else None
 
     def _append_fold(self, append: _Append) -> int | None:
         """Do an append that only folds, on the thread. Returns None if fenced."""
+        self._check_files()
         writer = self._writer()
-        if self._lock is not None:
-            self._lock.check_after_a_second(writer)
         ((epoch,),) = writer.execute("SELECT epoch FROM lease").fetchall()
         if epoch != append.epoch:
             return None

@@ -24,7 +24,7 @@ from groupkeeper.storage.file_lock import (
 )
 
 CHECK_EVERY_S: Final = 1.0
-"""How long an append relies on the last check of the files."""
+"""How long an append relies on the last check of the files, and on the append before it."""
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
@@ -42,7 +42,7 @@ class StoreFiles:
         self._wal = path.with_name(path.name + "-wal")
         self._lost = ""
         """What happened to a file. After it is set, nothing is written any more."""
-        self._checked_s = time.monotonic()
+        self._checked_s = self._appended_s = time.monotonic()
         self._lock = FileLock(path)
         try:
             _refuse_lone_wal(path, self._wal)
@@ -70,9 +70,15 @@ class StoreFiles:
         if self._lost:
             raise StoreRefused(self._lost)
 
-    def check_after_a_second(self, writer: sqlite3.Connection) -> None:
-        """Call ``check``, unless it ran within the last second."""
-        if time.monotonic() - self._checked_s >= CHECK_EVERY_S:
+    def check_before_append(self, writer: sqlite3.Connection) -> None:
+        """Call ``check``, unless it ran and an append began within the last second.
+
+        A check without an append is not enough: an idle store is the one that somebody moves.
+        """
+        now_s = time.monotonic()
+        relied_on_s = min(self._checked_s, self._appended_s)
+        self._appended_s = now_s
+        if now_s - relied_on_s >= CHECK_EVERY_S:
             self.check(writer)
 
     def check(self, writer: sqlite3.Connection) -> None:
