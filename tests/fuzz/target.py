@@ -183,7 +183,7 @@ def _judge_answers(peer: Peer, sent: list[bytes]) -> None:
         key, version, correlation_id = struct.unpack_from(">hhi", frame, 4)
         assert reply[4:8] == frame[8:12], "answers out of order"
         api = API_BY_KEY[ApiKey(key)]
-        known = version if version <= api.max_version else 0
+        known = version if 0 <= version <= api.max_version else 0
         decode(_API_NAMES[key], known, reply, correlation_id)
     assert len(peer.frames()) <= len(sent), "more answers than requests"
 
