@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from groupkeeper.pipeline.kafka_history.dump import Dump, DumpError, open_dump
 from groupkeeper.pipeline.kafka_history.history import decode_file
-from groupkeeper.pipeline.log.schema import EVENT_SCHEMA
+from groupkeeper.pipeline.log.columns import EVENT_SCHEMA
 from groupkeeper.pipeline.spark.failure import why
 from groupkeeper.pipeline.tables.bronze import read_bronze, write_batch
 from groupkeeper.pipeline.tables.lake import Lake

@@ -19,7 +19,7 @@ from datetime import date
 from typing import Final, NamedTuple
 
 from groupkeeper.pipeline.log.coverage import IN_NO_SNAPSHOT, HeldSegment, base_log
-from groupkeeper.storage.event_log.schema import EVENT_SCHEMA_VERSION
+from groupkeeper.storage.event_log.event_kinds import EVENT_SCHEMA_VERSION
 
 MANIFEST: Final = "_manifest.jsonl"
 

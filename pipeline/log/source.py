@@ -36,7 +36,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StringType, StructField, StructType
 
-from groupkeeper.pipeline.log.schema import EVENT_SCHEMA
+from groupkeeper.pipeline.log.columns import EVENT_SCHEMA
 from groupkeeper.storage.event_log.reader import last_seq, read_events
 from groupkeeper.storage.open import rows_of
 

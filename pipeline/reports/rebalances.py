@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from groupkeeper.pipeline.reports import charts, page
+from groupkeeper.pipeline.reports.columns import MEMBER_SESSIONS_SCHEMA
 from groupkeeper.pipeline.reports.report import (
     Report,
     Rows,
@@ -18,7 +19,6 @@ from groupkeeper.pipeline.reports.report import (
     listed,
     with_text_day,
 )
-from groupkeeper.pipeline.reports.schema import MEMBER_SESSIONS_SCHEMA
 from groupkeeper.pipeline.tables.lake import read_table
 
 TITLE = "Rebalances"

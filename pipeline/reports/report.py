@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from groupkeeper.pipeline.log.schema import PUBLICATION_SCHEMA
+from groupkeeper.pipeline.log.columns import PUBLICATION_SCHEMA
 from groupkeeper.pipeline.reports import page
 from groupkeeper.pipeline.reports.charts import Span, time_step_ms
-from groupkeeper.pipeline.reports.schema import GOLD_SCHEMAS
+from groupkeeper.pipeline.reports.columns import GOLD_SCHEMAS
 from groupkeeper.pipeline.tables.bronze import read_coverage
 from groupkeeper.pipeline.tables.gold import MINUTE_MS
 from groupkeeper.pipeline.tables.lake import DAY, Lake, read_table

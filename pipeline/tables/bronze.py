@@ -14,8 +14,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from groupkeeper.pipeline.log.coverage import Coverage, HeldSegment
-from groupkeeper.pipeline.log.schema import (
+from groupkeeper.pipeline.log.columns import (
     BRONZE_SCHEMA,
     EVENT_SCHEMA,
     LACKING_SCHEMA,
@@ -25,6 +24,7 @@ from groupkeeper.pipeline.log.schema import (
     SEGMENT_SCHEMA,
     VERDICT_SCHEMA,
 )
+from groupkeeper.pipeline.log.coverage import Coverage, HeldSegment
 from groupkeeper.pipeline.log.segment_files import (
     Judged,
     Lacking,

@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from groupkeeper.pipeline.log.columns import LACKING_SCHEMA, TICKET_SCHEMA, VERDICT_SCHEMA
 from groupkeeper.pipeline.log.coverage import HeldSegment
-from groupkeeper.pipeline.log.schema import LACKING_SCHEMA, TICKET_SCHEMA, VERDICT_SCHEMA
 from groupkeeper.pipeline.log.segment_files import (
     ChangeTicket,
     Lacking,

@@ -22,14 +22,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from groupkeeper.pipeline.log.branches import PutBack
-from groupkeeper.pipeline.log.coverage import Coverage, Gap
-from groupkeeper.pipeline.log.schema import (
+from groupkeeper.pipeline.log.columns import (
     CARRIED_EVENTS_SCHEMA,
     ENDS_SCHEMA,
     EVENT_SCHEMA,
     NOTE_SCHEMA,
     STANDING_SCHEMA,
 )
+from groupkeeper.pipeline.log.coverage import Coverage, Gap
 from groupkeeper.pipeline.tables import gold, silver
 from groupkeeper.pipeline.tables.bronze import read_coverage, read_events
 from groupkeeper.pipeline.tables.lake import (

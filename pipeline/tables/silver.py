@@ -19,7 +19,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from groupkeeper.pipeline.log.schema import EVENT_SCHEMA
+from groupkeeper.pipeline.log.columns import EVENT_SCHEMA
 from groupkeeper.pipeline.tables.bronze import with_day
 from groupkeeper.pipeline.tables.lake import DAY
 from groupkeeper.pipeline.tables.offsets import event_order, offset_changes

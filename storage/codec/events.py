@@ -1,6 +1,6 @@
 """Events as readers see them: complete, flat dicts, with one schema for every backend (pure).
 
-The schema is ``storage.event_log.schema``; a house test keeps the two equal.
+The schema is ``storage.event_log.event_kinds``; a house test keeps the two equal.
 """
 
 from __future__ import annotations

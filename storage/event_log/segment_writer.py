@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 from isal import isal_zlib
 
-from groupkeeper.storage.event_log.schema import EVENT_SCHEMA_VERSION
+from groupkeeper.storage.event_log.event_kinds import EVENT_SCHEMA_VERSION
 from groupkeeper.storage.event_log.segment_digest import digest_member
 from groupkeeper.storage.event_log.segments import (
     Hook,

@@ -29,7 +29,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from groupkeeper.storage.event_log.schema import EVENT_SCHEMA_VERSION
+from groupkeeper.storage.event_log.event_kinds import EVENT_SCHEMA_VERSION
 from groupkeeper.storage.event_log.segment_digest import digest_holds, must_carry_digest
 from groupkeeper.storage.segment_lines import EventDict, decode_line, is_line_of_version_1
 

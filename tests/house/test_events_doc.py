@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from groupkeeper.storage.codec.records import FORMAT_VERSION
-from groupkeeper.storage.event_log.schema import (
+from groupkeeper.storage.event_log.event_kinds import (
     COMMON_FIELDS,
     EVENT_SCHEMA_VERSION,
     KINDS,

@@ -273,7 +273,7 @@ LAYERS: Final[Mapping[str, Sequence[str]]] = {
         "tests/unit/storage",
         "tests/storage/test_contract.py",
         "tests/storage/test_sqlite_append.py",
-        "tests/storage/test_sqlite_schema.py",
+        "tests/storage/test_sqlite_tables.py",
         "tests/storage/test_sqlite_folding.py",
         "tests/property/test_storage_fold.py",
         # One set for all modules: each set is first seen to pass on the code as it is.

@@ -103,7 +103,7 @@ FENCES: Final = (
         "a store accepts appends of an owner that lost its lease",
     ),
     Named(
-        "storage/backends/sqlite/schema.py",
+        "storage/backends/sqlite/tables.py",
         '"row" DESC LIMIT 1) AS last, lease\n    WHERE lease.epoch = ?',
         '"row" DESC LIMIT 1) AS last, lease\n    WHERE lease.epoch >= ?',
         "SQLite accepts an append of an older epoch",
@@ -160,7 +160,7 @@ FOLDS: Final = (
         "a topic that its table lacks counts as folded",
     ),
     Named(
-        "storage/backends/sqlite/schema.py",
+        "storage/backends/sqlite/tables.py",
         "state = excluded.state, part_set = 0",
         "state = excluded.state",
         "the parts of a group that has become small go on counting",
@@ -269,7 +269,7 @@ DURABILITY: Final = (
         "the end of a partition falls back when an offset is lowered and the process restarts",
     ),
     Named(
-        "storage/backends/sqlite/schema.py",
+        "storage/backends/sqlite/tables.py",
         'last."row" + 1, last.first_seq + last.count, ?',
         'last."row" + 1, last.first_seq + max(last.count - 1, 0), ?',
         "a seq of the event log is used twice",

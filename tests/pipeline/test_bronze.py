@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from groupkeeper.pipeline.log.schema import EVENT_SCHEMA
+from groupkeeper.pipeline.log.columns import EVENT_SCHEMA
 from groupkeeper.pipeline.tables.bronze import read_events, read_segments
 from groupkeeper.storage.event_log.segments import read_segment
 from tests.helpers.storage.released_data import DATA

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 import pytest
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType, StructType
 
-from groupkeeper.pipeline.log import schema
-from groupkeeper.pipeline.log.schema import EVENT_SCHEMA, PARTITION_SCHEMA
-from groupkeeper.storage.event_log.schema import (
+from groupkeeper.pipeline.log import columns
+from groupkeeper.pipeline.log.columns import EVENT_SCHEMA, PARTITION_SCHEMA
+from groupkeeper.storage.event_log.event_kinds import (
     COMMON_FIELDS,
     EVENT_SCHEMA_VERSION,
     KINDS,
@@ -74,9 +74,9 @@ def test_a_field_is_read_as_what_it_is(name: str, field: Field) -> None:
 
 
 def test_the_version_is_that_of_the_events() -> None:
-    assert schema.EVENT_SCHEMA_VERSION == EVENT_SCHEMA_VERSION
+    assert columns.EVENT_SCHEMA_VERSION == EVENT_SCHEMA_VERSION
 
 
 def test_the_rows_of_commits_are_read_as_they_are_written() -> None:
-    assert schema.ROW_FIELDS == ROW_FIELDS
+    assert columns.ROW_FIELDS == ROW_FIELDS
     assert set(ROW_FIELDS) <= set(PARTITION_SCHEMA.names)

@@ -12,7 +12,7 @@ from itertools import count
 import pytest
 
 from groupkeeper.coordinator.core import events as core
-from groupkeeper.pipeline.log.schema import EVENT_SCHEMA
+from groupkeeper.pipeline.log.columns import EVENT_SCHEMA
 from groupkeeper.pipeline.reports.jobs import REPORTS, write_reports
 from groupkeeper.pipeline.reports.report import Scope
 from groupkeeper.pipeline.tables import silver

@@ -10,7 +10,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from groupkeeper import read_events
-from groupkeeper.pipeline.log.schema import BRONZE_SCHEMA
+from groupkeeper.pipeline.log.columns import BRONZE_SCHEMA
 from groupkeeper.pipeline.log.source import FORMAT, SOURCE_SCHEMA, EventLogSource, MissingEvents
 from groupkeeper.pipeline.tables.offsets import offsets_as_of
 from tests.helpers.core.records import commit

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from groupkeeper.coordinator.core import events as core
-from groupkeeper.pipeline.log.schema import NOTE_SCHEMA
+from groupkeeper.pipeline.log.columns import NOTE_SCHEMA
 from groupkeeper.pipeline.reports.jobs import write_reports
 from groupkeeper.pipeline.reports.report import Scope
 from groupkeeper.pipeline.run import main, told

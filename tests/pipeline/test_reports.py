@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 from groupkeeper.coordinator.cli.main import app
 from groupkeeper.coordinator.cli.pipeline.tables import ReportName
 from groupkeeper.coordinator.core import events as core
-from groupkeeper.pipeline.log.schema import PUBLICATION_SCHEMA
+from groupkeeper.pipeline.log.columns import PUBLICATION_SCHEMA
 from groupkeeper.pipeline.reports import charts, page
 from groupkeeper.pipeline.reports import rebalances as report_rebalances
+from groupkeeper.pipeline.reports.columns import GOLD_SCHEMAS, MEMBER_SESSIONS_SCHEMA
 from groupkeeper.pipeline.reports.jobs import REPORTS, write_reports
 from groupkeeper.pipeline.reports.report import NoTables, Scope, buckets
-from groupkeeper.pipeline.reports.schema import GOLD_SCHEMAS, MEMBER_SESSIONS_SCHEMA
 from groupkeeper.pipeline.run import told
 from groupkeeper.pipeline.tables.lake import Lake
 from groupkeeper.pipeline.tables.publish import GOLD_TABLES, HELD_BACK, UNDER_WAY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from groupkeeper.pipeline.log.schema import ENDS_SCHEMA, EVENT_SCHEMA, STANDING_SCHEMA
+from groupkeeper.pipeline.log.columns import ENDS_SCHEMA, EVENT_SCHEMA, STANDING_SCHEMA
 from groupkeeper.pipeline.tables import gold
 from groupkeeper.pipeline.tables.bronze import with_day, with_store
 from groupkeeper.pipeline.tables.offsets import offset_changes

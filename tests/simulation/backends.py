@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import groupkeeper.storage.backends.sqlite.store
 from groupkeeper import read_events
-from groupkeeper.storage.backends.sqlite import schema as sqlite_schema
+from groupkeeper.storage.backends.sqlite import tables as sqlite_tables
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import CLUSTER_SHARD, OffsetStorage, StorageError, StoreIdentity
 from groupkeeper.storage.codec.records import decode_payload
@@ -165,7 +165,7 @@ class SqliteLife(SqliteOffsetStorage):
             fold_after=FOLD_AFTER,
             part_bytes=PART_BYTES,
             connect=lambda path, busy: Disk(  # type: ignore[arg-type, return-value]
-                sqlite_schema.connect_writer(path, busy), backend, world.durable, fate
+                sqlite_tables.connect_writer(path, busy), backend, world.durable, fate
             ),
         )
         self._fate = fate
@@ -266,7 +266,7 @@ class Disk:
             self._fate.faults["full disk"] += 1
             raise sqlite3.OperationalError("database or disk is full")
         cursor = self._connection.execute(statement, arguments)
-        if statement == sqlite_schema.APPEND and cursor.rowcount == 1:
+        if statement == sqlite_tables.APPEND and cursor.rowcount == 1:
             for item in decode_payload(arguments[1]).items:
                 self._durable.stored(item.shard, item.lease_epoch, item.batches)
         elif statement.startswith("UPDATE lease"):

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
-from groupkeeper.storage.backends.sqlite import schema
+from groupkeeper.storage.backends.sqlite import tables
 from groupkeeper.storage.job_thread import JobThread
 
 
@@ -33,7 +33,7 @@ class SqliteCheck:
                 connection.interrupt()
 
     def _check(self) -> str | None:
-        self._connection = connection = schema.connect_reader(self._path, self._busy_timeout_s)
+        self._connection = connection = tables.connect_reader(self._path, self._busy_timeout_s)
         try:
             found = [text for (text,) in connection.execute("PRAGMA quick_check(5)").fetchall()]
         except sqlite3.DatabaseError as error:

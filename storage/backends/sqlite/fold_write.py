@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import sqlite3
 
-from groupkeeper.storage.backends.sqlite import schema
+from groupkeeper.storage.backends.sqlite import tables
 from groupkeeper.storage.backends.sqlite.fold import FoldedPart, FoldWork
 from groupkeeper.storage.backends.sqlite.keyed import KeyedRow, write_keyed
 from groupkeeper.storage.base import LeaseEpoch
@@ -56,18 +56,18 @@ class FoldWriter:
 
 def save_folded_row(writer: sqlite3.Connection, folded_row: int, epoch: LeaseEpoch) -> None:
     """Record the row up to which everything is folded, unless a later row is recorded."""
-    writer.execute(schema.SAVE_FOLDED_ROW, (folded_row, folded_row, epoch))
+    writer.execute(tables.SAVE_FOLDED_ROW, (folded_row, folded_row, epoch))
 
 
 def _write_groups(writer: sqlite3.Connection, work: FoldWork, epoch: LeaseEpoch) -> None:
     saved = [group for group in work.groups if group.state is not None]
     gone = [group[:2] for group in work.groups if group.state is None]
     if saved:
-        writer.execute(schema.save_groups(len(saved)), (*itertools.chain(*saved), epoch))
+        writer.execute(tables.save_groups(len(saved)), (*itertools.chain(*saved), epoch))
     if gone:
-        writer.execute(schema.remove_groups(len(gone)), (*itertools.chain(*gone), epoch))
+        writer.execute(tables.remove_groups(len(gone)), (*itertools.chain(*gone), epoch))
     if work.clears:
-        sql = schema.remove_parts(len(work.clears))
+        sql = tables.remove_parts(len(work.clears))
         writer.execute(sql, (*itertools.chain(*work.clears), epoch))
 
 
@@ -75,8 +75,8 @@ def _write_part(writer: sqlite3.Connection, part: FoldedPart, epoch: LeaseEpoch)
     """Write one part into the next set of parts. The last part makes this set the valid one."""
     key = (part.shard, part.group_id)
     if part.number == 0:
-        writer.execute(schema.REMOVE_OTHER_PARTS, (*key, *key, epoch))
-    writer.execute(schema.SAVE_PART, (*key, *key, part.number, part.state, epoch))
+        writer.execute(tables.REMOVE_OTHER_PARTS, (*key, *key, epoch))
+    writer.execute(tables.SAVE_PART, (*key, *key, part.number, part.state, epoch))
     if part.head is not None:
-        writer.execute(schema.END_PARTS, (*key, part.head, epoch))
-        writer.execute(schema.REMOVE_OTHER_PARTS, (*key, *key, epoch))
+        writer.execute(tables.END_PARTS, (*key, part.head, epoch))
+        writer.execute(tables.REMOVE_OTHER_PARTS, (*key, *key, epoch))

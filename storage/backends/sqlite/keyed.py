@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from groupkeeper.coordinator.core.records import Record
-from groupkeeper.storage.backends.sqlite import schema
+from groupkeeper.storage.backends.sqlite import tables
 from groupkeeper.storage.base import Batch, LeaseEpoch, ShardAppend, ShardId
 from groupkeeper.storage.codec.records import WITH_OWN_KEY, encode_record, own_key
 
@@ -69,9 +69,9 @@ def write_keyed(writer: sqlite3.Connection, keyed: Sequence[KeyedRow], epoch: Le
     set_ = [row for row in keyed if row[2] is not None]
     cleared = [row[:2] for row in keyed if row[2] is None]
     for part in _parts(set_):
-        writer.execute(schema.save_keyed(len(part)), (*itertools.chain(*part), epoch))
+        writer.execute(tables.save_keyed(len(part)), (*itertools.chain(*part), epoch))
     for gone in _parts(cleared):
-        writer.execute(schema.remove_keyed(len(gone)), (*itertools.chain(*gone), epoch))
+        writer.execute(tables.remove_keyed(len(gone)), (*itertools.chain(*gone), epoch))
 
 
 def _note(changes: _Changes, shard: ShardId, batches: Sequence[Batch]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 from groupkeeper.coordinator.core.records import Record
-from groupkeeper.storage.backends.sqlite import schema
+from groupkeeper.storage.backends.sqlite import tables
 from groupkeeper.storage.backends.sqlite.fold import FoldMap, GroupKey, changes_in
 from groupkeeper.storage.backends.sqlite.keyed import LoadedKeys
 from groupkeeper.storage.base import ShardId, StorageError, StoreRefused
@@ -96,7 +96,7 @@ class SqliteLoad:
         self, wanted: Collection[ShardId]
     ) -> AsyncGenerator[tuple[ShardId, Sequence[Record]], None]:
         """Yield the records of the wanted shards, in order within a shard."""
-        reader = await self._run(partial(schema.connect_reader, self._path, self._busy_timeout_s))
+        reader = await self._run(partial(tables.connect_reader, self._path, self._busy_timeout_s))
         try:
             await self._run(partial(reader.execute, "BEGIN"))
             self.end = await self._run(partial(read_log_end, reader, self._path))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from groupkeeper.storage.backends.sqlite.schema import connect_reader, refuse_other
+from groupkeeper.storage.backends.sqlite.tables import connect_reader, refuse_other
 from groupkeeper.storage.base import StorageError, StoreRefused
 from groupkeeper.storage.codec.records import decode_head, decode_payload, payload_events
 from groupkeeper.storage.event_log.lines import RowLines, row_lines

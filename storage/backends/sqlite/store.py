@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 import structlog
 
 from groupkeeper.coordinator.core.records import Record
-from groupkeeper.storage.backends.sqlite import schema
+from groupkeeper.storage.backends.sqlite import tables
 from groupkeeper.storage.backends.sqlite.check import SqliteCheck
 from groupkeeper.storage.backends.sqlite.fold import (
     FOLD_AFTER_REQUESTS,
@@ -84,7 +84,7 @@ class SqliteOffsetStorage:
         new_log_id: Callable[[], str] = mint_log_id,
         fold_after: int = FOLD_AFTER_REQUESTS,
         part_bytes: int = MAX_PART_BYTES,
-        connect: schema.Connect = schema.connect_writer,
+        connect: tables.Connect = tables.connect_writer,
     ) -> None:
         """Open nothing yet. A group with more than ``part_bytes`` is folded in parts. ``connect``
         opens the writer's connection; tests replace it.
@@ -140,9 +140,9 @@ class SqliteOffsetStorage:
 
     def _open(self, identity: StoreIdentity) -> bool:
         self._connection = connection = self._connect(self.path, self._busy_timeout_s)
-        schema.prepare(connection, self.path)
-        schema.migrate(connection, self.path)
-        unclean = schema.identify(connection, self.path, identity, self._log_clock.stamp())
+        tables.prepare(connection, self.path)
+        tables.migrate(connection, self.path)
+        unclean = tables.identify(connection, self.path, identity, self._log_clock.stamp())
         self._is_marked = True
         if self._lock is not None:
             self._lock.watch_wal()
@@ -307,7 +307,7 @@ class SqliteOffsetStorage:
         if self._lock is not None:
             self._lock.check_before_append(writer)
         arguments = (append.event_count, append.payload, append.epoch)
-        cursor = writer.execute(schema.APPEND, arguments)
+        cursor = writer.execute(tables.APPEND, arguments)
         return cursor.lastrowid if cursor.rowcount == 1 else None
 
     def _append_fold(self, append: _Append) -> int | None:
@@ -350,8 +350,8 @@ class SqliteOffsetStorage:
 
     def stats(self) -> dict[str, float]:
         return {
-            "database_bytes": schema.file_bytes(self.path),
-            "wal_bytes": schema.file_bytes(self.path.with_name(self.path.name + "-wal")),
+            "database_bytes": tables.file_bytes(self.path),
+            "wal_bytes": tables.file_bytes(self.path.with_name(self.path.name + "-wal")),
             "last_seq": self._next_seq - 1,
             "rows": self._last_row,
             "unfolded": self._fold.unfolded,

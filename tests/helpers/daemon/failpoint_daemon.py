@@ -20,7 +20,7 @@ import groupkeeper.storage.backends.sqlite.store
 import groupkeeper.storage.event_log.sealed
 import groupkeeper.storage.event_log.sealing_process
 from groupkeeper.__main__ import main
-from groupkeeper.storage.backends.sqlite import schema as sqlite_schema
+from groupkeeper.storage.backends.sqlite import tables as sqlite_tables
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.event_log.sealed import SealedStorage
 from tests.helpers.storage.writer_connection import connecting
@@ -63,7 +63,7 @@ class FailingConnection(sqlite3.Connection):
 
     def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
         """Run a statement; an append is counted."""
-        if statement != sqlite_schema.APPEND:
+        if statement != sqlite_tables.APPEND:
             return super().execute(statement, *arguments)
         if not self.is_prepared:  # now the tables are there
             self.prepare()

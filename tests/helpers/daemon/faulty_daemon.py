@@ -20,7 +20,7 @@ from typing import Any
 
 import groupkeeper.storage.backends.sqlite.store
 from groupkeeper.__main__ import main
-from groupkeeper.storage.backends.sqlite import schema as sqlite_schema
+from groupkeeper.storage.backends.sqlite import tables as sqlite_tables
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from tests.helpers.storage.writer_connection import connecting
 
@@ -46,7 +46,7 @@ class FaultyConnection(sqlite3.Connection):
         match fault():
             case "fail":
                 raise sqlite3.OperationalError("disk I/O error")
-            case "hang" if statement == sqlite_schema.APPEND:
+            case "hang" if statement == sqlite_tables.APPEND:
                 threading.Event().wait()
         return super().execute(statement, *arguments)
 

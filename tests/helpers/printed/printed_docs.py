@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from groupkeeper.coordinator.cli.main import app
 from groupkeeper.coordinator.daemon.config import Settings, StaticSettings, StaticTopic
 from groupkeeper.coordinator.daemon.metrics import DEFINITIONS
-from groupkeeper.storage.event_log.schema import COMMON_FIELDS, KINDS, Field
+from groupkeeper.storage.event_log.event_kinds import COMMON_FIELDS, KINDS, Field
 from tests.conformance.kafka import allowed
 from tests.helpers.printed import printed_states
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from groupkeeper.storage.backends.sqlite.schema import Connect
+from groupkeeper.storage.backends.sqlite.tables import Connect
 
 
 def connecting(kind: type[sqlite3.Connection]) -> Connect:
-    """Open connections of this kind, in place of ``sqlite_schema.connect_writer``."""
+    """Open connections of this kind, in place of ``sqlite.tables.connect_writer``."""
 
     def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
         return sqlite3.connect(

@@ -160,7 +160,7 @@ def test_commits_of_the_consumer_protocol_are_no_resets() -> None:
 
 
 def test_every_record_of_a_real_broker_makes_events_that_the_schema_knows() -> None:
-    from groupkeeper.storage.event_log.schema import KINDS
+    from groupkeeper.storage.event_log.event_kinds import KINDS
 
     rows = [json.loads(line) for line in RECORDS.read_text().splitlines()]
     of_broker = [

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from groupkeeper.storage.event_log.check import verify
+from groupkeeper.storage.event_log.event_kinds import EVENT_SCHEMA_VERSION
 from groupkeeper.storage.event_log.manifest import (
     MANIFEST,
     REWRITE_LINES,
@@ -20,7 +21,6 @@ from groupkeeper.storage.event_log.manifest import (
     remove,
     write_segments,
 )
-from groupkeeper.storage.event_log.schema import EVENT_SCHEMA_VERSION
 from groupkeeper.storage.event_log.segment_writer import SegmentWriter, remove_temporary
 from groupkeeper.storage.event_log.segments import (
     SegmentError,

@@ -10,7 +10,7 @@ from typing import Final
 
 from pyspark.sql.types import ArrayType, DataType, StructType
 
-from groupkeeper.pipeline.log.schema import DATE, INT, LONG, STRING, struct_of
+from groupkeeper.pipeline.log.columns import DATE, INT, LONG, STRING, struct_of
 
 MEMBER_SESSIONS_SCHEMA: Final = struct_of(
     (STRING, "store group member_id instance_id client_id client_host principal join_reason"),

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from groupkeeper.storage.backends.sqlite.schema import MIGRATIONS, connect_writer, migrate, prepare
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
+from groupkeeper.storage.backends.sqlite.tables import MIGRATIONS, connect_writer, migrate, prepare
 from groupkeeper.storage.base import StorageError, StoreBusy, StoreIdentity, StoreRefused
 from tests.helpers.core.record_model import Key
 from tests.helpers.core.records import commit
