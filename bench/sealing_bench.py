@@ -120,7 +120,7 @@ def cpu_of_the_thread() -> str:
     from groupkeeper.storage.codec.events import Stamp
     from groupkeeper.storage.codec.records import encode_payload
     from groupkeeper.storage.event_log.lines import row_lines
-    from groupkeeper.storage.event_log.sealing import Pacer, Sealer, SealSettings
+    from groupkeeper.storage.event_log.sealing.sealer import Pacer, Sealer, SealSettings
 
     def commit(number: int) -> OffsetsCommitted:
         rows = [

@@ -26,7 +26,7 @@ import_less()
 import groupkeeper.coordinator.cli.plain_text
 import groupkeeper.coordinator.cli.daemon
 import groupkeeper.coordinator.daemon.app
-import groupkeeper.storage.event_log.sealed
+import groupkeeper.storage.event_log.sealing.storage
 print(time.process_time())
 """
 NOTHING = "import time; print(time.process_time())"

@@ -84,8 +84,8 @@ if TYPE_CHECKING:
         StoreIdentity,
         StoreRefused,
     )
-    from groupkeeper.storage.event_log.sealed import SealedStorage
-    from groupkeeper.storage.event_log.sealing import SealSettings
+    from groupkeeper.storage.event_log.sealing.sealer import SealSettings
+    from groupkeeper.storage.event_log.sealing.storage import SealedStorage
     from groupkeeper.storage.offset_store import OffsetStore
     from groupkeeper.storage.open import open_storage, read_events
 
@@ -200,8 +200,8 @@ _NAMES: dict[str, str] = {
     "groupkeeper.storage.backends.memory": "MemoryOffsetStorage",
     "groupkeeper.storage.backends.sqlite.store": "SqliteOffsetStorage",
     "groupkeeper.storage.base": "OffsetStorage StorageError StoreBusy StoreIdentity StoreRefused",
-    "groupkeeper.storage.event_log.sealed": "SealedStorage",
-    "groupkeeper.storage.event_log.sealing": "SealSettings",
+    "groupkeeper.storage.event_log.sealing.storage": "SealedStorage",
+    "groupkeeper.storage.event_log.sealing.sealer": "SealSettings",
     "groupkeeper.storage.offset_store": "OffsetStore",
     "groupkeeper.storage.open": "open_storage read_events",
 }

@@ -42,7 +42,7 @@ from groupkeeper.storage.base import (
     StorageError,
     StoreIdentity,
 )
-from groupkeeper.storage.event_log.clock import wall_clock_ms
+from groupkeeper.storage.event_log.log_clock import wall_clock_ms
 from groupkeeper.storage.host_values import checked, text, whole_number
 from groupkeeper.storage.keyed import KeyedRecords
 

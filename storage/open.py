@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from groupkeeper.storage.base import OffsetStorage, StoreRefused
-from groupkeeper.storage.event_log.clock import wall_clock_ms
-from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.event_log.log_clock import wall_clock_ms
+from groupkeeper.storage.event_log.sealing.sealer import SealSettings
 from groupkeeper.storage.event_log.source import OpenRows, SealableStorage
 from groupkeeper.storage.segment_lines import EventDict
 
@@ -41,7 +41,7 @@ def open_storage(
     store = _store(url, append_timeout_ms, clock)
     if seal is None:
         return store
-    from groupkeeper.storage.event_log.sealed import SealedStorage
+    from groupkeeper.storage.event_log.sealing.storage import SealedStorage
 
     return SealedStorage(store, seal, clock=clock, in_process=seal_in_process)
 

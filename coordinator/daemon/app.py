@@ -55,7 +55,7 @@ from groupkeeper.coordinator.version import VERSION
 from groupkeeper.coordinator.web.port import HttpPort
 from groupkeeper.coordinator.web.reports import Reports
 from groupkeeper.storage.base import OffsetStorage, StorageError
-from groupkeeper.storage.event_log.sealing import FOR_EVER, SealSettings
+from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER, SealSettings
 from groupkeeper.storage.open import open_storage
 
 STOP_SHARE = 0.85

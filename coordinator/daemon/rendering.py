@@ -29,7 +29,7 @@ from groupkeeper.coordinator.daemon.metrics import (
     series_of,
 )
 from groupkeeper.coordinator.runtime.stats import Histogram
-from groupkeeper.storage.event_log.sealing import Pacer
+from groupkeeper.storage.event_log.sealing.sealer import Pacer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from groupkeeper.coordinator.embed.messages import (
     OffsetCommitResponse,
 )
 from groupkeeper.storage.base import KeepsEvents, OffsetStorage, StorageError
-from groupkeeper.storage.event_log.snapshots import SNAPSHOT_KIND
+from groupkeeper.storage.event_log.snapshot_logs import SNAPSHOT_KIND
 from groupkeeper.storage.host_values import checked, int64, text
 from groupkeeper.storage.segment_lines import COMMIT_KIND, EventDict
 

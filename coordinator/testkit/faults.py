@@ -22,7 +22,7 @@ from groupkeeper.coordinator.server.shared import Shared
 from groupkeeper.protocol.versions import APIS, ApiKey
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.base import Batch, ShardAppend, ShardId, StorageError
-from groupkeeper.storage.event_log.clock import wall_clock_ms
+from groupkeeper.storage.event_log.log_clock import wall_clock_ms
 from groupkeeper.storage.host_values import text, whole_number
 
 MAX_MS: Final = 10 * 365 * 24 * 3600 * 1000

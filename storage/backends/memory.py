@@ -27,8 +27,8 @@ from groupkeeper.storage.base import (
     refuse_other_identity,
 )
 from groupkeeper.storage.codec.events import Stamp, batch_events, event_dict
-from groupkeeper.storage.event_log.clock import LogClock, wall_clock_ms
 from groupkeeper.storage.event_log.lines import RowLines
+from groupkeeper.storage.event_log.log_clock import LogClock, wall_clock_ms
 from groupkeeper.storage.event_log.source import Address, LogEnds, LogHead, LogNote
 from groupkeeper.storage.keyed import KeyedRecords
 from groupkeeper.storage.segment_lines import EventDict, encode_line

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from groupkeeper.storage.event_log.segments import LogBegin
-from groupkeeper.storage.event_log.snapshots import parse_snapshot_log
+from groupkeeper.storage.event_log.snapshot_logs import parse_snapshot_log
 
 
 class MissingEnd(NamedTuple):

@@ -28,7 +28,7 @@ from groupkeeper.storage.event_log.segments import (
     log_begin,
     segment_names,
 )
-from groupkeeper.storage.event_log.snapshots import base_log, parse_snapshot_log
+from groupkeeper.storage.event_log.snapshot_logs import base_log, parse_snapshot_log
 
 UNLISTED: Final = "is not in the manifest: the next start of its daemon adds it"
 UNLISTED_AND_DAMAGED: Final = (

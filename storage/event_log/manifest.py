@@ -23,9 +23,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from groupkeeper.storage.event_log.segment_writer import SegmentWriter
 from groupkeeper.storage.event_log.segments import (
-    SEGMENT_BYTES,
     Segment,
     SegmentError,
     SegmentName,
@@ -37,8 +35,7 @@ from groupkeeper.storage.event_log.segments import (
     segment_of_name,
     sync_directory,
 )
-from groupkeeper.storage.event_log.snapshots import base_log
-from groupkeeper.storage.segment_lines import EventDict, encode_line
+from groupkeeper.storage.event_log.snapshot_logs import base_log
 
 MANIFEST: Final = "_manifest.jsonl"
 _LOCK = "_manifest.lock"
@@ -236,37 +233,6 @@ def remove_files(directory: Path, names: Iterable[SegmentName]) -> None:
             folder.rmdir()
     if days:
         sync_directory(directory)
-
-
-def write_segments(
-    directory: Path, events: Iterable[EventDict], segment_bytes: int = SEGMENT_BYTES
-) -> list[Segment]:
-    """Write events as segments, and add these to the manifest. The events of a log are in order.
-
-    A new segment begins with another log, with another day, after a gap, and at ``segment_bytes``.
-    This is for callers that write a log at once, as tests and imports do. A daemon uses ``Sealer``.
-    """
-    sealed: list[Segment] = []
-    writer: SegmentWriter | None = None
-    try:
-        for event in events:
-            where = event["log_id"], event["seq"], event["ts_ms"]
-            if writer is not None and not (
-                writer.takes(*where) and writer.json_bytes < segment_bytes
-            ):
-                sealed.append(writer.seal())
-                writer = None
-            if writer is None:
-                writer = SegmentWriter(directory, *where)
-            writer.add([(event["group"], encode_line(event))], event["ts_ms"])
-    except BaseException:
-        if writer is not None:
-            writer.discard()
-        raise
-    if writer is not None:
-        sealed.append(writer.seal())
-    add(directory, sealed)
-    return sealed
 
 
 def _append(directory: Path, lines: Sequence[bytes]) -> None:

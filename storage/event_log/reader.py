@@ -20,7 +20,7 @@ from groupkeeper.storage.event_log.segments import (
     has_group,
     read_segment,
 )
-from groupkeeper.storage.event_log.snapshots import parse_snapshot_log
+from groupkeeper.storage.event_log.snapshot_logs import parse_snapshot_log
 from groupkeeper.storage.event_log.source import EventRows, OpenRows
 from groupkeeper.storage.job_thread import JobThread
 from groupkeeper.storage.segment_lines import EventDict

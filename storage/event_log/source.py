@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from groupkeeper.storage.base import OffsetStorage
-from groupkeeper.storage.event_log.clock import LogClock
 from groupkeeper.storage.event_log.lines import RowLines
+from groupkeeper.storage.event_log.log_clock import LogClock
 from groupkeeper.storage.segment_lines import EventDict
 
 

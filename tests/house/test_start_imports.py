@@ -34,7 +34,7 @@ NOT_NEEDED = {
     "starlette": "answers the HTTP port, beside the work",
     "groupkeeper.storage.event_log.reader": "reads what hosts and commands ask for",
     "groupkeeper.storage.backends.memory": "is another backend",
-    "groupkeeper.storage.event_log.sealing_work": "is imported by the process that seals",
+    "groupkeeper.storage.event_log.sealing.work": "is imported by the process that seals",
     "uvicorn": "answers the HTTP port, beside the work",
 }
 
@@ -69,7 +69,7 @@ def test_a_start_imports_nothing_before_ready_that_no_start_needs(tmp_path: Path
     imported = imported_until_ready(tmp_path)
     assert {
         "groupkeeper.coordinator.daemon.app",
-        "groupkeeper.storage.event_log.sealing_process",
+        "groupkeeper.storage.event_log.sealing.process",
     } <= imported
     assert not imported & NOT_NEEDED.keys()
 

@@ -288,7 +288,7 @@ DURABILITY: Final = (
         "offsets have taken: the next topic of its name gets them",
     ),
     Named(
-        "storage/event_log/clock.py",
+        "storage/event_log/log_clock.py",
         "        if log_id in self._minted:",
         "        if True:",
         "a start that has written nothing goes on with the log before it",
@@ -297,7 +297,7 @@ DURABILITY: Final = (
 
 DISK: Final = (
     Named(
-        "storage/event_log/segment_writer.py",
+        "storage/event_log/sealing/segment_writer.py",
         "        os.fsync(self._file.fileno())\n        self._file.close()",
         "        self._file.close()",
         "rows go though a power cut may take the content of their segment",
@@ -309,13 +309,13 @@ DISK: Final = (
         "files go though a power cut may take the line that says so",
     ),
     Named(
-        "storage/event_log/segment_writer.py",
+        "storage/event_log/sealing/segment_writer.py",
         "        sync_directory(path.parent)\n",
         "",
         "rows go though a power cut may take the name of their segment",
     ),
     Named(
-        "storage/event_log/retention.py",
+        "storage/event_log/sealing/retention.py",
         "            manifest.remove(directory, [segment.file for segment in segments])\n"
         '            self._hook("removal_listed")\n'
         "            remove_files(directory, [segment.name for segment in segments])\n",

@@ -89,7 +89,7 @@ class Site:
 
     def seal(self, events: Iterable[dict], segment_events: int = 10**9) -> list[Path]:
         """Write events, each log's in order, as sealed segments of so many events."""
-        from groupkeeper.storage.event_log.manifest import write_segments
+        from groupkeeper.storage.event_log.sealing.segment_writer import write_segments
 
         sealed = []
         held = list(events)

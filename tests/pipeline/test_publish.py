@@ -18,8 +18,9 @@ from groupkeeper.pipeline.run import main, told
 from groupkeeper.pipeline.spark.session import SPARK_ERRORS
 from groupkeeper.pipeline.tables import bronze, ingest, lake, publish
 from groupkeeper.pipeline.tables.bronze import read_events
+from groupkeeper.storage.event_log.sealing.snapshots import OffsetsAsOf
 from groupkeeper.storage.event_log.segments import read_segment
-from groupkeeper.storage.event_log.snapshots import OffsetsAsOf, SnapshotLog
+from groupkeeper.storage.event_log.snapshot_logs import SnapshotLog
 from tests.pipeline.conftest import SMALL_DATA, a_site
 from tests.pipeline.events import DAY_MS, at, commit
 from tests.pipeline.restore.conftest import command

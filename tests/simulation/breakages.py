@@ -39,7 +39,7 @@ from groupkeeper.storage.backends.sqlite.fold_write import FoldWriter
 from groupkeeper.storage.backends.sqlite.keyed import LoadedKeys
 from groupkeeper.storage.base import Lease, ShardAppend, ShardId
 from groupkeeper.storage.codec.events import Stamp
-from groupkeeper.storage.event_log.clock import LogClock
+from groupkeeper.storage.event_log.log_clock import LogClock
 from tests.simulation.breakages_of_accounts import ACCOUNTS
 from tests.simulation.breakages_of_members import MEMBERS
 from tests.simulation.breakages_of_requests import REQUESTS

@@ -12,8 +12,8 @@ from groupkeeper import read_events
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import OffsetStorage
-from groupkeeper.storage.event_log.sealed import SealedStorage
-from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.event_log.sealing.sealer import SealSettings
+from groupkeeper.storage.event_log.sealing.storage import SealedStorage
 from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.storage.sqlite_bench import Bench
 from tests.helpers.storage.storage_owner import Owner

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 from groupkeeper.coordinator.cli.event_view import colour_of, line_of
 from groupkeeper.coordinator.cli.main import app
-from groupkeeper.storage.event_log.manifest import MANIFEST, reconcile, remove, write_segments
+from groupkeeper.storage.event_log.manifest import MANIFEST, reconcile, remove
+from groupkeeper.storage.event_log.sealing.segment_writer import write_segments
 from tests.helpers.core.records import commit
 from tests.helpers.core.sample_events import rendered, rendered_snapshot
 from tests.helpers.printed.printed_docs import ROOT

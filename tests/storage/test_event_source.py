@@ -15,10 +15,10 @@ from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import Batch, StoreIdentity
-from groupkeeper.storage.event_log.clock import LogReason
+from groupkeeper.storage.event_log.log_clock import LogReason
 from groupkeeper.storage.event_log.reader import group_history
-from groupkeeper.storage.event_log.sealed import SealedStorage
-from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.event_log.sealing.sealer import SealSettings
+from groupkeeper.storage.event_log.sealing.storage import SealedStorage
 from groupkeeper.storage.event_log.source import EventSource, SealableStorage
 from tests.helpers.core.records import commit
 from tests.helpers.storage.sealed_store import until

@@ -14,7 +14,7 @@ from groupkeeper.storage.backends.sqlite import full_disk
 from groupkeeper.storage.backends.sqlite.full_disk import explained, is_full
 from groupkeeper.storage.base import StorageError, StoreBusy
 from groupkeeper.storage.event_log.check import verify
-from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.event_log.sealing.sealer import SealSettings
 from tests.helpers.core.records import commit
 from tests.helpers.storage.sealed_store import DAY_MS, SealedStore, until
 
@@ -26,7 +26,7 @@ def no_room() -> None:
 @pytest.fixture
 async def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SealedStore:
     """Three days, a segment each, closed."""
-    monkeypatch.setattr("groupkeeper.storage.event_log.sealed.RETRY_S", 0.01)
+    monkeypatch.setattr("groupkeeper.storage.event_log.sealing.storage.RETRY_S", 0.01)
     store = SealedStore(tmp_path)
     owner = await store.owner()
     for number in range(3):

@@ -14,8 +14,8 @@ from groupkeeper.storage.backends.sqlite.rows import SqliteRows
 from groupkeeper.storage.event_log.chain import Chain, MissingEnd
 from groupkeeper.storage.event_log.check import verify
 from groupkeeper.storage.event_log.manifest import MANIFEST, read_manifest
-from groupkeeper.storage.event_log.retention import LogRetention
-from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.event_log.sealing.retention import LogRetention
+from groupkeeper.storage.event_log.sealing.sealer import SealSettings
 from groupkeeper.storage.event_log.segment_digest import digest_holds
 from groupkeeper.storage.event_log.segments import BROKEN_PREFIX, LogBegin
 from tests.helpers.core.records import commit

@@ -21,15 +21,11 @@ from groupkeeper.coordinator.core.records import OffsetsRemoved
 from groupkeeper.coordinator.embed.commit_log import entries_of
 from groupkeeper.storage.event_log.check import verify
 from groupkeeper.storage.event_log.manifest import MANIFEST, read_manifest
-from groupkeeper.storage.event_log.retention import LogRetention
-from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.event_log.sealing.retention import LogRetention
+from groupkeeper.storage.event_log.sealing.sealer import SealSettings
+from groupkeeper.storage.event_log.sealing.snapshots import MAX_PASS_OFFSETS, OffsetsAsOf
 from groupkeeper.storage.event_log.segments import SegmentError, segment_names
-from groupkeeper.storage.event_log.snapshots import (
-    MAX_PASS_OFFSETS,
-    OffsetsAsOf,
-    SnapshotLog,
-    parse_snapshot_log,
-)
+from groupkeeper.storage.event_log.snapshot_logs import SnapshotLog, parse_snapshot_log
 from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.core.records import TOPIC_ID, commit
 from tests.helpers.storage.sealed_store import DAY_MS, NOON_MS, Crash, SealedStore, until

@@ -13,9 +13,7 @@ import pytest
 
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.event_log.check import verify
-from groupkeeper.storage.event_log.sealed import SealedStorage
-from groupkeeper.storage.event_log.sealing import SealSettings
-from groupkeeper.storage.event_log.sealing_process import (
+from groupkeeper.storage.event_log.sealing.process import (
     ANSWER_S,
     COMMAND,
     SealingFailed,
@@ -23,6 +21,8 @@ from groupkeeper.storage.event_log.sealing_process import (
     _encode,
     serve,
 )
+from groupkeeper.storage.event_log.sealing.sealer import SealSettings
+from groupkeeper.storage.event_log.sealing.storage import SealedStorage
 from groupkeeper.storage.event_log.source import Address
 from groupkeeper.storage.file_lock import FileLock
 from groupkeeper.storage.open import rows_of
@@ -157,7 +157,7 @@ async def test_a_store_whose_sealing_hangs_is_closed_all_the_same(tmp_path: Path
 async def test_a_store_is_served_while_an_earlier_process_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("groupkeeper.storage.event_log.sealed.RETRY_S", 0.05)
+    monkeypatch.setattr("groupkeeper.storage.event_log.sealing.storage.RETRY_S", 0.05)
     lock = FileLock(tmp_path / "store.db.sealing")
     settings = SealSettings(directory=tmp_path / "log", segment_bytes=1)
     storage = sealed(tmp_path, settings)
@@ -189,7 +189,7 @@ def test_one_that_has_not_noticed_yet_is_waited_for(
     sealing: SealingProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = FileLock(tmp_path / "store.db.sealing")
-    monkeypatch.setattr("groupkeeper.storage.event_log.sealing_process.LOCK_S", 0.0)
+    monkeypatch.setattr("groupkeeper.storage.event_log.sealing.process.LOCK_S", 0.0)
     answers = io.BytesIO()
     serve(rows_of, iter([_encode(sealing._task), b'{"call":"settle"}']), answers)
     assert b"the process that sealed for the last daemon still holds" in answers.getvalue()

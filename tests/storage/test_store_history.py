@@ -15,8 +15,8 @@ from groupkeeper.coordinator.cli.pipeline.store_history import (
 )
 from groupkeeper.coordinator.core.events import GroupCreated
 from groupkeeper.storage.event_log.manifest import MANIFEST
-from groupkeeper.storage.event_log.retention import LogRetention
-from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.event_log.sealing.retention import LogRetention
+from groupkeeper.storage.event_log.sealing.sealer import SealSettings
 from groupkeeper.storage.event_log.segments import read_segment, segment_names
 from groupkeeper.storage.open import rows_of
 from tests.helpers.core.records import commit

@@ -14,8 +14,8 @@ import pytest
 from groupkeeper.storage.event_log import manifest
 from groupkeeper.storage.event_log.check import verify
 from groupkeeper.storage.event_log.manifest import MANIFEST
-from groupkeeper.storage.event_log.retention import LogRetention
-from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.event_log.sealing.retention import LogRetention
+from groupkeeper.storage.event_log.sealing.sealer import SealSettings
 from groupkeeper.storage.event_log.segments import segment_names
 from tests.helpers.core.records import commit
 from tests.helpers.storage.power_cut import PowerCut

@@ -7,10 +7,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from groupkeeper.storage.event_log.manifest import listed_and_found, write_segments
+from groupkeeper.storage.event_log.manifest import listed_and_found
 from groupkeeper.storage.event_log.reader import read_events
+from groupkeeper.storage.event_log.sealing.segment_writer import write_segments
 from groupkeeper.storage.event_log.segments import Segment
-from groupkeeper.storage.event_log.snapshots import parse_snapshot_log
+from groupkeeper.storage.event_log.snapshot_logs import parse_snapshot_log
 from groupkeeper.storage.event_log.source import OpenRows
 
 

@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeVar
 from groupkeeper.storage.backends.sqlite.load import read_log_end
 from groupkeeper.storage.backends.sqlite.rows import SqliteRows
 from groupkeeper.storage.codec.records import decode_head
-from groupkeeper.storage.event_log.clock import LogClock
+from groupkeeper.storage.event_log.log_clock import LogClock
 from groupkeeper.storage.event_log.source import Address, LogHead
 
 TRIM_ROWS: Final = 32

@@ -48,7 +48,7 @@ from groupkeeper.storage.base import (
 )
 from groupkeeper.storage.codec.events import count_events
 from groupkeeper.storage.codec.records import encode_payload
-from groupkeeper.storage.event_log.clock import LogClock, mint_log_id, wall_clock_ms
+from groupkeeper.storage.event_log.log_clock import LogClock, mint_log_id, wall_clock_ms
 from groupkeeper.storage.job_thread import JobThread
 from groupkeeper.storage.segment_lines import EventDict
 

@@ -62,7 +62,7 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
                  json_each(topic.value) AS part""",
     ),
     (
-        # How far segments are sealed (event_log/settling.py). Rows up to there may be deleted.
+        # How far segments are sealed (event_log/sealing/settling). Rows up to there may be deleted.
         """CREATE TABLE sealed (
             id INTEGER PRIMARY KEY CHECK (id = 1), sealed_seq INTEGER NOT NULL
         )""",

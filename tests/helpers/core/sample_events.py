@@ -10,7 +10,8 @@ from groupkeeper.coordinator.core import events
 from groupkeeper.coordinator.core.events import Event
 from groupkeeper.coordinator.core.records import OffsetsCommitted
 from groupkeeper.storage.codec.events import Stamp, event_dict
-from groupkeeper.storage.event_log.snapshots import OffsetsAsOf, SnapshotLog
+from groupkeeper.storage.event_log.sealing.snapshots import OffsetsAsOf
+from groupkeeper.storage.event_log.snapshot_logs import SnapshotLog
 from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.core.records import commit
 

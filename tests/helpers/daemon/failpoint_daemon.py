@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import groupkeeper.storage.backends.sqlite.store
-import groupkeeper.storage.event_log.sealed
-import groupkeeper.storage.event_log.sealing_process
+import groupkeeper.storage.event_log.sealing.process
+import groupkeeper.storage.event_log.sealing.storage
 from groupkeeper.__main__ import main
 from groupkeeper.storage.backends.sqlite import tables as sqlite_tables
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
-from groupkeeper.storage.event_log.sealed import SealedStorage
+from groupkeeper.storage.event_log.sealing.storage import SealedStorage
 from tests.helpers.storage.writer_connection import connecting
 
 POINTS = ("before", "inside", "after", "fold")
@@ -126,10 +126,10 @@ if __name__ == "__main__":
         connect=connecting(FailingConnection),
         fold_after=int(os.environ["FOLD_AFTER"]),
     )
-    groupkeeper.storage.event_log.sealed.SealedStorage = functools.partial(  # type: ignore[misc,assignment]
+    groupkeeper.storage.event_log.sealing.storage.SealedStorage = functools.partial(  # type: ignore[misc,assignment]
         SealedStorage, hook=at_sealing, poll_s=0.05
     )
-    groupkeeper.storage.event_log.sealing_process.COMMAND = (
+    groupkeeper.storage.event_log.sealing.process.COMMAND = (
         sys.executable,
         "-m",
         "tests.helpers.daemon.failpoint_sealing",

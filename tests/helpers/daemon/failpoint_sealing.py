@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from groupkeeper.storage.event_log.sealing_process import main
+from groupkeeper.storage.event_log.sealing.process import main
 from groupkeeper.storage.open import rows_of
 from tests.helpers.daemon.failpoint_daemon import at_sealing
 

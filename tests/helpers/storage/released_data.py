@@ -36,8 +36,8 @@ from groupkeeper.coordinator.embed.messages import (
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.version import VERSION
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
-from groupkeeper.storage.event_log.sealed import SealedStorage
-from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.event_log.sealing.sealer import SealSettings
+from groupkeeper.storage.event_log.sealing.storage import SealedStorage
 from tests.helpers.printed.printed_docs import ROOT
 from tests.helpers.runtime.embedded import join, sync
 

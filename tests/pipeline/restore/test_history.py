@@ -28,9 +28,10 @@ from groupkeeper.pipeline.restore.restore import (
 )
 from groupkeeper.storage.codec.events import Stamp, event_dict
 from groupkeeper.storage.event_log.manifest import MANIFEST
-from groupkeeper.storage.event_log.retention import LogRetention
-from groupkeeper.storage.event_log.sealing import SealSettings
-from groupkeeper.storage.event_log.snapshots import OffsetsAsOf, SnapshotLog
+from groupkeeper.storage.event_log.sealing.retention import LogRetention
+from groupkeeper.storage.event_log.sealing.sealer import SealSettings
+from groupkeeper.storage.event_log.sealing.snapshots import OffsetsAsOf
+from groupkeeper.storage.event_log.snapshot_logs import SnapshotLog
 from tests.helpers.core.records import commit
 from tests.helpers.storage.sealed_store import DAY_MS, SealedStore, until
 from tests.pipeline.restore.conftest import command, open_cluster

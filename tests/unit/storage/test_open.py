@@ -9,8 +9,8 @@ import pytest
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from groupkeeper.storage.base import CanBeMoved, LoadsGroups, StoreRefused
-from groupkeeper.storage.event_log.sealed import SealedStorage
-from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.event_log.sealing.sealer import SealSettings
+from groupkeeper.storage.event_log.sealing.storage import SealedStorage
 from groupkeeper.storage.open import open_storage, rows_of
 
 

@@ -27,7 +27,7 @@ from groupkeeper.coordinator.daemon.process import Connections
 from groupkeeper.coordinator.handlers.services import Services
 from groupkeeper.coordinator.runtime.settings import LEAST, CoordinatorConfig
 from groupkeeper.coordinator.server.limits import ServerLimits
-from groupkeeper.storage.event_log.sealing import FOR_EVER, SealSettings
+from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER, SealSettings
 
 
 def test_the_coordinator_gets_the_defaults_that_it_has_by_itself_but_for_the_initial_delay():

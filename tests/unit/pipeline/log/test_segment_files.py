@@ -26,7 +26,8 @@ from groupkeeper.pipeline.log.segment_files import (
     problem_of_file,
 )
 from groupkeeper.storage.event_log.event_kinds import EVENT_SCHEMA_VERSION
-from groupkeeper.storage.event_log.manifest import add, read_manifest, remove, write_segments
+from groupkeeper.storage.event_log.manifest import add, read_manifest, remove
+from groupkeeper.storage.event_log.sealing.segment_writer import write_segments
 from tests.pipeline.events import DAY_MS, commit
 
 ONE, TWO = date(1970, 1, 1), date(1970, 1, 2)

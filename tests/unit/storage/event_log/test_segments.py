@@ -19,9 +19,12 @@ from groupkeeper.storage.event_log.manifest import (
     read_manifest,
     reconcile,
     remove,
+)
+from groupkeeper.storage.event_log.sealing.segment_writer import (
+    SegmentWriter,
+    remove_temporary,
     write_segments,
 )
-from groupkeeper.storage.event_log.segment_writer import SegmentWriter, remove_temporary
 from groupkeeper.storage.event_log.segments import (
     SegmentError,
     SegmentName,

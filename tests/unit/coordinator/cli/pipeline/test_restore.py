@@ -33,7 +33,8 @@ from groupkeeper.pipeline.restore.cluster import ClusterEndpoint
 from groupkeeper.pipeline.restore.drift import drift, moved_on
 from groupkeeper.pipeline.restore.plan import Committed, Log, Partition, Plan, PlanKind, plan_group
 from groupkeeper.storage.codec.events import Stamp, event_dict
-from groupkeeper.storage.event_log.manifest import MANIFEST, add, write_segments
+from groupkeeper.storage.event_log.manifest import MANIFEST, add
+from groupkeeper.storage.event_log.sealing.segment_writer import write_segments
 from groupkeeper.storage.event_log.segments import Segment
 from tests.helpers.daemon.fake_cluster import FakeCluster
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from groupkeeper.storage.event_log.manifest import StoreSegments, reconcile, remove_orphans
-from groupkeeper.storage.event_log.segment_writer import remove_temporary
+from groupkeeper.storage.event_log.sealing.segment_writer import remove_temporary
 from groupkeeper.storage.event_log.segments import (
     Segment,
     SegmentError,
@@ -22,7 +22,7 @@ from groupkeeper.storage.event_log.segments import (
     log_begin,
     segment_names,
 )
-from groupkeeper.storage.event_log.snapshots import base_log
+from groupkeeper.storage.event_log.snapshot_logs import base_log
 from groupkeeper.storage.event_log.source import EventRows
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupkeeper.storage.event_log.sealing import SLICE_S, Pacer
+from groupkeeper.storage.event_log.sealing.sealer import SLICE_S, Pacer
 
 
 def test_after_a_slice_of_work_comes_as_long_a_pause() -> None:

@@ -2,7 +2,7 @@
 
 It wraps any storage that gives access to its events (``storage.event_log.source``). Calls that do
 not concern events are the wrapped storage's own. A separate process or thread reads the rows and
-writes the files (``storage.event_log.sealing_work``). If that fails, requests are still served. The
+writes the files (``storage.event_log.sealing.work``). If that fails, requests are still served. The
 failure is logged, and sealing is retried after it has read the files again.
 """
 
@@ -23,8 +23,9 @@ from groupkeeper.storage.base import (
     StoreBusy,
     StoreIdentity,
 )
-from groupkeeper.storage.event_log.clock import LogReason, wall_clock_ms
-from groupkeeper.storage.event_log.sealing import (
+from groupkeeper.storage.event_log.log_clock import LogReason, wall_clock_ms
+from groupkeeper.storage.event_log.sealing.process import SealingProcess
+from groupkeeper.storage.event_log.sealing.sealer import (
     CLOSE_S,
     POLL_S,
     Found,
@@ -32,9 +33,8 @@ from groupkeeper.storage.event_log.sealing import (
     Sealing,
     SealSettings,
 )
-from groupkeeper.storage.event_log.sealing_process import SealingProcess
+from groupkeeper.storage.event_log.sealing.settling import is_overtaken
 from groupkeeper.storage.event_log.segments import Hook, no_hook
-from groupkeeper.storage.event_log.settling import is_overtaken
 from groupkeeper.storage.event_log.source import SealableStorage
 from groupkeeper.storage.file_lock import FULL
 from groupkeeper.storage.job_thread import JobThread
@@ -139,7 +139,7 @@ class SealedStorage:
     def _make_sealing(self) -> Sealing:
         if self._address is not None:
             return SealingProcess(self._address, self._settings)
-        from groupkeeper.storage.event_log.sealing_work import (
+        from groupkeeper.storage.event_log.sealing.work import (
             SealingWork,  # imported late: a daemon does not need it
         )
 

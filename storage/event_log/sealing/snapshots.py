@@ -14,9 +14,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from groupkeeper.storage.codec.events import group_type
+from groupkeeper.storage.event_log.snapshot_logs import SNAPSHOT_KIND, SnapshotLog
 from groupkeeper.storage.segment_lines import EventDict
-
-SNAPSHOT_KIND: Final = "offset_snapshot"
 
 NO_GROUP: Final = ""
 """The group of the one snapshot event of a store in which nothing was ever committed."""
@@ -24,30 +23,6 @@ NO_GROUP: Final = ""
 MAX_PASS_OFFSETS: Final = 500_000
 """Offsets in memory at the same time, at about 300 bytes each. If there are more, the segments are
 read several times."""
-
-
-class SnapshotLog(NamedTuple):
-    """The log of a snapshot, which covers all events of a store up to a seq."""
-
-    log_id: str
-    """The log of the last event that it covers."""
-    through_seq: int
-
-    def __str__(self) -> str:
-        """Return the log id of the snapshot itself."""
-        return f"{self.log_id}.{self.through_seq}"
-
-
-def parse_snapshot_log(log_id: str) -> SnapshotLog | None:
-    """Parse the id of a snapshot's log; None for the id of any other log."""
-    base, dot, seq = log_id.rpartition(".")
-    return SnapshotLog(base, int(seq)) if dot and base and seq.isdigit() else None
-
-
-def base_log(log_id: str) -> str:
-    """Return the log that a snapshot was made from; the id itself for any other log."""
-    snapshot = parse_snapshot_log(log_id)
-    return log_id if snapshot is None else snapshot.log_id
 
 
 class _Value(NamedTuple):

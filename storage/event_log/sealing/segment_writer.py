@@ -7,16 +7,18 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from isal import isal_zlib
 
+from groupkeeper.storage.event_log import manifest
 from groupkeeper.storage.event_log.event_kinds import EVENT_SCHEMA_VERSION
 from groupkeeper.storage.event_log.segment_digest import digest_member
 from groupkeeper.storage.event_log.segments import (
+    SEGMENT_BYTES,
     Hook,
     Segment,
     SegmentName,
@@ -24,7 +26,7 @@ from groupkeeper.storage.event_log.segments import (
     no_hook,
     sync_directory,
 )
-from groupkeeper.storage.segment_lines import EventLine
+from groupkeeper.storage.segment_lines import EventDict, EventLine, encode_line
 
 SYNC_BYTES: Final = 1024 * 1024
 """Compressed bytes between two syncs. One large sync at the end would delay the store's own syncs
@@ -163,3 +165,34 @@ def remove_temporary(directory: Path, is_own: Callable[[str, int], bool]) -> Non
         found = _TEMPORARY.fullmatch(path.name)
         if found is not None and is_own(found["log_id"], int(found["first"])):
             path.unlink(missing_ok=True)
+
+
+def write_segments(
+    directory: Path, events: Iterable[EventDict], segment_bytes: int = SEGMENT_BYTES
+) -> list[Segment]:
+    """Write events as segments, and add these to the manifest. The events of a log are in order.
+
+    A new segment begins with another log, with another day, after a gap, and at ``segment_bytes``.
+    This is for callers that write a log at once, as tests and imports do. A daemon uses ``Sealer``.
+    """
+    sealed: list[Segment] = []
+    writer: SegmentWriter | None = None
+    try:
+        for event in events:
+            where = event["log_id"], event["seq"], event["ts_ms"]
+            if writer is not None and not (
+                writer.takes(*where) and writer.json_bytes < segment_bytes
+            ):
+                sealed.append(writer.seal())
+                writer = None
+            if writer is None:
+                writer = SegmentWriter(directory, *where)
+            writer.add([(event["group"], encode_line(event))], event["ts_ms"])
+    except BaseException:
+        if writer is not None:
+            writer.discard()
+        raise
+    if writer is not None:
+        sealed.append(writer.seal())
+    manifest.add(directory, sealed)
+    return sealed

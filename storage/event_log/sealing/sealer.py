@@ -8,7 +8,7 @@ Each step is durable before the next one begins:
 4. Record in the store what is sealed.
 5. Delete the rows.
 
-So a crash between two steps never loses an event. ``event_log.settling`` repairs the rest at start.
+So a crash between two steps never loses an event. ``settling`` repairs the rest at start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import msgspec
 
 from groupkeeper.storage.event_log import manifest
 from groupkeeper.storage.event_log.lines import RowLines
-from groupkeeper.storage.event_log.segment_writer import SegmentWriter
+from groupkeeper.storage.event_log.sealing.segment_writer import SegmentWriter
 from groupkeeper.storage.event_log.segments import SEGMENT_BYTES, Hook, Segment, no_hook
 
 SEGMENT_MS: Final = 300_000
@@ -88,7 +88,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings of ``settle`` that are logged; see ``event_log.settling.Settled``."""
+    """The findings of ``settle`` that are logged; see ``event_log.sealing.settling.Settled``."""
 
     lost: tuple[int, int] | None
     put_aside: Sequence[str]

@@ -25,10 +25,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from groupkeeper.storage.event_log import manifest
-from groupkeeper.storage.event_log.abandoned_logs import abandoned
 from groupkeeper.storage.event_log.manifest import StoreSegments, reconcile, remove_files
-from groupkeeper.storage.event_log.sealing import FOR_EVER, Pacer, SealSettings
-from groupkeeper.storage.event_log.segment_writer import SegmentWriter
+from groupkeeper.storage.event_log.sealing.abandoned import abandoned
+from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER, Pacer, SealSettings
+from groupkeeper.storage.event_log.sealing.segment_writer import SegmentWriter
+from groupkeeper.storage.event_log.sealing.snapshots import MAX_PASS_OFFSETS, OffsetsAsOf
 from groupkeeper.storage.event_log.segments import (
     Hook,
     Segment,
@@ -43,12 +44,7 @@ from groupkeeper.storage.event_log.segments import (
     segment_names,
     segment_of_name,
 )
-from groupkeeper.storage.event_log.snapshots import (
-    MAX_PASS_OFFSETS,
-    OffsetsAsOf,
-    SnapshotLog,
-    base_log,
-)
+from groupkeeper.storage.event_log.snapshot_logs import SnapshotLog, base_log
 from groupkeeper.storage.segment_lines import encode_line
 
 DAY_MS: Final = 86_400_000

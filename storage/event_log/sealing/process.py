@@ -9,7 +9,7 @@ The process reads orders from stdin and writes answers to stdout, one a line.
 
 It ends when stdin ends, so it does not outlive its daemon, even if that was killed. It holds a lock
 that its successor waits for. It ignores the signals that end a daemon. It may be killed at any
-time: the next one repairs what is unfinished (``storage.event_log.settling``).
+time: the next one repairs what is unfinished (``storage.event_log.sealing.settling``).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from typing import IO, Final, Literal, TypeAlias
 import msgspec
 
 from groupkeeper.storage.base import StoreRefused
-from groupkeeper.storage.event_log.clock import wall_clock_ms
-from groupkeeper.storage.event_log.sealing import Found, Pacer, Progress, SealSettings
+from groupkeeper.storage.event_log.log_clock import wall_clock_ms
+from groupkeeper.storage.event_log.sealing.sealer import Found, Pacer, Progress, SealSettings
 from groupkeeper.storage.event_log.segments import Hook, Segment, no_hook
 from groupkeeper.storage.event_log.source import Address, OpenRows
 from groupkeeper.storage.file_lock import FileLock
@@ -64,7 +64,7 @@ class _Task(msgspec.Struct):
 
 
 class _Order(msgspec.Struct, omit_defaults=True):
-    """A call of a method of ``storage.event_log.sealing.Sealing``."""
+    """A call of a method of ``storage.event_log.sealing.sealer.Sealing``."""
 
     call: Literal["settle", "step", "retain", "finish"]
     limit_s: float = 0.0
@@ -209,7 +209,7 @@ class _Process:
 
     def __init__(self, task: _Task, open_rows: OpenRows, hook: Hook) -> None:
         # imported late: the daemon does not need it, and it would delay the daemon's start
-        from groupkeeper.storage.event_log.sealing_work import SealingWork
+        from groupkeeper.storage.event_log.sealing.work import SealingWork
 
         pacer = Pacer(sleep=lambda length_s: None)  # this process has no event loop
         self._work = SealingWork(open_rows, task.settings, wall_clock_ms, pacer, hook)

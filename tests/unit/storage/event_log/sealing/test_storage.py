@@ -10,8 +10,8 @@ import pytest
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.event_log.check import verify
 from groupkeeper.storage.event_log.manifest import read_manifest
-from groupkeeper.storage.event_log.sealed import SealedStorage
-from groupkeeper.storage.event_log.sealing import SealSettings
+from groupkeeper.storage.event_log.sealing.sealer import SealSettings
+from groupkeeper.storage.event_log.sealing.storage import SealedStorage
 from groupkeeper.storage.event_log.segments import read_segment
 from groupkeeper.storage.segment_lines import EventDict
 from tests.helpers.core.records import commit

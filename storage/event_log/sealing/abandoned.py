@@ -11,7 +11,7 @@ from pathlib import Path
 
 from groupkeeper.storage.event_log.manifest import listed_and_found
 from groupkeeper.storage.event_log.segments import Segment, SegmentError, log_begin
-from groupkeeper.storage.event_log.snapshots import base_log, parse_snapshot_log
+from groupkeeper.storage.event_log.snapshot_logs import base_log, parse_snapshot_log
 
 
 def abandoned(directory: Path, own: Collection[str], before_ms: int) -> list[Segment]:

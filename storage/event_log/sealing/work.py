@@ -1,7 +1,7 @@
 """The work of sealing outside the event loop: write rows into segments, and delete old segments.
 
 It reads rows and writes files, and never writes into the store. In an embedded coordinator it runs
-on a thread. A daemon runs it in a separate process (``storage.event_log.sealing_process``). Calls
+on a thread. A daemon runs it in a separate process (``storage.event_log.sealing.process``). Calls
 never overlap.
 """
 
@@ -11,10 +11,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from groupkeeper.storage.event_log.retention import LogRetention
-from groupkeeper.storage.event_log.sealing import Found, Pacer, Progress, Sealer, SealSettings
+from groupkeeper.storage.event_log.sealing.retention import LogRetention
+from groupkeeper.storage.event_log.sealing.sealer import (
+    Found,
+    Pacer,
+    Progress,
+    Sealer,
+    SealSettings,
+)
+from groupkeeper.storage.event_log.sealing.settling import Settled, settle
 from groupkeeper.storage.event_log.segments import Hook, Segment
-from groupkeeper.storage.event_log.settling import Settled, settle
 from groupkeeper.storage.event_log.source import EventRow, EventRows, OpenRows
 
 STEP_S: Final = 0.1

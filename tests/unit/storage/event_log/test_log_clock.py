@@ -7,7 +7,7 @@ from itertools import count
 
 from groupkeeper.coordinator.core.events import LogStarted
 from groupkeeper.storage.codec.events import Stamp
-from groupkeeper.storage.event_log.clock import STEP_BACK_MS, LogClock, mint_log_id
+from groupkeeper.storage.event_log.log_clock import STEP_BACK_MS, LogClock, mint_log_id
 from groupkeeper.storage.event_log.segment_digest import must_carry_digest
 
 

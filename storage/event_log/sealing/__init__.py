@@ -1,0 +1,1 @@
+"""Sealing: rows of the event log become files, and old files are deleted."""
