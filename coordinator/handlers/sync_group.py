@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import Client, SyncGroup, SyncGroupResult
@@ -19,6 +19,17 @@ from groupkeeper.coordinator.core.requests import Client, SyncGroup, SyncGroupRe
 if TYPE_CHECKING:
     from groupkeeper.coordinator.handlers.exchange import Exchange
     from groupkeeper.coordinator.handlers.services import Services
+
+REPEATED_AT_ONCE: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.UNKNOWN_SERVER_ERROR)
+"""The answers to assignments that are too large.
+
+On any error here librdkafka joins again without a pause: a leader whose assignments find no room
+sent 8,000 requests a second.
+"""
+REFUSED_AFTER_S: Final = 1.0
+"""How late these answers are sent. As many requests a second as librdkafka makes of its own accord
+where its JoinGroup is refused.
+"""
 
 
 def handle(exchange: Exchange, services: Services) -> None:
@@ -46,12 +57,21 @@ def parse(wire: Any, version: int, client: Client) -> SyncGroup:
     )
 
 
-def render(result: SyncGroupResult, exchange: Exchange) -> bytes:
-    """Render in the version of the request."""
+def render(result: SyncGroupResult, exchange: Exchange) -> bytes | None:
+    """Render in the version of the request. A refusal that clients repeat at once is sent later."""
     exchange.error = result.error
-    return exchange.write(
+    reply = exchange.write(
         error_code=result.error,
         protocol_type=result.protocol_type,
         protocol_name=result.protocol_name,
         assignment=result.assignment,
     )
+    if result.error not in REPEATED_AT_ONCE:
+        return reply
+
+    def send() -> None:
+        exchange.on_closed = None
+        exchange.send(reply)
+
+    exchange.on_closed = exchange.channel.later(REFUSED_AFTER_S, send)
+    return None

@@ -50,8 +50,10 @@ def test_bytes_above_the_first_megabyte_count_as_elements(read, version) -> None
     assert reason(read, key, version, commit_of(too_long, version=version)) == "too_many_elements"
 
 
-def test_long_names_of_groups_are_charged_in_a_fetch() -> None:
-    groups = [{"group_id": f"{n}" + "g" * 30_000, "topics": None} for n in range(100)]
+@pytest.mark.parametrize("length", [15_000, 30_000], ids=["packed", "careful"])
+def test_long_names_of_groups_are_charged_in_a_fetch(length: int) -> None:
+    count = 3_000_000 // length
+    groups = [{"group_id": f"{n}" + "g" * length, "topics": None} for n in range(count)]
     frame = encode_request("offset_fetch", 8, {"groups": groups}, 1, "app")
     assert len(frame) > FREE_BYTES + ALLOWED * BYTES_AN_ELEMENT
     assert reason(read_offset_fetch, ApiKey.OFFSET_FETCH, 8, frame) == "too_many_elements"

@@ -21,6 +21,7 @@ from groupkeeper.coordinator.core.requests import (
     SyncGroup,
     SyncGroupResult,
 )
+from groupkeeper.coordinator.handlers.sync_group import REFUSED_AFTER_S
 from tests.helpers.wire.handling import (
     CLIENT_HOST,
     CLIENT_ID,
@@ -28,6 +29,7 @@ from tests.helpers.wire.handling import (
     ask,
     asked,
     begin,
+    decode,
     make_services,
     versions_of,
 )
@@ -150,6 +152,28 @@ def test_sync_error_has_an_empty_assignment_and_no_names(version: int) -> None:
     reply = ask("sync_group", version, lambda _: result, **SYNC)
     assert (reply["error_code"], reply["assignment"]) == (27, b"")
     assert reply.get("protocol_type") is None
+
+
+@pytest.mark.parametrize(
+    "error", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.UNKNOWN_SERVER_ERROR]
+)
+def test_a_sync_whose_assignments_are_too_large_is_answered_later(error: ErrorCode) -> None:
+    """librdkafka repeats join and sync at once after any error of a sync."""
+    services = make_services(lambda _: SyncGroupResult(error))
+    exchange, channel = begin(services, "sync_group", 5, **SYNC)
+    assert (exchange.holds, exchange.error) == (True, error)
+    ((delay_s, _),) = channel.timers
+    assert (delay_s, channel.replies) == (REFUSED_AFTER_S, [])
+    channel.run_timers()
+    (reply,) = channel.replies
+    assert decode("sync_group", 5, reply)["error_code"] == error
+
+
+def test_a_refusal_of_a_sync_is_not_sent_to_a_connection_that_has_closed() -> None:
+    services = make_services(lambda _: SyncGroupResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    exchange, channel = begin(services, "sync_group", 5, **SYNC)
+    exchange.let_go()
+    assert (channel.timers, channel.replies) == ([], [])
 
 
 @pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])

@@ -124,8 +124,9 @@ def test_deleting_offsets_makes_room(driver):
 def test_a_partition_that_is_named_twice_counts_once_with_its_largest(driver):
     topic = merged(*notes(0, 1, 2, 3, size=3_000), *notes(0, 1, 2, 3, size=4_000))
     assert set(errors(driver.commit("g", [topic])).values()) == {NONE}
-    topic = merged(*notes(4, size=10), *notes(4, size=4_000))
-    assert errors(driver.commit("g", [topic])) == {4: FULL}
+    for twice in ((10, 4_000), (4_000, 10)):
+        topic = merged(*(entry for size in twice for entry in notes(4, size=size)))
+        assert errors(driver.commit("g", [topic])) == {4: FULL}
     assert ("orders", 4) not in driver.fetch("g").offsets()
 
 
@@ -139,7 +140,7 @@ def test_an_offset_named_small_and_then_large_frees_no_room_for_others(driver):
 
 
 def test_what_is_committed_keeps_no_consumer_out_of_its_group(driver):
-    driver.commit("g", notes(*range(12)))
+    filled(driver)
     assert stable(driver, a_member(driver), a_member(driver))
 
 

@@ -170,8 +170,12 @@ def test_a_host_without_topics_keeps_the_end_of_a_topic_whose_offset_it_replaces
     assert driver.shard.end_of(ORDERS.topic_id, 0) == 10
 
 
-def test_a_commit_names_the_offset_without_an_id_that_it_replaces(host: ShardDriver):
+def test_a_commit_names_the_offset_without_an_id_that_it_replaces(
+    host: ShardDriver, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(topic_sweep, "MAX_OFFSETS_PER_STEP", 1)
     with_topics(host, ORDERS)
+    assert ids(host)["orders"] == {""}, "it waits for its portion"
     again = host.commit("g", {"orders": {0: 3}})
     assert again.error is ErrorCode.NONE
     assert host.records[-2].topics[0].partitions[0].previous_offset == 7
