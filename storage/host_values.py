@@ -1,7 +1,8 @@
-"""Check that values from a host fit into Kafka's protocol.
+"""Check that the parts of a host's objects fit into Kafka's protocol.
 
-Values from a client fit because of their encoding, so they are not checked here. A host may pass
-any Python object. If one that does not fit were stored, no reply to a client could contain it.
+Single values are checked by ``coordinator/core/wire_values``, here are those that contain others. A
+host may pass any Python object. If one that does not fit were stored, no reply to a client could
+contain it. Values from a client fit because of their encoding.
 """
 
 from __future__ import annotations
@@ -13,10 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from groupkeeper.coordinator.core.wire_numbers import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
-
-MAX_TEXT_BYTES: Final = 32_767
-"""The largest length of a string in Kafka's protocol, in bytes of UTF-8."""
+from groupkeeper.coordinator.core.wire_values import MAX_TEXT_BYTES, text
 
 _T = TypeVar("_T")
 
@@ -24,48 +22,6 @@ _UNFIT: Final = (msgspec.ValidationError, UnicodeEncodeError)
 _BYTES: Final = (bytes, bytearray, memoryview)
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
 """One step of a path in msgspec's messages, such as `$.offsets[...][0]`."""
-
-
-def whole_number(name: str, value: object, *, least: int, most: int | None = None) -> int:
-    """Return an argument as an int. Numbers of numpy are accepted.
-
-    Raises TypeError if it is not a whole number, and ValueError if it is out of bounds.
-    """
-    if not hasattr(value, "__index__") or isinstance(value, bool):
-        raise TypeError(f"{name} must be a whole number, not {value!r}")
-    number = operator.index(value)
-    if number < least:
-        raise ValueError(f"{name} must be at least {least}, not {number}")
-    if most is not None and number > most:
-        raise ValueError(f"{name} must be at most {most}, not {number}")
-    return number
-
-
-def int32(name: str, value: object) -> int:
-    """Return an argument that fits into 32 bits with a sign."""
-    return whole_number(name, value, least=INT32_MIN, most=INT32_MAX)
-
-
-def int64(name: str, value: object) -> int:
-    """Return an argument that fits into 64 bits with a sign."""
-    return whole_number(name, value, least=INT64_MIN, most=INT64_MAX)
-
-
-def text(name: str, value: object, *, most_bytes: int | None = MAX_TEXT_BYTES) -> str:
-    """Return an argument that is a string.
-
-    Raises TypeError if it is not a string. Raises ValueError if it is too long for the protocol, or
-    has half of a surrogate pair, which UTF-8 cannot encode.
-    """
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be a string, not {value!r}")
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{name}: {error}") from None
-    if most_bytes is not None and size > most_bytes:
-        raise ValueError(f"{name} must be at most {most_bytes} bytes of UTF-8, not {size}")
-    return value
 
 
 def checked(value: object, kind: type[_T], name: str = "") -> _T:

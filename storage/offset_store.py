@@ -29,7 +29,7 @@ from groupkeeper.coordinator.core.records import (
     SavedOffset,
 )
 from groupkeeper.coordinator.core.routing import shard_of
-from groupkeeper.coordinator.core.wire_numbers import INT32_MAX, Int32
+from groupkeeper.coordinator.core.wire_values import INT32_MAX, Int32, text, whole_number
 from groupkeeper.storage.backends.host import OffsetAndMetadata, checked_offset
 from groupkeeper.storage.base import (
     CLUSTER_SHARD,
@@ -43,7 +43,7 @@ from groupkeeper.storage.base import (
     StoreIdentity,
 )
 from groupkeeper.storage.event_log.log_clock import wall_clock_ms
-from groupkeeper.storage.host_values import checked, text, whole_number
+from groupkeeper.storage.host_values import checked
 from groupkeeper.storage.keyed import KeyedRecords
 
 TopicPartition: TypeAlias = tuple[str, int]

@@ -29,8 +29,8 @@ from groupkeeper.coordinator.core.requests import (
     NewTopic,
     Now,
 )
+from groupkeeper.coordinator.core.wire_values import int32, int64, text
 from groupkeeper.coordinator.runtime.tickets import Awaited, Ticket
-from groupkeeper.storage.host_values import int32, int64, text
 
 log = structlog.get_logger(__name__)
 

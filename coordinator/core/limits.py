@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from groupkeeper.coordinator.core.bounds import number
+from groupkeeper.coordinator.core.wire_values import INT32_MAX
+
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """How long a new member may stay parked in a join phase.
 
@@ -18,45 +21,45 @@ MAX_METADATA_BYTES: Final = 268_435_456
 class CoreLimits:
     """Limits of every shard. Names and defaults are Kafka's (docs/spec/settings.md#settings)."""
 
-    min_session_timeout_ms: int = 6_000
-    max_session_timeout_ms: int = 1_800_000
-    initial_rebalance_delay_ms: int = 3_000
-    heartbeat_check_interval_ms: int = 0
+    min_session_timeout_ms: int = number(6_000, least=1, most=INT32_MAX)
+    max_session_timeout_ms: int = number(1_800_000, least=1, most=INT32_MAX)
+    initial_rebalance_delay_ms: int = number(3_000, least=0, most=INT32_MAX)
+    heartbeat_check_interval_ms: int = number(0, least=0)
     """The least time between two passes over expired sessions; 0: each session ends on time.
 
     A larger value saves wake-ups, but evicts a silent member up to this much later. Kafka has no
     such setting.
     """
-    group_max_size: int = 2_147_483_647
-    max_groups: int = 1_000_000
+    group_max_size: int = number(INT32_MAX, least=1, most=INT32_MAX)
+    max_groups: int = number(1_000_000, least=1)
     """Groups of all shards together. One group costs about 2 KB. Loaded groups are always
     served.
     """
-    max_metadata_bytes: int = MAX_METADATA_BYTES
+    max_metadata_bytes: int = number(MAX_METADATA_BYTES, least=0)
     """Metadata of the members of all groups together.
 
     Metadata above 16 KiB may use half of it. Metadata up to 1 KiB is never refused because of it
     (``census``).
     """
-    offset_metadata_max_bytes: int = 4_096
+    offset_metadata_max_bytes: int = number(4_096, least=0)
     """Counted in UTF-16 code units, despite its name (Kafka)."""
-    offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
-    retention_check_interval_ms: int = 600_000
-    max_partitions: int = 100_000
+    offsets_retention_ms: int = number(7 * 24 * 60 * 60 * 1000, least=1)
+    retention_check_interval_ms: int = number(600_000, least=1)
+    max_partitions: int = number(100_000, least=0)
     """Partitions of all topics in static mode. Metadata lists every one."""
-    max_configured_groups: int = 10_000
+    max_configured_groups: int = number(10_000, least=0)
     """Groups with configs of their own.
 
     All are read at every start, and one ListConfigResources lists them all. For more groups than
     this, change the daemon's default instead.
     """
-    max_group_bytes: int = 64 * 1024 * 1024
+    max_group_bytes: int = number(64 * 1024 * 1024, least=1)
     """Saved size of one group: its offsets with their metadata, and its members.
 
     A group is held in memory as a whole and read at every start. 64 MiB are 100,000 partitions with
     500 bytes of metadata each. Only requests that would exceed the limit are refused.
     """
-    max_step_bytes: int = 16 * 1024 * 1024
+    max_step_bytes: int = number(16 * 1024 * 1024, least=1)
     """What the storage accepts in one step. A request that would need more is refused before it
     changes anything.
     """

@@ -25,7 +25,7 @@ from groupkeeper.coordinator.core.declarations import (
 )
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.waiting import Waiting
-from groupkeeper.coordinator.core.wire_numbers import Int32, Int64
+from groupkeeper.coordinator.core.wire_values import Int32, Int64
 
 
 class GroupState(StrEnum):

@@ -9,6 +9,7 @@ Long because it is the one place that puts all parts together.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import os
 import signal
@@ -16,6 +17,7 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import structlog
@@ -23,7 +25,12 @@ import structlog
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
 from groupkeeper.coordinator.daemon.address import parse_address
 from groupkeeper.coordinator.daemon.broker_configs import broker_configs
-from groupkeeper.coordinator.daemon.config import Settings, absolute_storage_url, setting_names
+from groupkeeper.coordinator.daemon.config import (
+    Settings,
+    absolute_storage_url,
+    coordinators_names,
+    setting_names,
+)
 from groupkeeper.coordinator.daemon.config_load import ConfigError
 from groupkeeper.coordinator.daemon.exposition import Exposition
 from groupkeeper.coordinator.daemon.group_metrics import MetricsWalk
@@ -114,23 +121,14 @@ def _log_no_descriptors() -> None:
 
 def coordinator_config(settings: Settings) -> CoordinatorConfig:
     """Return the coordinator's config for these settings."""
+    config = {theirs: _value(settings, name) for name, theirs in coordinators_names().items()}
+    config["drain_timeout_ms"] = int(config["drain_timeout_ms"] * STOP_SHARE)
     return CoordinatorConfig(
-        min_session_timeout_ms=settings.group.min_session_timeout_ms,
-        max_session_timeout_ms=settings.group.max_session_timeout_ms,
-        initial_rebalance_delay_ms=settings.group.initial_rebalance_delay_ms,
-        group_max_size=settings.group.max_size,
-        max_groups=settings.group.max_groups,
-        max_metadata_bytes=settings.kafka.max_buffered_bytes,
-        offset_metadata_max_bytes=settings.offsets.metadata_max_bytes,
-        offsets_retention_ms=settings.offsets.retention_minutes * 60_000,
-        retention_check_interval_ms=settings.offsets.retention_check_interval_ms,
+        **config,
         cluster_id=settings.kafka.cluster_id,
-        shards=settings.offsets.topic_num_partitions,
+        max_metadata_bytes=settings.kafka.max_buffered_bytes,
+        offsets_retention_ms=settings.offsets.retention_minutes * 60_000,
         owner=f"{socket.gethostname()}:{os.getpid()}",
-        append_timeout_ms=settings.storage.append_timeout_ms,
-        max_group_bytes=settings.storage.max_group_bytes,
-        drain_timeout_ms=int(settings.daemon.drain_timeout_ms * STOP_SHARE),
-        end_offset_interval_ms=settings.log.end_offset_interval_ms,
     )
 
 
@@ -166,16 +164,9 @@ def allowed_connections(settings: Settings) -> Connections:
 
 def server_limits(settings: Settings, max_connections: int) -> ServerLimits:
     """Return the limits of the Kafka port for these settings."""
-    kafka = settings.kafka
-    return ServerLimits(
-        max_frame_bytes=kafka.max_frame_bytes,
-        max_connections=max_connections,
-        max_connections_per_address=kafka.max_connections_per_address,
-        connections_max_idle_ms=kafka.connections_max_idle_ms,
-        max_waiting_bytes=kafka.max_waiting_bytes,
-        max_waiting_requests=kafka.max_waiting_requests,
-        max_buffered_bytes=kafka.max_buffered_bytes,
-    )
+    names = {each.name for each in dataclasses.fields(ServerLimits)}
+    limits = settings.kafka.model_dump(include=names)
+    return ServerLimits(**limits | {"max_connections": max_connections})
 
 
 class Daemon:
@@ -429,6 +420,6 @@ def _of_store(error: StorageError) -> str:
     return text if text.startswith(("storage.", "log.", "kafka.")) else f"storage.url: {text}"
 
 
-def _value(settings: Settings, name: str) -> object:
+def _value(settings: Settings, name: str) -> Any:
     section, key = name.split(".")
     return getattr(getattr(settings, section), key)

@@ -8,23 +8,31 @@ Long because it is a list: every setting with its reason.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from groupkeeper.coordinator.core.bounds import bounds_of
 from groupkeeper.coordinator.core.cluster.names import RESERVED_TOPICS, metric_name
+from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.daemon.address import parse_address
-from groupkeeper.coordinator.runtime.settings import DEFAULTS, LEAST, MOST, timeouts_error
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig, timeouts_error
 from groupkeeper.coordinator.server.limits import ServerLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pydantic.fields import FieldInfo
+
 ENV_PREFIX = "GROUPKEEPER_"
 ENV_DELIMITER = "__"
 _SQLITE = "sqlite:///"
 _PORT = ServerLimits()
+_BOUNDS = bounds_of(CoordinatorConfig)
+_DEFAULTS = {each.name: each.default for each in fields(CoordinatorConfig)}
+_COORDINATORS = "coordinators_name"
 
 
 def _check_address(text: str) -> str:
@@ -43,12 +51,14 @@ AdvertisedText = Annotated[str, AfterValidator(_check_advertised)]
 
 
 def _coordinators(name: str, *, description: str, **own: int) -> Any:
-    """Declare a setting of the coordinator with the default and bounds of ``runtime/settings``.
+    """Declare a setting that the coordinator has as well, under ``name``: with the default and
+    bounds that it has there.
 
     ``own`` replaces those that are different in a daemon.
     """
-    bounds = {"default": DEFAULTS[name], "ge": LEAST[name], "le": MOST.get(name), **own}
-    return Field(description=description, **bounds)
+    least, most = _BOUNDS[name]
+    declared: dict[str, Any] = {"default": _DEFAULTS[name], "ge": least, "le": most, **own}
+    return Field(description=description, json_schema_extra={_COORDINATORS: name}, **declared)
 
 
 class _Section(BaseModel):
@@ -317,7 +327,7 @@ class GroupSettings(_Section):
     )
     initial_rebalance_delay_ms: int = _coordinators(
         "initial_rebalance_delay_ms",
-        default=3_000,
+        default=CoreLimits().initial_rebalance_delay_ms,
         description="Milliseconds an empty group waits for more members before its first "
         "generation, so that a fleet that starts together is assigned once. 0 in development.",
     )
@@ -338,7 +348,7 @@ class OffsetsSettings(_Section):
     """Kafka's offsets.* and offset.* settings under Kafka's names."""
 
     retention_minutes: int = Field(
-        default=10_080,
+        default=CoreLimits().offsets_retention_ms // 60_000,
         ge=1,
         description="Minutes after which the offsets of a group that has no members are dropped.",
     )
@@ -435,11 +445,25 @@ class Settings(BaseModel):
 
 def setting_names() -> Iterator[str]:
     """Yield ``section.key`` of every setting, in the order of the documentation."""
-    for section, field in Settings.model_fields.items():
-        assert isinstance(field.annotation, type)
-        assert issubclass(field.annotation, BaseModel)
-        for key in field.annotation.model_fields:
-            yield f"{section}.{key}"
+    for section, key, _ in _fields():
+        yield f"{section}.{key}"
+
+
+def coordinators_names() -> dict[str, str]:
+    """Return the settings that the coordinator has as well: ``section.key`` -> its name there."""
+    return {
+        f"{section}.{key}": str(field.json_schema_extra[_COORDINATORS])
+        for section, key, field in _fields()
+        if isinstance(field.json_schema_extra, dict)
+    }
+
+
+def _fields() -> Iterator[tuple[str, str, FieldInfo]]:
+    for section, declared in Settings.model_fields.items():
+        assert isinstance(declared.annotation, type)
+        assert issubclass(declared.annotation, BaseModel)
+        for key, field in declared.annotation.model_fields.items():
+            yield section, key, field
 
 
 def variable_of(name: str) -> str:

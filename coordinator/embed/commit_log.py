@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
 from groupkeeper.coordinator.core.records import NO_LEADER_EPOCH, NO_OFFSET
-from groupkeeper.coordinator.core.wire_numbers import Int32, Int64
+from groupkeeper.coordinator.core.wire_values import Int32, Int64, int64, text
 from groupkeeper.coordinator.embed.messages import (
     OffsetCommitData,
     OffsetCommitRequest,
@@ -16,7 +16,7 @@ from groupkeeper.coordinator.embed.messages import (
 )
 from groupkeeper.storage.base import KeepsEvents, OffsetStorage, StorageError
 from groupkeeper.storage.event_log.snapshot_logs import SNAPSHOT_KIND
-from groupkeeper.storage.host_values import checked, int64, text
+from groupkeeper.storage.host_values import checked
 from groupkeeper.storage.segment_lines import COMMIT_KIND, EventDict
 
 _VALUE_KINDS: Final = frozenset({COMMIT_KIND, SNAPSHOT_KIND})

@@ -12,13 +12,13 @@ from typing import Final
 
 import structlog
 
+from groupkeeper.coordinator.core.wire_values import whole_number
 from groupkeeper.coordinator.embed.host_logs import log_as_the_host_does
 from groupkeeper.coordinator.runtime.clock import LoopClock
 from groupkeeper.coordinator.runtime.owner import ShardOwner
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.storage.base import OffsetStorage, StoreBusy, StoreIdentity
 from groupkeeper.storage.cancellation import is_cancelled, unless_cancelled
-from groupkeeper.storage.host_values import whole_number
 
 _log = structlog.get_logger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from groupkeeper.coordinator.core.assignors.types import TopicPartition
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
-from groupkeeper.coordinator.core.wire_numbers import Int32, Int64
+from groupkeeper.coordinator.core.wire_values import Int32, Int64
 from groupkeeper.protocol.consumer_protocol import (
     ConsumerAssignment,
     Subscription,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
 from groupkeeper.coordinator.core.records import NO_OFFSET
+from groupkeeper.coordinator.core.wire_values import int32, int64, text
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.embed.messages import (
     OffsetCommitData,
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
-from groupkeeper.storage.host_values import int32, int64, text
 
 
 class OffsetManager:

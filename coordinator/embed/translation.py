@@ -25,7 +25,7 @@ from groupkeeper.coordinator.core.requests import (
     SyncGroup,
     SyncGroupResult,
 )
-from groupkeeper.coordinator.core.wire_numbers import Int32
+from groupkeeper.coordinator.core.wire_values import Int32
 from groupkeeper.coordinator.embed.messages import (
     HeartbeatRequest,
     JoinGroupMember,

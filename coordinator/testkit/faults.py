@@ -14,6 +14,7 @@ from typing import Final
 
 from groupkeeper.coordinator.core.events import CommitRejected, MemberFenced, ShardLoaded
 from groupkeeper.coordinator.core.requests import Now
+from groupkeeper.coordinator.core.wire_values import text, whole_number
 from groupkeeper.coordinator.handlers.exchange import Exchange
 from groupkeeper.coordinator.runtime.clock import LoopClock
 from groupkeeper.coordinator.server.connection import Connection
@@ -23,7 +24,6 @@ from groupkeeper.protocol.versions import APIS, ApiKey
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.base import Batch, ShardAppend, ShardId, StorageError
 from groupkeeper.storage.event_log.log_clock import wall_clock_ms
-from groupkeeper.storage.host_values import text, whole_number
 
 MAX_MS: Final = 10 * 365 * 24 * 3600 * 1000
 """Ten years: the longest time that may pass at once, and the longest delay."""

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
-from groupkeeper.coordinator.core.wire_numbers import INT32_MAX
+from groupkeeper.coordinator.core.bounds import bounds_of, number
+from groupkeeper.coordinator.core.wire_values import INT32_MAX, text, whole_number
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
-from groupkeeper.storage.host_values import text, whole_number
-
-_WHOLE: Final[dict[str, tuple[int, int]]] = {
-    "num_partitions": (1, INT32_MAX),
-    "min_session_timeout_ms": (2, INT32_MAX),  # above append_timeout_ms, which is 1 at least
-    "node_id": (0, INT32_MAX),
-    "port": (0, 65_535),
-}
-"""The options that the coordinator's config lacks or limits differently, with their least and
-greatest values.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,22 +18,24 @@ class ServerOptions:
     """Name -> partitions."""
     auto_create_topics: bool = False
     """Metadata requests create missing topics, with ``num_partitions`` partitions."""
-    num_partitions: int = 1
+    num_partitions: int = number(1, least=1, most=INT32_MAX)
     initial_rebalance_delay_ms: int = 0
     """0: the first rebalance does not wait for more members. Kafka's default is 3000."""
-    min_session_timeout_ms: int = 1_000
-    """Kafka's default is 6000. Short, so that a test of an eviction does not wait long."""
+    min_session_timeout_ms: int = number(1_000, least=2)
+    """Kafka's default is 6000. Short, so that a test of an eviction does not wait long. At least 2:
+    ``append_timeout_ms`` lies below it, and is at least 1.
+    """
     max_session_timeout_ms: int = 1_800_000
     group_max_size: int = 2_147_483_647
-    node_id: int = 1
+    node_id: int = number(1, least=0, most=INT32_MAX)
     cluster_id: str = "groupkeeper"
     host: str = "127.0.0.1"
-    port: int = 0
+    port: int = number(0, least=0, most=65_535)
     """0: a free port."""
 
     def __post_init__(self) -> None:
         """Raise TypeError or ValueError with the option's name, as the test passed it."""
-        for name, (least, most) in _WHOLE.items():
+        for name, (least, most) in bounds_of(self).items():
             value = whole_number(name, getattr(self, name), least=least, most=most)
             object.__setattr__(self, name, value)
         for name in ("cluster_id", "host"):

@@ -35,6 +35,7 @@ from groupkeeper.coordinator.core.requests import (
     NewTopic,
     TopicChange,
 )
+from groupkeeper.coordinator.core.wire_values import int32, int64, text, whole_number
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.embed.messages import (
     OffsetCommitData,
@@ -65,7 +66,6 @@ from groupkeeper.coordinator.testkit.refusals import (
     refusals,
 )
 from groupkeeper.coordinator.testkit.turns import LifeTurns
-from groupkeeper.storage.host_values import int32, int64, text, whole_number
 from groupkeeper.storage.segment_lines import EventDict
 
 __all__ = [

@@ -52,7 +52,7 @@ from groupkeeper.coordinator.core.records import (
     SavedGroup,
     SavedOffset,
 )
-from groupkeeper.coordinator.core.wire_numbers import INT32_MAX
+from groupkeeper.coordinator.core.wire_values import INT32_MAX, int32, int64, text, whole_number
 from groupkeeper.storage.base import (
     CLUSTER_SHARD,
     Lease,
@@ -65,7 +65,6 @@ from groupkeeper.storage.base import (
     StoreRefused,
 )
 from groupkeeper.storage.cancellation import unless_cancelled
-from groupkeeper.storage.host_values import int32, int64, text, whole_number
 from groupkeeper.storage.keyed import KeyedRecords
 
 MAX_STEP_BYTES: Final = 16 * 1024 * 1024

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from groupkeeper.coordinator.core.bounds import bounds_of
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.requests import GroupState
-from groupkeeper.coordinator.runtime.settings import LEAST, CoordinatorConfig
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from tests.helpers.runtime.coordinator import a_coordinator
 from tests.helpers.runtime.embedded import join, sync
 from tests.helpers.runtime.virtual_loop import run_virtual, virtual_time
@@ -79,8 +80,9 @@ async def test_silent_members_go_together_with_the_next_pass_and_joins_wait_for_
 )
 @pytest.mark.parametrize("below", [1, 1_000])
 def test_a_value_that_cannot_work_is_refused_by_its_name(name: str, below: int) -> None:
-    value = LEAST[name] - below
-    with pytest.raises(ValueError, match=f"^{name} must be at least {LEAST[name]}, not {value}$"):
+    least = bounds_of(CoordinatorConfig)[name].least
+    value = least - below
+    with pytest.raises(ValueError, match=f"^{name} must be at least {least}, not {value}$"):
         CoordinatorConfig(**{name: value})
 
 
@@ -137,4 +139,4 @@ def test_a_whole_number_of_another_library_becomes_an_int() -> None:
 
 def test_every_number_has_a_least_value() -> None:
     numbers = {each.name for each in fields(CoordinatorConfig) if each.type in ("int", "float")}
-    assert numbers == LEAST.keys()
+    assert numbers == bounds_of(CoordinatorConfig).keys()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from groupkeeper.coordinator.core.wire_numbers import Int32
+from groupkeeper.coordinator.core.wire_values import Int32
 
 
 class TopicPartition(NamedTuple):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from groupkeeper.coordinator.core.bounds import bounds_of
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.daemon.app import (
     allowed_connections,
@@ -22,10 +24,12 @@ from groupkeeper.coordinator.daemon.config import (
     OffsetsSettings,
     Settings,
     StorageSettings,
+    coordinators_names,
+    setting_names,
 )
 from groupkeeper.coordinator.daemon.process import Connections
 from groupkeeper.coordinator.handlers.services import Services
-from groupkeeper.coordinator.runtime.settings import LEAST, CoordinatorConfig
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.server.limits import ServerLimits
 from groupkeeper.storage.event_log.sealing.sealer import FOR_EVER, SealSettings
 
@@ -61,7 +65,57 @@ def test_the_coordinator_stops_within_the_time_of_the_daemon_and_leaves_some_for
 )
 def test_what_a_host_may_not_set_the_daemon_refuses_as_well(section, key, name):
     with pytest.raises(ValueError, match=key):
-        Settings(**{section: {key: LEAST[name] - 1}})
+        Settings(**{section: {key: bounds_of(CoordinatorConfig)[name].least - 1}})
+
+
+ITS_OWN = {"cluster_id", "max_metadata_bytes", "offsets_retention_ms", "owner"}
+"""What ``coordinator_config`` makes of other settings."""
+A_HOSTS_ALONE = {
+    "default_rebalance_timeout_ms",
+    "default_session_timeout_ms",
+    "events_delay_ms",
+    "fold_idle_ms",
+    "heartbeat_check_interval_ms",
+    "load_slice_ms",
+    "max_configured_groups",
+    "max_gathered_bytes",
+    "max_gathered_requests",
+    "max_merged_members",
+    "max_partitions",
+    "max_riding_events",
+    "max_step_bytes",
+    "merge_window_ms",
+    "renew_interval_ms",
+    "retry_max_ms",
+    "retry_min_ms",
+}
+"""What works the same in every daemon."""
+
+
+def test_each_setting_of_a_coordinator_is_one_of_the_daemon_or_a_hosts_alone():
+    names = [field.name for field in dataclasses.fields(CoordinatorConfig)]
+    assert sorted(names) == sorted([*coordinators_names().values(), *ITS_OWN, *A_HOSTS_ALONE])
+
+
+def test_each_setting_of_the_coordinator_reaches_it():
+    default = coordinator_config(Settings())
+    changed = {}
+    for name, theirs in coordinators_names().items():
+        section, key = name.split(".")
+        value = getattr(getattr(Settings(), section), key) - 1
+        config = coordinator_config(Settings(**{section: {key: value}}))
+        changed[theirs] = getattr(default, theirs) - getattr(config, theirs)
+    assert changed == dict.fromkeys(changed, 1)  # the drain's 85 % of 1 ms are rounded up
+
+
+def test_no_setting_is_declared_and_never_read():
+    daemon = Path(__file__).parents[4] / "coordinator" / "daemon"
+    read = {each.name for each in dataclasses.fields(ServerLimits)}
+    for path in daemon.glob("*.py"):
+        nodes = ast.walk(ast.parse(path.read_text()))
+        read |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    others = set(setting_names()) - coordinators_names().keys()
+    assert sorted(name for name in others if name.split(".")[1] not in read) == []
 
 
 def test_the_kafka_port_gets_the_defaults_that_it_has_by_itself():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from groupkeeper.coordinator.runtime.settings import LEAST, CoordinatorConfig
+from groupkeeper.coordinator.core.bounds import bounds_of
+from groupkeeper.coordinator.core.limits import CoreLimits
+from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 
 MAY_BE_NOTHING = (
     "initial_rebalance_delay_ms",
@@ -44,7 +46,7 @@ MUST_BE_SOMETHING = (
 
 
 def test_every_number_is_held_to_one_of_the_two() -> None:
-    assert sorted(LEAST) == sorted(MAY_BE_NOTHING + MUST_BE_SOMETHING)
+    assert sorted(bounds_of(CoordinatorConfig)) == sorted(MAY_BE_NOTHING + MUST_BE_SOMETHING)
 
 
 @pytest.mark.parametrize("name", MAY_BE_NOTHING)
@@ -63,3 +65,8 @@ def test_a_host_may_not_set_to_0_what_nothing_works_without(name: str) -> None:
 @pytest.mark.parametrize("name", ["shards", "max_gathered_requests", "max_gathered_bytes"])
 def test_1_is_enough(name: str) -> None:
     assert getattr(CoordinatorConfig(**{name: 1}), name) == 1
+
+
+def test_what_a_host_defaults_otherwise_keeps_the_bounds_of_the_core() -> None:
+    ours, cores = bounds_of(CoordinatorConfig), bounds_of(CoreLimits)
+    assert {name: ours[name] for name in cores} == cores

@@ -1,0 +1,29 @@
+"""How a setting that is a number is declared: once, with its default and its bounds."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple, TypeVar
+
+_Number = TypeVar("_Number", int, float)
+
+
+class Bounds(NamedTuple):
+    """The least and the greatest value that a number may have."""
+
+    least: int
+    most: int | None = None
+
+
+def number(default: _Number, least: int, most: int | None = None) -> _Number:
+    """Declare a field of a dataclass that is a number."""
+    return dataclasses.field(default=default, metadata={"bounds": Bounds(least, most)})
+
+
+def bounds_of(settings: Any) -> dict[str, Bounds]:
+    """Return the bounds of every field of a dataclass that ``number`` declared."""
+    return {
+        each.name: each.metadata["bounds"]
+        for each in dataclasses.fields(settings)
+        if "bounds" in each.metadata
+    }
