@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -p no:benchmark
 SOURCES := coordinator protocol storage pipeline clients
 
-.PHONY: help setup run demo test test-oldest test-compiled sim fuzz soak mutants differential test-clients test-pipeline ci lint types imports unit fmt docs pipeline-demo bench bench-micro guard bench-pipeline clean
+.PHONY: help setup run demo test test-oldest test-compiled sim fuzz soak mutants differential test-clients test-registry test-pipeline ci lint types imports unit fmt docs pipeline-demo bench bench-micro guard bench-pipeline clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -73,6 +73,7 @@ ci: ## What must pass before anything lands; a skipped test is a failure here
 	REQUIRE_ALL=1 $(MAKE) mutants
 	REQUIRE_ALL=1 $(MAKE) differential
 	REQUIRE_ALL=1 $(MAKE) test-clients
+	REQUIRE_ALL=1 $(MAKE) test-registry
 	REQUIRE_ALL=1 $(MAKE) test-pipeline
 
 OTHERS := 'fastapi==0.115.*' 'structlog==24.4.*' 'aiokafka==0.12.*'
@@ -96,6 +97,10 @@ differential: .venv/installed-for-tests ## Compare with a real Kafka; ALL_VERSIO
 
 test-clients: .venv/installed-for-tests ## Kafka's command line and clients in Java, Go, JavaScript, C
 	WRITE_COMPATIBILITY=1 $(PYTEST) -q -m clients tests/conformance
+
+# A server in each worker, and a file in one of them.
+test-registry: .venv/installed-for-tests ## Registry and readers on a real ZooKeeper, Consul and Kafka; needs Java and Go
+	$(PYTEST) -q -n $(WORKERS) --dist loadfile -m registry tests/registry
 
 # A JVM in each worker, and a file in one of them: what its tests share is computed once.
 test-pipeline: .venv/installed-for-pipeline ## The Spark jobs over the event log; needs Java 17

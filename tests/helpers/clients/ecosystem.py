@@ -172,10 +172,32 @@ def kcat() -> tuple[list[str], dict[str, str]]:
     installed = shutil.which("kcat")
     if installed is not None:
         return [installed], {}
-    advice = "kcat (Debian: kcat)"
-    packages = ["kcat", "libyajl2", "librdkafka1"]
+    place = debian("kcat", ["kcat", "libyajl2", "librdkafka1"])
+    libraries = ":".join(str(path) for path in (place / "usr" / "lib").iterdir() if path.is_dir())
+    return [str(place / "usr" / "bin" / "kcat")], {"LD_LIBRARY_PATH": libraries}
+
+
+ZOOKEEPER = """zookeeper libzookeeper-java libcommons-cli-java libcommons-io-java
+    libdropwizard-metrics-java libfindbugs-annotations-java libjackson2-annotations-java
+    libjackson2-core-java libjackson2-databind-java libnetty-java libslf4j-java libsnappy-java
+    libsnappy-jni"""
+
+
+def zookeeper() -> list[str]:
+    """The command of Debian's ZooKeeper; a file of settings is appended to it."""
+    machine = need("java", JDK)
+    place = debian("zookeeper", ZOOKEEPER.split())
+    jars = place / "usr" / "share" / "java"
+    logger = jars / "slf4j-nop.jar"  # the first of several counts
+    memory = ["-Xmx192m", *JAVA_FLAGS[1:]]
+    main = "org.apache.zookeeper.server.ZooKeeperServerMain"
+    return [machine, *memory, "-cp", f"{logger}:{jars}/*", main]
+
+
+def debian(name: str, packages: list[str]) -> Path:
+    """Packages of Debian, unpacked into the cache: installed nowhere, started by nobody else."""
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-        raise Unavailable(f"no kcat here, and no apt-get to fetch it with: install {advice}")
+        raise Unavailable(f"no {name} here, and no apt-get to fetch it with: install {name}")
 
     def unpack(place: Path) -> None:
         # with lists of its own: those of a bare machine are empty, and only root may fill them
@@ -191,11 +213,9 @@ def kcat() -> tuple[list[str], dict[str, str]]:
             run(["dpkg", "-x", str(package), str(place)])
 
     try:
-        place = once("kcat", [], unpack)
+        return once(name, [], unpack)
     except AssertionError as failed:
-        raise Unavailable(f"kcat cannot be fetched, install {advice}: {failed}") from failed
-    libraries = ":".join(str(path) for path in (place / "usr" / "lib").iterdir() if path.is_dir())
-    return [str(place / "usr" / "bin" / "kcat")], {"LD_LIBRARY_PATH": libraries}
+        raise Unavailable(f"{name} cannot be fetched, install it: {failed}") from failed
 
 
 TOOLCHAINS: Mapping[str, Callable[[], list[str]]] = {"java": java, "go": go, "node": node}

@@ -1,0 +1,201 @@
+"""One consumer group: its instances, who owns what, and its offsets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import uuid
+from collections.abc import Callable
+from typing import Final, Literal
+
+from groupkeeper.clients.zookeeper import offsets
+from groupkeeper.clients.zookeeper.errors import RunningInstances
+from groupkeeper.clients.zookeeper.instance import RegistryInstance
+from groupkeeper.clients.zookeeper.link import Link
+from groupkeeper.clients.zookeeper.names import (
+    MAX_OFFSET,
+    MAX_PARTITION,
+    GroupPaths,
+    checked_number,
+    number_of,
+    text_of,
+)
+from groupkeeper.clients.zookeeper.watches import Look, Watch
+from groupkeeper.storage.connections.zookeeper import ZooKeeperSession
+from groupkeeper.storage.connections.zookeeper_errors import (
+    NodeMissing,
+    NodeNotEmpty,
+)
+
+MIN_OFFSET: Final = -2
+"""Kafka's own -2 and -1 mean the earliest and the latest message; some libraries store them."""
+
+
+class InstanceList(tuple[RegistryInstance, ...]):
+    """The instances of a group, sorted by id."""
+
+    __slots__ = ()
+
+    def find(self, instance_id: str) -> RegistryInstance | None:
+        """Return the instance of this id, None if the list has none."""
+        return next((each for each in self if each.id == instance_id), None)
+
+
+class RegistryGroup:
+    """A group, by its name; it need not exist."""
+
+    def __init__(self, link: Link, name: str, no_offset: Literal[0, -1]) -> None:
+        self.name = name
+        self._link = link
+        self._paths = GroupPaths.of(link.chroot, name)
+        self._no_offset = no_offset
+
+    def __repr__(self) -> str:
+        return f"RegistryGroup({self.name!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RegistryGroup) and self._paths == other._paths
+
+    def __hash__(self) -> int:
+        return hash(self._paths)
+
+    async def exists(self) -> bool:
+        """Return whether the group is there."""
+        return await self._link.session().exists(self._paths.root)
+
+    async def create(self) -> None:
+        """Create the group if it does not exist."""
+        await self._link.session().ensure(self._paths.root)
+
+    async def delete(self) -> None:
+        """Delete the group with its offsets. Raises RunningInstances, then nothing was deleted."""
+        session = self._link.session()
+        try:
+            # ZooKeeper deletes no node that has children, so no instance can come in between
+            await session.delete(self._paths.ids)
+        except NodeMissing:
+            pass
+        except NodeNotEmpty:
+            running = len(await self.instances())
+            raise RunningInstances(
+                f"the group {self.name!r} has {running} running instances: it is not deleted"
+            ) from None
+        for path in (self._paths.owners, self._paths.offsets):
+            await offsets.delete_below(session, path)
+        try:
+            await session.delete(self._paths.root)
+        except NodeMissing:
+            pass
+        except NodeNotEmpty:
+            raise RunningInstances(
+                f"the group {self.name!r} was joined while it was deleted; its offsets are gone"
+            ) from None
+
+    # --- instances --------------------------------------------------------------------------------
+
+    async def instances(self) -> InstanceList:
+        """Return the registered instances; none if there is no such group."""
+        return self._listed(await offsets.names_below(self._link.session(), self._paths.ids))
+
+    async def watch_instances(self) -> Watch[InstanceList]:
+        """Watch which instances are registered. The group need not exist."""
+        return await Watch.begin(self._link.session(), self._look_at_instances)
+
+    async def _look_at_instances(
+        self, session: ZooKeeperSession, changed: Callable[[], None]
+    ) -> Look[InstanceList]:
+        while True:
+            try:
+                found = await session.children(self._paths.ids, changed)
+            except NodeMissing:
+                if not await session.exists(self._paths.ids, changed):
+                    return Look(InstanceList(), None)
+            else:
+                return Look(self._listed(found.names), found.changed_in)
+
+    def _listed(self, names: tuple[str, ...]) -> InstanceList:
+        return InstanceList(self.instance(name) for name in names)
+
+    def new_instance(self) -> RegistryInstance:
+        """Return an instance with an id of its own, ``host:uuid``."""
+        return self.instance(f"{socket.gethostname()}:{uuid.uuid4()}")
+
+    def instance(self, instance_id: str) -> RegistryInstance:
+        """Return the instance of an id. Raises InvalidName."""
+        return RegistryInstance(self._link, self._paths, instance_id)
+
+    # --- owners -----------------------------------------------------------------------------------
+
+    async def partition_owner(self, topic: str, partition: int) -> RegistryInstance | None:
+        """Return who has claimed a partition, None if nobody has."""
+        path = self._paths.owner(topic, partition)
+        try:
+            node = await self._link.session().get(path)
+        except NodeMissing:
+            return None
+        return self.instance(text_of(path, node.data))
+
+    async def watch_partition_owner(
+        self, topic: str, partition: int
+    ) -> Watch[RegistryInstance | None]:
+        """Watch who has claimed a partition; nobody may have."""
+        path = self._paths.owner(topic, partition)
+
+        async def look(
+            session: ZooKeeperSession, changed: Callable[[], None]
+        ) -> Look[RegistryInstance | None]:
+            while True:
+                try:
+                    node = await session.get(path, changed)
+                except NodeMissing:
+                    if not await session.exists(path, changed):
+                        return Look(None, None)
+                else:
+                    return Look(self.instance(text_of(path, node.data)), node.changed_in)
+
+        return await Watch.begin(self._link.session(), look)
+
+    async def owners(self) -> dict[str, dict[int, str]]:
+        """Return who has claimed what: topic -> partition -> the instance's id."""
+        session = self._link.session()
+        topics = await self.topics()
+        found = await asyncio.gather(*(self._owners_of(session, topic) for topic in topics))
+        return dict(zip(topics, found, strict=True))
+
+    async def _owners_of(self, session: ZooKeeperSession, topic: str) -> dict[int, str]:
+        root = f"{self._paths.owners}/{topic}"
+        names = await offsets.names_below(session, root)
+        partitions = sorted(number_of(f"{root}/{name}", name, MAX_PARTITION) for name in names)
+        found = await asyncio.gather(*(self.partition_owner(topic, each) for each in partitions))
+        pairs = zip(partitions, found, strict=True)
+        return {partition: owner.id for partition, owner in pairs if owner is not None}
+
+    async def topics(self) -> tuple[str, ...]:
+        """Return the topics of which a partition was ever claimed, sorted."""
+        return await offsets.names_below(self._link.session(), self._paths.owners)
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    async def commit_offset(self, topic: str, partition: int, offset: int) -> None:
+        """Store an offset: by convention that of the next message. Raises CommitConflict."""
+        checked_number("offset", offset, MAX_OFFSET, MIN_OFFSET)
+        await offsets.commit(self._link.session(), self._paths.offset(topic, partition), offset)
+
+    async def fetch_offset(self, topic: str, partition: int) -> int:
+        """Return an offset; 0 or -1, as the registry is set, if there is none."""
+        path = self._paths.offset(topic, partition)
+        found = await offsets.fetch(self._link.session(), path)
+        return self._no_offset if found is None else found
+
+    async def fetch_all_offsets(self) -> dict[str, dict[int, int]]:
+        """Return every offset: topic -> partition -> offset."""
+        return await offsets.fetch_all(self._link.session(), self._paths)
+
+    async def delete_offset(self, topic: str, partition: int) -> None:
+        """Delete one offset, if it is there."""
+        path = self._paths.offset(topic, partition)
+        await offsets.delete_below(self._link.session(), path)
+
+    async def reset_offsets(self) -> None:
+        """Delete every offset of the group."""
+        await offsets.reset(self._link.session(), self._paths)

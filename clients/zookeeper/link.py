@@ -1,0 +1,155 @@
+"""The session that all objects of a registry share, and what it has to make again if it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from groupkeeper.storage.connections.zookeeper import ZooKeeperSession
+from groupkeeper.storage.connections.zookeeper_errors import (
+    NodeChanged,
+    NodeExists,
+    NodeMissing,
+    ServerUnreachable,
+    SessionClosed,
+    SessionLost,
+    ZooKeeperError,
+)
+from groupkeeper.storage.connections.zookeeper_settings import ZooKeeperSettings
+
+RETRY_S: Final = 0.2
+"""Between attempts to get a new session; each of them waits for a server itself."""
+
+
+class Renewal(NamedTuple):
+    """What became of registrations and claims in a new session."""
+
+    kept: tuple[str, ...]
+    """The nodes that were made again."""
+    refused: tuple[str, ...]
+    """The nodes that another client has now."""
+
+
+class Link:
+    """One session, or with ``reregisters`` one after the other."""
+
+    def __init__(self, settings: ZooKeeperSettings, *, reregisters: bool) -> None:
+        self.settings = settings
+        self.held: dict[str, Callable[[], bytes]] = {}
+        """The ephemeral nodes of ours -> what they are to hold."""
+        self.past: set[int] = set()
+        """The sessions before this one: a node of theirs is ours."""
+        self._reregisters = reregisters
+        self._session: ZooKeeperSession | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._lost: asyncio.Future[SessionLost] | None = None
+        self._renewed: asyncio.Future[Renewal] | None = None
+
+    @property
+    def chroot(self) -> str:
+        return self.settings.address.chroot
+
+    async def open(self) -> None:
+        """Begin the first session."""
+        if self._life is not None:
+            raise RuntimeError("a registry is opened once")
+        session = await self._opened()
+        self._session = session
+        self._lost = asyncio.get_running_loop().create_future()
+        self._renewed = asyncio.get_running_loop().create_future()
+        self._life = asyncio.create_task(self._live(session))
+
+    async def close(self) -> None:
+        """End the session, and make no other."""
+        if self._life is not None:
+            self._life.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._life
+        if self._session is not None:
+            await self._session.close()
+        for waiting in (self._lost, self._renewed):
+            if waiting is not None and not waiting.done():
+                waiting.cancel()
+        self.held.clear()
+
+    def session(self) -> ZooKeeperSession:
+        """Return the session. Raises SessionLost, or SessionClosed."""
+        if self._session is None:
+            raise SessionClosed("the registry is not open: use `async with`, or open it")
+        ended = self._session.why_ended
+        if ended is not None:
+            raise type(ended)(str(ended))
+        return self._session
+
+    async def wait_lost(self) -> SessionLost:
+        """Wait until the present session is lost."""
+        assert self._lost is not None, "the registry is not open"
+        return await asyncio.shield(self._lost)
+
+    async def wait_renewed(self) -> Renewal:
+        """Wait until the present session is lost and the next one has what it had."""
+        assert self._renewed is not None, "the registry is not open"
+        return await asyncio.shield(self._renewed)
+
+    async def _opened(self) -> ZooKeeperSession:
+        session = ZooKeeperSession(self.settings)
+        await session.open()
+        return session
+
+    async def _live(self, session: ZooKeeperSession) -> None:
+        while True:
+            number = session.id
+            ended = await session.wait_ended()
+            if not isinstance(ended, SessionLost):
+                return
+            assert self._lost is not None
+            if not self._lost.done():
+                self._lost.set_result(ended)
+            if not self._reregisters:
+                return
+            self.past.add(number)
+            session = await self._next()
+            with contextlib.suppress(SessionLost):  # then it is the next one's turn
+                await self._renew(session)
+
+    async def _next(self) -> ZooKeeperSession:
+        while True:
+            with contextlib.suppress(ServerUnreachable):
+                return await self._opened()
+            await asyncio.sleep(RETRY_S)
+
+    async def _renew(self, session: ZooKeeperSession) -> None:
+        """Make everything again before anybody is given the new session."""
+        kept, refused = [], []
+        try:
+            for path, data in list(self.held.items()):
+                if await self._make(session, path, data()):
+                    kept.append(path)
+                else:
+                    refused.append(path)
+                    self.held.pop(path, None)
+        finally:
+            self._session = session
+        loop = asyncio.get_running_loop()
+        assert self._renewed is not None
+        renewed, self._renewed = self._renewed, loop.create_future()
+        self._lost = loop.create_future()
+        renewed.set_result(Renewal(tuple(kept), tuple(refused)))
+
+    async def _make(self, session: ZooKeeperSession, path: str, data: bytes) -> bool:
+        while True:
+            with contextlib.suppress(NodeChanged, NodeMissing):
+                try:
+                    await session.create(path, data, ephemeral=True)
+                except NodeExists:
+                    node = await session.get(path)
+                    if node.owner not in self.past:
+                        return False
+                    await session.take_over(path, node._replace(data=data))
+                except (SessionLost, SessionClosed):
+                    raise
+                except ZooKeeperError:
+                    return False
+                return True

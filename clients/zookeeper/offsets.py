@@ -1,0 +1,92 @@
+"""Committed offsets in ZooKeeper: one node a partition, its offset in decimal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from typing import Final
+
+from groupkeeper.clients.zookeeper.errors import CommitConflict
+from groupkeeper.clients.zookeeper.names import MAX_PARTITION, GroupPaths, number_of, text_of
+from groupkeeper.storage.connections.zookeeper import ZooKeeperSession
+from groupkeeper.storage.connections.zookeeper_errors import (
+    NodeChanged,
+    NodeExists,
+    NodeMissing,
+    NodeNotEmpty,
+)
+
+COMMIT_TRIES: Final = 50
+"""Each failed one means that another client committed the same offset in between."""
+CONFLICT_PAUSE_S: Final = 0.01
+"""At most, drawn: two that commit at the same moment part."""
+
+
+async def commit(session: ZooKeeperSession, path: str, offset: int) -> None:
+    """Create or replace an offset. Raises CommitConflict."""
+    data = str(offset).encode()
+    for _ in range(COMMIT_TRIES):
+        with contextlib.suppress(NodeChanged, NodeExists, NodeMissing):
+            try:
+                node = await session.get(path)
+            except NodeMissing:
+                await session.create(path, data)
+            else:
+                await session.set(path, data, node.version)
+            return
+        await asyncio.sleep(random.uniform(0, CONFLICT_PAUSE_S))  # noqa: S311  no secret
+    raise CommitConflict(f"{path}: {COMMIT_TRIES} times another client committed first")
+
+
+async def fetch(session: ZooKeeperSession, path: str) -> int | None:
+    """Return an offset, None if there is none. Raises BrokenNode."""
+    try:
+        node = await session.get(path)
+    except NodeMissing:
+        return None
+    return number_of(path, text_of(path, node.data))
+
+
+async def fetch_all(session: ZooKeeperSession, paths: GroupPaths) -> dict[str, dict[int, int]]:
+    """Return every offset of a group: topic -> partition -> offset. Raises BrokenNode."""
+    topics = await names_below(session, paths.offsets)
+    found = await asyncio.gather(*(_of_topic(session, paths, topic) for topic in topics))
+    return dict(zip(topics, found, strict=True))
+
+
+async def _of_topic(session: ZooKeeperSession, paths: GroupPaths, topic: str) -> dict[int, int]:
+    root = f"{paths.offsets}/{topic}"
+    nodes = [f"{root}/{name}" for name in await names_below(session, root)]
+    partitions = [number_of(node, node.rpartition("/")[2], MAX_PARTITION) for node in nodes]
+    offsets = await asyncio.gather(*(fetch(session, node) for node in nodes))
+    pairs = zip(partitions, offsets, strict=True)
+    return {partition: offset for partition, offset in sorted(pairs) if offset is not None}
+
+
+async def reset(session: ZooKeeperSession, paths: GroupPaths) -> None:
+    """Delete every offset of a group, and the topics that held them."""
+    for topic in await names_below(session, paths.offsets):
+        await delete_below(session, f"{paths.offsets}/{topic}")
+
+
+async def names_below(session: ZooKeeperSession, path: str) -> tuple[str, ...]:
+    """Return the children of a node, sorted; none if it does not exist."""
+    try:
+        return (await session.children(path)).names
+    except NodeMissing:
+        return ()
+
+
+async def delete_below(session: ZooKeeperSession, path: str) -> None:
+    """Delete a node with everything below it, also what others make there meanwhile."""
+    while True:
+        for name in await names_below(session, path):
+            await delete_below(session, f"{path}/{name}")
+        try:
+            await session.delete(path)
+        except NodeMissing:
+            return
+        except NodeNotEmpty:
+            continue
+        return

@@ -1,0 +1,394 @@
+"""One session with ZooKeeper, for asyncio.
+
+kazoo works with threads. They stay behind this file: its results and watches cross to the loop by
+``call_soon_threadsafe``, and no method here blocks. A session dies once and stays dead: what kazoo
+would renew by itself, without telling who owned the ephemeral nodes, is ended here.
+
+A session is lost when a server says so, and also when no server has answered for as long as one
+keeps a session. The second rule counts from the moment at which an answered request was sent, so
+this side never believes longer than the servers that the session lives. A process that was stopped
+learns of it with its first call.
+
+Calls that only read are sent again after a dropped connection. For a call that writes, the outcome
+is then unknown: it is sent again, and the second answer is judged by what stands in the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, NamedTuple, Self
+
+import kazoo.client
+import kazoo.exceptions
+
+from groupkeeper.storage.connections.zookeeper_client import (
+    access_list,
+    new_client,
+    refusal,
+    stop_client,
+)
+from groupkeeper.storage.connections.zookeeper_errors import (
+    NodeChanged,
+    NodeExists,
+    NodeMissing,
+    NotAllowed,
+    RequestTooLarge,
+    ServerUnreachable,
+    SessionClosed,
+    SessionLost,
+    ZooKeeperError,
+)
+from groupkeeper.storage.connections.zookeeper_settings import ZooKeeperSettings
+from groupkeeper.storage.connections.zookeeper_watches import Bells
+
+MAX_REQUEST_BYTES: Final = 0xFFFFF - 4096
+"""A server cuts the connection at more than jute.maxbuffer (1 MiB); the rest is for headers."""
+BEATS: Final = 3
+"""Requests that keep a session alive, in the time that one lasts: two may be lost."""
+RETRY_S: Final = 0.05
+"""Between a dropped connection and the same call again. kazoo then waits until it is connected."""
+
+_ANY_VERSION: Final = -1
+_DROPPED: Final = (
+    kazoo.exceptions.ConnectionLoss,
+    kazoo.exceptions.OperationTimeoutError,
+)
+_ENDED: Final = (
+    kazoo.exceptions.SessionExpiredError,
+    kazoo.exceptions.ConnectionClosedError,
+)
+
+
+class Node(NamedTuple):
+    """What a node holds."""
+
+    data: bytes
+    version: int
+    changed_in: int
+    """The transaction of the last change, which differs for a node that was created again."""
+    owner: int
+    """The session that made it, if it is ephemeral; else 0."""
+
+
+class Children(NamedTuple):
+    """The children of a node."""
+
+    names: tuple[str, ...]
+    """Sorted."""
+    changed_in: int
+    """The transaction in which a child last came or went."""
+
+
+class ZooKeeperSession:
+    """A session; opened by ``open`` or by ``async with``, ended by ``close`` or by its loss."""
+
+    def __init__(self, settings: ZooKeeperSettings) -> None:
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._bells = Bells(self._loop)
+        self._room = asyncio.Semaphore(settings.max_outstanding)
+        self._waiting: set[asyncio.Future[Any]] = set()
+        self._ended: asyncio.Future[ZooKeeperError] = self._loop.create_future()
+        self._connected = asyncio.Event()
+        self._timeout_s = settings.session_timeout_ms / 1000
+        self._good_until = float("inf")
+        self._beats: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._client = new_client(settings, self._negotiated)
+        self._client.add_listener(self._on_state)
+
+    # --- its life ---------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Begin the session. Raises ServerUnreachable, or NotAllowed."""
+        await asyncio.to_thread(self._client.start_async)
+        wait_s = self._settings.connect_timeout_ms / 1000
+        connected = asyncio.ensure_future(self._connected.wait())
+        try:
+            await asyncio.wait(
+                (connected, self._ended), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if self._ended.done():
+                raise self._ended.result()
+            if not connected.done():
+                raise ServerUnreachable(
+                    f"{self._settings.address}: no ZooKeeper session within "
+                    f"{self._settings.connect_timeout_ms} ms; is a server running there?"
+                )
+        except BaseException:
+            await self.close()
+            raise
+        finally:
+            connected.cancel()
+        self._good_until = self._loop.time() + self._timeout_s
+        self._beats = asyncio.create_task(self._beat())
+
+    async def close(self) -> None:
+        """End the session: the servers remove its ephemeral nodes at once."""
+        self._end(SessionClosed(f"the session with {self._settings.address} was closed"))
+        assert self._stopping is not None
+        await asyncio.shield(self._stopping)
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def id(self) -> int:
+        """The session's number, as the owner of an ephemeral node has it."""
+        identity = self._client.client_id
+        return 0 if identity is None else int(identity[0])
+
+    @property
+    def why_ended(self) -> ZooKeeperError | None:
+        """SessionLost or SessionClosed if the session has ended, else None."""
+        if not self._ended.done() and self._loop.time() > self._good_until:
+            self._lose("no server answered for as long as a session lasts")
+        return self._ended.result() if self._ended.done() else None
+
+    async def wait_ended(self) -> ZooKeeperError:
+        """Wait until the session ends, and return why."""
+        return await asyncio.shield(self._ended)
+
+    def _negotiated(self, timeout_ms: int) -> None:
+        """Called by kazoo's thread when a server has said how long the session lasts."""
+        self._timeout_s = timeout_ms / 1000
+
+    def _on_state(self, state: str) -> None:
+        """Called by a thread of kazoo."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._new_state, state)
+
+    def _new_state(self, state: str) -> None:
+        if state == kazoo.client.KazooState.CONNECTED:
+            self._connected.set()
+        elif state == kazoo.client.KazooState.LOST and not self._ended.done():
+            if self._client.client_state == kazoo.client.KeeperState.AUTH_FAILED:
+                self._end(NotAllowed(f"{self._settings.address} refuses the credentials"))
+            else:
+                self._lose("the server has ended it")
+
+    def _lose(self, why: str) -> None:
+        self._end(
+            SessionLost(
+                f"the ZooKeeper session with {self._settings.address} is lost ({why}), and with it "
+                "every registration and claim that it made"
+            )
+        )
+
+    def _end(self, why: ZooKeeperError) -> None:
+        """Let every call and every watch know; happens once."""
+        if not self._ended.done():
+            self._ended.set_result(why)
+        for future in self._waiting:
+            if not future.done():
+                future.set_exception(type(why)(str(why)))
+        self._bells.ring_all()
+        if self._beats is not None:
+            self._beats.cancel()
+        if self._stopping is None:
+            self._stopping = self._loop.create_task(asyncio.to_thread(stop_client, self._client))
+
+    async def _beat(self) -> None:
+        """Keep the session alive, and know until when it lives for certain."""
+        while self.why_ended is None:
+            pause_s = RETRY_S
+            with contextlib.suppress(_Dropped, ZooKeeperError, TimeoutError):
+                async with asyncio.timeout_at(self._good_until):
+                    await self._once("/", self._client.exists_async, "/")
+                    pause_s = self._timeout_s / BEATS
+            await asyncio.sleep(pause_s)
+
+    def forget(self, changed: Callable[[], None]) -> None:
+        """Call a watch no more."""
+        self._bells.forget(changed)
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    async def exists(self, path: str, changed: Callable[[], None] | None = None) -> bool:
+        """Return whether there is a node; ``changed`` is called once when that or it changes."""
+        watch = self._bells.watch("data", path, changed)
+        return await self._again(path, self._client.exists_async, path, watch=watch) is not None
+
+    async def get(self, path: str, changed: Callable[[], None] | None = None) -> Node:
+        """Read a node; ``changed`` is called once after its next change. Raises NodeMissing."""
+        watch = self._bells.watch("data", path, changed)
+        data, stat = await self._again(path, self._client.get_async, path, watch=watch)
+        return Node(data or b"", stat.version, stat.mzxid, stat.ephemeralOwner or 0)
+
+    async def children(self, path: str, changed: Callable[[], None] | None = None) -> Children:
+        """Read the names of the children, sorted. Raises NodeMissing."""
+        watch = self._bells.watch("children", path, changed)
+        names, stat = await self._again(
+            path, self._client.get_children_async, path, watch=watch, include_data=True
+        )
+        return Children(tuple(sorted(names)), stat.pzxid)
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
+        """Create a node and the parents that it lacks. Raises NodeExists."""
+        _require_small(path, data)
+        again = False
+        while True:
+            try:
+                await self._once(path, self._client.create_async, path, data, ephemeral=ephemeral)
+                return
+            except NodeMissing:
+                await self.ensure(path.rpartition("/")[0])
+            except NodeExists:
+                if not (again and await self._is_mine(path, data, ephemeral)):
+                    raise
+                return
+            except _Dropped:
+                again = True
+                await asyncio.sleep(RETRY_S)
+
+    async def ensure(self, path: str) -> None:
+        """Create a node and its parents, as far as they do not exist."""
+        if path:
+            with contextlib.suppress(NodeExists):
+                await self.create(path)
+
+    async def set(self, path: str, data: bytes, version: int) -> None:
+        """Replace what a node of this version holds. Raises NodeChanged, NodeMissing."""
+        _require_small(path, data)
+        again = False
+        while True:
+            try:
+                await self._once(path, self._client.set_async, path, data, version)
+                return
+            except NodeChanged:
+                if not again:
+                    raise
+                node = await self.get(path)
+                if (node.data, node.version) != (data, version + 1):
+                    raise
+                return
+            except _Dropped:
+                again = True
+                await asyncio.sleep(RETRY_S)
+
+    async def delete(self, path: str, version: int = _ANY_VERSION) -> None:
+        """Delete a node of this version. Raises NodeChanged, NodeMissing, NodeNotEmpty."""
+        again = False
+        while True:
+            try:
+                await self._once(path, self._client.delete_async, path, version)
+                return
+            except NodeMissing:
+                if not again:
+                    raise
+                return
+            except _Dropped:
+                again = True
+                await asyncio.sleep(RETRY_S)
+
+    async def take_over(self, path: str, node: Node) -> None:
+        """Replace an ephemeral node by one of this session with the same data, in one step.
+
+        Raises NodeChanged or NodeMissing if the node is not the given one any more.
+        """
+
+        def commit() -> Any:
+            transaction = self._client.transaction()
+            transaction.delete(path, node.version)
+            transaction.create(path, node.data, acl=access_list(self._settings), ephemeral=True)
+            return transaction.commit_async()
+
+        while True:
+            try:
+                results = await self._once(path, commit)
+            except _Dropped:
+                await asyncio.sleep(RETRY_S)
+                if await self._is_mine(path, node.data, True):
+                    return
+                continue
+            refused = next(filter(None, (refusal(path, result) for result in results)), None)
+            if refused is not None:
+                raise refused
+            return
+
+    async def _is_mine(self, path: str, data: bytes, ephemeral: bool) -> bool:
+        """Return whether a node is what a call of unknown outcome would have created."""
+        try:
+            node = await self.get(path)
+        except NodeMissing:
+            return False
+        return node.data == data and node.owner == (self.id if ephemeral else 0)
+
+    async def _again(self, path: str, start: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        """Call until it is answered; only for what changes nothing."""
+        while True:
+            try:
+                return await self._once(path, start, *args, **named)
+            except _Dropped:
+                await asyncio.sleep(RETRY_S)
+
+    async def _once(self, path: str, start: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        """Call once. Raises our errors, and ``_Dropped`` if the outcome is unknown."""
+        async with self._room:
+            ended = self.why_ended
+            if ended is not None:
+                raise type(ended)(str(ended))
+            with self._future() as future:
+                sent = self._loop.time()
+                start(*args, **named).rawlink(partial(self._cross, future))
+                error, answer = await future
+            if error is not None:
+                raise self._translated(path, error, sent)
+            self._answered(sent)
+            return answer
+
+    @contextlib.contextmanager
+    def _future(self) -> Iterator[asyncio.Future[Any]]:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._waiting.add(future)
+        try:
+            yield future
+        finally:
+            self._waiting.discard(future)
+
+    def _cross(self, future: asyncio.Future[Any], result: Any) -> None:
+        """Called by a thread of kazoo, with an answer."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(_settle, future, result)
+
+    def _answered(self, sent: float) -> None:
+        if self._good_until != float("inf"):
+            self._good_until = max(self._good_until, sent + self._timeout_s)
+
+    def _translated(self, path: str, error: Exception, sent: float) -> Exception:
+        if isinstance(error, _DROPPED):
+            return _Dropped()
+        if isinstance(error, _ENDED):
+            if not self._ended.done():
+                self._lose("the server has ended it")
+            ended = self._ended.result()
+            return type(ended)(str(ended))
+        self._answered(sent)
+        other = ZooKeeperError(f"{path}: {type(error).__name__} {error}".rstrip())
+        return refusal(path, error) or other
+
+
+class _Dropped(Exception):
+    """The connection was lost between a request and its answer."""
+
+
+def _settle(future: asyncio.Future[Any], result: Any) -> None:
+    if future.done():  # cancelled, or the session has ended
+        return
+    future.set_result((result.exception, result.value))
+
+
+def _require_small(path: str, data: bytes) -> None:
+    size = len(path.encode()) + len(data)
+    if size > MAX_REQUEST_BYTES:
+        raise RequestTooLarge(
+            f"{path[:60]}...: path and value have {size} bytes; a server accepts "
+            f"{MAX_REQUEST_BYTES}"
+        )

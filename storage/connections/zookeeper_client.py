@@ -1,0 +1,120 @@
+"""kazoo's client, made from our settings; its errors, and how its threads end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import kazoo.client
+import kazoo.exceptions
+import kazoo.security
+
+from groupkeeper.storage.connections.zookeeper_errors import (
+    NodeChanged,
+    NodeExists,
+    NodeMissing,
+    NodeNotEmpty,
+    NotAllowed,
+    ZooKeeperError,
+)
+from groupkeeper.storage.connections.zookeeper_settings import ZooKeeperSettings
+
+RECONNECT_DELAY_S: Final = 0.05
+MAX_RECONNECT_DELAY_S: Final = 1.0
+"""Between attempts to connect: a session is short, and its owner waits."""
+
+_KAZOO_LOG: Final = logging.getLogger("groupkeeper.kazoo")
+
+_ERRORS: Final[dict[type[Exception], type[ZooKeeperError]]] = {
+    kazoo.exceptions.NoNodeError: NodeMissing,
+    kazoo.exceptions.NodeExistsError: NodeExists,
+    kazoo.exceptions.NotEmptyError: NodeNotEmpty,
+    kazoo.exceptions.BadVersionError: NodeChanged,
+    kazoo.exceptions.NoAuthError: NotAllowed,
+    kazoo.exceptions.AuthFailedError: NotAllowed,
+    kazoo.exceptions.InvalidACLError: NotAllowed,
+}
+_SAY: Final[dict[type[ZooKeeperError], str]] = {
+    NodeMissing: "no such node",
+    NodeExists: "exists",
+    NodeNotEmpty: "has children",
+    NodeChanged: "was changed by another client",
+    NotAllowed: "the access list does not allow this, or the credentials are wrong",
+}
+
+
+def refusal(path: str, result: object) -> ZooKeeperError | None:
+    """Return our error for one of kazoo's about a node, None for everything else."""
+    kind = next((ours for theirs, ours in _ERRORS.items() if isinstance(result, theirs)), None)
+    return None if kind is None else kind(f"{path}: {_SAY[kind]}")
+
+
+def new_client(settings: ZooKeeperSettings, negotiated: Callable[[int], None]) -> Any:
+    """Return kazoo's client, which is not yet connected."""
+    tls = settings.tls
+    secured: dict[str, Any] = {}
+    if tls is not None:
+        secured = {
+            "use_ssl": True,
+            "ca": _authorities(tls.ca_file),
+            "certfile": None if tls.cert_file is None else str(tls.cert_file),
+            "keyfile": None if tls.key_file is None else str(tls.key_file),
+            "keyfile_password": tls.key_password,
+            "verify_certs": tls.checks_certificate,
+            "check_hostname": tls.checks_certificate and tls.checks_hostname,
+        }
+    delays = {"max_tries": -1, "delay": RECONNECT_DELAY_S, "max_delay": MAX_RECONNECT_DELAY_S}
+    client = kazoo.client.KazooClient(
+        hosts=",".join(settings.address.hosts),
+        timeout=settings.session_timeout_ms / 1000,
+        connection_retry=delays,
+        default_acl=access_list(settings),
+        auth_data=[("digest", settings.digest)] if settings.digest is not None else [],
+        logger=_KAZOO_LOG,
+        **secured,
+    )
+    _report_timeout(client, negotiated)
+    return client
+
+
+def _report_timeout(client: Any, negotiated: Callable[[int], None]) -> None:
+    """Learn the timeout that a server has chosen, which kazoo keeps to itself."""
+    connection = client._connection
+    invoke = connection._invoke
+
+    def invoke_and_report(timeout: float, request: Any, xid: int | None = None) -> Any:
+        answer = invoke(timeout, request, xid)
+        if isinstance(answer, tuple) and getattr(answer[0], "time_out", 0) > 0:
+            negotiated(answer[0].time_out)
+        return answer
+
+    connection._invoke = invoke_and_report
+
+
+def _authorities(ca_file: Path | None) -> str | None:
+    if ca_file is not None:
+        return str(ca_file)
+    import ssl  # only if TLS is used
+
+    return ssl.get_default_verify_paths().cafile
+
+
+def access_list(settings: ZooKeeperSettings) -> list[Any]:
+    """Return the access list of what a session creates, as kazoo has it."""
+    letters = ("read", "write", "create", "delete", "admin")
+    return [
+        kazoo.security.make_acl(
+            rule.scheme, rule.id, **{name: name[0] in rule.permissions for name in letters}
+        )
+        for rule in settings.access
+    ]
+
+
+def stop_client(client: Any) -> None:
+    """End kazoo's threads; waits for those that are connecting."""
+    with contextlib.suppress(kazoo.exceptions.WriterNotClosedException):
+        client.stop()
+        client.close()

@@ -1,0 +1,106 @@
+"""How to reach ZooKeeper, and as whom (pure)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+DEFAULT_PORT: Final = 2181
+MIN_SESSION_MS: Final = 100
+"""A session is refreshed three times in this time, by threads of Python."""
+SESSION_TIMEOUT_MS: Final = 6_000
+"""How long the servers keep ephemeral nodes of a silent client. The classic consumers' value. The
+servers may choose another one; theirs counts."""
+CONNECT_TIMEOUT_MS: Final = 15_000
+"""How long ``open`` waits for a session: a restarted ensemble elects a leader within that."""
+PERMISSIONS: Final = "cdrwa"
+"""Create, delete, read, write, administer: the letters of ZooKeeper's own command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRule:
+    """One line of a node's access list: who may do what."""
+
+    scheme: str
+    id: str
+    permissions: str = PERMISSIONS
+
+    def __post_init__(self) -> None:
+        if not self.permissions or set(self.permissions) - set(PERMISSIONS):
+            raise ValueError(f"permissions {self.permissions!r}: use letters of {PERMISSIONS!r}")
+
+
+ANYONE: Final = (AccessRule("world", "anyone"),)
+"""Everybody may do everything, as kazoo-go and the classic consumers create their nodes."""
+CREATOR_ONLY: Final = (AccessRule("auth", ""),)
+"""Only who has the credentials of the session that creates a node may use it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperTls:
+    """TLS to the servers. Without ``ca_file`` the system's authorities are trusted."""
+
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    key_password: str | None = field(default=None, repr=False)
+    checks_certificate: bool = True
+    checks_hostname: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperAddress:
+    """The servers of a connection string, and the node below which everything lies."""
+
+    hosts: tuple[str, ...]
+    chroot: str
+    """Starts with a slash and does not end with one; "" for the root."""
+
+    def __str__(self) -> str:
+        return ",".join(self.hosts) + self.chroot
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperSettings:
+    """Where a session goes, and its limits."""
+
+    address: ZooKeeperAddress
+    session_timeout_ms: int = SESSION_TIMEOUT_MS
+    connect_timeout_ms: int = CONNECT_TIMEOUT_MS
+    max_outstanding: int = 500
+    """Calls sent and not answered. Half of what a server accepts from all its clients
+    (globalOutstandingLimit)."""
+    digest: str | None = field(default=None, repr=False)
+    """``user:password`` for access lists of the scheme digest."""
+    access: tuple[AccessRule, ...] = ANYONE
+    """The access list of every node that is created."""
+    tls: ZooKeeperTls | None = None
+
+    def __post_init__(self) -> None:
+        if self.session_timeout_ms < MIN_SESSION_MS:
+            raise ValueError(f"session_timeout_ms must be at least {MIN_SESSION_MS}")
+        if self.connect_timeout_ms <= 0 or self.max_outstanding <= 0:
+            raise ValueError("connect_timeout_ms and max_outstanding must be positive")
+        if self.digest is not None and not all(self.digest.partition(":")):
+            raise ValueError("digest must be user:password")
+        if self.digest is None and any(rule.scheme == "auth" for rule in self.access):
+            raise ValueError("an access list for the creator needs a digest: who would it be?")
+
+
+def parse_connection_string(text: str) -> ZooKeeperAddress:
+    """Parse ``host1:2181,host2:2181/chroot``. Raises ValueError."""
+    listed, slash, rest = text.strip().partition("/")
+    hosts = tuple(_host(each.strip(), text) for each in listed.split(","))
+    parts = rest.rstrip("/").split("/") if slash and rest.rstrip("/") else []
+    if any(part in ("", ".", "..") for part in parts):
+        raise ValueError(f"{text!r}: the chroot must be a path without empty, '.' or '..' parts")
+    return ZooKeeperAddress(hosts, "".join(f"/{part}" for part in parts))
+
+
+def _host(text: str, whole: str) -> str:
+    found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+)(?::(\d{1,5}))?", text)
+    if found is None or not 0 < int(found[2] or DEFAULT_PORT) < 1 << 16:
+        raise ValueError(f"{whole!r}: {text!r} is not HOST:PORT; use host1:2181,host2:2181/chroot")
+    return f"{found[1]}:{found[2] or DEFAULT_PORT}"

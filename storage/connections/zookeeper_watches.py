@@ -1,0 +1,73 @@
+"""Watches that cross from kazoo's threads to the loop.
+
+ZooKeeper's watches fire once, and kazoo remembers each callable until then. So all who watch one
+node share one callable: watching a quiet node a thousand times leaves one behind, not a thousand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+Kind: TypeAlias = Literal["data", "children"]
+
+
+class Bells:
+    """One bell for each watched node. Made for one session."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._bells: dict[tuple[Kind, str], _Bell] = {}
+
+    def watch(
+        self, kind: Kind, path: str, changed: Callable[[], None] | None
+    ) -> Callable[[object], None] | None:
+        """Return what kazoo is to call, from any thread; ``changed`` is then called on the loop."""
+        if changed is None:
+            return None
+        bell = self._bells.get((kind, path))
+        if bell is None:
+            bell = self._bells[kind, path] = _Bell(self, kind, path)
+        bell.listeners.add(changed)
+        return bell.fire
+
+    def forget(self, changed: Callable[[], None]) -> None:
+        """Call this one no more."""
+        for bell in self._bells.values():
+            bell.listeners.discard(changed)
+
+    def ring_all(self) -> None:
+        """Call all of them: the session has ended."""
+        for bell in list(self._bells.values()):
+            bell.ring()
+
+    def post(self, bell: _Bell) -> None:
+        """Cross to the loop."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(bell.ring)
+
+    def remove(self, bell: _Bell) -> None:
+        """Take a bell away that has rung: the next watch makes another."""
+        if self._bells.get((bell.kind, bell.path)) is bell:
+            del self._bells[bell.kind, bell.path]
+
+
+class _Bell:
+    def __init__(self, bells: Bells, kind: Kind, path: str) -> None:
+        self._bells = bells
+        self.kind: Kind = kind
+        self.path = path
+        self.listeners: set[Callable[[], None]] = set()
+
+    def fire(self, _event: object) -> None:
+        """Called by a thread of kazoo, once."""
+        self._bells.post(self)
+
+    def ring(self) -> None:
+        """Call who listens; runs on the loop."""
+        self._bells.remove(self)
+        listeners, self.listeners = self.listeners, set()
+        for changed in listeners:
+            changed()

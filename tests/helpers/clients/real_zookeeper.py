@@ -1,0 +1,81 @@
+"""A real ZooKeeper, one node, from Debian's package; on a free loopback port, with its own data."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.helpers.clients.ecosystem import zookeeper
+from tests.helpers.daemon.daemon import free_port
+
+TICK_MS = 100
+"""Sessions end within a tick of their timeout; tests have no time for the usual two seconds."""
+START_LIMIT_S = 60
+
+SETTINGS = """\
+tickTime={tick}
+dataDir={directory}/data
+clientPort={port}
+clientPortAddress=127.0.0.1
+admin.enableServer=false
+minSessionTimeout={tick}
+maxSessionTimeout=60000
+4lw.commands.whitelist=ruok
+"""
+
+
+class RealZooKeeper:
+    """The server; raises ``ecosystem.Unavailable`` where Java or the package is missing."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, str | int] | None = None) -> None:
+        self.port = free_port()
+        self._directory = directory
+        self._settings = dict(settings or {})
+        self._command = zookeeper()
+        self._process: subprocess.Popen[bytes] | None = None
+        (directory / "data").mkdir(parents=True, exist_ok=True)
+
+    @property
+    def servers(self) -> str:
+        """HOST:PORT for clients."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> RealZooKeeper:
+        """Start it and return when it answers."""
+        path = self._directory / "zoo.cfg"
+        text = SETTINGS.format(tick=TICK_MS, directory=self._directory, port=self.port)
+        path.write_text(text + "".join(f"{k}={v}\n" for k, v in self._settings.items()))
+        with (self._directory / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*self._command, str(path)], stdout=log, stderr=log, start_new_session=True
+            )
+        until = time.monotonic() + START_LIMIT_S
+        while not self._answers():
+            log_text = (self._directory / "server.log").read_text()[-2000:]
+            assert self._process.poll() is None, f"the server ended:\n{log_text}"
+            assert time.monotonic() < until, f"the server does not answer:\n{log_text}"
+            time.sleep(0.05)
+        return self
+
+    def stop(self) -> None:
+        """End it, whatever state it is in; its data stays."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as asked:
+                asked.sendall(b"ruok")
+                return asked.recv(4) == b"imok"
+        except OSError:
+            return False

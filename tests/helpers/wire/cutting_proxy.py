@@ -1,0 +1,79 @@
+"""A TCP proxy in the loop of a test, which can cut its connections or swallow what passes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Self
+
+
+class CuttingProxy:
+    """Forwards a free loopback port to another, until it is told otherwise."""
+
+    def __init__(self, target_port: int) -> None:
+        self.port = 0
+        self._target_port = target_port
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._passes = asyncio.Event()
+        self._refuses = False
+
+    async def __aenter__(self) -> Self:
+        self._passes.set()
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.cut()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def cut(self) -> None:
+        """Close every connection; new ones are served."""
+        for writer in self._writers:
+            writer.close()
+
+    def refuse(self, refuses: bool = True) -> None:
+        """Cut every connection, and each new one at once."""
+        self._refuses = refuses
+        if refuses:
+            self.cut()
+
+    def swallow(self, swallows: bool = True) -> None:
+        """Let nothing pass, without a word, as a broken network does."""
+        if swallows:
+            self._passes.clear()
+        else:
+            self._passes.set()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._refuses:
+            writer.close()
+            return
+        try:
+            behind = await asyncio.open_connection("127.0.0.1", self._target_port)
+        except OSError:
+            writer.close()
+            return
+        both = {writer, behind[1]}
+        self._writers |= both
+        self._tasks |= {
+            asyncio.create_task(self._forward(reader, behind[1])),
+            asyncio.create_task(self._forward(behind[0], writer)),
+        }
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                await self._passes.wait()
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
+            self._writers.discard(writer)
