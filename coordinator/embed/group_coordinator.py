@@ -19,6 +19,7 @@ from groupkeeper.coordinator.cluster.topics import Topics
 from groupkeeper.coordinator.core.assignors.types import Assignment, TopicPartition
 from groupkeeper.coordinator.core.declarations import ShardRoute
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
+from groupkeeper.coordinator.core.groups.census import Census
 from groupkeeper.coordinator.core.groups.group import Group
 from groupkeeper.coordinator.core.records import NO_OFFSET, OffsetsAdopted
 from groupkeeper.coordinator.core.requests import (
@@ -68,9 +69,9 @@ from groupkeeper.coordinator.embed.translation import (
     sync_to_core,
 )
 from groupkeeper.coordinator.runtime.clock import Clock, LoopClock
-from groupkeeper.coordinator.runtime.group_limit import GroupLimit
 from groupkeeper.coordinator.runtime.group_loading import GroupLoader
 from groupkeeper.coordinator.runtime.lane import Observer
+from groupkeeper.coordinator.runtime.limit_log import LimitLog
 from groupkeeper.coordinator.runtime.listing import Collected, Listings, TakesGroups
 from groupkeeper.coordinator.runtime.owner import ShardOwner
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
@@ -141,10 +142,9 @@ class GroupCoordinator:
                 lambda shard_id, settings: self._owner.push_settings(shard_id, settings),
             )
             topics.bind(self._submit_to_cluster)
-        self._census = GroupLimit(
-            self.config.max_groups,
-            lambda: self._clock.now().monotonic_ms / 1000,
-            self.config.max_metadata_bytes,
+        limit_log = LimitLog(lambda: self._clock.now().monotonic_ms / 1000)
+        self._census = Census(
+            self.config.max_groups, self.config.max_metadata_bytes, limit_log.refused
         )
         make_groups = group_shards(self._census, are_topics_stored=storage.limits.keeps_topics)
         makers |= dict.fromkeys(range(self.config.shards), make_groups)

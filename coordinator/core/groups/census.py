@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Literal, TypeAlias
 
 from groupkeeper.coordinator.core.limits import MAX_METADATA_BYTES
 from groupkeeper.coordinator.core.requests import GroupState
@@ -25,6 +26,10 @@ LARGE_ASSIGNMENT_BYTES: Final = 262_144
 
 Subscriptions must not stop groups from assigning. 500 members with 10 partitions each have less.
 """
+
+
+Limit: TypeAlias = Literal["groups", "metadata", "assignments"]
+"""What a census limits."""
 
 
 class Tally:
@@ -52,7 +57,14 @@ class Census:
     have megabytes, and stays until its session ends, even after its connection is closed.
     """
 
-    def __init__(self, max_groups: int, max_metadata_bytes: int = MAX_METADATA_BYTES) -> None:
+    def __init__(
+        self,
+        max_groups: int,
+        max_metadata_bytes: int = MAX_METADATA_BYTES,
+        on_refusal: Callable[[Census, Limit, int], None] = lambda *_: None,
+    ) -> None:
+        """``on_refusal`` is called for each refusal, with the size in bytes that was asked for."""
+        self._on_refusal = on_refusal
         self.max_groups = max_groups
         self.max_metadata_bytes = max_metadata_bytes
         self.metadata_bytes = 0
@@ -85,7 +97,10 @@ class Census:
         if size_bytes <= SMALL_METADATA_BYTES or added_bytes <= 0:
             return True
         share = 1.0 if size_bytes <= LARGE_METADATA_BYTES else LARGE_SHARE
-        return self.metadata_bytes + added_bytes <= self.max_metadata_bytes * share
+        if self.metadata_bytes + added_bytes <= self.max_metadata_bytes * share:
+            return True
+        self._on_refusal(self, "metadata", size_bytes)
+        return False
 
     def note_assigned(self, shard_id: int, assigned_bytes: int) -> None:
         """Set the size of all assignments in one shard."""
@@ -99,11 +114,15 @@ class Census:
         if size_bytes <= SMALL_ASSIGNMENT_BYTES or added_bytes <= 0:
             return True
         share = 1.0 if size_bytes <= LARGE_ASSIGNMENT_BYTES else LARGE_SHARE
-        return self.assigned_bytes + added_bytes <= self.max_metadata_bytes * share
+        if self.assigned_bytes + added_bytes <= self.max_metadata_bytes * share:
+            return True
+        self._on_refusal(self, "assignments", size_bytes)
+        return False
 
     def admits(self) -> bool:
         """Return whether one more group may be created; count the refusal if not."""
         if self.groups < self.max_groups:
             return True
         self.refused += 1
+        self._on_refusal(self, "groups", 0)
         return False

@@ -7,9 +7,10 @@ from pathlib import Path
 from structlog.testing import capture_logs
 
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.groups.census import Census
 from groupkeeper.coordinator.embed.group_coordinator import CoordinatorConfig, GroupCoordinator
 from groupkeeper.coordinator.embed.messages import OffsetCommitRequest
-from groupkeeper.coordinator.runtime.group_limit import WINDOW_S, GroupLimit
+from groupkeeper.coordinator.runtime.limit_log import WINDOW_S, LimitLog
 from groupkeeper.storage.backends.memory import MemoryOffsetStorage
 from groupkeeper.storage.backends.sqlite.store import SqliteOffsetStorage
 from tests.helpers.runtime.embedded import a_commit
@@ -46,14 +47,22 @@ async def test_a_store_with_more_groups_than_the_limit_is_served(tmp_path: Path)
     await again.stop()
 
 
-def test_the_log_says_it_once_a_minute() -> None:
+def test_each_limit_is_logged_once_a_minute() -> None:
     now_s = 0.0
-    limit = GroupLimit(1, lambda: now_s)
-    limit.note(0, 1)
+    census = Census(1, 10_000, LimitLog(lambda: now_s).refused)
+    census.note(0, 1)
     with capture_logs() as lines:
         for _ in range(100):
-            assert not limit.admits()
+            assert not census.admits()
+            assert not census.admits_metadata(20_000, 20_000)
+            assert not census.admits_assignment(20_001, 20_001)
         now_s = WINDOW_S
-        assert not limit.admits()
-    assert [line["event"] for line in lines] == ["group_limit_reached"] * 2
-    assert [line["refused"] for line in lines] == [1, 101]
+        assert not census.admits()
+    assert [line["event"] for line in lines] == [
+        "group_limit_reached",
+        "member_metadata_limit_reached",
+        "assignment_limit_reached",
+        "group_limit_reached",
+    ]
+    assert [line["refused"] for line in lines if "refused" in line] == [1, 101]
+    assert [line["refused_bytes"] for line in lines if "refused_bytes" in line] == [20_000, 20_001]

@@ -1,0 +1,53 @@
+"""The log lines about the limits that all groups share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from groupkeeper.coordinator.core.groups.census import Census, Limit
+from groupkeeper.coordinator.runtime.limited_log import LineLimit
+
+WINDOW_S: Final = 60.0
+_RAISE_BUFFERS: Final = "raise kafka.max_buffered_bytes, which it is equal to, if these are yours"
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class LimitLog:
+    """Logs refusals of a census, at most one line a minute for each limit."""
+
+    def __init__(self, clock_s: Callable[[], float]) -> None:
+        """``clock_s`` is monotonic."""
+        self._lines = LineLimit(clock_s, WINDOW_S, 1)
+
+    def refused(self, census: Census, limit: Limit, size_bytes: int) -> None:
+        """Log that something of this size was refused."""
+        if self._lines.take(limit) is None:
+            return
+        if limit == "groups":
+            log.warning(
+                "group_limit_reached",
+                groups=census.groups,
+                max_groups=census.max_groups,
+                refused=census.refused,
+                advice="delete groups that nobody needs, or raise group.max_groups (2 KB a group)",
+            )
+        elif limit == "metadata":
+            log.warning(
+                "member_metadata_limit_reached",
+                metadata_bytes=census.metadata_bytes,
+                refused_bytes=size_bytes,
+                max_metadata_bytes=census.max_metadata_bytes,
+                advice=_RAISE_BUFFERS,
+            )
+        else:
+            log.warning(
+                "assignment_limit_reached",
+                assigned_bytes=census.assigned_bytes,
+                refused_bytes=size_bytes,
+                max_metadata_bytes=census.max_metadata_bytes,
+                advice=_RAISE_BUFFERS,
+            )
