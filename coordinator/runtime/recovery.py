@@ -162,9 +162,12 @@ class Recovery:
         for slot, refusals in [(slot, slot.drop()) for slot in slots]:
             slot.refuse(refusals)
 
-    def _bug(self, slot: Slot, error: Exception, while_doing: str) -> None:
+    def _count_bug(self, slot: Slot, error: Exception, while_doing: str) -> None:
         self.stats.bugs += 1
         log.error("core_failed", shard=slot.shard_id, input=while_doing, exc_info=error)
+
+    def _bug(self, slot: Slot, error: Exception, while_doing: str) -> None:
+        self._count_bug(slot, error, while_doing)
         self.drop([slot])
         assert isinstance(slot.lane, Lane)
         self.begin(slot.lane, self._config.retry_min_ms)
@@ -223,7 +226,16 @@ class Recovery:
         for slot in ready:  # the cluster shard, if it is among them, is the first
             if slot.needs_lease:
                 continue  # a renewal has reported during the load that the lease is lost
-            self._activate(slot, shards[slot.shard_id], started)
+            try:
+                self._activate(slot, shards[slot.shard_id], started)
+            except Exception as error:  # whatever it is, it is the same next time
+                self._count_bug(slot, error, "the end of a load")
+                self.drop([slot])
+                raise StoreRefused(
+                    f"shard {slot.shard_id}: a bug of groupkeeper keeps it from answering after "
+                    f"its load ({error!r}): report it with this log, or run the version that wrote "
+                    "the store"
+                ) from error
             await slicer.pause()
         self.refusal = ""
         self.stats.loads += 1

@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 import pytest
+from structlog.testing import capture_logs
 
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.records import SavedGroup
-from groupkeeper.coordinator.core.requests import (
-    DescribeGroup,
-    Request,
-)
+from groupkeeper.coordinator.core.requests import DescribeGroup, Now, Request
+from groupkeeper.coordinator.core.step import Step
 from groupkeeper.coordinator.embed.group_coordinator import GroupCoordinator
 from groupkeeper.coordinator.runtime.loading import Slicer, load_records
 from groupkeeper.storage.base import StorageError, StoreRefused
+from tests.helpers.core.fake_shard import FakeShard
 from tests.helpers.core.sample_requests import REQUESTS
 from tests.helpers.runtime.coordinator import a_config, a_coordinator
 from tests.helpers.runtime.pipeline import a_pipeline
@@ -268,6 +268,60 @@ async def test_a_bug_in_expiry_loads_the_shard_again() -> None:
         await asyncio.sleep(1)
         assert pipeline.shard(0) is not broken
         assert pipeline.owner.stats.bugs == 1
+
+
+def broken_end_of_a_load(self: FakeShard, now: Now) -> Step:
+    raise ZeroDivisionError
+
+
+@virtual_time
+async def test_a_bug_at_the_end_of_the_first_load_stops_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FakeShard, "loaded", broken_end_of_a_load)
+    with (
+        capture_logs() as lines,
+        pytest.raises(StoreRefused, match=r"^shard 0: a bug of groupkeeper .*ZeroDivisionError"),
+    ):
+        async with asyncio.timeout(60), a_pipeline():
+            pass
+    (bug,) = [line for line in lines if line["event"] == "core_failed"]
+    assert (bug["shard"], bug["input"]) == (0, "the end of a load")
+
+
+@virtual_time
+async def test_a_bug_at_the_end_of_a_later_load_is_reported_until_it_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_pipeline() as pipeline:
+        with monkeypatch.context() as broken:
+            broken.setattr(FakeShard, "loaded", broken_end_of_a_load)
+            pipeline.commit(1, group_id="bug")
+            await asyncio.sleep(0.3)
+            assert pipeline.owner.stats.bugs >= 2  # it is tried again
+            assert pipeline.owner.recovery.refusal.startswith("shard 0: a bug of groupkeeper")
+            assert pipeline.fetch(0).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            assert pipeline.fetch(1).error is ErrorCode.NONE
+        await asyncio.sleep(10)
+        assert pipeline.owner.recovery.refusal == ""
+        assert pipeline.fetch(0).error is ErrorCode.NONE
+
+
+@virtual_time
+async def test_a_bug_while_a_load_is_carried_out_leaves_its_shard_loading(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unreadable(self: FakeShard) -> int:
+        raise ZeroDivisionError
+
+    async with a_pipeline() as pipeline:
+        with monkeypatch.context() as broken:
+            broken.setattr(FakeShard, "group_count", unreadable)
+            pipeline.commit(1, group_id="bug")
+            await asyncio.sleep(0.3)
+            assert pipeline.fetch(0).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        await asyncio.sleep(10)
+        assert pipeline.fetch(0).error is ErrorCode.NONE
 
 
 def ended_by_itself() -> Fault:
