@@ -154,7 +154,7 @@ class GroupCoordinator:
         self._group_loader: GroupLoader | None = None
         if isinstance(storage, LoadsGroups):
             self._group_loader = GroupLoader(
-                storage, self._owner, self.config, self._clock, self._group_read, timer
+                storage, observer, self.config, self._clock, self._group_read, timer
             )
             # A load may have left out a group. The next request for it must load it.
             self._owner.recovery.before_answers = self._routed.clear

@@ -9,27 +9,31 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.requests import Now, ReadGroup, Request
+from groupkeeper.coordinator.core.shard import Shard
 from groupkeeper.coordinator.runtime.loading import Slicer
 from groupkeeper.coordinator.runtime.tickets import Awaited
 from groupkeeper.storage.base import StoreRefused
 from groupkeeper.storage.cancellation import is_cancelled
 
 if TYPE_CHECKING:
+    from groupkeeper.coordinator.core.records import Record
     from groupkeeper.coordinator.runtime.clock import Clock
-    from groupkeeper.coordinator.runtime.owner import ShardOwner
+    from groupkeeper.coordinator.runtime.lane import Observer
     from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
     from groupkeeper.coordinator.runtime.slot import Slot
     from groupkeeper.coordinator.runtime.tickets import Ticket
-    from groupkeeper.storage.base import LoadsGroups
+    from groupkeeper.storage.base import LoadsGroups, ShardId
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +65,7 @@ class GroupLoader:
     def __init__(
         self,
         storage: LoadsGroups,
-        owner: ShardOwner,
+        observer: Observer,
         config: CoordinatorConfig,
         clock: Clock,
         ended: Callable[[str, Slot | None], None],
@@ -71,7 +75,7 @@ class GroupLoader:
         from now on. It gets None if the load failed, and the next request then tries again.
         """
         self._storage = storage
-        self._owner = owner
+        self._observer = observer
         self._config = config
         self._clock = clock
         self._ended = ended
@@ -133,7 +137,22 @@ class GroupLoader:
         if found is not ErrorCode.GROUP_ID_NOT_FOUND:
             return found is ErrorCode.NONE
         records = await self._storage.load_group(slot.shard_id, group_id)
-        return self._owner.load_group(slot, group_id, records)
+        return self._add(slot, group_id, records)
+
+    def _add(self, slot: Slot, group_id: str, records: Sequence[Record]) -> bool:
+        """Add the group to its shard. Return False if the shard is LOADING, or already has it from
+        a load of the whole shard.
+        """
+        shard = slot.shard
+        if shard is None or shard.saved(group_id) is not None:
+            return False
+        now = self._clock.now()
+        _check_usable(slot.shard_id, group_id, records, now)
+        slot.run(lambda shard: shard.load_group(group_id, records, now))
+        if slot.shard is not shard:
+            return False  # it was dropped after a bug
+        self._observer.loaded(slot.shard_id, shard)
+        return True
 
     async def _read_from(self, slot: Slot, group_id: str) -> ErrorCode:
         answer = Awaited()
@@ -166,6 +185,21 @@ class GroupLoader:
             call()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the ticket's
             place.slot.ticket_failed(error)
+
+
+def _check_usable(shard_id: ShardId, group_id: str, records: Sequence[Record], now: Now) -> None:
+    """Raise StoreRefused if no shard can use these records, or if they are not those of the group.
+
+    They are tried on an empty shard. An exception in the shard of the group would cost all of its
+    groups.
+    """
+    trial = Shard(shard_id, CoreLimits(), TopicImage.any())
+    try:
+        trial.load_group(group_id, records, now)
+    except Exception as error:  # whatever it is, it is the same next time
+        raise StoreRefused(f"a stored record cannot be used ({error!r})") from error
+    if others := trial.groups.keys() - {group_id}:
+        raise StoreRefused(f"the store returned records of another group, {min(others)!r}")
 
 
 def _loading(request: Request) -> Result:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import structlog
@@ -22,7 +22,6 @@ from groupkeeper.storage.cancellation import unless_cancelled
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.core.cluster.group_configs import GroupOverrides
-    from groupkeeper.coordinator.core.records import Record
     from groupkeeper.coordinator.runtime.clock import Clock
     from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
     from groupkeeper.coordinator.runtime.shards import MakeShard
@@ -144,17 +143,3 @@ class ShardOwner:
         for slot in self.slots.values():
             if slot.shard is not None:
                 slot.run(lambda shard: shard.topics_changed(image, now))
-
-    def load_group(self, slot: Slot, group_id: str, records: Sequence[Record]) -> bool:
-        """Add a group that was loaded by itself. Return False if its shard is LOADING or already
-        has the group, or if the records are unusable.
-        """
-        shard = slot.shard
-        if shard is None or shard.saved(group_id) is not None:
-            return False
-        now = self._clock.now()
-        slot.run(lambda shard: shard.load_group(group_id, records, now))
-        if slot.shard is not shard:
-            return False  # it was dropped: the records could not be applied
-        self.recovery.observer.loaded(slot.shard_id, shard)
-        return True

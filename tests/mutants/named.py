@@ -375,13 +375,13 @@ LATE: Final = (
         "a read of a group goes on after the stop, and ends in an error that nobody sees",
     ),
     Named(
-        f"{RUNTIME}/owner.py",
+        f"{RUNTIME}/group_loading.py",
         "if shard is None or shard.saved(group_id) is not None:",
         "if shard is None:",
         "a group that a load brought is read over it: its shard is dropped as if by a bug",
     ),
     Named(
-        f"{RUNTIME}/owner.py",
+        f"{RUNTIME}/group_loading.py",
         "        if slot.shard is not shard:\n",
         "        if slot.shard is shard is None:\n",
         "ends of partitions are learned from a group that could not be applied",

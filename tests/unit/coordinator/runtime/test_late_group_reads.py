@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from structlog.testing import capture_logs
 
 from groupkeeper.coordinator.cluster.topics import ConfiguredTopic, Topics
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.records import SavedGroup, SavedOffset, TopicRecord
+from groupkeeper.coordinator.core.offsets import sweep
+from groupkeeper.coordinator.core.records import Record, SavedGroup, SavedOffset, TopicRecord
 from groupkeeper.storage.base import StorageError
 from tests.helpers.runtime.coordinator import World, a_world
-from tests.helpers.runtime.virtual_loop import turns, virtual_time
+from tests.helpers.runtime.virtual_loop import run_virtual, turns, virtual_time
 from tests.helpers.storage.faulty_storage import Gate
 from tests.helpers.storage.named_groups import NamedGroups
 
@@ -90,21 +92,56 @@ async def test_a_read_that_ends_after_a_load_brought_its_group_changes_nothing()
         assert world.coordinator.stats.bugs == 0
 
 
+@pytest.mark.parametrize(
+    ("unusable", "reason"),
+    [
+        (TopicRecord("odd", "id", 1), "a stored record cannot be used"),
+        (SavedGroup("g", None, {"orders": {0: None}}), "a stored record cannot be used"),  # type: ignore[dict-item]
+        (SavedGroup("h", None, {}), "records of another group, 'h'"),
+    ],
+)
+def test_a_group_that_cannot_be_used_leaves_its_shard_alone(unusable: Record, reason: str) -> None:
+    async def scenario() -> None:
+        storage = NamedGroups()
+        topics = Topics([ConfiguredTopic("orders", 12)])
+        async with a_world(storage, topics, shards=1) as world:
+            (member,) = await world.a_stable_group("others", 1)
+            topic_id = topics.image.by_name["orders"].topic_id
+            offsets = {"orders": {0: SavedOffset(99, -1, "", 1, -1, topic_id)}}
+            storage.found["g"] = [SavedGroup("g", None, offsets), unusable]
+            with capture_logs() as logs:
+                await world.until(held := world.fetch())
+            assert held.error is ErrorCode.UNKNOWN_SERVER_ERROR
+            ((event, error),) = [(line["event"], line["error"]) for line in logs]
+            assert event == "group_load_refused"
+            assert reason in error
+            assert topics.end_offset(topic_id, 0) == 0
+            assert world.coordinator.is_ready
+            assert world.heartbeat("others", member, 1).error is ErrorCode.NONE
+            assert [*next(world.coordinator.live_groups())] == ["others"]
+            del storage.found["g"]
+            await world.until(again := world.fetch())
+            assert again.offsets() == {}
+
+    run_virtual(scenario())
+
+
 @virtual_time
-async def test_nothing_is_learned_from_a_group_that_cannot_be_applied() -> None:
-    """A record that belongs to no group drops the shard: what came before it goes with that."""
+async def test_nothing_is_learned_from_a_group_whose_load_met_a_bug(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     storage = NamedGroups()
     topics = Topics([ConfiguredTopic("orders", 12)])
     async with a_world(storage, topics) as world:
         topic_id = topics.image.by_name["orders"].topic_id
         offsets = {"orders": {0: SavedOffset(99, -1, "", 1, -1, topic_id)}}
-        storage.found["g"] = [SavedGroup("g", None, offsets), TopicRecord("odd", "id", 1)]
-        held = world.fetch()
-        await world.until(held)
+        storage.found["g"] = [SavedGroup("g", None, offsets)]
+        with monkeypatch.context() as broken:
+            broken.setattr(sweep, "_is_gone", None)
+            await world.until(held := world.fetch())
         assert held.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert world.coordinator.stats.bugs == 1
         assert topics.end_offset(topic_id, 0) == 0
-        del storage.found["g"]
         await world.until_ready()
-        again = world.fetch()
-        await world.until(again)
-        assert again.offsets() == {}
+        await world.until(again := world.fetch())
+        assert again.offsets() == {("orders", 0): 99}
