@@ -8,6 +8,7 @@ step is due at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from groupkeeper.coordinator.core.deadlines import NEXT_PORTION_MS
@@ -20,7 +21,10 @@ from groupkeeper.coordinator.core.requests import GroupState
 from groupkeeper.coordinator.core.state import ShardState
 
 MAX_OFFSETS_PER_STEP = 2_000
-"""Offsets that one step examines. A group is always examined as a whole."""
+"""Offsets that one step examines, and the most that it deletes.
+
+A group of which nothing has expired is examined as a whole.
+"""
 
 
 def arm(shard: ShardState) -> None:
@@ -83,12 +87,13 @@ def _look_at(shard: ShardState, group: Group, portion: Portion) -> bool:
     rule = _rule(shard, group)
     expired: list[StoredOffset] = []
     if rule is not None:
-        expired = [
+        expired_now = (
             (topic, partition, offset)
             for topic, partition, offset in group.stored_offsets()
             if topic not in rule.kept_topics and _is_expired(shard, rule, offset)
-        ]
-    fits = portion.take(group.group_id, expired)
+        )
+        expired = list(islice(expired_now, MAX_OFFSETS_PER_STEP + 1))
+    fits = portion.take(group.group_id, expired[:MAX_OFFSETS_PER_STEP])
     portion.looked_at(1 + group.offset_count())
     if fits:
         _remove(shard, group, fits)

@@ -20,7 +20,9 @@ from groupkeeper.coordinator.core.records import NO_OFFSET, PartitionEnd
 from groupkeeper.coordinator.core.state import ShardState
 
 MAX_OFFSETS_PER_STEP = 1_000
-"""Offsets that one step examines. A group is always examined as a whole.
+"""Offsets that one step examines, and the most that it changes.
+
+A group of which nothing has to change is examined as a whole.
 
 The first steps of all shards run in one turn of the event loop.
 """
@@ -63,12 +65,19 @@ def _look_at(shard: ShardState, group: Group, portion: Portion) -> bool:
     """
     gone: list[StoredOffset] = []
     adopted: list[StoredOffset] = []
+    is_whole = True
     for each in group.stored_offsets():
         topic, _, offset = each
         if _is_gone(shard, topic, offset.topic_id):
-            gone.append(each)
+            changing = gone
         elif not offset.topic_id and _id_of(shard.image, topic):
-            adopted.append(each)
+            changing = adopted
+        else:
+            continue
+        if len(gone) + len(adopted) == MAX_OFFSETS_PER_STEP:
+            is_whole = False
+            break
+        changing.append(each)
     portion.looked_at(1 + group.offset_count())
     going = portion.take(group.group_id, gone)
     if going:
@@ -78,7 +87,7 @@ def _look_at(shard: ShardState, group: Group, portion: Portion) -> bool:
     taking = portion.take(group.group_id, adopted) if adopted else []
     if taking:
         shard.record_adopted(group, taking)
-    return len(taking) == len(adopted)
+    return is_whole and len(taking) == len(adopted)
 
 
 def _is_gone(shard: ShardState, topic: str, topic_id: str) -> bool:

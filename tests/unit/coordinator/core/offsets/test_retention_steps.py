@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupkeeper.coordinator.core.offsets import retention
-from groupkeeper.coordinator.core.records import PartitionEnd
+from groupkeeper.coordinator.core.records import OffsetsRemoved, PartitionEnd
 from tests.helpers.core.shard_driver import ORDERS, ShardDriver
 
 CHECK_MS = 600_000
@@ -22,6 +22,16 @@ def test_the_end_that_an_expired_offset_held_is_kept(driver):
     driver.advance(RETENTION_MS + CHECK_MS)
     assert PartitionEnd(ORDERS.topic_id, 0, 500) in driver.records
     assert driver.shard.ends()[ORDERS.topic_id, 0] == 500
+
+
+def test_the_expired_offsets_of_a_large_group_are_cut_into_steps(driver, monkeypatch):
+    monkeypatch.setattr(retention, "MAX_OFFSETS_PER_STEP", 4)
+    driver.commit("g", {"orders": dict.fromkeys(range(10), 1)})
+    before = len(driver.steps)
+    driver.advance(RETENTION_MS + CHECK_MS)
+    assert driver.list_groups() == {}
+    removed = [r for step in driver.steps[before:] for r in step.records]
+    assert [len(r.partitions) for r in removed if isinstance(r, OffsetsRemoved)] == [4, 4, 2]
 
 
 def test_a_pass_over_many_groups_is_cut_into_steps(driver, monkeypatch):

@@ -157,7 +157,24 @@ def test_step_of_a_sweep_counts_the_groups_and_offsets_that_it_looks_at(driver, 
     assert groups_per_step(driver.steps) == [3, 3]
 
 
-@pytest.mark.parametrize(("partitions", "steps"), [(2, 1), (3, 2)])
+def offsets_per_step(steps):
+    """How many offsets are deleted in each of the steps in which any is."""
+    gone = [
+        sum(len(r.partitions) for r in s.records if isinstance(r, OffsetsRemoved)) for s in steps
+    ]
+    return [count for count in gone if count]
+
+
+def test_a_large_group_of_a_deleted_topic_is_cut_into_steps(driver, monkeypatch):
+    monkeypatch.setattr(topic_sweep, "MAX_OFFSETS_PER_STEP", 4)
+    driver.commit("g", {"orders": dict.fromkeys(range(10), 1), "payments": {0: 5}})
+    driver.change_topics(PAYMENTS)
+    driver.advance(1_000)
+    assert offsets_per_step(driver.steps) == [4, 4, 2]
+    assert driver.fetch("g").offsets() == {("payments", 0): 5}
+
+
+@pytest.mark.parametrize(("partitions", "steps"), [(2, 1), (3, 3)])
 def test_ends_of_a_topic_that_is_gone_go_in_as_few_steps_as_they_fit(
     driver, monkeypatch, partitions, steps
 ):
