@@ -2,8 +2,6 @@
 
 The parts count in plain integers and ``Histogram``. ``exposition`` reads them at each scrape,
 through the sources that the composition root passes.
-
-Long because it is a list: every metric.
 """
 
 from __future__ import annotations
@@ -38,10 +36,10 @@ class Definition:
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
-    labels: tuple[str, ...]
     help: str
     advice: str
     """What an operator does with it; for ``docs/reference/metrics.md``."""
+    labels: tuple[str, ...] = ()
 
     @property
     def full_name(self) -> str:
@@ -53,50 +51,45 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "build_info",
         "gauge",
-        ("version", "python"),
         "Always 1; the labels are the version.",
         "Shows in a graph when a version was rolled out.",
+        labels=("version", "python"),
     ),
     Definition(
         "start_time_seconds",
         "gauge",
-        (),
         "When this process started, in seconds since the epoch.",
         "A change is a restart.",
     ),
     Definition(
         "ready",
         "gauge",
-        (),
         "1 if groups are served, else 0.",
         "Alert when it is 0 for a minute; /readyz says why.",
     ),
     Definition(
         "connections",
         "gauge",
-        (),
         "Open connections on the Kafka port.",
         "Compare with kafka.max_connections.",
     ),
     Definition(
         "connections_accepted",
         "counter",
-        (),
         "Connections accepted since the start.",
         "A high rate means that a client reconnects in a loop; the log names refused ones.",
     ),
     Definition(
         "connections_closed",
         "counter",
-        ("reason",),
         "Connections of the Kafka port that the server closed, by reason.",
         "idle is normal. Other reasons name a protocol error or a limit; the log has the peer's "
         "address.",
+        labels=("reason",),
     ),
     Definition(
         "buffered_bytes",
         "gauge",
-        (),
         "Bytes held for all connections of the Kafka port: incomplete frames, requests that wait "
         "for an answer, and replies that the peer has not read.",
         "Compare with kafka.max_buffered_bytes. High for long: peers send much and read little; "
@@ -105,43 +98,38 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "reading_paused",
         "counter",
-        (),
         "Times that reading from a connection paused because all together held too many bytes.",
         "Grows if peers hold more than their share of kafka.max_buffered_bytes.",
     ),
     Definition(
         "received_bytes",
         "counter",
-        (),
         "Bytes read from the Kafka port.",
         "For capacity.",
     ),
     Definition(
         "sent_bytes",
         "counter",
-        (),
         "Bytes written to the Kafka port.",
         "For capacity.",
     ),
     Definition(
         "http_connections",
         "gauge",
-        (),
         "Open connections on the HTTP port.",
         "Compare with http.max_connections.",
     ),
     Definition(
         "http_refused",
         "counter",
-        ("reason",),
         "Connections of the HTTP port that the server closed, and scrapes answered 503, by reason.",
         "too_many_connections: a peer keeps silent connections open. request_timeout: a peer "
         "sends nothing, or a head byte by byte. The log has its address.",
+        labels=("reason",),
     ),
     Definition(
         "descriptor_shortages",
         "counter",
-        (),
         "Seconds in which the process had no file descriptor left.",
         "Must be 0: otherwise new connections are closed and the store may fail. Raise the limit "
         "of open files.",
@@ -149,38 +137,37 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "requests",
         "counter",
-        ("api", "version", "error"),
         "Requests answered, by API, version and the first error of the answer.",
         "COORDINATOR_LOAD_IN_PROGRESS and NOT_COORDINATOR mean that the store was unavailable. "
         "UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean that clients were evicted or too slow. With "
         "FENCED_INSTANCE_ID they count the fenced requests.",
+        labels=("api", "version", "error"),
     ),
     Definition(
         "request_duration_seconds",
         "histogram",
-        ("api",),
         "Time from the start of a request to its reply, by API.",
         "JoinGroup and SyncGroup wait for other members, Fetch for as long as the client asks, "
         "commits for the disk. Heartbeat and OffsetFetch above 0.1 mean a busy loop.",
+        labels=("api",),
     ),
     Definition(
         "requests_refused",
         "counter",
-        ("reason",),
         "Requests refused before they were processed: loading, or overload of the store.",
         "Clients retry them by themselves. overload means that the store is slower than the load.",
+        labels=("reason",),
     ),
     Definition(
         "groups",
         "gauge",
-        ("type", "state"),
         "Groups, by type and state.",
         "A group that stays in PreparingRebalance waits for a member that does not come back.",
+        labels=("type", "state"),
     ),
     Definition(
         "groups_refused",
         "counter",
-        (),
         "Joins and commits that would have created one group more than group.max_groups.",
         "Alert when it grows: delete unused groups, or raise the limit. A client may "
         "use random group ids.",
@@ -188,28 +175,25 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "members",
         "gauge",
-        (),
         "Members of all groups.",
         "A drop means that many clients lost their connection.",
     ),
     Definition(
         "offsets",
         "gauge",
-        (),
         "Committed offsets held.",
         "Memory grows with it, by about 300 bytes each.",
     ),
     Definition(
         "rebalances",
         "counter",
-        ("reason",),
         "Join phases begun, by reason.",
         "member_evicted and rejoin storms point to session timeouts that are too short.",
+        labels=("reason",),
     ),
     Definition(
         "group_rebalance_duration_seconds",
         "histogram",
-        (),
         "Time of a join phase, from its start to the new generation, over all groups.",
         "The group consumes nothing in this time. A long one waits for an absent member: "
         "rebalance_end in the event log names it in awaited.",
@@ -217,105 +201,93 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "members_evicted",
         "counter",
-        ("reason",),
         "Members removed by the coordinator, by reason.",
         "session_timeout: the client died or stalled. The event log names each one.",
+        labels=("reason",),
     ),
     Definition(
         "offset_commits",
         "counter",
-        ("result",),
         "OffsetCommit requests: accepted or rejected.",
         "Clients repeat the work: requests_total has the error, the event log the group.",
+        labels=("result",),
     ),
     Definition(
         "offset_rewinds",
         "counter",
-        (),
         "Committed offsets that were lower than the ones they replaced, counted by partition.",
         "A reset, or a client commits an old offset; commit in the event log has both offsets.",
     ),
     Definition(
         "offsets_expired",
         "counter",
-        (),
         "Committed offsets expired by retention.",
         "Raise offsets.retention_minutes if groups that come back lose offsets.",
     ),
     Definition(
         "storage_up",
         "gauge",
-        ("backend",),
         "1 while appends succeed, 0 while shards wait to be loaded.",
         "Alert at 0: until it is 1 again nothing is acknowledged, and no member is evicted.",
+        labels=("backend",),
     ),
     Definition(
         "storage_flush_duration_seconds",
         "histogram",
-        (),
         "Time of one append, until it is durable.",
         "Commits wait for this. Above 100 ms check the disk.",
     ),
     Definition(
         "storage_flush_batch_size",
         "histogram",
-        (),
         "Requests written by one append.",
         "Large batches mean that the disk is slower than the load, which is what batches are for.",
     ),
     Definition(
         "storage_failures",
         "counter",
-        (),
         "Appends that failed, timed out or were fenced.",
         "After each one its shards are loaded again; the log says why.",
     ),
     Definition(
         "storage_loads",
         "counter",
-        (),
         "Loads of all shards of a lane, including the first.",
         "More than one per process means that an append failed.",
     ),
     Definition(
         "storage_load_failures",
         "counter",
-        (),
         "Loads that failed and were retried.",
         "Grows while the store cannot be read; the log says why.",
     ),
     Definition(
         "storage_load_duration_seconds",
         "gauge",
-        (),
         "Time of the last load.",
         "The cost of a restart; grows with groups, offsets and unfolded requests.",
     ),
     Definition(
         "storage_unfolded_requests",
         "gauge",
-        (),
         "Written requests that are not folded yet.",
         "Determines the time of the next start; stays below about 50,000.",
     ),
     Definition(
         "storage_fold_failures",
         "counter",
-        (),
         "Folds that could not be written; they are retried.",
         "No commit is lost or late, but unfolded requests grow; the log says why (fold_failed).",
     ),
     Definition(
         "log_last_seq",
         "gauge",
-        (),
         "Sequence number of the last durable event.",
         "Its rate is the number of events per second.",
     ),
     Definition(
         "log_bytes",
         "gauge",
-        (),
         "Bytes of the store's main file, including the event log.",
         "Stays level after old rows are deleted, since their space is reused. Grows while "
         "log_unsealed_rows grows.",
@@ -323,7 +295,6 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "log_unsealed_rows",
         "gauge",
-        (),
         "Appends whose events are in no segment yet.",
         "Rises and falls with each segment. If it only rises, sealing has stopped: see "
         "log_sealing_failures.",
@@ -331,21 +302,18 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "log_open_segment_age_seconds",
         "gauge",
-        (),
         "Age of the first event of the open segment; 0 if there is none.",
         "Should stay within a few seconds of log.segment_ms; else reports from the files are late.",
     ),
     Definition(
         "log_segments_sealed",
         "counter",
-        (),
         "Segments sealed since the start.",
         "Many small ones a minute: raise log.segment_bytes.",
     ),
     Definition(
         "log_segments_damaged",
         "counter",
-        (),
         "Segments that could not be read when retention deleted their day, since the start.",
         "Alert when it grows: their events are in no snapshot, and lost. The log line "
         "segment_lost_by_retention names them, and groupkeeper log verify reports them from then "
@@ -354,14 +322,12 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "log_sealing_cpu_seconds",
         "counter",
-        (),
         "Processor time of the process that seals, which is not part of the daemon's own.",
         "About a tenth of the daemon's own under a load of commits, nothing without commits.",
     ),
     Definition(
         "log_sealing_failures",
         "counter",
-        (),
         "Times that sealing failed; it is retried every 5 s and nothing is lost.",
         "Alert when it grows: the log line says why, most often a full disk at log.dir. "
         "Until it works, events stay in the store.",
@@ -369,21 +335,18 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "storage_wal_bytes",
         "gauge",
-        (),
         "Bytes of SQLite's write-ahead log.",
         "Above 100 MB a reader keeps a transaction open.",
     ),
     Definition(
         "event_loop_lag_seconds",
         "histogram",
-        (),
         "Delay of a timer of 250 ms on the event loop.",
         "If the buckets above 0.1 grow, the process lacks CPU time or a request is too large.",
     ),
     Definition(
         "event_loop_callback_cpu_seconds",
         "histogram",
-        (),
         "CPU time of event loop callbacks that took longer than 1 ms.",
         "If its large buckets do not grow but those of the lag do, the machine is busy with "
         "something else.",
@@ -391,28 +354,24 @@ DEFINITIONS: tuple[Definition, ...] = (
     Definition(
         "slow_callbacks",
         "counter",
-        (),
         "Event loop callbacks that used over 100 ms of CPU time.",
         "No request is answered during one. The log names each one; please report it.",
     ),
     Definition(
         "internal_errors",
         "counter",
-        (),
         "Requests answered UNKNOWN_SERVER_ERROR: bugs in groupkeeper.",
         "Must be 0. The log has the input; please report it.",
     ),
     Definition(
         "events_dropped",
         "counter",
-        (),
         "Events dropped because too many waited for an append.",
         "Records are never dropped. Happens if requests are refused faster than the disk writes.",
     ),
     Definition(
         "metrics_dropped_series",
         "counter",
-        (),
         "Series left out of scrapes by metrics.max_series.",
         "Raise metrics.max_series, or find out what causes so many.",
     ),
