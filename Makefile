@@ -134,7 +134,6 @@ fmt: .venv/installed-for-tests ## Format and mend what ruff can mend
 
 docs: .venv/installed-for-tests ## Print config.example.toml and the tables of docs/ from the code
 	$(BIN)/python -m tests.helpers.printed.printed_docs
-	$(BIN)/python -m groupkeeper.protocol.versions > docs/.printed && mv docs/.printed docs/reference/protocol-support.md
 
 bench-micro: .venv/installed-for-tests ## What each layer of the hot path costs, one table
 	$(BIN)/python -m bench.micro

@@ -2,13 +2,12 @@
 
 The numbers are those of Apache Kafka 4.3.1 (docs/design.md#versions). For the APIs that we serve,
 ApiVersions lists exactly Kafka's ranges. Versions that Kafka 4 removed, and that old clients send
-without negotiation, are served but not advertised (docs/spec/wire.md#old-versions). ``python -m
-groupkeeper.protocol.versions`` prints docs/reference/protocol-support.md.
+without negotiation, are served but not advertised (docs/spec/wire.md#old-versions).
+docs/reference/protocol-support.md is printed from here.
 """
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -92,7 +91,7 @@ def _api(  # noqa: PLR0913  one line of a table
     )
 
 
-_NEVER: Final = 32_767
+NEVER_FLEXIBLE: Final = 32_767
 """A value of ``first_flexible``: no version is flexible."""
 
 _NO_RECORDS = "We keep topics and offsets, not records"
@@ -181,7 +180,7 @@ APIS: Final[tuple[Api, ...]] = (
         1,
         "Configs of groups; those of topics and of the broker are read-only (POLICY_VIOLATION).",
     ),
-    _api(ApiKey.OFFSET_DELETE, "OffsetDelete", 0, 0, _NEVER),
+    _api(ApiKey.OFFSET_DELETE, "OffsetDelete", 0, 0, NEVER_FLEXIBLE),
     _api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
     _api(
         ApiKey.LIST_CONFIG_RESOURCES,
@@ -209,37 +208,3 @@ class Feature(NamedTuple):
 
 FEATURES: Final[tuple[Feature, ...]] = (Feature("group.version", 0, 1, 1),)
 """Finalized features: only ``group.version`` (docs/design.md#versions)."""
-
-_HEAD = """\
-# Protocol support
-
-Printed by `python -m groupkeeper.protocol.versions` from
-`protocol/versions.py`; a test keeps the two equal.
-
-Ranges are those of Apache Kafka 4.3.1. *Flexible from* is the first version with compact lengths
-and tagged fields. An API or version that is not served closes the connection, as in Kafka.
-
-| Key | API | Served | Advertised | Flexible from | Notes |
-| ---: | --- | --- | --- | --- | --- |
-"""
-
-
-def _flexible_from(api: Api) -> str:
-    return "none" if api.first_flexible == _NEVER else str(api.first_flexible)
-
-
-def support_page() -> str:
-    """Return the table of the served APIs, the text of docs/reference/protocol-support.md."""
-    lines = [
-        f"| {api.key.value} | {api.name} | {api.lowest_served}-{api.max_version} "
-        f"| {api.advertised_min}-{api.max_version} | {_flexible_from(api)} "
-        f"| {' '.join(api.notes)} |"
-        for api in APIS
-    ]
-    features = ", ".join(f"`{f.name}` = {f.finalized}" for f in FEATURES)
-    table = "\n".join(lines)
-    return f"{_HEAD}{table}\n\nFinalized features: {features}.\n"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(support_page())

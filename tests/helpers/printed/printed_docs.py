@@ -20,7 +20,7 @@ from groupkeeper.coordinator.daemon.config import Settings, StaticSettings, Stat
 from groupkeeper.coordinator.daemon.metrics import DEFINITIONS
 from groupkeeper.storage.event_log.event_kinds import COMMON_FIELDS, KINDS, Field
 from tests.conformance.kafka import allowed
-from tests.helpers.printed import printed_states
+from tests.helpers.printed import printed_protocol, printed_states
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "config.example.toml"
@@ -142,6 +142,10 @@ SECTIONS: Mapping[Path, Mapping[str, Callable[[], str]]] = {
     REFERENCE / "settings.md": {"settings": settings_table},
     REFERENCE / "metrics.md": {"metrics": metrics_table},
     REFERENCE / "commands.md": {"command line": cli_help},
+    REFERENCE / "protocol-support.md": {
+        "served APIs": printed_protocol.served_apis,
+        "features": printed_protocol.features,
+    },
     EVENTS: {"event fields": common_fields_table, "event kinds": kinds_of_events},
     DIFFERENCES: {"decisions": allowed.table},
     STATES: {
