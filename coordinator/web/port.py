@@ -14,12 +14,15 @@ import structlog
 if TYPE_CHECKING:
     import socket
 
-    from groupkeeper.coordinator.web.gate import Refuse
+    import uvicorn
+
+    from groupkeeper.coordinator.web.gate import Gate, Refuse
     from groupkeeper.coordinator.web.reports import Reports
-    from groupkeeper.coordinator.web.server import WebServer
 
 RETRY_S: Final = 5.0
 """The wait after a failure; it may be a lack of file descriptors."""
+STOP_LIMIT_S: Final = 2.0
+"""A scrape that takes longer than this does not delay the end of the process."""
 
 _log = structlog.get_logger(__name__)
 
@@ -44,10 +47,12 @@ class HttpPort:
         self._refuse = refuse
         self._loop = asyncio.get_running_loop()
         self._beginning: asyncio.Task[None] | None = None
-        self._server: WebServer | None = None
+        self._gate: Gate | None = None
+        self._server: uvicorn.Server | None = None
+        self._serving: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
-        return 0 if self._server is None else len(self._server.gate)
+        return 0 if self._gate is None else len(self._gate)
 
     def start(self) -> None:
         """Serve as soon as somebody connects."""
@@ -62,30 +67,33 @@ class HttpPort:
     async def stop(self) -> None:
         """Give running answers a moment to finish, and close."""
         self._loop.remove_reader(self._listener.fileno())
-        if self._server is not None:
-            await self._server.stop()
-            return
         if self._beginning is not None:
             self._beginning.cancel()
-        self._listener.close()
+        if self._server is None or self._serving is None:
+            self._listener.close()
+            return
+        self._server.should_exit = True
+        done, _ = await asyncio.wait([self._serving], timeout=STOP_LIMIT_S)
+        if not done:
+            self._serving.cancel()
+            await asyncio.wait([self._serving])
 
     async def _begin(self) -> None:
         while self._server is None:
             try:
-                self._server = await asyncio.to_thread(self._make_server)
+                self._gate, self._server = await asyncio.to_thread(self._make_server)
             except Exception:  # noqa: BLE001 - whatever fails here, groups are served
                 _log.exception("http_port_failed", retry_s=RETRY_S)
                 await asyncio.sleep(RETRY_S)
-        self._server.start()
+        # connections are accepted from here on, even before the task first runs
+        self._listener.listen(self._server.config.backlog)
+        serving = self._server.serve(sockets=[self._listener])
+        self._serving = self._loop.create_task(serving, name="http server")
 
-    def _make_server(self) -> WebServer:
+    def _make_server(self) -> tuple[Gate, uvicorn.Server]:
+        from groupkeeper.coordinator.web.gate import Gate
         from groupkeeper.coordinator.web.pages import make_pages
-        from groupkeeper.coordinator.web.server import WebServer
+        from groupkeeper.coordinator.web.server import make_server
 
-        return WebServer(
-            make_pages(self._reports),
-            self._listener,
-            max_connections=self._max_connections,
-            request_timeout_ms=self._request_timeout_ms,
-            refuse=self._refuse,
-        )
+        gate = Gate(self._max_connections, self._request_timeout_ms / 1000, self._refuse)
+        return gate, make_server(make_pages(self._reports), gate)

@@ -7,14 +7,13 @@ import contextlib
 import signal
 
 import pytest
+import uvicorn
 
 from groupkeeper.coordinator.daemon.address import HostPort
 from groupkeeper.coordinator.daemon.process import bind, bound_address, listen
-from groupkeeper.coordinator.web.gate import MAX_SCRAPES
-from groupkeeper.coordinator.web.pages import make_pages
+from groupkeeper.coordinator.web.gate import MAX_SCRAPES, Gate, Refuse
 from groupkeeper.coordinator.web.port import HttpPort
 from groupkeeper.coordinator.web.reports import Reports
-from groupkeeper.coordinator.web.server import WebServer
 
 
 class State:
@@ -25,6 +24,19 @@ class State:
         self.page = b"up 1\n"
 
 
+NOTHING = Reports(lambda: b"", lambda: None)
+
+
+def http_port(
+    reports: Reports = NOTHING, refuse: Refuse = lambda reason, peer: None, **limits: int
+) -> tuple[HttpPort, HostPort]:
+    """A port that listens, as that of a daemon does from its first moment."""
+    listener = bind(HostPort("127.0.0.1", 0), "http.listen")
+    listen(listener, "http.listen")
+    limits = {"max_connections": 200, "request_timeout_ms": 10_000} | limits
+    return HttpPort(listener, reports, refuse=refuse, **limits), bound_address(listener)
+
+
 @pytest.fixture
 def state():
     return State()
@@ -33,27 +45,22 @@ def state():
 @pytest.fixture
 async def serve(state):
     """Serve with limits of the test's own; gives the port and what was refused."""
-    servers: list[WebServer] = []
+    ports: list[HttpPort] = []
 
     def start(**limits: int) -> tuple[int, list[str]]:
-        listener = bind(HostPort("127.0.0.1", 0), "http.listen")
-        port = bound_address(listener).port
-
         async def metrics() -> bytes:
             return state.page
 
         reports = Reports(metrics=metrics, not_ready=lambda: state.not_ready)
         refused: list[str] = []
-        server = WebServer(
-            make_pages(reports), listener, refuse=lambda reason, _: refused.append(reason), **limits
-        )
-        server.start()
-        servers.append(server)
-        return port, refused
+        port, address = http_port(reports, lambda reason, _: refused.append(reason), **limits)
+        port.serve()
+        ports.append(port)
+        return address.port, refused
 
     yield start
-    for server in servers:
-        await server.stop()
+    for port in ports:
+        await port.stop()
 
 
 @pytest.fixture
@@ -100,31 +107,18 @@ async def test_signals_stay_with_whoever_had_them(port):
     assert {number: signal.getsignal(number) for number in before} == before
 
 
-async def test_a_stopped_server_lets_go_of_its_port():
-    listener = bind(HostPort("127.0.0.1", 0), "http.listen")
-    address = bound_address(listener)
-    server = WebServer(make_pages(Reports(lambda: b"", lambda: None)), listener)
-    server.start()
+async def test_a_stopped_port_lets_go_of_its_address():
+    port, address = http_port()
+    port.serve()
     assert (await get(address.port, "/healthz"))[0] == 200
-    await server.stop()
+    await port.stop()
     bind(address, "http.listen").close()
 
 
-async def test_a_server_that_never_started_lets_go_of_its_port():
-    listener = bind(HostPort("127.0.0.1", 0), "http.listen")
-    address = bound_address(listener)
-    await WebServer(make_pages(Reports(lambda: b"", lambda: None)), listener).stop()
+async def test_a_port_that_never_started_lets_go_of_its_address():
+    port, address = http_port()
+    await port.stop()
     bind(address, "http.listen").close()
-
-
-def http_port() -> tuple[HttpPort, HostPort]:
-    """A port that listens, as that of a daemon does from its first moment."""
-    listener = bind(HostPort("127.0.0.1", 0), "http.listen")
-    listen(listener, "http.listen")
-    reports = Reports(lambda: b"", lambda: None)
-    limits = {"max_connections": 8, "request_timeout_ms": 10_000}
-    port = HttpPort(listener, reports, refuse=lambda reason, peer: None, **limits)
-    return port, bound_address(listener)
 
 
 async def test_who_connects_before_the_daemon_is_ready_is_answered():
@@ -141,7 +135,7 @@ async def test_who_connects_waits_while_the_pages_cannot_be_made(monkeypatch):
     failures = [OSError(24, "Too many open files")]
     make = HttpPort._make_server
 
-    def fail_once(port: HttpPort) -> WebServer:
+    def fail_once(port: HttpPort) -> tuple[Gate, uvicorn.Server]:
         if failures:
             raise failures.pop()
         return make(port)
