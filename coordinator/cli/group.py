@@ -18,7 +18,7 @@ from groupkeeper.coordinator.cli.plain_text import plain
 from groupkeeper.coordinator.daemon.address import HostPort, parse_address
 
 if TYPE_CHECKING:
-    from groupkeeper.coordinator.cli.groups import AwaitedReport, GroupReport, MemberReport
+    from groupkeeper.coordinator.cli.group_reports import AwaitedReport, GroupReport, MemberReport
 
 app = typer.Typer(
     help="Show the groups of any Kafka server.",
@@ -71,7 +71,7 @@ def list_command(
     """List the groups. Exits 4 if none matches the filters."""
     # imported here: the daemon needs neither
     from groupkeeper.coordinator.cli.broker_client import BrokerCluster, ServerError
-    from groupkeeper.coordinator.cli.groups import STATES, TYPES, list_groups
+    from groupkeeper.coordinator.cli.group_reports import STATES, TYPES, list_groups
 
     states, types = _known("state", state, STATES), _known("type", kind, TYPES)
     try:
@@ -99,7 +99,7 @@ def describe_command(
 ) -> None:
     """Show a group: its state, its members, its offsets. Exits 4 if it does not exist."""
     from groupkeeper.coordinator.cli.broker_client import BrokerCluster, ServerError
-    from groupkeeper.coordinator.cli.groups import describe_group
+    from groupkeeper.coordinator.cli.group_reports import describe_group
 
     if not _is_utf8(group):
         fail(f"the group's id {group!r} is not UTF-8, and every id is", USAGE)
