@@ -123,15 +123,16 @@ def _java(name: str, folder: Path, main: str) -> list[str]:
 
 def go() -> list[str]:
     """One binary with every Go client in it."""
-    return _go("go-clients", PROGRAMS / "go")
+    return go_program("go-clients", PROGRAMS / "go")
 
 
 def go_example() -> list[str]:
     """The Go client of the quick start."""
-    return _go("go-example", CLIENTS / "go")
+    return go_program("go-example", CLIENTS / "go")
 
 
-def _go(name: str, folder: Path) -> list[str]:
+def go_program(name: str, folder: Path) -> list[str]:
+    """A folder of Go, built."""
     compiler = need("go", "Go 1.26 or later")
     sources = [*folder.glob("*.go"), folder / "go.mod", folder / "go.sum"]
 
