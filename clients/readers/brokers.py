@@ -1,0 +1,154 @@
+"""The brokers of a cluster: who leads a partition, and a connection to that one.
+
+A reader asks for fixed versions, the oldest that Kafka 4 serves: all versions of aiokafka that we
+allow know them, and nothing later is needed to read.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from aiokafka.conn import create_conn
+from aiokafka.errors import KafkaConnectionError, KafkaError, for_code
+from aiokafka.protocol.metadata import MetadataRequest_v4
+
+from groupkeeper.clients.readers.errors import NoSuchPartition, NoSuchTopic
+
+if TYPE_CHECKING:
+    import ssl
+
+Connection: TypeAlias = Any
+"""aiokafka's, which has no types of its own."""
+
+REQUEST_TIMEOUT_MS = 30_000
+"""As long as Kafka's consumers wait for an answer."""
+UNKNOWN_TOPIC = 3
+_DEFAULT_PORT = 9092
+
+
+@dataclass(frozen=True)
+class KafkaSecurity:
+    """How to speak to brokers that ask who one is."""
+
+    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    ssl_context: ssl.SSLContext | None = None
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    username: str | None = None
+    password: str | None = None
+
+
+class FixedVersion:
+    """A request of one version, as aiokafka's connections take it: from 0.13 they ask a request to
+    prepare itself, before that they take it as it is.
+    """
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+
+    def prepare(self, _versions: object) -> Any:
+        """The request itself, whatever versions the broker has."""
+        return self._request
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._request, name)
+
+
+class BrokerAddress(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> BrokerAddress:
+        """Read ``host``, ``host:port`` or ``[v6]:port``."""
+        host, colon, port = text.strip().rpartition(":")
+        if not colon or text.endswith("]"):
+            host, port = text.strip(), str(_DEFAULT_PORT)
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f"{text!r} is no address of a broker: host:port is wanted")
+        return cls(host.strip("[]"), int(port))
+
+
+class Brokers:
+    """Finds the leader of a partition, and connects to it."""
+
+    def __init__(
+        self, addresses: str | Sequence[str], security: KafkaSecurity | None, client_id: str
+    ) -> None:
+        texts = addresses.split(",") if isinstance(addresses, str) else addresses
+        self._bootstrap = [BrokerAddress.parse(text) for text in texts]
+        if not self._bootstrap:
+            raise ValueError("no broker is named")
+        self._security = security or KafkaSecurity()
+        self._client_id = client_id
+        self._learnt: list[BrokerAddress] = []
+
+    async def connect_to_leader(self, topic: str, partition: int) -> Connection:
+        """Ask any broker who leads the partition, and return a connection to that one.
+
+        Raises NoSuchTopic and NoSuchPartition by what that broker knew at this moment.
+        """
+        asked, connection = await self._connect_to_any()
+        try:
+            request = MetadataRequest_v4([topic], False)  # makes no topic that nobody made
+            metadata = await connection.send(FixedVersion(request))
+            leader = self._leader(metadata, topic, partition)
+        except BaseException:
+            connection.close()
+            raise
+        if leader == asked:
+            return connection
+        connection.close()
+        return await self._connect(leader)
+
+    def _leader(self, metadata: Any, topic: str, partition: int) -> BrokerAddress:
+        nodes = {node: BrokerAddress(host, port) for node, host, port, _rack in metadata.brokers}
+        self._learnt = list(nodes.values())
+        (found,) = [each for each in metadata.topics if each[1] == topic]
+        if found[0] == UNKNOWN_TOPIC:
+            raise NoSuchTopic(topic)
+        _raise_for(found[0])
+        partitions = {each[1]: each for each in found[3]}
+        if partition not in partitions:
+            raise NoSuchPartition(topic, partition, len(partitions))
+        leader = partitions[partition][2]
+        if leader not in nodes:
+            raise KafkaConnectionError(f"{topic!r}/{partition} has no leader now")
+        return nodes[leader]
+
+    async def _connect_to_any(self) -> tuple[BrokerAddress, Connection]:
+        """Try every broker that is known, in an order of chance: all readers would else crowd
+        around the first.
+        """
+        known = list(dict.fromkeys([*self._bootstrap, *self._learnt]))
+        problems = []
+        for address in random.sample(known, len(known)):
+            try:
+                return address, await self._connect(address)
+            except (OSError, KafkaConnectionError) as error:
+                problems.append(f"{address.host}:{address.port}: {error or type(error).__name__}")
+        raise KafkaConnectionError("no broker can be reached: " + "; ".join(problems))
+
+    async def _connect(self, address: BrokerAddress) -> Connection:
+        security = self._security
+        return await create_conn(
+            address.host,
+            address.port,
+            client_id=self._client_id,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            security_protocol=security.protocol,
+            ssl_context=security.ssl_context,
+            sasl_mechanism=security.sasl_mechanism,
+            sasl_plain_username=security.username,
+            sasl_plain_password=security.password,
+        )
+
+
+def _raise_for(code: int) -> None:
+    if code:
+        error: KafkaError = for_code(code)()
+        raise error

@@ -1,0 +1,71 @@
+"""What ends a reader, an iterator, or a group of them."""
+
+from __future__ import annotations
+
+
+class ReaderError(Exception):
+    """The root of every error here."""
+
+
+class CannotRead(ReaderError):
+    """The broker refused, and will refuse again: no permission, or bytes that cannot be read."""
+
+
+class NoSuchTopic(ReaderError):
+    """The cluster has no such topic."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"the cluster has no topic {topic!r}")
+        self.topic = topic
+
+
+class NoSuchPartition(ReaderError):
+    """The topic has no such partition."""
+
+    def __init__(self, topic: str, partition: int, partitions: int) -> None:
+        super().__init__(
+            f"topic {topic!r} has no partition {partition}: it has {partitions}, from 0"
+        )
+        self.topic = topic
+        self.partition = partition
+
+
+class OffsetOutOfRange(ReaderError):
+    """The partition has no message at this offset, and never will have one there as the next."""
+
+    def __init__(self, topic: str, partition: int, offset: int, first: int, end: int) -> None:
+        super().__init__(
+            f"offset {offset} of {topic!r}/{partition} is out of range: a read may begin at "
+            f"{first} to {end}"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.first = first
+        self.end = end
+
+
+class NotReachable(ReaderError):
+    """No leader of the partition answered for as long as the reader was told to try."""
+
+
+class PartitionLost(ReaderError):
+    """This member may no longer read the partition: it was handed over, or the session ended."""
+
+    def __init__(self, topic: str, partition: int, reason: str) -> None:
+        super().__init__(f"{topic!r}/{partition} is no longer ours: {reason}")
+        self.topic = topic
+        self.partition = partition
+        self.reason = reason
+
+
+class NoPartitionFree(ReaderError):
+    """Each partition of the topic has an owner, and the caller did not want to wait."""
+
+    def __init__(self, topic: str, partitions: int) -> None:
+        super().__init__(f"all {partitions} partitions of {topic!r} have an owner")
+        self.topic = topic
+
+
+class IteratorClosed(ReaderError):
+    """A closed reader reads no more."""

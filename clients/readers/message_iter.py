@@ -1,0 +1,214 @@
+"""Iterators of messages: what each of them can do, and the one over a single partition."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Protocol
+
+from groupkeeper.clients.readers.errors import IteratorClosed
+from groupkeeper.clients.readers.message import Message
+from groupkeeper.clients.readers.partition_log import EARLIEST, LATEST, Batches
+
+
+class MessageIter(ABC):
+    """An async iterator of messages, which has to be closed.
+
+    ``take`` and ``ready`` are its two halves: they let iterators of iterators look at many of them
+    without holding a message of any.
+    """
+
+    @abstractmethod
+    def take(self) -> Message | None:
+        """Return the next message if it is here.
+
+        Raises StopAsyncIteration after the close, and once the error that ended the iterator.
+        """
+
+    @abstractmethod
+    async def ready(self) -> None:
+        """Wait until ``take`` has something to return or to raise."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End everything that reads, and raise an ExceptionGroup of the errors that were met and
+        that nobody was given.
+        """
+
+    def __aiter__(self) -> MessageIter:
+        return self
+
+    async def __anext__(self) -> Message:
+        message = self.take()
+        while message is None:
+            await self.ready()
+            message = self.take()
+        return message
+
+    async def aclose(self) -> None:
+        """Close it, under the name that ``contextlib.aclosing`` calls."""
+        await self.close()
+
+    async def __aenter__(self) -> MessageIter:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class MessageLog(Protocol):
+    """What an iterator reads from; ``PartitionLog`` is one."""
+
+    unsolved: dict[str, Exception]
+
+    async def fetch(self, offset: int) -> Batches: ...
+    async def find(self, where: int) -> int: ...
+    async def close(self) -> None: ...
+
+
+class PartitionIter(MessageIter):
+    """The messages of one partition, in their order.
+
+    It asks for more once no more than ``buffer`` messages wait here; with 0, once none waits and
+    somebody waits for one.
+    """
+
+    def __init__(
+        self,
+        partition_log: MessageLog,
+        start: int | Callable[[], Awaitable[int]],
+        buffer: int,
+        forget: Callable[[PartitionIter], None],
+    ) -> None:
+        self.position: int | None = start if isinstance(start, int) and start >= 0 else None
+        """The offset behind the last message that was taken; None until the first is known."""
+        self._log = partition_log
+        self._start = start
+        self._buffer = buffer
+        self._forget = forget
+        self._messages: deque[Message] = deque()
+        self._batches: Batches | None = None
+        self._error: Exception | None = None
+        self._is_closed = False
+        self._waiting = 0
+        self._fetching: asyncio.Task[None] | None = None
+        self._wanted = asyncio.Event()
+        self._arrived = asyncio.Event()
+
+    def take(self) -> Message | None:
+        if not self._messages and not self._unpack():
+            self._end()
+            return None
+        message = self._messages.popleft()
+        self.position = message.offset + 1
+        if self._buffer and len(self._messages) == self._buffer:
+            self._wanted.set()
+        return message
+
+    async def ready(self) -> None:
+        if self._fetching is None and not self._is_closed:
+            self._fetching = asyncio.create_task(self._fetch_for_ever())
+        self._waiting += 1
+        self._wanted.set()
+        try:
+            while not (self._messages or self._batches or self._error or self._is_closed):
+                self._arrived.clear()
+                await self._arrived.wait()
+        finally:
+            self._waiting -= 1
+
+    async def close(self) -> None:
+        errors = await self.end()
+        if errors:
+            raise ExceptionGroup("a reader met errors", errors)
+
+    async def end(self) -> list[Exception]:
+        """Close it, and return the errors that nobody was given instead of raising them."""
+        self._is_closed = True
+        self._messages.clear()
+        self._batches = None
+        self._arrived.set()
+        self._forget(self)
+        if self._fetching is not None:
+            self._fetching.cancel()
+            await asyncio.wait([self._fetching])
+        errors, self._log.unsolved = list(self._log.unsolved.values()), {}
+        error, self._error = self._error, None
+        return [error, *errors] if error is not None else errors
+
+    def fail(self, error: Exception) -> None:
+        """End the iterator with this error, before what still waits in it."""
+        self._messages.clear()
+        self._batches = None
+        self._error = error
+        if self._fetching is not None:
+            self._fetching.cancel()
+        self._arrived.set()
+
+    def _end(self) -> None:
+        """Raise what ended the iterator, once; nothing did if it only has to wait."""
+        error, self._error = self._error, None
+        if error is not None:
+            self._is_closed = True
+            raise error
+        if self._is_closed:
+            raise StopAsyncIteration
+
+    def _unpack(self) -> bool:
+        """Unpack batches until a message is here; False if there is none left."""
+        while not self._messages and self._batches is not None:
+            batches = self._batches
+            try:
+                self._messages.extend(batches.unpack())
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with the bytes ends us
+                self._batches = None
+                self._error = error
+                return False
+            if not batches.has_more():
+                self._batches = None
+                self._next_offset = batches.next_offset
+                self._wanted.set()
+        return bool(self._messages)
+
+    async def _fetch_for_ever(self) -> None:
+        try:
+            self._next_offset = await self._first_offset()
+            if self.position is None:
+                self.position = self._next_offset
+            while True:
+                while not self._wants_more():
+                    self._wanted.clear()
+                    await self._wanted.wait()
+                batches = await self._log.fetch(self._next_offset)
+                if batches.has_more():
+                    self._batches = batches
+                    self._arrived.set()
+        except Exception as error:  # noqa: BLE001 - raised by take
+            self._error = error
+            self._arrived.set()
+        finally:
+            await self._log.close()
+
+    def _wants_more(self) -> bool:
+        if self._batches is not None:
+            return False
+        if self._buffer:
+            return len(self._messages) <= self._buffer
+        return not self._messages and self._waiting > 0
+
+    async def _first_offset(self) -> int:
+        start = self._start if isinstance(self._start, int) else await self._start()
+        return await self._log.find(start) if start in (EARLIEST, LATEST) else start
+
+
+def closed() -> IteratorClosed:
+    """The error of a reader that is used after its close."""
+    return IteratorClosed("the reader is closed")

@@ -1,0 +1,87 @@
+"""One iterator over many, in fair turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+
+from groupkeeper.clients.readers.message import Message
+from groupkeeper.clients.readers.message_iter import MessageIter
+
+
+class MultiIter(MessageIter):
+    """Merges iterators: each that has a message gives one in its turn.
+
+    An iterator that fails ends this one with its error. With ``leave_out_failing`` it is left out,
+    and its error is raised by ``close``. Closing this one closes them all.
+    """
+
+    def __init__(
+        self, iterators: Iterable[MessageIter], *, leave_out_failing: bool = False
+    ) -> None:
+        self._turns = deque(iterators)
+        self._all = list(self._turns)
+        self._leaves_out = leave_out_failing
+        self._left_out: list[Exception] = []
+        self._asks: dict[MessageIter, asyncio.Task[None]] = {}
+
+    def take(self) -> Message | None:
+        turns = self._turns
+        for _ in range(len(turns)):
+            iterator = turns[0]
+            try:
+                message = iterator.take()
+            except StopAsyncIteration:
+                self._drop(iterator)
+            except Exception as error:
+                self._drop(iterator)
+                if not self._leaves_out:
+                    self._turns.clear()
+                    raise
+                self._left_out.append(error)
+            else:
+                turns.rotate(-1)
+                if message is not None:
+                    return message
+        if not turns:
+            raise StopAsyncIteration
+        return None
+
+    async def ready(self) -> None:
+        for iterator in self._turns:
+            if iterator not in self._asks:
+                self._asks[iterator] = asyncio.create_task(iterator.ready())
+        if self._asks:
+            # an ask that goes on is found again by the next call: cancelling it would lose a fetch
+            await asyncio.wait(self._asks.values(), return_when=asyncio.FIRST_COMPLETED)
+        for iterator in [each for each, ask in self._asks.items() if ask.done()]:
+            ask = self._asks.pop(iterator)
+            if not ask.cancelled():  # as a close does, which take then finds
+                ask.result()
+
+    async def close(self) -> None:
+        self._turns.clear()
+        asks, self._asks = list(self._asks.values()), {}
+        for ask in asks:
+            ask.cancel()
+        closing = [each.close() for each in self._all]
+        ended = await asyncio.gather(*asks, *closing, return_exceptions=True)
+        errors = [each for each in ended if isinstance(each, Exception)]
+        left_out, self._left_out = self._left_out, []
+        if left_out or errors:
+            raise ExceptionGroup("readers met errors", [*left_out, *_flat(errors)])
+
+    def _drop(self, iterator: MessageIter) -> None:
+        self._turns.remove(iterator)
+        ask = self._asks.pop(iterator, None)
+        if ask is not None:
+            ask.cancel()
+
+
+def _flat(errors: Iterable[Exception]) -> list[Exception]:
+    """The errors in groups, and groups of groups, one after the other."""
+    found: list[Exception] = []
+    for error in errors:
+        found.extend(_flat(error.exceptions) if isinstance(error, ExceptionGroup) else [error])
+    return found

@@ -1,0 +1,221 @@
+"""The log of one partition: fetches from its leader, which outlive a change of the leader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from aiokafka.errors import KafkaError, for_code
+from aiokafka.protocol.fetch import FetchRequest_v4
+from aiokafka.protocol.offset import OffsetRequest_v1
+from aiokafka.record.memory_records import MemoryRecords
+
+from groupkeeper.clients.readers.brokers import Brokers, Connection, FixedVersion
+from groupkeeper.clients.readers.errors import (
+    CannotRead,
+    NoSuchPartition,
+    NoSuchTopic,
+    NotReachable,
+    OffsetOutOfRange,
+    ReaderError,
+)
+from groupkeeper.clients.readers.message import Message
+from groupkeeper.storage.connections.backoff import Backoff
+
+EARLIEST = -2
+"""Where the partition begins now, as an offset to read from."""
+LATEST = -1
+"""Where it ends now."""
+
+UNKNOWN_FOR_S = 3.0
+"""A new topic, and one whose broker starts, is unknown to some brokers for a moment."""
+
+OFFSET_OUT_OF_RANGE = 1
+RETRIABLE = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 76, 78, 100, 103})
+"""The leader has moved, or is not ready: Kafka's table of errors calls these retriable."""
+
+
+@dataclass(frozen=True)
+class FetchLimits:
+    """What one Fetch asks for; the defaults are those of Kafka's consumers."""
+
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 1_048_576
+    give_up_ms: int | None = None
+    """How long to go on trying while no leader answers; None: for ever, as Kafka's consumers."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_wait_ms", "min_bytes", "max_bytes"):
+            value = getattr(self, name)
+            if not 0 <= value < 2**31:
+                raise ValueError(f"{name} is {value}: 0 to 2147483647 is wanted")
+        if self.max_bytes == 0:
+            raise ValueError("max_bytes is 0: nothing could be read")
+
+
+class Batches:
+    """The messages of one answer, batch by batch; a batch is unpacked when it is asked for."""
+
+    def __init__(self, topic: str, partition: int, offset: int, data: bytes) -> None:
+        self.next_offset = offset
+        """Behind all that was unpacked."""
+        self._topic = topic
+        self._partition = partition
+        self._records: Any = MemoryRecords(data)
+
+    def has_more(self) -> bool:
+        """True if a batch is left to unpack."""
+        return bool(self._records.has_next())
+
+    def unpack(self) -> Iterator[Message]:
+        """The messages of the next batch, from our offset on; none of a batch of control records.
+
+        Raises CannotRead if its checksum is wrong.
+        """
+        batch = self._records.next_batch()
+        if not batch.validate_crc():
+            raise CannotRead(
+                f"the checksum of the batch behind offset {self.next_offset} of "
+                f"{self._topic!r}/{self._partition} is wrong"
+            )
+        first, topic, partition = self.next_offset, self._topic, self._partition
+        # compaction takes messages out of a batch, and leaves its last offset
+        self.next_offset = max(first, batch.next_offset)
+        if batch.is_control_batch:
+            return iter(())
+        return (
+            Message(topic, partition, r.offset, r.key, r.value, r.timestamp, tuple(r.headers))
+            for r in batch
+            if r.offset >= first
+        )
+
+
+class PartitionLog:
+    """Asks the leader for messages, and looks for it again when it is another."""
+
+    def __init__(
+        self, brokers: Brokers, topic: str, partition: int, limits: FetchLimits | None = None
+    ) -> None:
+        self._brokers = brokers
+        self._topic = topic
+        self._partition = partition
+        self._limits = limits or FetchLimits()
+        self._connection: Connection | None = None
+        self._backoff = Backoff()
+        self._failing_since_s: float | None = None
+        self.unsolved: dict[str, Exception] = {}
+        """The errors since the last answer, one of each kind: what stands between us and a leader.
+        """
+
+    async def fetch(self, offset: int) -> Batches:
+        """Return what the leader has from this offset on, which may be nothing."""
+        while True:
+            try:
+                fetched = await self._fetch_once(offset)
+            except (OSError, KafkaError, NoSuchTopic, NoSuchPartition) as error:
+                await self._again_later(error)
+            else:
+                self._solved()
+                return fetched
+
+    async def find(self, where: int) -> int:
+        """Return the offset that EARLIEST or LATEST is now."""
+        while True:
+            try:
+                offset = await self._find_once(where)
+            except (OSError, KafkaError, NoSuchTopic, NoSuchPartition) as error:
+                await self._again_later(error)
+            else:
+                self._solved()
+                return offset
+
+    async def close(self) -> None:
+        """Close the connection, and wait until it is closed."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            closed = connection.close()
+            if closed is not None:
+                await closed
+
+    async def _fetch_once(self, offset: int) -> Batches:
+        limits = self._limits
+        request = FetchRequest_v4(
+            -1,
+            limits.max_wait_ms,
+            limits.min_bytes,
+            limits.max_bytes,
+            0,
+            [(self._topic, [(self._partition, offset, limits.max_bytes)])],
+        )
+        answer = await self._ask(request)
+        ((_topic, ((_partition, code, *_, data),)),) = answer.topics
+        if code == OFFSET_OUT_OF_RANGE:
+            first, end = await self._find_once(EARLIEST), await self._find_once(LATEST)
+            if not first <= offset <= end:
+                raise OffsetOutOfRange(self._topic, self._partition, offset, first, end)
+        self._raise_for(code)
+        return Batches(self._topic, self._partition, offset, data)
+
+    async def _find_once(self, where: int) -> int:
+        request = OffsetRequest_v1(-1, [(self._topic, [(self._partition, where)])])
+        answer = await self._ask(request)
+        ((_topic, ((_partition, code, _timestamp, offset),)),) = answer.topics
+        self._raise_for(code)
+        return int(offset)
+
+    async def _ask(self, request: Any) -> Any:
+        if self._connection is None:
+            self._connection = await self._brokers.connect_to_leader(self._topic, self._partition)
+        return await self._connection.send(FixedVersion(request))
+
+    def _raise_for(self, code: int) -> None:
+        if code in RETRIABLE or code == OFFSET_OUT_OF_RANGE:
+            error: KafkaError = for_code(code)()
+            raise error
+        if code:
+            raise CannotRead(
+                f"the broker refuses {self._topic!r}/{self._partition}: "
+                f"{for_code(code).__name__} ({code})"
+            )
+
+    def _solved(self) -> None:
+        if self.unsolved:
+            self.unsolved = {}
+            self._failing_since_s = None
+            self._backoff.succeeded()
+
+    async def _again_later(self, error: Exception) -> None:
+        """Wait before the next try, or raise what no further try will mend."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        if isinstance(error, KafkaError) and _is_final(error):
+            raise CannotRead(f"{type(error).__name__}: {error}") from error
+        now_s = asyncio.get_running_loop().time()
+        if self._failing_since_s is None:
+            self._failing_since_s = now_s
+        failing_s = now_s - self._failing_since_s
+        self.unsolved[type(error).__name__] = error
+        if isinstance(error, ReaderError) and failing_s >= UNKNOWN_FOR_S:
+            self.unsolved = {}
+            raise error
+        give_up_ms = self._limits.give_up_ms
+        if give_up_ms is not None and failing_s * 1000 >= give_up_ms:
+            self._give_up(error)
+        await asyncio.sleep(self._backoff.next_s())
+
+    def _give_up(self, error: Exception) -> NoReturn:
+        self.unsolved = {}
+        raise NotReachable(
+            f"no leader of {self._topic!r}/{self._partition} answered for "
+            f"{self._limits.give_up_ms} ms: {error}"
+        ) from error
+
+
+def _is_final(error: KafkaError) -> bool:
+    """True if the broker will say the same again; a connection that broke says nothing."""
+    code = getattr(error, "errno", None)
+    return not error.retriable and isinstance(code, int) and code not in RETRIABLE | {1, -1}

@@ -1,0 +1,91 @@
+"""A reader of one partition of Kafka, without a group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+
+from groupkeeper.clients.readers.brokers import Brokers, KafkaSecurity
+from groupkeeper.clients.readers.message_iter import PartitionIter, closed
+from groupkeeper.clients.readers.partition_log import EARLIEST, LATEST, FetchLimits, PartitionLog
+
+CLIENT_ID = "groupkeeper-reader"
+MOST_BUFFER = 1_000_000
+"""Messages; a larger buffer is memory that nobody counted."""
+
+
+class Reader:
+    """Reads one partition, as often and from wherever it is asked to.
+
+    Each iterator has a connection of its own, so that none waits for another. Nothing connects
+    before the first message is asked for.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a Fetch has, by its names
+        self,
+        brokers: str | Sequence[str],
+        topic: str,
+        partition: int,
+        buffer: int = 0,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 1_048_576,
+        *,
+        give_up_ms: int | None = None,
+        security: KafkaSecurity | None = None,
+        client_id: str = CLIENT_ID,
+    ) -> None:
+        if not 0 <= buffer <= MOST_BUFFER:
+            raise ValueError(f"buffer is {buffer}: 0 to {MOST_BUFFER} messages are wanted")
+        if partition < 0:
+            raise ValueError(f"partition is {partition}: 0 or more is wanted")
+        if not topic:
+            raise ValueError("no topic is named")
+        self.topic = topic
+        self.partition = partition
+        self._buffer = buffer
+        self._limits = FetchLimits(max_wait_ms, min_bytes, max_bytes, give_up_ms)
+        self._brokers = Brokers(brokers, security, client_id)
+        self._open: set[PartitionIter] = set()
+        self._is_closed = False
+
+    def read(self, offset: int = EARLIEST) -> PartitionIter:
+        """Return a new iterator that begins with this offset.
+
+        Without one it begins with the first message that the partition has; LATEST is behind the
+        last. What it meets is raised by the iterator: NoSuchTopic, NoSuchPartition,
+        OffsetOutOfRange, CannotRead.
+        """
+        if offset < 0 and offset not in (EARLIEST, LATEST):
+            raise ValueError(f"offset is {offset}: 0 or more, EARLIEST or LATEST is wanted")
+        return self._iterate(offset)
+
+    async def close(self) -> None:
+        """End every iterator, and raise an ExceptionGroup of the errors that they met and that
+        nobody was given.
+        """
+        self._is_closed = True
+        ended = await asyncio.gather(*(each.end() for each in list(self._open)))
+        errors = [error for errors in ended for error in errors]
+        if errors:
+            raise ExceptionGroup("readers met errors", errors)
+
+    async def __aenter__(self) -> Reader:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _iterate(self, start: int | Callable[[], Awaitable[int]]) -> PartitionIter:
+        if self._is_closed:
+            raise closed()
+        partition_log = PartitionLog(self._brokers, self.topic, self.partition, self._limits)
+        iterator = PartitionIter(partition_log, start, self._buffer, self._open.discard)
+        self._open.add(iterator)
+        return iterator

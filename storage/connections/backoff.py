@@ -1,0 +1,28 @@
+"""How long to wait before the next try."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass
+class Backoff:
+    """Doubles with each failure, up to a limit; a success starts over.
+
+    A fifth of each wait is chance, so that what failed together does not come back together.
+    """
+
+    first_ms: int = 100
+    most_ms: int = 1_000
+    failures: int = 0
+
+    def next_s(self) -> float:
+        """Count one failure and return how long to wait."""
+        wait_ms = min(self.most_ms, self.first_ms << min(self.failures, 30))
+        self.failures += 1
+        return wait_ms / 1000 * random.uniform(0.8, 1)  # noqa: S311 - spreads load, guards nothing
+
+    def succeeded(self) -> None:
+        """Start over."""
+        self.failures = 0

@@ -1,0 +1,75 @@
+"""A Kafka with messages to read: each says in its value where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from aiokafka import AIOKafkaProducer
+
+from tests.helpers.clients.real_kafka import RealKafka
+from tests.helpers.daemon.daemon import free_port
+from tests.helpers.wire.recording_proxy import RecordingProxy
+
+TOPIC = "events"
+PARTITIONS = 12
+MESSAGES = 100_000
+COUNTS = [MESSAGES // PARTITIONS + (p < MESSAGES % PARTITIONS) for p in range(PARTITIONS)]
+"""How many messages each partition has."""
+
+
+def value_at(partition: int, offset: int) -> bytes:
+    """What the message there holds."""
+    return f"{partition}/{offset}/".encode().ljust(100, b".")
+
+
+async def fill(bootstrap: str, topic: str, counts: Sequence[int]) -> None:
+    """Write messages of 100 bytes into each partition of a topic."""
+    async with AIOKafkaProducer(
+        bootstrap_servers=bootstrap, max_batch_size=32_768, enable_idempotence=True
+    ) as producer:
+        for partition, count in enumerate(counts):
+            batch = producer.create_batch()
+            for offset in range(count):
+                row = {"key": b"%d" % offset, "value": value_at(partition, offset)}
+                if batch.append(timestamp=1_700_000_000_000 + offset, **row) is None:
+                    await producer.send_batch(batch, topic, partition=partition)
+                    batch = producer.create_batch()
+                    batch.append(timestamp=1_700_000_000_000 + offset, **row)
+            await producer.send_batch(batch, topic, partition=partition)
+        await producer.flush()
+
+
+class Watched:
+    """A broker with a second listener behind a proxy that sees every request."""
+
+    def __init__(self, directory: Path) -> None:
+        self.kafka = RealKafka(directory, {TOPIC: PARTITIONS, "empty": 1, "short": 2})
+        inner, outer = free_port(), free_port()
+        plain, seen = f"PLAINTEXT://127.0.0.1:{self.kafka.port}", "SEEN://127.0.0.1"
+        self.kafka.settings = {
+            "broker.session.timeout.ms": 3_000,  # a broker that was killed is let in again after it
+            "broker.heartbeat.interval.ms": 500,
+            "listeners": f"{plain},{seen}:{inner},CONTROLLER://127.0.0.1:{self.kafka.port + 1}",
+            "advertised.listeners": f"{plain},{seen}:{outer}",
+            "listener.security.protocol.map": (
+                "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SEEN:PLAINTEXT"
+            ),
+        }
+        self.kafka.start()
+        self.proxy = RecordingProxy(outer, inner)
+        self.watched = f"127.0.0.1:{outer}"
+
+    @property
+    def bootstrap(self) -> str:
+        """Past the proxy."""
+        return self.kafka.bootstrap
+
+    def fetches(self) -> int:
+        """How many Fetch requests passed the proxy since the last call."""
+        return sum((f.api_key, f.direction) == (1, "request") for f in self.proxy.take())
+
+    def stop(self) -> None:
+        """End both."""
+        self.proxy.stop()
+        self.kafka.stop()
