@@ -202,7 +202,7 @@ async def test_a_closed_connection_holds_nothing_though_its_join_stays_parked(
     peer = Peer(server)
     peer.send(commit(1), large_join(100_000, 2), heartbeat(3), unfinished(MIB))
     assert server.budget.held_bytes > MIB
-    kept = coordinator.tickets[1]
+    committed, kept = coordinator.tickets
     await turns(2)
     if closed_by == "us":
         server.sweep(0, 1)
@@ -218,6 +218,7 @@ async def test_a_closed_connection_holds_nothing_though_its_join_stays_parked(
     finally:
         gc.enable()
     assert server.budget.held_bytes == 0
+    assert committed.frame == b""
     assert (kept.frame, kept.asked, kept.reply) == (b"", None, None)
     kept.resolve(JOINED)  # the member's life goes on, and nobody hears of it
     assert kept.reply is None

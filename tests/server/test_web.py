@@ -181,6 +181,7 @@ async def test_health_is_never_behind_the_cap(serve):
     for reader, _ in peers[:20]:  # those that were silent for longest
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
+    assert set(refused) == {"too_many_connections"}, "none of them had to wait for a time limit"
     await gone(peers)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -143,6 +145,8 @@ def test_one_that_hangs_is_ended_and_told(
 
 
 async def test_a_store_whose_sealing_hangs_is_closed_all_the_same(tmp_path: Path) -> None:
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
     settings = SealSettings(directory=tmp_path / "log")
     storage = sealed(tmp_path, settings)
     owner = await Owner(storage).start()
@@ -152,6 +156,10 @@ async def test_a_store_whose_sealing_hangs_is_closed_all_the_same(tmp_path: Path
     os.kill(child, signal.SIGSTOP)
     await storage.close()
     await until(lambda: children() == [])
+    await until(lambda: "log-sealer" not in {thread.name for thread in threading.enumerate()})
+    await asyncio.sleep(0)
+    gc.collect()
+    assert told == [], "what failed after the end is nobody's"
 
 
 async def test_a_store_is_served_while_an_earlier_process_hangs(

@@ -171,8 +171,10 @@ class SealedStorage:
         thread.stop()
         await asyncio.wait([finishing, closing], timeout=CLOSE_S)
         if not closing.done():
+            finishing.cancel()  # nobody waits for its failure
             self._sealing.abandon()
-        if finishing.done() and finishing.exception() is None and task is not None:
+        has_finished = finishing.done() and not finishing.cancelled()
+        if has_finished and finishing.exception() is None and task is not None:
             with suppress(StorageError):
                 await self._note()
 
