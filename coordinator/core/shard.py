@@ -148,7 +148,7 @@ class Shard(ShardState):
     def _restore(self, group: Group) -> None:
         group.restore()
         for member in group.members.values():
-            rebalance.restart_session(self, member)
+            self.restart_session(member)
         if len(group.members) > self.limits.group_max_size:
             rebalance.prepare(self, group, "group_max_size", "")
 

@@ -6,12 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from groupkeeper.coordinator.core.cluster.group_configs import NO_OVERRIDES, GroupOverrides
-from groupkeeper.coordinator.core.cluster.image import TopicImage
+from groupkeeper.coordinator.core.cluster.image import ANY_PARTITION, TopicImage, TopicInfo
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind, Deadlines
 from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.events import Event
 from groupkeeper.coordinator.core.groups.census import Census, Tally
-from groupkeeper.coordinator.core.groups.group import Group, encoded_bytes, metadata_bytes
+from groupkeeper.coordinator.core.groups.group import (
+    Group,
+    Member,
+    encoded_bytes,
+    metadata_bytes,
+)
 from groupkeeper.coordinator.core.groups.group_bytes import (
     SAVED_OFFSET_BYTES,
     text_bytes,
@@ -103,6 +108,13 @@ class ShardState:
         """Return the configs of this group."""
         return self.overrides.get(group.group_id, NO_OVERRIDES)
 
+    def find_topic(self, name: str, topic_id: str, *, by_id: bool) -> TopicInfo | None:
+        """Return a topic by the client's name or id for it, or None if it does not exist."""
+        image = self.image
+        if image.accepts_any:
+            return TopicInfo(name or topic_id, "", ANY_PARTITION)
+        return image.by_id.get(topic_id) if by_id else image.by_name.get(name)
+
     # --- effects ---
 
     def reply(self, ticket: Ticket, result: Result, waits: bool = True) -> None:
@@ -150,6 +162,21 @@ class ShardState:
     def arm(self, deadline: Deadline, at_ms: int) -> None:
         """Set or move a deadline."""
         if self.deadlines.arm(deadline, at_ms):
+            self.step.sets_alarm = True
+
+    def begin_session(self, member: Member, length_ms: int) -> None:
+        """Start a session of this length. A new member's session runs even while its join is
+        parked.
+        """
+        member.session_length_ms = length_ms
+        self.arm(member.session, self.now.monotonic_ms + length_ms)
+
+    def restart_session(self, member: Member) -> None:
+        """Start the member's session again, at full length (Kafka:
+        rescheduleClassicGroupMemberHeartbeat).
+        """
+        member.session_length_ms = length_ms = member.session_timeout_ms
+        if self.deadlines.arm(member.session, self.now.monotonic_ms + length_ms):
             self.step.sets_alarm = True
 
     # --- hard state ---

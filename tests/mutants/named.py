@@ -19,16 +19,16 @@ HANDLERS: Final = "coordinator/handlers"
 TIMERS: Final = (
     Named(
         f"{CORE}/classic/membership.py",
-        "    rebalance.restart_session(shard, group.members[request.member_id])\n"
+        "    shard.restart_session(group.members[request.member_id])\n"
         "    shard.reply(ticket, answer, waits=False)",
         "    shard.reply(ticket, answer, waits=False)",
         "a heartbeat does not restart the session: members that live are evicted",
     ),
     Named(
-        f"{CORE}/classic/rebalance.py",
-        "    if shard.deadlines.arm(member.session, shard.now.monotonic_ms + length_ms):\n"
-        "        shard.step.sets_alarm = True\n",
-        "    shard.deadlines.arm(member.session, shard.now.monotonic_ms + length_ms)\n",
+        f"{CORE}/state.py",
+        "        if self.deadlines.arm(member.session, self.now.monotonic_ms + length_ms):\n"
+        "            self.step.sets_alarm = True\n",
+        "        self.deadlines.arm(member.session, self.now.monotonic_ms + length_ms)\n",
         "a heartbeat that shortens a session sets no alarm: the member is evicted when something "
         "else is due",
     ),

@@ -90,7 +90,7 @@ def _asked(shard: ShardState, request: OffsetCommit, result: Any) -> dict[_Offse
     }
     asked: dict[_Offset, int] = {}
     for topic, topic_id, partitions in request.topics:
-        info = shard.image.find(topic, topic_id, by_id=request.by_topic_id)
+        info = shard.find_topic(topic, topic_id, by_id=request.by_topic_id)
         for number, _, _, metadata in partitions:
             if info is not None and (topic, topic_id, number) in told:
                 size = len((metadata or "").encode())

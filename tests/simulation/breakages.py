@@ -271,13 +271,13 @@ def heartbeat_does_not_count(patch: Patch) -> None:
     beat = membership.heartbeat
 
     def unheard(shard: ShardState, request: Heartbeat, ticket: Any) -> None:
-        patch.setattr(membership.rebalance, "restart_session", lambda *_: None)
+        patch.setattr(ShardState, "restart_session", lambda *_: None)
         try:
             beat(shard, request, ticket)
         finally:
-            patch.setattr(membership.rebalance, "restart_session", restart)
+            patch.setattr(ShardState, "restart_session", restart)
 
-    restart = membership.rebalance.restart_session
+    restart = ShardState.restart_session
     patch.setitem(FUNCTION_OF, Heartbeat, unheard)
 
 

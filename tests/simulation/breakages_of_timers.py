@@ -54,7 +54,7 @@ def session_begins_again(patch: Patch) -> None:
         if member is None:
             end(shard, group, member_id)
         else:
-            rebalance.restart_session(shard, member)
+            shard.restart_session(member)
 
     patch.setattr(membership, "session_due", forgiving)
 
@@ -149,7 +149,7 @@ def _unheard(function: Callable[..., None]) -> Callable[..., None]:
 
     def unheard(*arguments: Any) -> None:
         with pytest.MonkeyPatch.context() as meanwhile:
-            meanwhile.setattr(rebalance, "restart_session", lambda *_: None)
+            meanwhile.setattr(ShardState, "restart_session", lambda *_: None)
             function(*arguments)
 
     return unheard

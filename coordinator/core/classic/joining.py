@@ -242,7 +242,7 @@ def _add(
     group.park_join(member, ticket)
     # Without this session a new member whose client gave up would stay as long as its join is
     # parked.
-    rebalance.begin_session(shard, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
+    shard.begin_session(member, NEW_MEMBER_JOIN_TIMEOUT_MS)
     _note_join(shard, group, member, request, replaces=None)
     rebalance.follow_up(shard, group, AFTER_JOIN[group.state], "member_join", member_id)
 
@@ -352,7 +352,7 @@ def _take_over(
     # Until the first heartbeat the session keeps the old member's timeout: Kafka restarts it before
     # it reads the new timeouts (updateStaticMemberThenRebalanceOrCompleteJoin).
     member.session_timeout_ms = old.session_timeout_ms
-    rebalance.restart_session(shard, member)
+    shard.restart_session(member)
     member.session_timeout_ms = request.session_timeout_ms
     group.replace(old, member)
     shard.note_metadata()

@@ -77,7 +77,7 @@ def heartbeat(shard: ShardState, request: Heartbeat, ticket: Ticket) -> None:
         shard.reply(ticket, error)
         return
     answer = HEARTBEAT_ANSWER[group.state]
-    rebalance.restart_session(shard, group.members[request.member_id])
+    shard.restart_session(group.members[request.member_id])
     shard.reply(ticket, answer, waits=False)
 
 

@@ -203,7 +203,7 @@ def _answer_joins(shard: ShardState, group: Group) -> None:
         if ticket is not None:
             shard.reply(ticket, generation_result(group, member))
         member.is_new = False
-        restart_session(shard, member)
+        shard.restart_session(member)
         group.pending_sync.add(member.member_id)
 
 
@@ -248,7 +248,7 @@ def answer_sync(shard: ShardState, group: Group, member: Member, error: ErrorCod
     ticket, member.parked_sync = member.parked_sync, None
     assert ticket is not None, "nothing is parked"
     shard.reply(ticket, sync_result(group, member, error))
-    restart_session(shard, member)
+    shard.restart_session(member)
 
 
 def sync_result(group: Group, member: Member, error: ErrorCode) -> SyncGroupResult:
@@ -258,22 +258,6 @@ def sync_result(group: Group, member: Member, error: ErrorCode) -> SyncGroupResu
     return SyncGroupResult(
         ErrorCode.NONE, member.assignment, group.protocol_type, group.protocol_name
     )
-
-
-def restart_session(shard: ShardState, member: Member) -> None:
-    """Restart a member\'s session. A new member\'s session runs even while its join is parked.
-
-    Kafka: rescheduleClassicGroupMemberHeartbeat.
-    """
-    member.session_length_ms = length_ms = member.session_timeout_ms
-    if shard.deadlines.arm(member.session, shard.now.monotonic_ms + length_ms):
-        shard.step.sets_alarm = True
-
-
-def begin_session(shard: ShardState, member: Member, length_ms: int) -> None:
-    """Start a session of this length."""
-    member.session_length_ms = length_ms
-    shard.arm(member.session, shard.now.monotonic_ms + length_ms)
 
 
 def evict(shard: ShardState, group: Group, member: Member, reason: str) -> None:

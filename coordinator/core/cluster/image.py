@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-_ANY_PARTITION = 2**31
+ANY_PARTITION = 2**31
 """The partition count of every topic if the host keeps no topics: every index exists."""
 
 
@@ -28,12 +28,6 @@ class TopicImage:
     """True if there is no source of topics (embedded use). Every topic and partition then exists,
     without an id.
     """
-
-    def find(self, name: str, topic_id: str, *, by_id: bool) -> TopicInfo | None:
-        """Return a topic by the client's name or id for it, or None if it does not exist."""
-        if self.accepts_any:
-            return TopicInfo(name or topic_id, "", _ANY_PARTITION)
-        return self.by_id.get(topic_id) if by_id else self.by_name.get(name)
 
     @classmethod
     def of(cls, *topics: TopicInfo) -> TopicImage:

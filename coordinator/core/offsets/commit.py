@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from operator import itemgetter
 from typing import Final, TypeAlias
 
-from groupkeeper.coordinator.core.classic import rebalance
 from groupkeeper.coordinator.core.classic.request_events import note_created
-from groupkeeper.coordinator.core.cluster.image import TopicImage, TopicInfo
+from groupkeeper.coordinator.core.cluster.image import TopicInfo
 from groupkeeper.coordinator.core.dispatch import handles
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import (
@@ -90,7 +89,7 @@ def commit_offsets(shard: ShardState, request: OffsetCommit, ticket: Ticket) -> 
         _reply_each(shard, request, ticket, errors)
         return
     if group is not None and group.state in COMMIT_EXTENDS_SESSION:
-        rebalance.restart_session(shard, group.members[request.member_id])
+        shard.restart_session(group.members[request.member_id])
     if errors or judged.has_bare_topics:
         _reply_each(shard, request, ticket, errors)
     else:
@@ -175,7 +174,7 @@ def _judge(shard: ShardState, group: Group | None, request: OffsetCommit) -> _Ju
         if not partitions:
             judged.has_bare_topics = True
             continue
-        info = shard.image.find(name, topic_id, by_id=by_id)
+        info = shard.find_topic(name, topic_id, by_id=by_id)
         if info is None:
             judged.errors.update({(topic_at, at): _absent(by_id) for at in range(len(partitions))})
             continue
@@ -300,7 +299,7 @@ def _refuse_too_much(
     if not refused:
         return
     for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
-        info = shard.image.find(name, topic_id, by_id=request.by_topic_id)
+        info = shard.find_topic(name, topic_id, by_id=request.by_topic_id)
         for at, part in enumerate(partitions):
             if info is not None and (info.name, part[0]) in refused:
                 error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
@@ -377,7 +376,7 @@ def _refuse(
     shard: ShardState, group: Group | None, request: OffsetCommit, ticket: Ticket, error: ErrorCode
 ) -> None:
     """Answer a commit that its group or member may not make."""
-    errors = _not_existing(shard.image, request)
+    errors = _not_existing(shard, request)
     if _reaches_group(request, errors):
         if group is not None:
             _note_rejected(shard, group, request, error)
@@ -386,12 +385,12 @@ def _refuse(
         _reply_each(shard, request, ticket, errors)
 
 
-def _not_existing(image: TopicImage, request: OffsetCommit) -> _Errors:
+def _not_existing(shard: ShardState, request: OffsetCommit) -> _Errors:
     """Reject the partitions that do not exist (docs/spec/offsets.md#commit, steps 2 and 3)."""
     errors: _Errors = {}
     by_id = request.by_topic_id
     for topic_at, (name, topic_id, partitions) in enumerate(request.topics):
-        info = image.find(name, topic_id, by_id=by_id)
+        info = shard.find_topic(name, topic_id, by_id=by_id)
         count = 0 if info is None else info.partitions
         error = _absent(by_id) if info is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for at, part in enumerate(partitions):
@@ -435,12 +434,12 @@ def _reply_commit(
 
 def _reply_each(shard: ShardState, request: OffsetCommit, ticket: Ticket, errors: _Errors) -> None:
     """Answer with an error for each partition."""
-    topics = _rejected_first(shard.image, request, errors)
+    topics = _rejected_first(shard, request, errors)
     shard.reply(ticket, OffsetCommitResult(ErrorCode.NONE, topics))
 
 
 def _rejected_first(
-    image: TopicImage, request: OffsetCommit, errors: _Errors
+    shard: ShardState, request: OffsetCommit, errors: _Errors
 ) -> list[CommittedTopicResult]:
     """Return the results in Kafka's order: topics with early rejections first.
 
@@ -454,7 +453,7 @@ def _rejected_first(
     absent = {
         topic_at
         for topic_at, (name, topic_id, partitions) in enumerate(request.topics)
-        if not partitions and image.find(name, topic_id, by_id=by_id) is None
+        if not partitions and shard.find_topic(name, topic_id, by_id=by_id) is None
     }
     if not absent and _EARLY.isdisjoint(errors.values()):
         return _as_requested(request, errors)

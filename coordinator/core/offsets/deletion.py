@@ -120,13 +120,12 @@ def _judge(
     shard: ShardState, group: Group, request: OffsetDelete
 ) -> tuple[dict[str, Rows], list[tuple[str, Rows]]]:
     """Return the unknown partitions by topic, and the result of each other partition."""
-    image = shard.image
     unknown: dict[str, Rows] = {}
     judged: list[tuple[str, Rows]] = []
     for topic, partitions in request.topics:
-        info = image.find(topic, "", by_id=False)
+        info = shard.find_topic(topic, "", by_id=False)
         count = 0 if info is None else info.partitions
-        known = [p for p in partitions if image.accepts_any or 0 <= p < count]
+        known = [p for p in partitions if shard.image.accepts_any or 0 <= p < count]
         if info is None or len(known) < len(partitions):
             missing = [p for p in partitions if not 0 <= p < count]
             rows = [(p, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for p in missing]

@@ -43,7 +43,7 @@ def fetch_offsets(shard: ShardState, request: OffsetFetch, ticket: Ticket) -> No
     elif request.topics is None:
         topics = _all_stored(shard.image, offsets, by_id=request.by_topic_id)
     else:
-        topics = _named(shard.image, offsets, request.topics, by_id=request.by_topic_id)
+        topics = _named(shard, offsets, request.topics, by_id=request.by_topic_id)
     shard.reply(ticket, OffsetFetchResult(_NONE, topics))
 
 
@@ -52,7 +52,7 @@ def _is_large(group: Group) -> bool:
 
 
 def _named(
-    image: TopicImage,
+    shard: ShardState,
     offsets: dict[str, dict[int, SavedOffset]],
     topics: list[FetchTopic],
     *,
@@ -61,7 +61,7 @@ def _named(
     fetched: list[FetchedTopic] = []
     unknown: list[FetchedTopic] = []
     for name, topic_id, partitions in topics:
-        info = image.find(name, topic_id, by_id=by_id)
+        info = shard.find_topic(name, topic_id, by_id=by_id)
         if info is None and by_id:
             nothing = [_nothing(p, ErrorCode.UNKNOWN_TOPIC_ID) for p in partitions]
             unknown.append((name, topic_id, nothing))
