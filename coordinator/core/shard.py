@@ -16,6 +16,7 @@ from groupkeeper.coordinator.core.cluster.image import TopicImage
 from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.dispatch import FUNCTION_OF
 from groupkeeper.coordinator.core.groups.group import Group
+from groupkeeper.coordinator.core.groups.saved import restore
 from groupkeeper.coordinator.core.offsets import commit, deletion, fetch, retention
 from groupkeeper.coordinator.core.offsets import sweep as topic_sweep
 from groupkeeper.coordinator.core.records import Record
@@ -146,7 +147,8 @@ class Shard(ShardState):
         return step
 
     def _restore(self, group: Group) -> None:
-        group.restore()
+        restore(group)
+        group.subscribed_topics = rebalance.subscribed_topics(group)
         for member in group.members.values():
             self.restart_session(member)
         if len(group.members) > self.limits.group_max_size:

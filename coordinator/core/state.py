@@ -12,17 +12,16 @@ from groupkeeper.coordinator.core.declarations import Result
 from groupkeeper.coordinator.core.events import Event
 from groupkeeper.coordinator.core.groups.census import Census, Tally
 from groupkeeper.coordinator.core.groups.group import (
+    SAVED_OFFSET_BYTES,
     Group,
     Member,
     encoded_bytes,
     metadata_bytes,
-)
-from groupkeeper.coordinator.core.groups.group_bytes import (
-    SAVED_OFFSET_BYTES,
     text_bytes,
     topic_bytes,
 )
 from groupkeeper.coordinator.core.groups.lost_offsets import StoredOffset
+from groupkeeper.coordinator.core.groups.saved import to_record
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.records import (
     AdoptedTopic,
@@ -137,7 +136,7 @@ class ShardState:
     def record_group(self, group: Group) -> None:
         """Record a group's live metadata."""
         assigned = sum([len(member.assignment) for member in group.members.values()])
-        self.record(group.to_record(), group.size_bytes + encoded_bytes(assigned))
+        self.record(to_record(group), group.size_bytes + encoded_bytes(assigned))
 
     def record_removed(self, group: Group, offsets: Sequence[StoredOffset]) -> None:
         """Record the deletion of offsets."""

@@ -36,8 +36,9 @@ OWN: Final[Mapping[str, Sequence[str]]] = {
     "coordinator/core/groups/group": (
         "coordinator/core/classic/test_join",
         "coordinator/core/classic/test_static_members",
-        "coordinator/core/test_restart",
+        "coordinator/core/offsets/test_room",
     ),
+    "coordinator/core/groups/saved": ("coordinator/core/test_restart",),
     "coordinator/core/cluster/group_configs": (
         "coordinator/core/cluster/test_changes",
         "coordinator/core/cluster/test_group_configs",

@@ -171,13 +171,13 @@ FOLDS: Final = (
 
 LIMITS: Final = (
     Named(
-        f"{CORE}/groups/group_bytes.py",
+        f"{CORE}/offsets/room.py",
         "        if grows_by > 0 and room_bytes < grows_by:",
         "        if room_bytes < grows_by:",
         "a commit that makes a group at its bound smaller is refused",
     ),
     Named(
-        f"{CORE}/groups/group_bytes.py",
+        f"{CORE}/offsets/room.py",
         "growth[key] = max(grows_by, growth.get(key, grows_by))",
         "growth[key] = min(grows_by, growth.get(key, grows_by))",
         "an offset that a commit names small and large counts with the small one: a group grows "
@@ -196,7 +196,7 @@ LIMITS: Final = (
         "a commit of exactly the largest size is refused",
     ),
     Named(
-        f"{CORE}/groups/group_bytes.py",
+        f"{CORE}/offsets/room.py",
         "            room_bytes -= topic_bytes(topic.topic)",
         "            pass",
         "names of new topics take no room: a group grows beyond its bound",

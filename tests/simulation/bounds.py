@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from groupkeeper.coordinator.core.errors import ErrorCode
+from groupkeeper.coordinator.core.groups.saved import to_record
 from groupkeeper.coordinator.core.records import SavedGroup
 from groupkeeper.coordinator.core.requests import JoinGroup, OffsetCommit, Request
 from groupkeeper.coordinator.core.state import ShardState
@@ -110,7 +111,7 @@ def _encoded_bytes(shard: ShardState, group_id: str) -> int:
     saved, group = shard.saved(group_id), shard.groups.get(group_id)
     if saved is None or group is None:
         return 0
-    members = None if saved.metadata is None else group.to_record()
+    members = None if saved.metadata is None else to_record(group)
     return len(encode_record(SavedGroup(group_id, members, saved.offsets)))
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from groupkeeper.coordinator.core import state
 from groupkeeper.coordinator.core.classic import joining, membership
 from groupkeeper.coordinator.core.dispatch import FUNCTION_OF
 from groupkeeper.coordinator.core.errors import ErrorCode
@@ -127,13 +128,13 @@ def generation_goes_back(patch: Patch) -> None:
     def forgetful(self: ShardState, record: Any) -> None:
         apply(self, record)
 
-    def to_record(self: Group) -> GroupRecord:
-        record = told(self)
+    def to_record(group: Group) -> GroupRecord:
+        record = told(group)
         return msgspec.structs.replace(record, generation_id=max(0, record.generation_id % 3))
 
-    told = Group.to_record
+    told = state.to_record
     patch.setattr(ShardState, "apply", forgetful)
-    patch.setattr(Group, "to_record", to_record)
+    patch.setattr(state, "to_record", to_record)
 
 
 def owned_twice(patch: Patch) -> None:

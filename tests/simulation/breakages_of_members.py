@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from groupkeeper.coordinator.core import shard
 from groupkeeper.coordinator.core.classic import membership, rebalance
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.events import Event, MemberEvicted
@@ -127,25 +128,25 @@ def static_members_are_put_out(patch: Patch) -> None:
 
 def type_of_an_empty_group_is_not_loaded(patch: Patch) -> None:
     """It looks like one that never had members."""
-    restore = Group.restore
+    restore = shard.restore
 
-    def forgetful(self: Group) -> None:
-        restore(self)
-        if not self.members:
-            self.protocol_type = None
+    def forgetful(group: Group) -> None:
+        restore(group)
+        if not group.members:
+            group.protocol_type = None
 
-    patch.setattr(Group, "restore", forgetful)
+    patch.setattr(shard, "restore", forgetful)
 
 
 def one_member_subscribes_for_all(patch: Patch) -> None:
-    compute = Group.compute_subscribed_topics
+    compute = rebalance.subscribed_topics
 
-    def of_the_first(self: Group) -> frozenset[str] | None:
+    def of_the_first(group: Group) -> frozenset[str] | None:
         with pytest.MonkeyPatch.context() as meanwhile:
-            meanwhile.setattr(self, "members", dict([*self.members.items()][:1]))
-            return compute(self)
+            meanwhile.setattr(group, "members", dict([*group.members.items()][:1]))
+            return compute(group)
 
-    patch.setattr(Group, "compute_subscribed_topics", of_the_first)
+    patch.setattr(rebalance, "subscribed_topics", of_the_first)
 
 
 MEMBERS: Final[dict[str, tuple[Callable[[Patch], None], str]]] = {

@@ -5,6 +5,7 @@ load makes another of it where it is not, or has made one.
 from __future__ import annotations
 
 from groupkeeper.coordinator.core.groups.group import CONSUMER, Group
+from groupkeeper.coordinator.core.groups.saved import to_record
 from groupkeeper.coordinator.core.records import GroupRecord
 from groupkeeper.coordinator.core.requests import GroupState
 from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, subscribed_topics
@@ -15,7 +16,7 @@ def check_rest(group: Group) -> None:
     saved = group.saved
     if saved is None or group.state not in (GroupState.EMPTY, GroupState.STABLE):
         return
-    live = group.to_record()
+    live = to_record(group)
     assert live == saved, f"{group.group_id}: at rest as {live}, its record is {saved}"
     if group.state is GroupState.STABLE:
         wanted, known = _consumed(saved), group.subscribed_topics

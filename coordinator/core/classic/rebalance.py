@@ -14,7 +14,7 @@ from groupkeeper.coordinator.core.events import (
     RebalanceStart,
     of_client,
 )
-from groupkeeper.coordinator.core.groups.group import Group, Member
+from groupkeeper.coordinator.core.groups.group import CONSUMER, Group, Member
 from groupkeeper.coordinator.core.groups.transitions import MembershipChange
 from groupkeeper.coordinator.core.requests import (
     GroupState,
@@ -22,6 +22,7 @@ from groupkeeper.coordinator.core.requests import (
     SyncGroupResult,
 )
 from groupkeeper.coordinator.core.state import ShardState
+from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, all_subscribed_topics
 
 
 def follow_up(
@@ -159,7 +160,7 @@ def complete_join_phase(shard: ShardState, group: Group) -> None:
     group.next_generation()
     if group.members:
         group.protocol_name = group.select_protocol()
-        group.subscribed_topics = group.compute_subscribed_topics()
+        group.subscribed_topics = subscribed_topics(group)
         group.transition_to(GroupState.COMPLETING_REBALANCE, now.wall_ms)
         _answer_joins(shard, group)
         shard.arm(group.sync_phase, now.monotonic_ms + group.largest_rebalance_timeout_ms())
@@ -179,6 +180,22 @@ def complete_join_phase(shard: ShardState, group: Group) -> None:
             leader_id=group.leader_id,
         )
     )
+
+
+def subscribed_topics(group: Group) -> frozenset[str] | None:
+    """Return the union of the members' subscriptions, or None if they are unknown.
+
+    They are unknown if they cannot be decoded, or have too many names to read in one step. Every
+    topic then counts as subscribed.
+    """
+    if group.protocol_type != CONSUMER:
+        return None
+    try:
+        return all_subscribed_topics(
+            [m.metadata(group.protocol_name) for m in group.members.values()]
+        )
+    except ConsumerProtocolError:
+        return None
 
 
 def _elect_leader(group: Group) -> bool:

@@ -2,8 +2,6 @@
 
 See docs/design.md#hard-state. Only ``ShardState.apply`` replaces ``saved`` and ``offsets``.
 Everything else is live, and is rebuilt from the saved state when a shard loads.
-
-Long because it is the state of a group, saved and live, and every question about it.
 """
 
 from __future__ import annotations
@@ -16,10 +14,9 @@ from groupkeeper.coordinator.core.deadlines import Deadline, DeadlineKind
 from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.groups.census import Tally
 from groupkeeper.coordinator.core.groups.transitions import PREDECESSORS
-from groupkeeper.coordinator.core.records import GroupRecord, SavedGroup, SavedMember, SavedOffset
+from groupkeeper.coordinator.core.records import GroupRecord, SavedGroup, SavedOffset
 from groupkeeper.coordinator.core.requests import Client, GroupState, JoinedMember, JoinProtocol
 from groupkeeper.coordinator.core.step import Ticket
-from groupkeeper.protocol.consumer_protocol import ConsumerProtocolError, all_subscribed_topics
 
 CONSUMER = "consumer"
 """The protocol type whose metadata we can decode. The metadata of others, like Connect, is opaque.
@@ -32,6 +29,18 @@ _NONE: Final = ErrorCode.NONE
 
 MEMBER_OVERHEAD_BYTES = 512
 """What a member adds to a record besides its strings and bytes; deliberately too high."""
+
+SAVED_OFFSET_BYTES: Final = 128
+"""An upper bound of one saved offset, without its metadata."""
+
+_SAVED_TOPIC_BYTES: Final = 16
+"""An upper bound of one saved topic, without its name and its offsets."""
+
+_SHORT_CHARS: Final = 32
+_LONGEST_ESCAPE: Final = 6
+"""Bytes that one character can have in JSON."""
+_ESCAPED: Final = bytes(range(32)) + b'"\\\x7f'
+"""Characters whose JSON may differ from their UTF-8."""
 
 
 class Member:
@@ -113,6 +122,25 @@ def encoded_bytes(length: int) -> int:
 def metadata_bytes(protocols: tuple[JoinProtocol, ...]) -> int:
     """Return the size of a member's metadata for all protocols that it offers."""
     return sum([len(protocol.metadata) for protocol in protocols])
+
+
+def text_bytes(text: str) -> int:
+    """Return an upper bound of a text's size in JSON. For long texts it is close."""
+    if len(text) <= _SHORT_CHARS:
+        return _LONGEST_ESCAPE * len(text)
+    data = text.encode()
+    escaped = len(data) - len(data.translate(None, _ESCAPED))
+    return len(data) + (_LONGEST_ESCAPE - 1) * escaped
+
+
+def topic_bytes(topic: str) -> int:
+    """Return an upper bound of a topic's size in a saved group, without its offsets."""
+    return _SAVED_TOPIC_BYTES + _LONGEST_ESCAPE * len(topic)
+
+
+def offset_bytes(metadata: str) -> int:
+    """Return an upper bound of an offset's size in a saved group."""
+    return SAVED_OFFSET_BYTES + text_bytes(metadata)
 
 
 class Group:
@@ -330,79 +358,11 @@ class Group:
             for m in self.members.values()
         )
 
-    def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """Return the union of the members' subscriptions, or None if they are unknown.
-
-        They are unknown if they cannot be decoded, or have too many names to read in one step.
-        Every topic then counts as subscribed.
-        """
-        if self.protocol_type != CONSUMER:
-            return None
-        try:
-            return all_subscribed_topics(
-                [member.metadata(self.protocol_name) for member in self.members.values()]
-            )
-        except ConsumerProtocolError:
-            return None
-
     # --- saved ---
-
-    def to_record(self) -> GroupRecord:
-        """Return the group's metadata as it must be saved now (docs/spec/groups.md#restart)."""
-        return GroupRecord(
-            self.group_id,
-            self.protocol_type,
-            self.generation_id,
-            self.protocol_name,
-            self.leader_id,
-            self.state_timestamp_ms,
-            tuple(
-                SavedMember(
-                    m.member_id,
-                    m.group_instance_id,
-                    m.client.client_id,
-                    m.client.client_host,
-                    m.rebalance_timeout_ms,
-                    m.session_timeout_ms,
-                    m.metadata(self.protocol_name),
-                    m.assignment,
-                )
-                for m in self.members.values()
-            ),
-        )
 
     def to_saved(self) -> SavedGroup:
         """Return everything that is saved of the group."""
         return SavedGroup(self.group_id, self.saved, self.offsets)
-
-    def restore(self) -> None:
-        """Rebuild the live state from the saved state: Stable if there are members, else Empty."""
-        saved = self.saved
-        if saved is None:
-            return
-        self.protocol_type = saved.protocol_type
-        self.protocol_name = saved.protocol_name
-        self.generation_id = saved.generation_id
-        self.state_timestamp_ms = saved.state_timestamp_ms
-        for kept in saved.members:
-            # Only the chosen protocol of a member is saved. The member sends the others when it
-            # rejoins.
-            member = Member(
-                self.group_id,
-                kept.member_id,
-                kept.group_instance_id,
-                Client(kept.client_id, kept.client_host),
-            )
-            member.session_timeout_ms = kept.session_timeout_ms
-            member.rebalance_timeout_ms = kept.rebalance_timeout_ms
-            member.protocols = (JoinProtocol(saved.protocol_name or "", kept.subscription),)
-            member.assignment = kept.assignment
-            self.add(member)
-        self.leader_id = saved.leader_id
-        self.subscribed_topics = self.compute_subscribed_topics()
-        state = GroupState.STABLE if self.members else GroupState.EMPTY
-        self.tally.move(self.state, state)
-        self.state = state
 
     def saved_bytes(self) -> int:
         """Return an upper bound of the size of the saved group."""

@@ -21,13 +21,13 @@ from groupkeeper.coordinator.core.events import (
     of_client,
 )
 from groupkeeper.coordinator.core.groups.group import Group
-from groupkeeper.coordinator.core.groups.group_bytes import OffsetKey, too_much
 from groupkeeper.coordinator.core.groups.transitions import (
     COMMIT_ANSWER,
     COMMIT_EXTENDS_SESSION,
     EMPTY,
 )
 from groupkeeper.coordinator.core.offsets.ends import lowered_ends
+from groupkeeper.coordinator.core.offsets.room import OffsetKey, too_much
 from groupkeeper.coordinator.core.records import (
     NO_OFFSET,
     NO_TIMESTAMP,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
-from groupkeeper.coordinator.core.groups.group_bytes import offset_bytes, topic_bytes
+from groupkeeper.coordinator.core.groups.group import offset_bytes, topic_bytes
 from groupkeeper.coordinator.core.records import SavedGroup, SavedOffset
 
 MAX_PART_BYTES: Final = 512 * 1024

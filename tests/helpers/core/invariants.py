@@ -10,12 +10,10 @@ from collections import Counter
 from groupkeeper.coordinator.core.deadlines import Deadline
 from groupkeeper.coordinator.core.groups.group import (
     MAX_GENERATION,
+    SAVED_OFFSET_BYTES,
     Group,
     encoded_bytes,
     metadata_bytes,
-)
-from groupkeeper.coordinator.core.groups.group_bytes import (
-    SAVED_OFFSET_BYTES,
     text_bytes,
     topic_bytes,
 )

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from groupkeeper.coordinator.core.errors import ErrorCode
-from groupkeeper.coordinator.core.groups.group_bytes import (
+from groupkeeper.coordinator.core.groups.group import (
     SAVED_OFFSET_BYTES,
     text_bytes,
     topic_bytes,

@@ -1,48 +1,15 @@
-"""The encoded size of a group's saved state, and which offsets would exceed its limit.
-
-``ShardState.apply`` updates these upper bounds, so a commit costs the same in a group of any size.
-"""
+"""The room that is left in a group for more offsets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
+from groupkeeper.coordinator.core.groups.group import offset_bytes, topic_bytes
 from groupkeeper.coordinator.core.records import CommittedTopic, SavedOffset
-
-SAVED_OFFSET_BYTES: Final = 128
-"""An upper bound of one saved offset, without its metadata."""
-
-_SAVED_TOPIC_BYTES: Final = 16
-"""An upper bound of one saved topic, without its name and its offsets."""
-
-_SHORT_CHARS: Final = 32
-_LONGEST_ESCAPE: Final = 6
-"""Bytes that one character can have in JSON."""
-_ESCAPED: Final = bytes(range(32)) + b'"\\\x7f'
-"""Characters whose JSON may differ from their UTF-8."""
 
 OffsetKey: TypeAlias = tuple[str, int]
 """(topic, partition)."""
-
-
-def text_bytes(text: str) -> int:
-    """Return an upper bound of a text's size in JSON. For long texts it is close."""
-    if len(text) <= _SHORT_CHARS:
-        return _LONGEST_ESCAPE * len(text)
-    data = text.encode()
-    escaped = len(data) - len(data.translate(None, _ESCAPED))
-    return len(data) + (_LONGEST_ESCAPE - 1) * escaped
-
-
-def topic_bytes(topic: str) -> int:
-    """Return an upper bound of a topic's size in a saved group, without its offsets."""
-    return _SAVED_TOPIC_BYTES + _LONGEST_ESCAPE * len(topic)
-
-
-def offset_bytes(metadata: str) -> int:
-    """Return an upper bound of an offset's size in a saved group."""
-    return SAVED_OFFSET_BYTES + text_bytes(metadata)
 
 
 def too_much(

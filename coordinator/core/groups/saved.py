@@ -1,0 +1,57 @@
+"""A group's metadata as it is saved, and the group that a load makes of it."""
+
+from __future__ import annotations
+
+from groupkeeper.coordinator.core.groups.group import Group, Member
+from groupkeeper.coordinator.core.records import GroupRecord, SavedMember
+from groupkeeper.coordinator.core.requests import Client, GroupState, JoinProtocol
+
+
+def to_record(group: Group) -> GroupRecord:
+    """Return the group's metadata as it must be saved now (docs/spec/groups.md#restart)."""
+    return GroupRecord(
+        group.group_id,
+        group.protocol_type,
+        group.generation_id,
+        group.protocol_name,
+        group.leader_id,
+        group.state_timestamp_ms,
+        tuple(
+            SavedMember(
+                m.member_id,
+                m.group_instance_id,
+                m.client.client_id,
+                m.client.client_host,
+                m.rebalance_timeout_ms,
+                m.session_timeout_ms,
+                m.metadata(group.protocol_name),
+                m.assignment,
+            )
+            for m in group.members.values()
+        ),
+    )
+
+
+def restore(group: Group) -> None:
+    """Rebuild the live state from the saved state: Stable if there are members, else Empty."""
+    saved = group.saved
+    if saved is None:
+        return
+    group.protocol_type = saved.protocol_type
+    group.protocol_name = saved.protocol_name
+    group.generation_id = saved.generation_id
+    group.state_timestamp_ms = saved.state_timestamp_ms
+    for kept in saved.members:
+        # Only the chosen protocol of a member is saved. The member sends the others when it
+        # rejoins.
+        client = Client(kept.client_id, kept.client_host)
+        member = Member(group.group_id, kept.member_id, kept.group_instance_id, client)
+        member.session_timeout_ms = kept.session_timeout_ms
+        member.rebalance_timeout_ms = kept.rebalance_timeout_ms
+        member.protocols = (JoinProtocol(saved.protocol_name or "", kept.subscription),)
+        member.assignment = kept.assignment
+        group.add(member)
+    group.leader_id = saved.leader_id
+    state = GroupState.STABLE if group.members else GroupState.EMPTY
+    group.tally.move(group.state, state)
+    group.state = state
