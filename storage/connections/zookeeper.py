@@ -146,6 +146,11 @@ class ZooKeeperSession:
         return 0 if identity is None else int(identity[0])
 
     @property
+    def timeout_ms(self) -> int:
+        """How long the servers keep the session without a word of ours; they have the last say."""
+        return round(self._timeout_s * 1000)
+
+    @property
     def why_ended(self) -> ZooKeeperError | None:
         """SessionLost or SessionClosed if the session has ended, else None."""
         if not self._ended.done() and self._loop.time() > self._good_until:

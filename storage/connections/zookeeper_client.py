@@ -27,6 +27,8 @@ MAX_RECONNECT_DELAY_S: Final = 1.0
 """Between attempts to connect: a session is short, and its owner waits."""
 
 _KAZOO_LOG: Final = logging.getLogger("groupkeeper.kazoo")
+# a program that has set up no logging gets nothing of kazoo's on its terminal
+_KAZOO_LOG.addHandler(logging.NullHandler())
 
 _ERRORS: Final[dict[type[Exception], type[ZooKeeperError]]] = {
     kazoo.exceptions.NoNodeError: NodeMissing,

@@ -23,7 +23,7 @@ clientPortAddress=127.0.0.1
 admin.enableServer=false
 minSessionTimeout={tick}
 maxSessionTimeout=60000
-4lw.commands.whitelist=ruok
+4lw.commands.whitelist=srvr
 """
 
 
@@ -75,7 +75,8 @@ class RealZooKeeper:
     def _answers(self) -> bool:
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=5) as asked:
-                asked.sendall(b"ruok")
-                return asked.recv(4) == b"imok"
+                asked.sendall(b"srvr")
+                # it answers before it accepts sessions, and then without a mode
+                return b"Mode:" in asked.makefile("rb").read()
         except OSError:
             return False
