@@ -72,7 +72,7 @@ from groupkeeper.coordinator.runtime.clock import Clock, LoopClock
 from groupkeeper.coordinator.runtime.group_loading import GroupLoader
 from groupkeeper.coordinator.runtime.lane import Observer
 from groupkeeper.coordinator.runtime.limit_log import LimitLog
-from groupkeeper.coordinator.runtime.listing import Collected, Listings, TakesGroups
+from groupkeeper.coordinator.runtime.listing import Collected, GroupsTicket, Listings
 from groupkeeper.coordinator.runtime.owner import ShardOwner
 from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
 from groupkeeper.coordinator.runtime.shards import (
@@ -83,7 +83,7 @@ from groupkeeper.coordinator.runtime.shards import (
 )
 from groupkeeper.coordinator.runtime.slot import Slot
 from groupkeeper.coordinator.runtime.stats import Stats
-from groupkeeper.coordinator.runtime.tickets import Awaited, Closed, Many, Submits, Ticket
+from groupkeeper.coordinator.runtime.tickets import Awaited, Closed, Many, Place, Ticket
 from groupkeeper.storage.base import CLUSTER_SHARD, LoadsGroups, OffsetStorage
 from groupkeeper.storage.host_values import checked
 
@@ -149,8 +149,8 @@ class GroupCoordinator:
         make_groups = group_shards(self._census, are_topics_stored=storage.limits.keeps_topics)
         makers |= dict.fromkeys(range(self.config.shards), make_groups)
         self._owner = ShardOwner(storage, self.config, self._clock, observer, makers, timer)
-        self._places: dict[int, Submits] = dict(self._owner.slots)
-        self._routed: dict[str, Submits] = {}
+        self._places: dict[int, Place] = dict(self._owner.slots)
+        self._routed: dict[str, Place] = {}
         self._group_loader: GroupLoader | None = None
         if isinstance(storage, LoadsGroups):
             self._group_loader = GroupLoader(
@@ -281,17 +281,16 @@ class GroupCoordinator:
         else:
             self.submit_listing(request, Collected(ticket))  # type: ignore[arg-type]
 
-    def submit_listing(self, request: ListGroups, taker: TakesGroups) -> Callable[[], None]:
-        """Start a listing of the groups of all shards. ``taker`` gets them in parts. Return a
+    def submit_listing(self, request: ListGroups, ticket: GroupsTicket) -> Callable[[], None]:
+        """Start a listing of the groups of all shards. ``ticket`` gets them in parts. Return a
         function that cancels it.
         """
         places = [self._places[shard_id] for shard_id in range(self.config.shards)]
-        if isinstance(
-            places[0], Closed
-        ):  # then all are closed and none is asked: a closed shard must not be skipped
-            taker.resolve(ListGroupsResult(ErrorCode.NOT_COORDINATOR))
+        if isinstance(places[0], Closed):
+            # All are closed. A listing would skip each of them and return an empty list.
+            ticket.resolve(ListGroupsResult(ErrorCode.NOT_COORDINATOR))
             return lambda: None
-        return self._listings.begin(request, taker, places)
+        return self._listings.begin(request, ticket, places)
 
     def submit_all(self, requests: Sequence[Request], ticket: Ticket) -> None:
         """Submit several requests and answer them together, in their order. For an OffsetFetch or a
@@ -299,14 +298,14 @@ class GroupCoordinator:
         """
         Many(len(requests), ticket).begin(self.submit, requests)
 
-    def _route(self, group_id: str) -> Submits:
+    def _route(self, group_id: str) -> Place:
         place = self._places[shard_of(group_id, self.config.shards)]
         if self._group_loader is not None and isinstance(place, Slot):
             place = self._group_loader.place_of(group_id, place)
         self._remember(group_id, place)
         return place
 
-    def _remember(self, group_id: str, place: Submits) -> None:
+    def _remember(self, group_id: str, place: Place) -> None:
         if len(group_id) > MAX_ROUTED_CHARS:
             return
         if len(self._routed) >= MAX_ROUTED_GROUPS:

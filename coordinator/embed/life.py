@@ -183,12 +183,12 @@ class Life:
                 await self._owner.finish(int(left_ms * FLUSH_SHARE))
         finally:
             try:
-                await self._let_go(end_s)
+                await self._release_store(end_s)
             finally:
                 if self._clock is not None:
                     self._clock.stop()
 
-    async def _let_go(self, end_s: float) -> None:
+    async def _release_store(self, end_s: float) -> None:
         """Release leases and store until ``end_s``, even if the store does not answer any more."""
         if not self._is_open:
             return
@@ -204,4 +204,4 @@ async def _call_until(end_s: float, name: str, call: Callable[[], Awaitable[None
         async with asyncio.timeout_at(end_s):
             await unless_cancelled(call())
     except TimeoutError:  # no request was acknowledged before it was written
-        _log.warning("store_let_go_unfinished", during=name)
+        _log.warning("store_release_unfinished", during=name)

@@ -59,7 +59,7 @@ class _Reply:
         self._bytes = 0
         exchange.render = self._render
 
-    def take(self, groups: Sequence[ListedGroup]) -> bool:
+    def receive(self, groups: Sequence[ListedGroup]) -> bool:
         exchange = self._exchange
         part = exchange.write_part("groups", groups)
         self._parts.append(part)
@@ -73,7 +73,7 @@ class _Reply:
         return True
 
     def resolve(self, result: ListGroupsResult) -> None:
-        if not result.groups or self.take(result.groups):
+        if not result.groups or self.receive(result.groups):
             self._exchange.resolve(result)
 
     def _render(self, result: ListGroupsResult, exchange: Exchange) -> bytes:

@@ -18,7 +18,7 @@ from groupkeeper.coordinator.handlers import api_versions
 from groupkeeper.coordinator.handlers.exchange import Exchange
 from groupkeeper.coordinator.handlers.services import Coordinator, Services
 from groupkeeper.coordinator.handlers.session import Session
-from groupkeeper.coordinator.runtime.listing import TakesGroups
+from groupkeeper.coordinator.runtime.listing import GroupsTicket
 from groupkeeper.coordinator.runtime.tickets import Ticket
 from groupkeeper.protocol.errors import ProtocolError
 from groupkeeper.protocol.versions import API_BY_KEY, ApiKey
@@ -135,9 +135,9 @@ class _Denying:
     def submit(self, request: Request, ticket: Ticket) -> None:
         ticket.resolve(request.refused(self._error))
 
-    def submit_listing(self, _request: ListGroups, taker: TakesGroups) -> Callable[[], None]:
+    def submit_listing(self, _request: ListGroups, ticket: GroupsTicket) -> Callable[[], None]:
         """Return no group. Kafka lists the permitted groups and does not mention the others."""
-        taker.resolve(ListGroupsResult(ErrorCode.NONE))
+        ticket.resolve(ListGroupsResult(ErrorCode.NONE))
         return _nothing
 
 

@@ -14,7 +14,7 @@ from groupkeeper.coordinator.core.errors import ErrorCode
 from groupkeeper.coordinator.core.limits import CoreLimits
 from groupkeeper.coordinator.core.requests import ListGroups, Request
 from groupkeeper.coordinator.handlers.unknown_topics import UnknownTopicLog
-from groupkeeper.coordinator.runtime.listing import TakesGroups
+from groupkeeper.coordinator.runtime.listing import GroupsTicket
 from groupkeeper.coordinator.runtime.tickets import Ticket
 
 
@@ -49,7 +49,7 @@ class Coordinator(Protocol):
         """Submit a request. The ticket is resolved once, before this returns or later."""
         ...
 
-    def submit_listing(self, request: ListGroups, taker: TakesGroups) -> Callable[[], None]:
+    def submit_listing(self, request: ListGroups, ticket: GroupsTicket) -> Callable[[], None]:
         """Start a listing of groups. They are passed on in parts. Return a function that cancels
         it.
         """

@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from groupkeeper.coordinator.core.requests import Client
-from groupkeeper.coordinator.runtime.limited_log import LineLimit
+from groupkeeper.coordinator.runtime.line_limit import LineLimit
 
 TOPIC_WINDOW_S: Final = 600.0
 """One line per topic in this time. Clients ask for their topics every few minutes, for ever."""
@@ -39,9 +39,9 @@ class UnknownTopicLog:
     def asked(self, names: Iterable[str], client: Client, known: Collection[str]) -> None:
         """Log that a client has asked for topics that do not exist."""
         for name in islice(names, MAX_NAMES):
-            if self._topics.take(name) is None:
+            if self._topics.allow(name) is None:
                 continue
-            left_out = self._all.take("")
+            left_out = self._all.allow("")
             if left_out is None:
                 # Otherwise a flood of other topics would hide this one for ten minutes.
                 self._topics.forget(name)

@@ -82,7 +82,7 @@ class GroupLoader:
         self._timer = timer
         self._loading: dict[str, tuple[LoadingGroup, asyncio.Task[None]]] = {}
         self._held = 0
-        self._turns = asyncio.Semaphore(MAX_LOADS)
+        self._free_loads = asyncio.Semaphore(MAX_LOADS)
 
     def place_of(self, group_id: str, slot: Slot) -> LoadingGroup:
         """Start the load of a group unless it has started. Return the place for its requests."""
@@ -109,28 +109,27 @@ class GroupLoader:
 
     async def _run(self, group_id: str, place: LoadingGroup) -> None:
         slot = place.slot
-        is_there, answer = False, _loading
+        is_loaded, answer = False, _loading
         try:
-            async with asyncio.timeout(self._config.append_timeout_ms / 1000), self._turns:
-                is_there = await self._load(group_id, slot)
+            async with asyncio.timeout(self._config.append_timeout_ms / 1000), self._free_loads:
+                is_loaded = await self._load(group_id, slot)
         except StoreRefused as error:  # a person has to act, so clients must not wait in silence
             log.error("group_load_refused", group=group_id, error=str(error))
             answer = _unusable
-        except (
-            Exception,
-            asyncio.CancelledError,
-        ) as error:  # the contract: any exception means "not known"
+        except (Exception, asyncio.CancelledError) as error:
+            # The contract: any exception means "not known", also a cancellation by the store.
             if is_cancelled():
                 raise
             log.warning("group_load_failed", group=group_id, error=str(error) or repr(error))
-        if is_there:
+        if is_loaded:
             await self._release(place)
         del self._loading[group_id]
         # Before the refusals: a refused caller may try again from within ``resolve``.
-        self._ended(group_id, slot if is_there else None)
+        self._ended(group_id, slot if is_loaded else None)
         self._refuse(place, answer)
 
     async def _load(self, group_id: str, slot: Slot) -> bool:
+        """Load the group unless its shard has it. Return whether the shard answers for it now."""
         # A read waits for earlier writes of the group. The store must have stored a deletion of the
         # group before it is asked for the group.
         found = await self._read_from(slot, group_id)

@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from groupkeeper.coordinator.core.groups.census import Census, Limit
-from groupkeeper.coordinator.runtime.limited_log import LineLimit
+from groupkeeper.coordinator.runtime.line_limit import LineLimit
 
 WINDOW_S: Final = 60.0
 _RAISE_BUFFERS: Final = "raise kafka.max_buffered_bytes, which it is equal to, if these are yours"
@@ -25,7 +25,7 @@ class LimitLog:
 
     def refused(self, census: Census, limit: Limit, size_bytes: int) -> None:
         """Log that something of this size was refused."""
-        if self._lines.take(limit) is None:
+        if self._lines.allow(limit) is None:
             return
         if limit == "groups":
             log.warning(

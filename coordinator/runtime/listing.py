@@ -13,7 +13,7 @@ from groupkeeper.coordinator.runtime.tickets import Part
 
 if TYPE_CHECKING:
     from groupkeeper.coordinator.runtime.clock import Clock
-    from groupkeeper.coordinator.runtime.tickets import Submits, Ticket
+    from groupkeeper.coordinator.runtime.tickets import Place, Ticket
 
 SLICE_S: Final = 0.002
 """How long a listing may ask shards in one turn of the loop."""
@@ -32,18 +32,19 @@ ASKED_AGAIN: Final = 2_000
 """How many names one further question to a shard has."""
 
 
-class TakesGroups(Protocol):
+class GroupsTicket(Protocol):
     """Receives the groups of a listing."""
 
-    def take(self, groups: Sequence[ListedGroup]) -> bool:
+    def receive(self, groups: Sequence[ListedGroup]) -> bool:
         """Receive some of the groups. Return False to end the listing without a call of
         ``resolve``.
         """
         ...
 
     def resolve(self, result: ListGroupsResult) -> None:
-        """Receive the end of the listing. Its ``groups`` are empty, since ``take`` got them all. If
-        it has an error, the received groups are invalid.
+        """Receive the end of the listing. Its ``groups`` are empty, since ``receive`` got them all.
+
+        If it has an error, the received groups are invalid.
         """
         ...
 
@@ -55,7 +56,7 @@ class Collected:
         self._ticket = ticket
         self._groups: list[ListedGroup] = []
 
-    def take(self, groups: Sequence[ListedGroup]) -> bool:
+    def receive(self, groups: Sequence[ListedGroup]) -> bool:
         self._groups += groups
         return True
 
@@ -74,10 +75,10 @@ class Listings:
         self._waiting: deque[Listing] = deque()
 
     def begin(
-        self, request: ListGroups, taker: TakesGroups, places: Sequence[Submits]
+        self, request: ListGroups, ticket: GroupsTicket, places: Sequence[Place]
     ) -> Callable[[], None]:
         """Queue a listing. Return a function that cancels it."""
-        listing = Listing(request, taker, places, self)
+        listing = Listing(request, ticket, places, self)
         self._waiting.append(listing)
         self._start_next()
         return listing.cancel
@@ -107,16 +108,16 @@ class Listing:
     def __init__(
         self,
         request: ListGroups,
-        taker: TakesGroups,
-        places: Sequence[Submits],
+        ticket: GroupsTicket,
+        places: Sequence[Place],
         listings: Listings,
     ) -> None:
         self.is_over = False
         self._request = request
-        self._taker = taker
+        self._ticket = ticket
         self._listings = listings
         self._clock, self._timer = listings.now_and_timer()
-        self._questions: deque[tuple[Submits, tuple[str, ...] | None]] = deque(
+        self._questions: deque[tuple[Place, tuple[str, ...] | None]] = deque(
             (place, None) for place in places
         )
         self._asked = 0
@@ -133,7 +134,7 @@ class Listing:
         if not self.is_over:
             self._end()
 
-    def _took(self, place: Submits, result: ListGroupsResult) -> None:
+    def _answered(self, place: Place, result: ListGroupsResult) -> None:
         """Process the answer of a shard. As in Kafka, a shard that was dropped is skipped, and the
         result then has ``is_whole`` False. A shard that is loading refuses the whole listing
         (docs/spec/administration.md#list-groups).
@@ -146,14 +147,14 @@ class Listing:
         elif result.error is not ErrorCode.NONE:
             self._end(ListGroupsResult(result.error))
             return
-        elif not self._taker.take(result.groups):
+        elif not self._ticket.receive(result.groups):
             self._end()
             return
         left = result.left
         for start in range(0, len(left), ASKED_AGAIN):
             self._questions.append((place, left[start : start + ASKED_AGAIN]))
         if not self._asking:
-            self._go_on()
+            self._continue()
 
     def _ask(self) -> None:
         self._scheduled = False
@@ -163,14 +164,14 @@ class Listing:
             place, among = self._questions.popleft()
             self._asked += 1
             request = ListGroups(self._request.states, self._request.types, among)
-            place.submit(request, Part(self._took, place), self._clock.now())
+            place.submit(request, Part(self._answered, place), self._clock.now())
             if self._timer() >= until_s:
                 break
         self._asking = False
         if not self.is_over:
-            self._go_on()
+            self._continue()
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         if not self._questions and not self._asked:
             self._end(ListGroupsResult(ErrorCode.NONE, (), self._is_whole))
         elif self._questions and self._asked < MAX_ASKED and not self._scheduled:
@@ -181,7 +182,7 @@ class Listing:
         self.is_over = True
         self._questions.clear()
         if result is not None:
-            self._taker.resolve(result)
-        del self._taker
+            self._ticket.resolve(result)
+        del self._ticket
         if self._started:
             self._listings.ended()

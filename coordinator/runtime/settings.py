@@ -109,7 +109,7 @@ class CoordinatorConfig(CoreLimits):
 
 
 _BOUNDS: Final = bounds_of(CoordinatorConfig)
-_MAY_BE_BROKEN: Final = frozenset({"load_slice_ms"})
+_MAY_BE_FRACTIONS: Final = frozenset({"load_slice_ms"})
 
 
 def timeouts_error(
@@ -129,7 +129,7 @@ def timeouts_error(
 
 
 def _checked(name: str, value: object, bounds: Bounds) -> float:
-    if name not in _MAY_BE_BROKEN:
+    if name not in _MAY_BE_FRACTIONS:
         return whole_number(name, value, least=bounds.least, most=bounds.most)
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number, not {value!r}")

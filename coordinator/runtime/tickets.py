@@ -1,4 +1,5 @@
-"""Tickets of the in-process service: for one awaited answer, for one of several, and for a list.
+"""Tickets, which receive answers: one that is awaited, one of several, and a list of them.
+
 Also the place that answers after the coordinator has stopped.
 """
 
@@ -25,8 +26,8 @@ class Ticket(Protocol):
         ...
 
 
-class Submits(Protocol):
-    """Where the requests for a shard or a group are submitted."""
+class Place(Protocol):
+    """Where the requests for a shard or a group are submitted: a slot, or its stand-in."""
 
     def submit(self, request: Request, ticket: Ticket, now: Now) -> None:
         """Submit a request. Its ticket is resolved now or later."""
@@ -57,15 +58,15 @@ class Awaited:
 class Part:
     """The ticket of one of several questions. A common callback gets all the answers."""
 
-    __slots__ = ("_took", "_which")
+    __slots__ = ("_answered", "_which")
 
-    def __init__(self, took: Callable[[Any, Any], None], which: object) -> None:
-        """``took`` is called with ``which`` and the answer."""
-        self._took = took
+    def __init__(self, answered: Callable[[Any, Any], None], which: object) -> None:
+        """``answered`` is called with ``which`` and the answer."""
+        self._answered = answered
         self._which = which
 
     def resolve(self, result: Any) -> None:
-        self._took(self._which, result)
+        self._answered(self._which, result)
 
 
 class Many:
@@ -81,9 +82,9 @@ class Many:
         if not requests:
             self._ticket.resolve([])
         for position, request in enumerate(requests):
-            submit(request, Part(self._take, position))
+            submit(request, Part(self._answered, position))
 
-    def _take(self, position: int, result: Result) -> None:
+    def _answered(self, position: int, result: Result) -> None:
         self._results[position] = result
         self._left -= 1
         if self._left == 0:

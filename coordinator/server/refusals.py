@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from groupkeeper.coordinator.runtime.limited_log import LineLimit
+from groupkeeper.coordinator.runtime.line_limit import LineLimit
 from groupkeeper.coordinator.server.stats import CloseReason
 
 WINDOW_S = 10.0
@@ -43,7 +43,7 @@ class RefusalLog:
         if reason in QUIET:
             self._log.debug("connection_closed", reason=str(reason), peer=peer, **detail)
             return
-        left_out = self._lines.take(reason)
+        left_out = self._lines.allow(reason)
         if left_out is None:
             return
         for name, value in detail.items():
@@ -83,7 +83,7 @@ class HttpRefusals:
     def __call__(self, reason: str, peer: str) -> None:
         """Count a connection, and log it if the rate allows it."""
         self._counts[reason] += 1
-        left_out = self._lines.take(reason)
+        left_out = self._lines.allow(reason)
         if left_out is not None:
             detail = {"left_out": left_out} if left_out else {}
             self._log.warning("http_closed_at_limit", reason=reason, peer=peer, **detail)

@@ -147,20 +147,20 @@ def test_a_listing_is_rendered_as_its_groups_come(version: int) -> None:
     _, at_once = begin(whole, "list_groups", version)
     services = make_services()
     exchange, channel = begin(services, "list_groups", version)
-    (taker,) = services.coordinator.tickets  # type: ignore[attr-defined]
+    (ticket,) = services.coordinator.tickets  # type: ignore[attr-defined]
     for start in range(0, 100, 10):
-        assert taker.take(groups[start : start + 10])
+        assert ticket.receive(groups[start : start + 10])
     assert exchange.cost_bytes > 100 * len("g00consumer")
-    taker.resolve(ListGroupsResult(ErrorCode.NONE))
+    ticket.resolve(ListGroupsResult(ErrorCode.NONE))
     assert channel.replies == at_once.replies
 
 
 def test_a_listing_that_fails_in_the_end_shows_no_groups() -> None:
     services = make_services()
     _, channel = begin(services, "list_groups", 4)
-    (taker,) = services.coordinator.tickets  # type: ignore[attr-defined]
-    taker.take([ListedGroup("g", "consumer", "Empty", "classic")])  # type: ignore[arg-type]
-    taker.resolve(ListGroupsResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    (ticket,) = services.coordinator.tickets  # type: ignore[attr-defined]
+    ticket.receive([ListedGroup("g", "consumer", "Empty", "classic")])  # type: ignore[arg-type]
+    ticket.resolve(ListGroupsResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     refused = make_services(lambda _: ListGroupsResult(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     _, at_once = begin(refused, "list_groups", 4)
     assert channel.replies == at_once.replies
@@ -169,7 +169,7 @@ def test_a_listing_that_fails_in_the_end_shows_no_groups() -> None:
 def test_a_listing_that_becomes_too_large_wants_no_more() -> None:
     services = make_services(max_reply_bytes=1_000)
     _, channel = begin(services, "list_groups", 4)
-    (taker,) = services.coordinator.tickets  # type: ignore[attr-defined]
+    (ticket,) = services.coordinator.tickets  # type: ignore[attr-defined]
     group = ListedGroup("g" * 300, "consumer", "Empty", "classic")  # type: ignore[arg-type]
-    assert [taker.take([group]) for _ in range(4)] == [True, True, True, False]
+    assert [ticket.receive([group]) for _ in range(4)] == [True, True, True, False]
     assert channel.refusals == ["reply_too_large"]

@@ -13,7 +13,7 @@ from groupkeeper.coordinator.handlers.unknown_topics import (
     UnknownTopicLog,
     nearest_topic,
 )
-from groupkeeper.coordinator.runtime.limited_log import MAX_KEYS
+from groupkeeper.coordinator.runtime.line_limit import MAX_KEYS
 
 CLIENT = Client("billing-1", "/192.0.2.7")
 KNOWN = {"orders": 1, "clicks": 2}

@@ -34,15 +34,15 @@ from tests.helpers.runtime.virtual_loop import (
 GROUPS = 60
 
 
-class Taker:
-    """Takes groups until it has had enough."""
+class Receiver:
+    """Receives groups, and ends the listing once it has ``most``."""
 
     def __init__(self, most: int = 10_000) -> None:
         self.parts: list[list[str]] = []
         self.most = most
         self.ends: list[ListGroupsResult] = []
 
-    def take(self, groups: Sequence[ListedGroup]) -> bool:
+    def receive(self, groups: Sequence[ListedGroup]) -> bool:
         self.parts.append([group.group_id for group in groups])
         return len(self.names) < self.most
 
@@ -72,13 +72,13 @@ async def test_many_groups_are_listed_some_at_a_time_and_each_once() -> None:
     async with a_coordinator() as world:
         names = [f"g{i}" for i in range(GROUPS)]
         await world.until(*[world.commit(name) for name in names])
-        taker = Taker()
-        world.coordinator.submit_listing(ListGroups(), taker)
-        assert taker.ends == [], "all in one turn"
+        ticket = Receiver()
+        world.coordinator.submit_listing(ListGroups(), ticket)
+        assert ticket.ends == [], "all in one turn"
         await turns(GROUPS)
-        assert sorted(taker.names) == sorted(names)
-        assert max(map(len, taker.parts)) == 3
-        assert [end.error for end in taker.ends] == [ErrorCode.NONE]
+        assert sorted(ticket.names) == sorted(names)
+        assert max(map(len, ticket.parts)) == 3
+        assert [end.error for end in ticket.ends] == [ErrorCode.NONE]
         listed = await world.coordinator.ask(ListGroups())
         assert sorted(group.group_id for group in listed.groups) == sorted(names)
 
@@ -89,27 +89,27 @@ async def test_what_was_there_all_the_time_is_listed_beside_what_comes_and_goes(
     async with a_coordinator() as world:
         names = [f"g{i}" for i in range(GROUPS)]
         await world.until(*[world.commit(name) for name in names])
-        taker = Taker()
-        world.coordinator.submit_listing(ListGroups(), taker)
+        ticket = Receiver()
+        world.coordinator.submit_listing(ListGroups(), ticket)
         for i in range(0, GROUPS, 2):
             world.send(DeleteGroup(f"g{i}", Client("app", "/10.0.0.1")))
             world.commit(f"new{i}")
             await turns(1)
         await turns(20 * GROUPS)
-        assert len(taker.ends) == 1
-        assert {f"g{i}" for i in range(1, GROUPS, 2)} <= set(taker.names)
-        assert len(set(taker.names)) == len(taker.names), "listed twice"
+        assert len(ticket.ends) == 1
+        assert {f"g{i}" for i in range(1, GROUPS, 2)} <= set(ticket.names)
+        assert len(set(ticket.names)) == len(ticket.names), "listed twice"
 
 
 @virtual_time
 async def test_who_has_enough_gets_no_more_and_no_end() -> None:
     async with a_coordinator() as world:
         await world.until(*[world.commit(f"g{i}") for i in range(GROUPS)])
-        taker = Taker(most=10)
-        world.coordinator.submit_listing(ListGroups(), taker)
+        ticket = Receiver(most=10)
+        world.coordinator.submit_listing(ListGroups(), ticket)
         await turns(GROUPS)
-        assert 10 <= len(taker.names) <= 12
-        assert taker.ends == []
+        assert 10 <= len(ticket.names) <= 12
+        assert ticket.ends == []
 
 
 @pytest.mark.usefixtures("one_question_a_turn")
@@ -117,14 +117,14 @@ async def test_who_has_enough_gets_no_more_and_no_end() -> None:
 async def test_listings_wait_for_their_turn_and_one_that_was_cancelled_is_passed_over() -> None:
     async with a_coordinator() as world:
         await world.until(*[world.commit(f"g{i}") for i in range(GROUPS)])
-        takers = [Taker() for _ in range(listing.MAX_LISTINGS + 2)]
-        cancels = [world.coordinator.submit_listing(ListGroups(), taker) for taker in takers]
-        assert [len(taker.parts) > 0 for taker in takers[-2:]] == [False, False]
+        tickets = [Receiver() for _ in range(listing.MAX_LISTINGS + 2)]
+        cancels = [world.coordinator.submit_listing(ListGroups(), ticket) for ticket in tickets]
+        assert [len(ticket.parts) > 0 for ticket in tickets[-2:]] == [False, False]
         cancels[0]()
         cancels[-2]()
         await turns(5 * GROUPS)
-        ended = [len(taker.ends) for taker in takers]
-        assert ended == [0, *[1] * (len(takers) - 3), 0, 1]
+        ended = [len(ticket.ends) for ticket in tickets]
+        assert ended == [0, *[1] * (len(tickets) - 3), 0, 1]
 
 
 @virtual_time
@@ -134,14 +134,14 @@ async def test_a_listing_goes_on_behind_each_append_that_it_meets() -> None:
         gate = world.storage.hold_next_append()
         world.commit("g1")
         await turns(2)
-        taker = Taker()
-        world.coordinator.submit_listing(ListGroups(), taker)
+        ticket = Receiver()
+        world.coordinator.submit_listing(ListGroups(), ticket)
         await turns(3 * GROUPS)
-        assert taker.ends == []
+        assert ticket.ends == []
         gate.open()
         await turns(3 * GROUPS)
-        assert len(taker.names) == GROUPS
-        assert len(taker.ends) == 1
+        assert len(ticket.names) == GROUPS
+        assert len(ticket.ends) == 1
 
 
 class SlowPlace:

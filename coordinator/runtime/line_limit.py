@@ -24,7 +24,7 @@ class LineLimit:
         self._windows: dict[str, tuple[float, int, int]] = {}
         """Key -> (start of its window, lines written in it, lines left out since the last line)."""
 
-    def take(self, key: str) -> int | None:
+    def allow(self, key: str) -> int | None:
         """Return None if this line must be left out. Otherwise return how many were left out since
         the last line.
         """
