@@ -39,6 +39,7 @@ from groupkeeper.coordinator.embed.group_assignment import assign
 from groupkeeper.coordinator.embed.group_metadata import GroupMetadata, group_metadata
 from groupkeeper.coordinator.embed.life import Life
 from groupkeeper.coordinator.embed.messages import (
+    NOBODY,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -51,23 +52,10 @@ from groupkeeper.coordinator.embed.messages import (
     OffsetFetchResponse,
     SyncGroupRequest,
     SyncGroupResponse,
+    checked_request,
+    offset_delete,
 )
 from groupkeeper.coordinator.embed.parts import as_topics, check_parts
-from groupkeeper.coordinator.embed.translation import (
-    NOBODY,
-    commit_from_core,
-    commit_to_core,
-    delete_to_core,
-    fetch_from_core,
-    fetch_to_core,
-    heartbeat_to_core,
-    join_from_core,
-    join_to_core,
-    leave_from_core,
-    leave_to_core,
-    sync_from_core,
-    sync_to_core,
-)
 from groupkeeper.coordinator.runtime.clock import Clock, LoopClock
 from groupkeeper.coordinator.runtime.group_loading import GroupLoader
 from groupkeeper.coordinator.runtime.lane import Observer
@@ -346,27 +334,33 @@ class GroupCoordinator:
 
     async def join_group(self, request: JoinGroupRequest) -> JoinGroupResponse:
         """Enter a group or its next generation. Waits for the end of the join phase."""
-        return join_from_core(await self._ask(join_to_core(request, self.config)))
+        asked = checked_request(request, JoinGroupRequest).to_core(self.config)
+        return JoinGroupResponse.of(await self._ask(asked))
 
     async def sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse:
         """Fetch a member's assignment. Waits for the leader's SyncGroup."""
-        return sync_from_core(await self._ask(sync_to_core(request)))
+        asked = checked_request(request, SyncGroupRequest).to_core()
+        return SyncGroupResponse.of(await self._ask(asked))
 
     async def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         """Report that a member is alive. After REBALANCE_IN_PROGRESS the member must join again."""
-        return HeartbeatResponse(error_code=await self._ask(heartbeat_to_core(request)))
+        asked = checked_request(request, HeartbeatRequest).to_core()
+        return HeartbeatResponse(error_code=await self._ask(asked))
 
     async def leave_group(self, request: LeaveGroupRequest) -> LeaveGroupResponse:
         """Remove a member from its group. The others rebalance at once."""
-        return leave_from_core(await self._ask(leave_to_core(request)))
+        asked = checked_request(request, LeaveGroupRequest).to_core()
+        return LeaveGroupResponse.of(await self._ask(asked))
 
     async def commit_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """Store offsets. Those without an error are durable when this returns."""
-        return commit_from_core(request, await self._ask(commit_to_core(request)))
+        asked = checked_request(request, OffsetCommitRequest).to_core()
+        return OffsetCommitResponse.of(request, await self._ask(asked))
 
     async def fetch_offsets(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
         """Read committed offsets. Raises GroupError if the group cannot be read now."""
-        return fetch_from_core(await self._ask(fetch_to_core(request)))
+        asked = checked_request(request, OffsetFetchRequest).to_core()
+        return OffsetFetchResponse.of(await self._ask(asked))
 
     async def get_committed_offset(self, group_id: str, topic: str, partition: int) -> int | None:
         """Return one committed offset, or None if there is none. Raises GroupError.
@@ -424,7 +418,7 @@ class GroupCoordinator:
         """Delete offsets of topics that no member subscribes to. Return one error code per
         partition. Raises GroupError if the whole request is refused.
         """
-        result: OffsetDeleteResult = await self.ask(delete_to_core(group_id, partitions))
+        result: OffsetDeleteResult = await self.ask(offset_delete(group_id, partitions))
         if result.error is not ErrorCode.NONE:
             raise GroupError(result.error)
         return {topic: dict(rows) for topic, rows in result.topics}

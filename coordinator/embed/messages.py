@@ -1,15 +1,20 @@
 """The requests and responses of a host that embeds the coordinator, one pair for each call.
 
 Most fields have defaults. A response has the result in ``error_code``, which a broker passes on.
-``raise_for_error`` turns an error code into an exception.
+``raise_for_error`` turns an error code into an exception. ``to_core`` and ``of`` translate for
+GroupCoordinator.
+
+Long because it is a list: every call of a host, what it takes and what it returns.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from groupkeeper.coordinator.core import requests as core
 from groupkeeper.coordinator.core.assignors.types import TopicPartition
 from groupkeeper.coordinator.core.errors import ErrorCode, GroupError
 from groupkeeper.coordinator.core.wire_values import Int32, Int64
@@ -20,6 +25,21 @@ from groupkeeper.protocol.consumer_protocol import (
     encode_subscription,
 )
 from groupkeeper.storage.host_values import checked, collection_of_texts
+
+if TYPE_CHECKING:
+    from groupkeeper.coordinator.runtime.settings import CoordinatorConfig
+
+_T = TypeVar("_T")
+
+NOBODY: Final = core.Client("", "")
+"""The client of a deletion for which the host names none."""
+
+
+def checked_request(request: object, kind: type[_T]) -> _T:
+    """Return a host's request with its values checked. Raises TypeError for another type."""
+    if not isinstance(request, kind):
+        raise TypeError(f"this call needs a {kind.__name__}, not {request!r}")
+    return checked(request, kind)
 
 
 class _Judged(Protocol):
@@ -78,6 +98,28 @@ class JoinGroupRequest:
     For clients that may lose the answer.
     """
 
+    def to_core(self, config: CoordinatorConfig) -> core.JoinGroup:
+        """Fill in the defaults and create the id of a new member."""
+        session_timeout_ms = self.session_timeout_ms or min(
+            max(config.default_session_timeout_ms, config.min_session_timeout_ms),
+            config.max_session_timeout_ms,
+        )
+        # A client id or an instance id, and a UUID (docs/spec/groups.md#model).
+        owner = self.group_instance_id or self.client_id or "member"
+        return core.JoinGroup(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+            protocol_type=self.protocol_type,
+            protocols=tuple(core.JoinProtocol(each.name, each.metadata) for each in self.protocols),
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=self.rebalance_timeout_ms or config.default_rebalance_timeout_ms,
+            new_member_id=f"{owner}-{uuid.uuid4()}",
+            requires_known_member_id=self.requires_known_member_id,
+            supports_skip_assignment=False,
+            client=core.Client(self.client_id, self.client_host),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupMember:
@@ -101,6 +143,20 @@ class JoinGroupResponse:
     """Filled for the leader only."""
 
     raise_for_error = _raise_for_error
+
+    @classmethod
+    def of(cls, result: core.JoinGroupResult) -> JoinGroupResponse:
+        members = [
+            JoinGroupMember(m.member_id, m.metadata, m.group_instance_id) for m in result.members
+        ]
+        return cls(
+            error_code=result.error,
+            generation_id=result.generation_id,
+            protocol_name=result.protocol_name or "",
+            member_id=result.member_id,
+            leader_id=result.leader,
+            members=members,
+        )
 
     @property
     def is_leader(self) -> bool:
@@ -139,6 +195,19 @@ class SyncGroupRequest:
     client_id: str = ""
     client_host: str = ""
 
+    def to_core(self) -> core.SyncGroup:
+        """Translate. A host does not name the protocol, so it is not compared."""
+        return core.SyncGroup(
+            group_id=self.group_id,
+            generation_id=self.generation_id,
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+            protocol_type=None,
+            protocol_name=None,
+            assignments=tuple((each.member_id, each.assignment) for each in self.assignments),
+            client=core.Client(self.client_id, self.client_host),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroupResponse:
@@ -148,6 +217,10 @@ class SyncGroupResponse:
     assignment: bytes
 
     raise_for_error = _raise_for_error
+
+    @classmethod
+    def of(cls, result: core.SyncGroupResult) -> SyncGroupResponse:
+        return cls(error_code=result.error, assignment=result.assignment)
 
 
 # --- Heartbeat, LeaveGroup ---
@@ -163,6 +236,15 @@ class HeartbeatRequest:
     group_instance_id: str | None = None
     client_id: str = ""
     client_host: str = ""
+
+    def to_core(self) -> core.Heartbeat:
+        return core.Heartbeat(
+            self.group_id,
+            self.generation_id,
+            self.member_id,
+            self.group_instance_id,
+            core.Client(self.client_id, self.client_host),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +268,11 @@ class LeaveGroupRequest:
     client_id: str = ""
     client_host: str = ""
 
+    def to_core(self) -> core.LeaveGroup:
+        leaving = core.LeavingMember(self.member_id, self.group_instance_id, self.reason)
+        client = core.Client(self.client_id, self.client_host)
+        return core.LeaveGroup(self.group_id, (leaving,), client)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroupResponse:
@@ -194,6 +281,14 @@ class LeaveGroupResponse:
     error_code: ErrorCode
 
     raise_for_error = _raise_for_error
+
+    @classmethod
+    def of(cls, result: core.LeaveGroupResult) -> LeaveGroupResponse:
+        """Return the error of the one member."""
+        error = result.error
+        if error is ErrorCode.NONE and result.members:
+            error = result.members[0].error
+        return cls(error_code=error)
 
 
 # --- Offsets ---
@@ -224,6 +319,23 @@ class OffsetCommitRequest:
     client_id: str = ""
     client_host: str = ""
 
+    def to_core(self) -> core.OffsetCommit:
+        topics: list[core.CommitTopic] = [
+            (name, "", [(p, o.offset, o.leader_epoch, o.metadata) for p, o in rows.items()])
+            for name, rows in self.offsets.items()
+        ]
+        return core.OffsetCommit(
+            group_id=self.group_id,
+            generation_id=self.generation_id,
+            member_id=self.member_id,
+            group_instance_id=self.group_instance_id,
+            topics=topics,
+            by_topic_id=False,
+            retention_ms=-1,
+            absent_group_error=ErrorCode.GROUP_ID_NOT_FOUND,
+            client=core.Client(self.client_id, self.client_host),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitResponse:
@@ -239,6 +351,16 @@ class OffsetCommitResponse:
 
     raise_for_error = _raise_for_error
 
+    @classmethod
+    def of(
+        cls, request: OffsetCommitRequest, result: core.OffsetCommitResult
+    ) -> OffsetCommitResponse:
+        """Return the error of each partition, also if one error is the result of all."""
+        if result.topics is not None:
+            return cls({name: dict(rows) for name, _, rows in result.topics})
+        errors = {name: dict.fromkeys(rows, result.error) for name, rows in request.offsets.items()}
+        return cls(errors)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetFetchRequest:
@@ -247,6 +369,12 @@ class OffsetFetchRequest:
     group_id: str
     topics: Mapping[str, Collection[Int32]] | None = None
     """The partitions by topic; None for all stored offsets."""
+
+    def to_core(self) -> core.OffsetFetch:
+        topics: list[core.FetchTopic] | None = None
+        if self.topics is not None:
+            topics = [(name, "", list(rows)) for name, rows in self.topics.items()]
+        return core.OffsetFetch(self.group_id, topics, by_topic_id=False, require_stable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,3 +392,28 @@ class OffsetFetchResponse:
     """The committed offsets, by topic, then by partition."""
 
     offsets: dict[str, dict[int, OffsetFetchData]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, result: core.OffsetFetchResult) -> OffsetFetchResponse:
+        """Translate. Raises GroupError if the group as a whole was refused."""
+        if result.error is not ErrorCode.NONE:
+            raise GroupError(result.error)
+        return cls(
+            {
+                name: {
+                    partition: OffsetFetchData(offset, metadata, error, leader_epoch)
+                    for partition, offset, leader_epoch, metadata, error in rows
+                }
+                for name, _, rows in result.topics
+            }
+        )
+
+
+def offset_delete(group_id: str, partitions: Mapping[str, Iterable[int]]) -> core.OffsetDelete:
+    """Return the request that deletes these offsets."""
+    if isinstance(partitions, Mapping):  # the partitions of a topic may be a mapping too
+        partitions = {
+            t: [*rows] if isinstance(rows, Mapping) else rows for t, rows in partitions.items()
+        }
+    topics = tuple(checked(partitions, dict[str, list[Int32]], "partitions").items())
+    return core.OffsetDelete(group_id, topics, NOBODY)
